@@ -20,25 +20,25 @@ from convoy_controllers.guard.signals import busy, stepping
 from convoy_controllers.guard.state import State
 from convoy_controllers.guard.telemetry import Bools, Floats, Layout, Table
 
-_COMMON = 0.2
+_COMMON_SHARE = 0.2
 """Share of a rank's peers above which slow ranks share one cause and are no stragglers."""
 _MOST_OF_A_NODE = 0.6
 _MOST_OF_A_RACK = 0.6
-_STORAGE = 0.8
+_STORAGE_SHARE = 0.8
 """Share of ranks waiting for input at and above which the storage is the cause."""
-_BESIDE = 3.0
+_INPUT_WAIT_FACTOR = 3.0
 """Factor of the median input wait above which a rank is blamed even if all ranks wait for input."""
-_EXPLAINS = 0.5
+_EXPLAINED_SHARE = 0.5
 """Share of a slowdown that the clock or the host must explain to be its cause. Findings that together
 explain this share of a slower step leave no other cause to name.
 """
-_AROUND = 16
+_EARLIER_CAUSE_WINDOWS = 16
 """Windows before the suspicion of a slower step in which its cause may already have started."""
-_OFTEN = 0.7
+_IMBALANCED_WINDOWS = 0.7
 """Share of the recent windows in which imbalance must have been costly."""
-_LEAST = 0.002
+_LEAST_TRANSFER_SHARE = 0.002
 """Share of a step's work below which a slow transfer is not reported."""
-_SETTLED = 4
+_SETTLED_WINDOWS = 4
 """Windows with an unchanged set of alarmed ranks before imbalance is reported."""
 
 
@@ -64,23 +64,25 @@ def report(state: State, table: Table, too_few: Bools) -> Report:
 def _input(state: State, table: Table) -> list[Finding]:
     ranks, job = state.channels[Channel.DATA], state.channels[Channel.JOB_DATA]
     waiting = np.nan_to_num(table.data) > state.setting.rules.delta * busy(table)
-    accused = ranks.alarmed & ~_too_many(ranks.alarmed, state, table)
+    accused = ranks.alarmed & ~_slow_among_peers(ranks.alarmed, state, table)
     usual, all_wait = float(np.nanmedian(table.data)), []
-    if job.alarmed[0] and waiting[table.reported].mean() >= _STORAGE:
-        accused &= np.nan_to_num(table.data) > _BESIDE * usual
-        all_wait = [_everybody(Cause.INPUT, job, usual, state)]
+    if job.alarmed[0] and waiting[table.reported].mean() >= _STORAGE_SHARE:
+        accused &= np.nan_to_num(table.data) > _INPUT_WAIT_FACTOR * usual
+        all_wait = [_job_finding(Cause.INPUT, job, usual, state)]
     own = _by_node(state, table, ranks, {Cause.INPUT: accused}, table.data - others_median(table.data))
     return [*own, *all_wait]
 
 
 def _compute_and_host(state: State, table: Table) -> list[Finding]:
     compute, host = state.compute, state.channels[Channel.HOST]
-    common = _too_many(compute.alarmed, state, table) | _in_slow_racks(compute.alarmed, state, table)
-    known = host.alarmed & ~_too_many(host.alarmed, state, table)
+    common = _slow_among_peers(compute.alarmed, state, table) | _in_slow_racks(compute.alarmed, state, table)
+    known = host.alarmed & ~_slow_among_peers(host.alarmed, state, table)
     # A slow host delays the whole rank. Its own channel shows that first, because it has less noise.
-    by_host = known & (host.size >= _EXPLAINS * compute.size)
+    by_host = known & (host.size >= _EXPLAINED_SHARE * compute.size)
     slow = (compute.alarmed | (known & ~by_host)) & ~common & ~by_host
-    hot = (state.throttled >= _EXPLAINS) | (state.heat >= _EXPLAINS * np.maximum(compute.size, 1e-3))
+    hot = (state.throttled >= _EXPLAINED_SHARE) | (
+        state.clock_deficit >= _EXPLAINED_SHARE * np.maximum(compute.size, 1e-3)
+    )
     whole, blamed = _replicas(state, table, slow)
     slow &= ~blamed
     healthy = mended(table.compute, compute.alarmed, state.setting.peers)
@@ -103,7 +105,7 @@ def _replicas(state: State, table: Table, slow: Bools) -> tuple[list[Finding], B
     channel, (names, numbers) = state.channels[Channel.REPLICAS], state.setting.places[Division.REPLICAS]
     size = np.bincount(numbers)
     whole = channel.alarmed & (size > 1) & (np.bincount(numbers[slow], minlength=len(size)) != 1)
-    if whole.mean() > _COMMON:
+    if whole.mean() > _COMMON_SHARE:
         whole = np.zeros_like(whole)
     known = not np.isnan(table.tokens).all()
     persistent = channel.persistent(state.setting.rules)
@@ -134,9 +136,9 @@ def _communication(state: State, table: Table) -> list[Finding]:
     since = np.minimum(np.where(alike.alarmed, alike.since, never), np.where(past.alarmed, past.since, never))
     lost = np.asarray(state.transferring) * -np.expm1(-np.maximum(sizes, 0.0))
     slow = np.nonzero(alike.alarmed | past.alarmed)[0].tolist()
-    least = _LEAST * float(np.nanmedian(busy(table)))
+    least = _LEAST_TRANSFER_SHARE * float(np.nanmedian(busy(table)))
     findings = []
-    for part, numbers in _but_all_insides(explain(table.groups, slow, layout), table, layout):
+    for part, numbers in _merge_inside_parts(explain(table.groups, slow, layout), table, layout):
         if lost[numbers].max() <= least:
             continue  # The loss is negligible.
         nodes = (
@@ -160,7 +162,7 @@ def _communication(state: State, table: Table) -> list[Finding]:
     return findings
 
 
-def _but_all_insides(
+def _merge_inside_parts(
     found: list[tuple[Part, list[int]]], table: Table, layout: Layout
 ) -> list[tuple[Part, list[int]]]:
     """Blame no node if more than half of the nodes are slow inside at once: the program has changed then."""
@@ -185,7 +187,7 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
     )
     findings = []
     if job.alarmed[0]:
-        findings.append(_everybody(Cause.COMMON_MODE, job, step * -np.expm1(-job.size[0]), state))
+        findings.append(_job_finding(Cause.COMMON_MODE, job, step * -np.expm1(-job.size[0]), state))
     elif racks.alarmed.any() and not any(one.place is FindingPlace.RACK for one in known):
         findings.append(_places(state, racks, Division.RACKS, FindingPlace.RACK, step))
     elif classes.alarmed.any() and len(classes.alarmed) > 1:
@@ -199,22 +201,22 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
         ]
         host = max(slow, key=lambda one: float(one.size[0]), default=None)
         if host is not None:
-            findings.append(_everybody(Cause.HOST, host, step * float(np.expm1(host.size[0])), state))
+            findings.append(_job_finding(Cause.HOST, host, step * float(np.expm1(host.size[0])), state))
     if wall.persistent(state.setting.rules)[0]:
         lost = float(stepping(table)[0]) * table.steps * -np.expm1(-wall.size[0])
-        cause, others = _behind(state), [*known, *findings]
+        cause, others = _cause_of_slower_step(state), [*known, *findings]
         # Whatever existed earlier is part of the past that the step is compared with.
-        fresh = [one for one in others if one.since > wall.since[0] - _AROUND * table.steps]
-        explained = sum(one.lost for one in fresh) >= _EXPLAINS * lost
+        fresh = [one for one in others if one.since > wall.since[0] - _EARLIER_CAUSE_WINDOWS * table.steps]
+        explained = sum(one.lost for one in fresh) >= _EXPLAINED_SHARE * lost
         known_already = any((one.cause, one.place) == (cause, FindingPlace.JOB) for one in others)
         if not known_already and (not fresh or not (explained or cause is Cause.UNKNOWN)):
-            findings.append(_everybody(cause, wall, lost, state))
+            findings.append(_job_finding(cause, wall, lost, state))
     return findings
 
 
-def _behind(state: State) -> Cause:
+def _cause_of_slower_step(state: State) -> Cause:
     """Return the cause of a slower step without a slow rank: the quantity that grew with the step."""
-    needed = _EXPLAINS * state.channels[Channel.JOB_WALL].size[0]
+    needed = _EXPLAINED_SHARE * state.channels[Channel.JOB_WALL].size[0]
     if state.channels[Channel.JOB_PAUSES].size[0] >= needed:
         # Host before Communication: over several steps, pauses of alternating ranks look like transfer.
         return Cause.HOST
@@ -223,7 +225,7 @@ def _behind(state: State) -> Cause:
 
 def _imbalance(state: State, table: Table) -> list[Finding]:
     shares = state.shares
-    if shares is None or state.unchanged < _SETTLED:
+    if shares is None or state.unchanged < _SETTLED_WINDOWS:
         return []
     found = {FindingPlace.STAGES: shares.stages, FindingPlace.REPLICAS: shares.replicas}
     return [
@@ -231,18 +233,18 @@ def _imbalance(state: State, table: Table) -> list[Finding]:
             Cause.IMBALANCE, place, (), (), table.first, share / (1 - share), share * shares.seconds, False
         )
         for place, share in found.items()
-        if share >= IMBALANCED and state.often[place] >= _OFTEN
+        if share >= IMBALANCED and state.imbalanced_share[place] >= _IMBALANCED_WINDOWS
     ]
 
 
-def _too_many(alarmed: Bools, state: State, table: Table) -> Bools:
+def _slow_among_peers(alarmed: Bools, state: State, table: Table) -> Bools:
     """Return by rank whether more than a fifth of its peers, on at least three nodes, are slow at once."""
     peers, nodes = state.setting.peers, state.setting.places[Division.NODES][1]
     slow = np.bincount(peers[alarmed], minlength=peers.max() + 1)
     reported = np.bincount(peers[table.reported], minlength=peers.max() + 1)
     pairs = np.unique(np.stack([peers[alarmed], nodes[alarmed]]), axis=1)[0]
     broad = np.bincount(pairs, minlength=peers.max() + 1) >= 3
-    return np.asarray(broad & (slow > _COMMON * reported))[peers]
+    return np.asarray(broad & (slow > _COMMON_SHARE * reported))[peers]
 
 
 def _in_slow_racks(alarmed: Bools, state: State, table: Table) -> Bools:
@@ -275,7 +277,7 @@ def _common(state: State, channel: ChannelState, common: Bools, lost: float) -> 
     )
 
 
-def _everybody(cause: Cause, channel: ChannelState, lost: float, state: State) -> Finding:
+def _job_finding(cause: Cause, channel: ChannelState, lost: float, state: State) -> Finding:
     """Return a finding about the job as a whole."""
     persistent = bool(channel.persistent(state.setting.rules)[0])
     slowdown = float(np.expm1(channel.size[0]))

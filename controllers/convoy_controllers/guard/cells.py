@@ -17,7 +17,7 @@ from convoy_controllers.guard.robust import TO_SIGMA, group_medians, others_medi
 from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
 
 FEWEST_REPLICAS = 4
-_POINTS = 48
+_FEWEST_POINTS = 48
 """Fewest micro-batches for a fitted curve. With fewer, all stages are assumed to react equally."""
 _MOST_VALUES = 200_000
 """Most times of one window to process: 20 of each of 10,000 ranks."""
@@ -110,7 +110,7 @@ def _work(logs: Floats) -> Floats:
 
 def _curve(work: Floats, logs: Floats) -> Floats:
     """Return the values of `logs` that `work` predicts: a robustly fitted parabola (bisquare)."""
-    if work.size < _POINTS:
+    if work.size < _FEWEST_POINTS:
         return work
     every = -(-work.size // _MOST_POINTS) | 1
     x, y = work.reshape(-1)[::every], logs.reshape(-1)[::every]

@@ -40,7 +40,7 @@ class Rules:
     """Slowness below which nothing is acted on. While more is left, an alarm does not end by fading."""
 
 
-_MEMORY = 32
+_NOISE_WINDOWS = 32
 """Windows over which the noise is averaged."""
 _LEVEL = 16
 _PRIOR_RHO, _PRIOR_RHO_WINDOWS = 0.2, 4.0
@@ -49,8 +49,10 @@ SUSPECTED = float(np.log(30.0))
 """Evidence (logarithm) at and above which nothing is learned from a unit."""
 _WARM_UP = 12
 """Residuals needed before the noise estimate permits a verdict."""
-_FEW = 8
-"""Units below which one outlier moves the median; windows that a mean needs."""
+_FEW_UNITS = 8
+"""Number of units below which one outlier moves their median."""
+_FEW_WINDOWS = 8
+"""Minimum number of windows for a reliable mean."""
 _LEAST_TAU = 0.002
 _PRIOR_TAUS = 2.0
 _BASELINE_TAUS = 3.0
@@ -143,7 +145,7 @@ class ChannelState:
         autocorrelated noise does.
         """
         # With few residuals sigma is uncertain: rather overestimate it.
-        known = 1 + 2 / np.sqrt(max(1, min(self.windows, _MEMORY) * len(self.level)))
+        known = 1 + 2 / np.sqrt(max(1, min(self.windows, _NOISE_WINDOWS) * len(self.level)))
         sigma = max(self.sigma * known, rules.least_sigma)
         return float(sigma * np.sqrt((1 + self.rho) / (1 - self.rho)))
 
@@ -194,9 +196,9 @@ def advance(state: ChannelState, residual: Floats, first: int, family: int, rule
     stays = alarmed & ~over
     excess = residual - allowed + np.log1p(rules.delta)
     suspected_windows = np.where(state.since > 0, state.suspected_windows, 0) + reported
-    weight = np.where(reported, 1 / np.clip(suspected_windows, 1, _MEMORY), 0.0)
+    weight = np.where(reported, 1 / np.clip(suspected_windows, 1, _NOISE_WINDOWS), 0.0)
     size = state.size + weight * (np.where(reported, excess, 0.0) - state.size)
-    worst = np.where(suspected_windows >= _FEW, np.maximum(state.worst, size), 0.0)
+    worst = np.where(suspected_windows >= _FEW_WINDOWS, np.maximum(state.worst, size), 0.0)
     sums[:, over] = -np.inf
     updated = replace(
         state,
@@ -275,10 +277,10 @@ def _sigma(state: ChannelState, deviations: Floats, rules: Rules) -> float:
     now = float(TO_SIGMA * np.median(np.abs(known)))
     if np.isnan(state.sigma):
         return now
-    if len(known) < _FEW and state.windows > _WARM_UP:
+    if len(known) < _FEW_UNITS and state.windows > _WARM_UP:
         # A single one of few units may be slow in this window already.
         now = min(now, 2 * max(state.sigma, rules.least_sigma))
-    weight = 1 / min(state.windows + 1, _MEMORY)
+    weight = 1 / min(state.windows + 1, _NOISE_WINDOWS)
     return state.sigma + weight * (now - state.sigma)
 
 
@@ -293,5 +295,5 @@ def _rho(state: ChannelState, deviation: Floats, trusted: Bools) -> float:
         return state.rho
     agree = float(np.mean(np.sign(deviation[both]) * np.sign(state.deviation[both])))
     now = np.sin(np.pi / 2 * agree)
-    weight = 1 / min(state.windows + _PRIOR_RHO_WINDOWS, _MEMORY + _PRIOR_RHO_WINDOWS)
+    weight = 1 / min(state.windows + _PRIOR_RHO_WINDOWS, _NOISE_WINDOWS + _PRIOR_RHO_WINDOWS)
     return float(np.clip(state.rho + weight * (now - state.rho), 0.0, _MOST_RHO))

@@ -21,13 +21,17 @@ from convoy_controllers.guard.signals import InitialMean, against_all, busy, mid
 from convoy_controllers.guard.state import JOB, State
 from convoy_controllers.guard.telemetry import Floats, Group, Ints, Table
 
-_BETTER = 0.8
+_BETTER_NOISE = 0.8
 """Noise relative to the plain peer model at and below which another model replaces it."""
 _RECENT = 1 / 8
-_PAUSED, _RARE = 16, 3
-"""Windows over which pauses are averaged, since they are rare; and the number of worst ones to ignore."""
-_MOST_TIMES, _MOST_MORE = 4, 64
-"""Limit of remembered communicators: the first number for each rank, plus the second."""
+_PAUSE_WINDOWS = 16
+"""Number of windows over which pauses are averaged. Pauses are rare, so one window is not enough."""
+_IGNORED_PAUSES = 3
+"""Number of windows with the largest pauses that the average leaves out."""
+_COMMUNICATORS_PER_RANK = 4
+"""Maximum number of remembered communicators per rank, in addition to `_MORE_COMMUNICATORS`."""
+_MORE_COMMUNICATORS = 64
+"""Number of communicators that may be remembered in addition, however small the job is."""
 _DROP_AFTER = 64
 """Silent windows after which a communicator is dropped."""
 
@@ -41,13 +45,13 @@ def advance(state: State, table: Table) -> tuple[State, Report]:
     if table.size != size:
         raise ValueError(f"the table has {table.size} ranks, but the job has {size}")
     state, table = _known_communicators(state, table)
-    state = replace(state, paused=_paused(state, table))
+    state = replace(state, pauses=_recent_pauses(state, table))
     residuals, counts = _compute(state, table)
     residuals |= {
         Channel.DATA: against_all(share(table.data, table)),
         Channel.HOST: against_all(share(table.host, table)),
     }
-    more, initial_means = _many(state, table, residuals)
+    more, initial_means = _group_residuals(state, table, residuals)
     residuals |= more
     channels = {
         name: channel_state.advance(one, residuals[name], table.first, state.family, state.setting.rules)
@@ -60,7 +64,7 @@ def advance(state: State, table: Table) -> tuple[State, Report]:
         recent=residuals,
         windows=state.windows + 1,
         model=_model(channels, state),
-        heat=_toward(state.heat, _heat(table)),
+        clock_deficit=_toward(state.clock_deficit, _heat(table)),
         throttled=_toward(state.throttled, np.where(table.reported, table.throttled, np.nan)),
     )
     state = _with_shares(state, table)
@@ -78,7 +82,7 @@ def _compute(state: State, table: Table) -> tuple[dict[Channel, Floats], Ints]:
     }, counts
 
 
-def _many(
+def _group_residuals(
     state: State, table: Table, residuals: Mapping[Channel, Floats]
 ) -> tuple[dict[Channel, Floats], dict[Level, InitialMean]]:
     """Return the residuals of the job, its places and communicators, and the updated initial means."""
@@ -86,15 +90,15 @@ def _many(
     times = signals.transfers(table.groups)
     values = {
         Level.COMPUTE: np.log(np.maximum(table.compute / table.steps, 1e-9)),
-        Level.GROUPS: _as_large(state, table, times),
-        Level.JOB_HOST: _mean(share(table.host, table)),
-        Level.JOB_PAUSES: _pauses(state),
+        Level.GROUPS: _of_equal_size(state, table, times),
+        Level.JOB_HOST: _mean_of_known(share(table.host, table)),
+        Level.JOB_PAUSES: _mean_pause(state),
         Level.JOB_TRANSFER: share(signals.transfer(table), table),
         Level.JOB_WALL: np.log(np.maximum(signals.stepping(table), 1e-9)),
     }
     shift = {name: state.initial_means[name].shift(value) for name, value in values.items()}
     load = residuals[Channel.PEERS if np.isnan(residuals[Channel.TOKENS]).all() else Channel.TOKENS]
-    like = signals.likes(table.groups)
+    like = signals.communicator_classes(table.groups)
     found = {
         Channel.GROUPS: signals.slow_transfers(times, like),
         Channel.GROUPS_PAST: shift[Level.GROUPS],
@@ -104,9 +108,9 @@ def _many(
         Channel.JOB_PAUSES: shift[Level.JOB_PAUSES],
         Channel.JOB_TRANSFER: shift[Level.JOB_TRANSFER],
         Channel.JOB_WALL: shift[Level.JOB_WALL],
-        Channel.RACKS: signals.of_racks(shift[Level.COMPUTE], places[Division.RACKS][1]),
+        Channel.RACKS: signals.against_other_racks(shift[Level.COMPUTE], places[Division.RACKS][1]),
         Channel.CLASSES: group_medians(shift[Level.COMPUTE], places[Division.CLASSES][1]),
-        Channel.REPLICAS: signals.of_replicas(load, places[Division.REPLICAS][1]),
+        Channel.REPLICAS: signals.against_other_replicas(load, places[Division.REPLICAS][1]),
     }
     # A job may always have waited for input, so that wait has no initial mean to compare with.
     calm = all(state.channels[name].strength[0] < SUSPECTED for name in JOB if name is not Channel.JOB_DATA)
@@ -118,7 +122,7 @@ def _many(
     return found, initial_means
 
 
-def _as_large(state: State, table: Table, times: Floats) -> Floats:
+def _of_equal_size(state: State, table: Table, times: Floats) -> Floats:
     """Return the times of communicators that move as many bytes as at first, NaN for others.
 
     Only equal sizes are comparable with the past.
@@ -136,10 +140,13 @@ def _known_communicators(state: State, table: Table) -> tuple[State, Table]:
     """
     reported = {group.name: group for group in table.groups}
     known = state.communicators
-    quiet = [0 if one.name in reported else since + 1 for one, since in zip(known, state.quiet, strict=True)]
+    quiet = [
+        0 if one.name in reported else since + 1
+        for one, since in zip(known, state.silent_windows, strict=True)
+    ]
     kept = [number for number, since in enumerate(quiet) if since <= _DROP_AFTER]
     names = {known[number].name for number in kept}
-    room = max(0, _MOST_TIMES * table.size + _MOST_MORE - len(kept))
+    room = max(0, _COMMUNICATORS_PER_RANK * table.size + _MORE_COMMUNICATORS - len(kept))
     whole = (one for one in table.groups if one.name not in names and not np.isnan(one.seconds).any())
     fresh = [one.silent() for one in whole][:room]
     if fresh or len(kept) < len(known):
@@ -159,7 +166,7 @@ def _known_communicators(state: State, table: Table) -> tuple[State, Table]:
     state = replace(
         state,
         communicators=groups,
-        quiet=(*(quiet[number] for number in kept), *[0] * len(fresh)),
+        silent_windows=(*(quiet[number] for number in kept), *[0] * len(fresh)),
         transferring=tuple(_transferring(one, last) for one, last in zip(now, before, strict=True)),
     )
     return state, replace(table, groups=now)
@@ -173,14 +180,14 @@ def _model(channels: Mapping[Channel, channel_state.ChannelState], state: State)
     """Return the model with the least noise so far; plain peers unless another one is clearly better."""
     rules = state.setting.rules
     noise = {
-        name: channels[name].noise(rules) * (1 if name == MODELS[0] else 1 / _BETTER)
+        name: channels[name].noise(rules) * (1 if name == MODELS[0] else 1 / _BETTER_NOISE)
         for name in MODELS
         if not np.isnan(channels[name].sigma)
     }
     return min(noise, key=lambda name: noise[name], default=MODELS[0])
 
 
-def _mean(values: Floats) -> Floats:
+def _mean_of_known(values: Floats) -> Floats:
     """Return the mean of the known values as an array of one.
 
     Pauses hit another rank each time and delay all ranks, so only the mean shows them.
@@ -189,7 +196,7 @@ def _mean(values: Floats) -> Floats:
     return np.array([known.mean() if len(known) else np.nan])
 
 
-def _paused(state: State, table: Table) -> tuple[float, ...]:
+def _recent_pauses(state: State, table: Table) -> tuple[float, ...]:
     """Return the pauses of the last windows including this one.
 
     A window's pauses count at most as much as the step grew. The result is empty while ranks are named for
@@ -204,15 +211,15 @@ def _paused(state: State, table: Table) -> tuple[float, ...]:
     if initial.count[0]:
         longer = (signals.stepping(table) - np.exp(initial.mean)) * table.steps
         found = np.fmin(found, share(longer, table)[0])
-    return (*state.paused, float(np.nan_to_num(found)))[-_PAUSED:]
+    return (*state.pauses, float(np.nan_to_num(found)))[-_PAUSE_WINDOWS:]
 
 
-def _pauses(state: State) -> Floats:
+def _mean_pause(state: State) -> Floats:
     """Return the mean pause without the worst windows, as an array of one. A rare pause, such as an
     evaluation by one rank, does not count.
     """
-    worst_first = sorted(state.paused, reverse=True)
-    return np.array([sum(worst_first[_RARE:]) / (_PAUSED - _RARE)])
+    worst_first = sorted(state.pauses, reverse=True)
+    return np.array([sum(worst_first[_IGNORED_PAUSES:]) / (_PAUSE_WINDOWS - _IGNORED_PAUSES)])
 
 
 def _heat(table: Table) -> Floats:
@@ -233,13 +240,15 @@ def _with_shares(state: State, table: Table) -> State:
         FindingPlace.REPLICAS: float(now.replicas >= IMBALANCED),
     }
     before = state.shares
-    if before is None or (state.compute.alarmed != state.named).any():
+    if before is None or (state.compute.alarmed != state.alarmed_ranks).any():
         # Other ranks are alarmed now, so the averages so far describe a different situation.
-        return replace(state, shares=now, often=costly, named=state.compute.alarmed, unchanged=1)
+        return replace(
+            state, shares=now, imbalanced_share=costly, alarmed_ranks=state.compute.alarmed, unchanged=1
+        )
     pace = max(_RECENT / 4, 1 / (state.unchanged + 1))
     mixed = Shares(*(old + pace * (new - old) for old, new in zip(_tuple(before), _tuple(now), strict=True)))
-    often = {place: old + pace * (costly[place] - old) for place, old in state.often.items()}
-    return replace(state, shares=mixed, often=often, unchanged=state.unchanged + 1)
+    often = {place: old + pace * (costly[place] - old) for place, old in state.imbalanced_share.items()}
+    return replace(state, shares=mixed, imbalanced_share=often, unchanged=state.unchanged + 1)
 
 
 def _tuple(one: Shares) -> tuple[float, float, float, float]:

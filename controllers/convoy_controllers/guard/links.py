@@ -11,11 +11,11 @@ import numpy as np
 from convoy_controllers.guard.channels import FindingPlace
 from convoy_controllers.guard.telemetry import Group, Layout
 
-_MOST_PAIRS = 64
+_MOST_LINKED_NODES = 64
 """Most nodes of a communicator for which every link between two of them is a candidate. Larger
 communicators have no candidate links.
 """
-_EXCEPTIONS = 0.1
+_FAST_SHARE = 0.1
 """Share of the communicators through a part that may be fast although the part is slow."""
 
 
@@ -41,7 +41,7 @@ def parts(group: Group, layout: Layout) -> set[Part]:
     if len(nodes) == 1:
         return {Part(FindingPlace.INSIDE, (nodes[0],))}
     found = {Part(FindingPlace.NODE, (node,)) for node in nodes}
-    if len(nodes) <= _MOST_PAIRS:
+    if len(nodes) <= _MOST_LINKED_NODES:
         found |= {Part(FindingPlace.LINK, pair) for pair in combinations(nodes, 2)}
     if len(racks) > 1:
         found |= {Part(FindingPlace.RACK, (rack,)) for rack in racks}
@@ -69,7 +69,7 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
     fit = {
         part: numbers
         for part, numbers in through.items()
-        if len(numbers - sick) <= _EXCEPTIONS * len(numbers) and numbers & sick
+        if len(numbers - sick) <= _FAST_SHARE * len(numbers) and numbers & sick
     }
     explained: list[tuple[Part, list[int]]] = []
     while left:
@@ -77,7 +77,7 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
         equal = [part for part, numbers in fit.items() if len(numbers & left) == best and best]
         number = min(set().union(*(fit[part] & left for part in equal)) or left)
         # Other equal parts explain other communicators; later rounds choose them.
-        chosen = _one([part for part in equal if number in fit[part]])
+        chosen = _unambiguous_part([part for part in equal if number in fit[part]])
         if chosen is None:
             nodes = nodes_of(groups[number], layout)
             explained.append((Part(FindingPlace.GROUP, tuple(nodes)), [number]))
@@ -88,7 +88,7 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
     return explained
 
 
-def _one(equal: list[Part]) -> Part | None:
+def _unambiguous_part(equal: list[Part]) -> Part | None:
     """Return the part to name if several explain equally many communicators; None if it is undecidable.
 
     A single node is preferred to links and racks, and a single link to racks. Two nodes with the link

@@ -12,12 +12,14 @@ import numpy as np
 from convoy_controllers.guard.robust import group_medians, others_median, spread
 from convoy_controllers.guard.telemetry import Bools, Floats, Group, Ints, Table
 
-_MOST = 32
+_MEAN_WINDOWS = 32
 """Windows in an initial mean."""
-_STANDS_OUT = 4.0
+_OUTLIER_SIGMAS = 4.0
 """Standard deviations above the median from which on a rank's time is an outlier."""
-_ENOUGH = 4
-"""Windows before an initial mean is used. Also the fewest similar communicators for a comparison."""
+_ENOUGH_WINDOWS = 4
+"""Minimum number of windows in an initial mean before values are compared with the mean."""
+_ENOUGH_VALUES = 4
+"""Minimum number of ranks, places or similar communicators for a comparison with one another."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,11 +45,11 @@ class InitialMean:
 
     def shift(self, values: Floats) -> Floats:
         """Return how far the values are from the mean; NaN while the mean covers too few windows."""
-        return np.where(self.count >= _ENOUGH, values - self.mean, np.nan)
+        return np.where(self.count >= _ENOUGH_WINDOWS, values - self.mean, np.nan)
 
     def learned(self, values: Floats, trusted: Bools) -> InitialMean:
         """Return the mean with one more window of the trusted units, until it covers enough windows."""
-        learns = ~np.isnan(values) & trusted & (self.count < _MOST)
+        learns = ~np.isnan(values) & trusted & (self.count < _MEAN_WINDOWS)
         count = self.count + learns
         step = np.where(learns, values, self.mean) - self.mean
         return replace(self, mean=self.mean + step / np.maximum(count, 1), count=count)
@@ -86,9 +88,9 @@ def pauses(values: Floats) -> Floats:
     and the mean of all ranks shows only a small part of it.
     """
     known = values[~np.isnan(values)]
-    if len(known) < _ENOUGH:
+    if len(known) < _ENOUGH_VALUES:
         return np.array([np.nan])
-    most = np.median(known) + _STANDS_OUT * spread(known)
+    most = np.median(known) + _OUTLIER_SIGMAS * spread(known)
     return np.array([np.maximum(known - most, 0.0).sum()])
 
 
@@ -101,12 +103,12 @@ def transfer(table: Table) -> Floats:
     return np.array([table.wait.min()])
 
 
-def of_racks(values: Floats, rack: Ints) -> Floats:
+def against_other_racks(values: Floats, rack: Ints) -> Floats:
     """Return by rack its median minus that of the other racks; NaN with fewer than four racks."""
     return _beyond(group_medians(values, rack))
 
 
-def of_replicas(values: Floats, replica: Ints) -> Floats:
+def against_other_replicas(values: Floats, replica: Ints) -> Floats:
     """Return by replica the value of its fastest rank, which ALL its ranks reach, minus that of the other
     replicas.
 
@@ -118,7 +120,7 @@ def of_replicas(values: Floats, replica: Ints) -> Floats:
 
 
 def _beyond(values: Floats) -> Floats:
-    return values - others_median(values) if len(values) >= _ENOUGH else np.full(len(values), np.nan)
+    return values - others_median(values) if len(values) >= _ENOUGH_VALUES else np.full(len(values), np.nan)
 
 
 def numbered(values: Ints) -> tuple[Ints, Ints]:
@@ -141,7 +143,7 @@ def transfers(groups: Sequence[Group]) -> Floats:
     return times
 
 
-def likes(groups: Sequence[Group]) -> Ints:
+def communicator_classes(groups: Sequence[Group]) -> Ints:
     """Return by communicator the number of its class: same kind, members and bytes; -1 if the bytes are
     unknown.
     """
@@ -158,6 +160,6 @@ def slow_transfers(times: Floats, like: Ints) -> Floats:
     residual = np.full(len(times), np.nan)
     for number in np.unique(like[like >= 0]):
         same = like == number
-        if (~np.isnan(times[same])).sum() >= _ENOUGH:
+        if (~np.isnan(times[same])).sum() >= _ENOUGH_VALUES:
             residual[same] = times[same] - others_median(times[same])
     return residual

@@ -66,23 +66,23 @@ class State:
     setting: Setting
     channels: Mapping[Channel, ChannelState]
     initial_means: Mapping[Level, InitialMean]
-    heat: Floats
+    clock_deficit: Floats
     """Logarithm of the others' clock rate relative to each rank's own, as a recent mean."""
     throttled: Floats
     """Share of recent windows with a throttled device, by rank."""
-    often: Mapping[FindingPlace, float]
+    imbalanced_share: Mapping[FindingPlace, float]
     """Share of recent windows with costly imbalance, for stages and for replicas."""
-    named: Bools
+    alarmed_ranks: Bools
     """Mask of the ranks that were alarmed in these windows."""
     communicators: tuple[Group, ...] = ()
     """Communicators in the order in which they became known, with their size at that time. Their times are
     unset.
     """
-    quiet: tuple[int, ...] = ()
+    silent_windows: tuple[int, ...] = ()
     """Number of windows for which each communicator has been silent."""
     transferring: tuple[float, ...] = ()
     """Seconds per window in the largest transfers of each communicator, when last known."""
-    paused: tuple[float, ...] = ()
+    pauses: tuple[float, ...] = ()
     """Host pauses of outlier ranks in the last windows, as shares of a step."""
     model: Channel = MODELS[0]
     """The compute model with the least noise."""
@@ -117,8 +117,8 @@ def initial_state(layout: Layout, rules: Rules | None = None) -> State:
         setting=setting,
         channels={name: ChannelState.initial(count) for name, count in units.items()},
         initial_means={name: InitialMean.initial(count) for name, count in initial_means.items()},
-        heat=np.zeros(size),
+        clock_deficit=np.zeros(size),
         throttled=np.zeros(size),
-        often={FindingPlace.STAGES: 0.0, FindingPlace.REPLICAS: 0.0},
-        named=np.zeros(size, dtype=np.bool_),
+        imbalanced_share={FindingPlace.STAGES: 0.0, FindingPlace.REPLICAS: 0.0},
+        alarmed_ranks=np.zeros(size, dtype=np.bool_),
     )

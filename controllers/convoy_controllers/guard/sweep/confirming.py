@@ -27,14 +27,14 @@ class Confirmed:
     """Median cost above which the node fails."""
 
 
-def first(state: PairState, rng: random.Random) -> tuple[Pair, ...]:
-    """Return the first tests of every suspect, and the pairs of good nodes to compare them with."""
+def first_tests(state: PairState, rng: random.Random) -> tuple[Pair, ...]:
+    """Return the first_tests tests of every suspect, and the pairs of good nodes to compare them with."""
     if not state.suspects:
         return ()
     load = dict.fromkeys(state.good, 0)
     rounds = [_partners(state, one, state.settings.partners, load) for one in state.suspects]
     return _references(state, rng) + tuple(
-        # Each suspect's first partner, then each one's second: so a round holds many tests.
+        # Each suspect's first_tests partner, then each one's second: so a round holds many tests.
         found[turn]
         for turn in range(state.settings.partners)
         for found in rounds
@@ -42,7 +42,7 @@ def first(state: PairState, rng: random.Random) -> tuple[Pair, ...]:
     )
 
 
-def doubts(state: PairState) -> tuple[Pair, ...]:
+def further_tests(state: PairState) -> tuple[Pair, ...]:
     """Return further tests for suspects whose median is closer to the limit than its error."""
     load = dict.fromkeys(state.good, 0)
     found: list[Pair] = []
@@ -59,7 +59,9 @@ def confirmed(state: PairState) -> dict[str, Confirmed]:
     beyond = NormalDist().inv_cdf(1 - state.settings.false_alarm / max(1, len(state.suspects)))
     result = {}
     for node in state.suspects:
-        costs = [one.excess - reference.centre for one in found if _meets(one, node, state.suspects)]
+        costs = [
+            one.excess - reference.centre for one in found if _is_confirmation(one, node, state.suspects)
+        ]
         if costs:
             error = reference.error(len(costs))
             limit = max(math.log1p(state.settings.deficit), beyond * error)
@@ -72,7 +74,7 @@ def reference(state: PairState) -> Normal:
     return normal(values(state), state.suspects)
 
 
-def _meets(one: Value, node: str, suspects: Collection[str]) -> bool:
+def _is_confirmation(one: Value, node: str, suspects: Collection[str]) -> bool:
     """Return True for a confirmation test of this suspect with a partner that is no suspect."""
     return (
         one.stage in (Stage.CONFIRM, Stage.MORE)
@@ -83,7 +85,7 @@ def _meets(one: Value, node: str, suspects: Collection[str]) -> bool:
 
 def _partners(state: PairState, node: str, count: int, load: dict[str, int]) -> list[Pair]:
     """Return pairs with good partners: not met before if possible, each in another rack, the least busy
-    first.
+    first_tests.
     """
     rack = {one.node: one.rack for one in state.members}
     met = {test.measured.pair for test in state.tests}

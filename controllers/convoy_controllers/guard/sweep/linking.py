@@ -14,7 +14,7 @@ from convoy_controllers.guard.sweep.state import PairState, Stage
 
 REPEATS = 2
 """Further tests of a pair that was slow once. All must be slow again."""
-_MOST_SHARE = 1 / 16
+_LINKS_PER_NODE = 1 / 16
 """Links to examine per node of the sweep, the slowest first; at least four."""
 
 
@@ -45,7 +45,7 @@ def candidates(state: PairState) -> tuple[Pair, ...]:
             quick |= set(one.pair)
     blamed = {node for node, one in confirming.confirmed(state).items() if one.median > one.limit}
     found = [one for one in slow if set(one) <= quick and not set(one) & blamed and not set(one) & state.left]
-    most = max(4, int(_MOST_SHARE * len(state.members)))
+    most = max(4, int(_LINKS_PER_NODE * len(state.members)))
     return tuple(sorted(found, key=lambda one: (-slow[one], one))[:most])
 
 

@@ -85,7 +85,7 @@ def _next(state: PairState) -> PairState:
         case Stage.CONFIRM:
             return _confirm(state, here)
         case Stage.MORE:
-            wanted, links = confirming.doubts(state), linking.candidates(state)
+            wanted, links = confirming.further_tests(state), linking.candidates(state)
             twice = tuple(one for one in links for _ in range(linking.REPEATS))
             return replace(state, wanted=wanted + twice, links=links)
         case Stage.LINKS:
@@ -105,7 +105,7 @@ def _confirm(state: PairState, here: Sequence[Member]) -> PairState:
     ranked = sorted(set(score) - set(suspects), key=lambda node: (score[node], node))
     good = tuple(ranked[: max(len(score) // 2, _FEWEST_GOOD)])
     state = replace(state, suspects=suspects, good=good)
-    return replace(state, wanted=confirming.first(state, _random(state)))
+    return replace(state, wanted=confirming.first_tests(state, _random(state)))
 
 
 def _random(state: PairState) -> random.Random:

@@ -327,4 +327,4 @@ def test_a_pause_in_a_longer_window_counts_no_more_than_its_steps_have_become_lo
     last = of_two_steps(*tables[40:])
     host = last.host + np.where(np.arange(PLAIN.size) == 3, 1.0, 0.0)
     state, _ = advance(state, replace(last, host=host))
-    assert state.paused[-1] < 0.05
+    assert state.pauses[-1] < 0.05
