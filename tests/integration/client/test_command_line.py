@@ -14,6 +14,7 @@ from convoy.client import Client
 from .conftest import SPEC, Report, condition
 
 Run = Callable[..., Result]
+REJECTED = "the API server rejected the credentials; check the kubeconfig or the token"
 
 
 @pytest.fixture
@@ -69,4 +70,8 @@ def test_a_node_is_exempted_and_explained(convoy: Run, client: Client, control_p
 
 def test_a_missing_right_is_one_sentence(convoy: Run) -> None:
     refused = convoy("get", token="a-wrong-token")
-    assert (refused.exit_code, refused.stdout, refused.stderr) == (1, "", "error: Unauthorized\n")
+    assert (refused.exit_code, refused.stdout, refused.stderr) == (
+        1,
+        "",
+        f"error: Unauthorized: {REJECTED}\n",
+    )

@@ -152,7 +152,7 @@ def test_malformed_and_missing_objects_are_named(bucket: Bucket) -> None:
     found = bucket.run("fsck", "s3")
     assert found.exit_code == 1 and "1 damaged, 1 missing" in found.output
     assert "team/uid-1: cannot be read: " in found.output and "records/gen-1-20" in found.output
-    assert "orphaned" not in found.output, "the record may need what looks so"
+    assert "orphaned" not in found.output, "the unreadable record may need what looks orphaned"
 
 
 def test_repair_deletes_old_orphans_and_nothing_else(bucket: Bucket) -> None:

@@ -98,7 +98,7 @@ def test_after_a_store_error_the_next_try_finishes(bucket: Bucket, monkeypatch: 
         broken.setattr(Part, "remove", failing(Part.remove))
         found = bucket.run("rm", "job", "--yes", *GONE)
         assert found.exit_code == 1 and "the store stumbles" in found.output
-    assert not bucket.store.inventory().records, "the records went first"
+    assert not bucket.store.inventory().records, "records are deleted first"
     assert bucket.run("rm", "job", "--yes", *GONE).exit_code == 0
     assert bucket.keys() == others
 

@@ -81,7 +81,7 @@ def test_parameters_of_all_parts_of_a_schema_are_shown() -> None:
     base = {"properties": {"rate": {"type": "number"}}, "required": ["rate"]}
     schema = {"$defs": {"base": base}, "allOf": [{"$ref": "#/$defs/base"}], "oneOf": choice}
     assert parameters(schema) == [("rate", "number", "required", ""), ("rule", "adam or sgd", "-", "")]
-    assert parameters({"allOf": [{"$ref": "#"}]}) == [], "of a schema that leads back to itself"
+    assert parameters({"allOf": [{"$ref": "#"}]}) == [], "a schema that refers to itself"
 
 
 def test_the_metrics_that_an_engine_declares_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,8 @@ import pytest
 from convoy.client import errors
 from convoy.client.errors import FieldError, Invalid, error_of
 
+REJECTED = "the API server rejected the credentials; check the kubeconfig or the token"
+
 
 def body(message: str = "", reason: str = "", causes: Any = None) -> str:
     return json.dumps({"message": message, "reason": reason, "details": {"causes": causes}})
@@ -18,7 +20,7 @@ def body(message: str = "", reason: str = "", causes: Any = None) -> str:
 @pytest.mark.parametrize(
     ("status", "text", "kind", "words"),
     [
-        (401, body("who?"), errors.Forbidden, "who?"),
+        (401, body("who?"), errors.Forbidden, f"who?: {REJECTED}"),
         (403, body("no"), errors.Forbidden, "no"),
         (404, body("not found"), errors.NotFound, "not found"),
         (409, body("there", "AlreadyExists"), errors.AlreadyExists, "there"),

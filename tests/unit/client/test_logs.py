@@ -62,7 +62,9 @@ class Server(Api):
         )
 
     def lines(self, what: str, verb: Any, *arguments: Any, **options: Any) -> Iterator[bytes]:
-        assert verb == "log" and options["container"] == "gpt", "not the sidecar before it"
+        assert verb == "log" and options["container"] == "gpt", (
+            "the rank container, not the sidecar before it"
+        )
         assert options["follow"] == options["timestamps"]
         name = arguments[0]
         self.read.append((name, options["follow"]))

@@ -38,7 +38,7 @@ def test_unparsable_fields_are_left_out(role: dict[str, Any]) -> None:
     job = read(TrainingJob, body)
     assert [one.replicas for one in job.spec.roles] == [1, 2]
     assert job.status.phase == "Running"
-    assert body == stored(role), "what is read stays as it is"
+    assert body == stored(role), "the body is not changed"
 
 
 @pytest.mark.parametrize("body", [{}, {"metadata": {"name": "a"}}, stored({}, spec={"roles": []}), [], "x"])

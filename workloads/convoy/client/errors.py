@@ -114,6 +114,8 @@ def error_of(status: int, reason: str, body: Any) -> ApiError:
     """
     found = _parsed(body)
     message = str(found.get("message") or f"{status} {reason}")
+    if status == 401:
+        message += ": the API server rejected the credentials; check the kubeconfig or the token"
     if status == 422:
         return Invalid(message, _causes(found))
     if status == 400 and "strict decoding error" in message:
