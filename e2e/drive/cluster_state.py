@@ -1,4 +1,4 @@
-"""Nodes and leader of a cluster: which ones are ready, who leads, and the way back after a fault."""
+"""State of a cluster's nodes and operator, and its restoration after a fault."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from e2e.install import NAMESPACE
 
 
 def restore(cluster: Cluster) -> None:
-    """All nodes are up, plugged in and Ready again, with their agents; and what of the control plane ended
-    when it lost its Lease runs again, as a kubelet would have it."""
+    """Restore the cluster after a fault: all nodes up, connected and Ready, each with its agent.
+
+    Control plane components that ended when they lost their Lease are started again, as a kubelet would do.
+    """
     for component in COMPONENTS:
         cluster.components.start(component)
     for node in cluster.nodes:
@@ -24,24 +26,24 @@ def restore(cluster: Cluster) -> None:
     deadline = time.monotonic() + 60
     while len(nodes_with_agent(cluster)) < len(cluster.nodes):
         if time.monotonic() > deadline:
-            raise AssertionError(f"agents are ready only on {nodes_with_agent(cluster)}")
+            raise AssertionError(f"agents are ready only on these nodes:  {nodes_with_agent(cluster)}")
         time.sleep(0.3)
 
 
 def nodes_with_agent(cluster: Cluster) -> list[str]:
-    """Nodes that carry the agent-ready label."""
+    """Return the nodes with the agent-ready label."""
     return cluster.kubectl("get", "nodes", "-l", "convoy.dev/agent-ready=true", "-o", "name").split()
 
 
 def lease_holder(cluster: Cluster) -> str:
-    """Return the Lease's lease_holder; empty when nobody leads."""
+    """Return the holder of the operator's Lease; empty if there is no leader."""
     return cluster.kubectl(
         "-n", NAMESPACE, "get", "lease", "convoy-operator", "-o", "jsonpath={.spec.holderIdentity}"
     )
 
 
 def leader(cluster: Cluster) -> tuple[str, str]:
-    """The leading operator: pod and node."""
+    """Return pod and node of the leading operator."""
     leads = lease_holder(cluster)
     for pod in cluster.get("-n", NAMESPACE, "pods")["items"]:
         if pod["metadata"]["name"] in leads:

@@ -1,4 +1,4 @@
-"""Every commit record that a job ever wrote to its store, also those that were swept since."""
+"""All commit records that a job ever wrote to its store, including those that were deleted since."""
 
 from __future__ import annotations
 
@@ -12,27 +12,31 @@ from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Generation
 
 SCAN_SECONDS = 0.1
-"""Far less than a record lives: two generations are kept, and they are seconds apart."""
+"""Seconds between scans. A record exists far longer: the store keeps two generations, seconds apart."""
 UNDER_WAY_SECONDS = 1.0
-"""Seconds that a commit may still take after a later incarnation has begun. Shorter than the time between two
-saves, so a second commit is noticed."""
+"""Seconds that a commit may still take after a later incarnation has begun. Less than the time between two
+saves, so a second commit is noticed.
+"""
 
 
 @dataclass
 class CommitLog:
-    """The commits and branches of one job in a store; times are Unix seconds."""
+    """The commits and branches of one job in a store. Times are Unix seconds."""
 
     committed_at: dict[Generation, float] = field(default_factory=dict)
     """Time of each generation's commit."""
     branched_at: dict[int, float] = field(default_factory=dict)
-    """Time of each incarnation's branch record: from then on no older incarnation commits."""
+    """Time of each incarnation's branch record. From then on no older incarnation may commit."""
     parents: dict[int, Generation | None] = field(default_factory=dict)
-    """Generation that each incarnation continues from, by its branch record."""
+    """Generation that each incarnation continues from, according to its branch record."""
 
     def audit(self, restored: dict[int, Generation]) -> None:
-        """Nothing was committed once a later incarnation had begun, and each has gone on from the newest
-        generation of those before it, or from a newer one that the last of them had only in memory.
-        `restored`: by incarnation, what its ranks say.
+        """Assert that no incarnation committed after a later one had begun, and that each continued
+        correctly.
+
+        An incarnation must continue from the newest generation of the earlier ones, or from a newer
+        generation that the last of them had only in memory. `restored` is the generation that each
+        incarnation restored, by its ranks' logs.
         """
         for generation, at in self.committed_at.items():
             later = [
@@ -41,7 +45,7 @@ class CommitLog:
                 if other > generation.incarnation
             ]
             assert all(at < branched_at + UNDER_WAY_SECONDS for branched_at in later), (
-                f"{generation} is a late commit"
+                f"{generation} was committed after a later incarnation had begun"
             )
         for incarnation, generation in restored.items():
             branched_at = self.branched_at[incarnation]
@@ -61,7 +65,7 @@ class CommitLog:
 
 @contextmanager
 def commits(folder: Path) -> Iterator[CommitLog]:
-    """The records of a store's one job, kept up to date while the block runs. `folder`: the store's."""
+    """Yield the records of the only job in a store's folder, and update them while the block runs."""
     found = CommitLog()
     over, broken = threading.Event(), list[Exception]()
 
@@ -71,7 +75,7 @@ def commits(folder: Path) -> Iterator[CommitLog]:
                 _scan(folder, found)
                 if over.wait(SCAN_SECONDS):
                     return
-        except Exception as error:  # raised where the test ends
+        except Exception as error:  # Raised when the block ends.
             broken.append(error)
 
     thread = threading.Thread(target=follow, daemon=True)
@@ -89,7 +93,7 @@ def commits(folder: Path) -> Iterator[CommitLog]:
 def _scan(folder: Path, found: CommitLog) -> None:
     for text, at in _texts(folder, "branches/[0-9]*"):
         branch = records.branch(text)
-        # It is written again once it knows where it goes on from.
+        # The record is written again once its parent is decided.
         found.branched_at[branch.incarnation] = min(at, found.branched_at.get(branch.incarnation, at))
         if branch.decided:
             found.parents[branch.incarnation] = branch.parent
@@ -98,7 +102,7 @@ def _scan(folder: Path, found: CommitLog) -> None:
 
 
 def _texts(folder: Path, below: str) -> Iterator[tuple[bytes, float]]:
-    """The texts there, and when each was written."""
+    """Yield the content of these files and the times at which they were written."""
     for file in sorted(folder.glob(f"*/*/{below}")):
         try:
             yield records.unseal(file.read_bytes()), file.stat().st_mtime

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 SHORTEST = 16
-"""Characters of what is looked for: shorter ones may be in a text by chance."""
+"""Minimum length of a searched value. A shorter one may be in a text by chance."""
 _FORMS = {
     "a private key": re.compile("PRIVATE KEY"),
     "a JSON Web Token": re.compile(r"eyJ[\w-]+\.eyJ[\w-]+\."),
@@ -16,9 +16,9 @@ _FORMS = {
 
 
 def confidential_values(secrets: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """All values of Secrets by their place: the encoded text, and each line of the decoded one.
+    """Return the values of Secrets by their place: the encoded text, and each line of the decoded text.
 
-    Lines, since a log may have those of a PEM body and their ends in other words.
+    Lines are needed because a log may contain the lines of a PEM body without its line ends.
     """
     found = {}
     for secret in secrets:
@@ -31,6 +31,6 @@ def confidential_values(secrets: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def leaked_values(text: str, confidential: Mapping[str, str]) -> list[str]:
-    """Names of the confidential values in a text. Names only, so that no test prints a value again."""
+    """Return the names of the confidential values in a text, without the values: no test may print them."""
     forms = [name for name, form in _FORMS.items() if form.search(text)]
     return forms + [name for name, value in confidential.items() if value in text]

@@ -1,4 +1,4 @@
-"""Reading the dashboard of a cluster: the way to it, and who may."""
+"""Access to a cluster's dashboard: the connection to it, and the rights of its users."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from e2e.cluster.cluster import Cluster
 from e2e.install import NAMESPACE
 
 DASHBOARD = f"system:serviceaccount:{NAMESPACE}:convoy-dashboard"
-"""The dashboard's own user."""
+"""The user that the dashboard's pod runs as."""
 _FORWARDED = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 
 
 @contextmanager
 def port_forward(cluster: Cluster, service: str, port: int, seconds: float = 30) -> Iterator[str]:
-    """`kubectl port-forward` to a Service of Convoy's namespace; where it is reached meanwhile."""
+    """Run `kubectl port-forward` to a Service of Convoy's namespace. Yield the local address."""
     kubectl = str(cluster.binaries / "kubectl")
     command = [kubectl, "-n", NAMESPACE, "port-forward", f"service/{service}", f":{port}"]
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
@@ -38,7 +38,7 @@ def port_forward(cluster: Cluster, service: str, port: int, seconds: float = 30)
 
 
 def _port(process: subprocess.Popen[bytes], deadline: float) -> int:
-    """The port that kubectl has chosen."""
+    """Return the local port that kubectl chose."""
     assert process.stdout is not None
     output = b""
     while time.monotonic() < deadline:
@@ -57,9 +57,10 @@ def _port(process: subprocess.Popen[bytes], deadline: float) -> int:
 def reader_token(
     cluster: Cluster, namespace: str, name: str, role: str = "", audience: str = ""
 ) -> Iterator[str]:
-    """A token of a ServiceAccount that has this ClusterRole in its namespace, or no rights at all.
+    """Yield the token of a ServiceAccount that has this ClusterRole in its namespace, or no rights without
+    a role.
 
-    `audience`: for whom the token is; the API server when empty.
+    `audience` is the audience of the token; empty for the API server.
     """
     own = ("-n", namespace)
     cluster.kubectl(*own, "create", "serviceaccount", name)
@@ -74,7 +75,7 @@ def reader_token(
 
 
 def api_resources(cluster: Cluster) -> set[tuple[str, str]]:
-    """(group, plural) of all that the API server has, subresources included."""
+    """Return (group, plural) of all resources of the API server, including subresources."""
     versions = ["api/v1"]
     for group in json.loads(cluster.kubectl("get", "--raw", "/apis"))["groups"]:
         versions += [f"apis/{version['groupVersion']}" for version in group["versions"]]
@@ -87,8 +88,9 @@ def api_resources(cluster: Cluster) -> set[tuple[str, str]]:
 
 
 def granted(cluster: Cluster, user: str, verbs: Collection[str]) -> set[tuple[str, str]]:
-    """(verb, plural) of what a ServiceAccount may do to anything in Convoy's namespace or in all of them, as
-    `kubectl auth can-i` would say.
+    """Return (verb, plural) of everything that a user may do in Convoy's namespace or in all namespaces.
+
+    This is what `kubectl auth can-i` reports for each verb and resource.
     """
     api = client.AuthorizationV1Api(config.new_client_from_config(str(cluster.kubeconfig)))
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"]

@@ -1,4 +1,4 @@
-"""An earlier state of this repository, as a chart with images of its own."""
+"""An earlier commit of this repository, as a chart with its own images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from e2e.cluster.run import run
 from e2e.setup.torch_source import wheel_folders
 
 COMMIT = "2b17563df7e207b96e87adb13cf261d063804f16"
-"""The last state with a guard that drains nodes and without a dashboard."""
+"""The last commit with a guard that drains nodes and without a dashboard."""
 TAG = "earlier"
 IMAGES = ("operator", "agent", "workloads")
 BUILD_SECONDS = 900.0
@@ -24,14 +24,14 @@ BUILD_SECONDS = 900.0
 
 @dataclass(frozen=True)
 class Release:
-    """A chart, and the tag of its images, which every node has."""
+    """A chart, and the tag of its images. Every node has these images."""
 
     chart: Path
     tag: str
 
 
 def earlier_release(cluster: Cluster) -> Release:
-    """The chart and the images as of COMMIT; skips the test where the clone is too shallow to have it."""
+    """Return chart and images of COMMIT. Skips the test if the clone is too shallow to contain it."""
     checkout = _checkout()
     wheels = " ".join(map(str, wheel_folders()))
     with cluster.progress.long(f"building the images of {COMMIT[:7]}"):
@@ -44,12 +44,12 @@ def earlier_release(cluster: Cluster) -> Release:
 
 
 def _checkout() -> Path:
-    """The files of COMMIT. They are always at the same place, by which their images are known."""
+    """Return a folder with the files of COMMIT. Its path is constant, because it identifies the images."""
     git = ["git", "-C", str(files.CHECKOUT)]
     try:
         run([*git, "cat-file", "-e", f"{COMMIT}^{{commit}}"])
     except CommandError:
-        pytest.skip(f"this clone does not reach back to {COMMIT[:7]}: git fetch --unshallow")
+        pytest.skip(f"this clone does not contain {COMMIT[:7]}; run: git fetch --unshallow")
     final = files.CHECKOUT / "build" / f"checkout-{COMMIT[:7]}"
     with files.building(final) as folder:
         archive = folder / "archive.tar"

@@ -1,4 +1,4 @@
-"""Faults on real nodes, and the recovery from each: what the tests assert and the bench measures."""
+"""Faults on real nodes, and the recovery from each. Tests assert it, and a bench measures it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RESTORED = re.compile(r"\[(\d+)/\d+\].*continues after step \d+ from gen-(\d+)-
 
 @dataclass(frozen=True)
 class JobUnderTest:
-    """A job that trains, about to be struck."""
+    """A training job, ready for a fault."""
 
     cluster: Cluster
     jobs: Jobs
@@ -36,24 +36,24 @@ class JobUnderTest:
 
     @property
     def pods(self) -> list[Any]:
-        """Its pods by index."""
+        """The job's pods by index."""
         return self.jobs.pods(self.name)
 
     @property
     def restored(self) -> dict[int, Generation]:
-        """Generation that rank 0 of each incarnation continued from, as far as its pod still exists."""
+        """The generation that rank 0 of each incarnation continued from, if the rank's pod still exists."""
         found = {}
         for pod in self.pods:
             try:
                 log = self.jobs.log(pod.metadata.name)
             except ApiException:
-                continue  # it has no container yet
+                continue  # The pod has no container yet.
             for into, incarnation, step in _RESTORED.findall(log):
                 found[int(into)] = Generation(int(incarnation), int(step))
         return found
 
     def newest_watermark(self, *tiers: str) -> Generation | None:
-        """The newest generation that its status promises at any of these tiers."""
+        """Return the newest generation that the status lists for any of these tiers, or None."""
         marks = [watermark(self.jobs.status(self.name), tier) for tier in tiers]
         known = [Generation(mark["incarnation"], mark["step"]) for mark in marks if mark]
         return max(known, default=None)
@@ -64,8 +64,10 @@ class JobUnderTest:
         seconds: float = 60,
         surviving_tiers: tuple[str, ...] = ("local", "peer", "remote"),
     ) -> Recovery:
-        """Injects a fault and waits until the job steps again, from nothing older than what its status had
-        promised at the tiers that the fault has `surviving_tiers`.
+        """Inject a fault and wait until the job makes steps again. Return the stages of the recovery.
+
+        Asserts that the job did not continue from an older generation than its status had listed before the
+        fault, at the tiers that survive the fault.
         """
         status = self.jobs.status(self.name)
         incarnation, before = status["incarnation"], {pod.metadata.uid for pod in self.pods}
@@ -84,23 +86,23 @@ class JobUnderTest:
         return recovery(self.watch, at, before, incarnation)
 
     def kill_rank(self, rank: int = 1) -> Recovery:
-        """SIGKILL to one rank."""
+        """Send SIGKILL to a rank."""
         pod = self.pods[rank]
         return self.inject(lambda: kill_rank(self.cluster, pod.spec.node_name, pod.metadata.uid, rank))
 
     def delete_pod(self, index: int = 1) -> Recovery:
-        """`kubectl delete pod`, without its grace."""
+        """Delete a pod without a grace period."""
         name = self.pods[index].metadata.name
         delete = self.jobs.core.delete_namespaced_pod
         return self.inject(lambda: delete(name, self.jobs.namespace, grace_period_seconds=0))
 
     def kill_node(self, index: int = 1, seconds: float = 90) -> Recovery:
-        """kill -9 of process 1 of the node that holds a pod; its memory is lost."""
+        """Crash the node of a pod. The node's memory is lost."""
         node = self.cluster.node(self.pods[index].spec.node_name)
         return self.inject(node.kill, seconds, ("peer", "remote"))
 
     def cut_node(self, index: int = 1, seconds: float = 90) -> Recovery:
-        """Pulls the cable of the node that holds a pod; nobody reaches its memory."""
+        """Cut the node of a pod off the network. The node's memory cannot be reached."""
         node = self.cluster.node(self.pods[index].spec.node_name)
         return self.inject(node.cut, seconds, ("peer", "remote"))
 
@@ -109,8 +111,9 @@ class JobUnderTest:
 def training_job(
     cluster: Cluster, jobs: Jobs, name: str, *, replicas: int = 2, **spec: Any
 ) -> Iterator[JobUnderTest]:
-    """An endless job, its pods on different nodes, that has made steps and, if it is of an engine, has a
-    checkpoint at each of its tiers: in memory, unless `spec` says otherwise.
+    """Yield an endless job that makes steps, with its pods on different nodes.
+
+    An engine's job also has a checkpoint in each of its tiers: in memory, unless `spec` names others.
     """
     role = {"name": "worker", "replicas": replicas, "template": on_separate_nodes(name)}
     spec.setdefault("roles", [role])
@@ -127,7 +130,7 @@ def training_job(
                     and all(watermark(watch.status, tier) for tier in tiers)
                 ),
                 120,
-                f"{name} trains and has its checkpoints",
+                f"{name} trains and has a checkpoint in each tier",
             )
             yield JobUnderTest(cluster, jobs, name, watch)
         finally:
@@ -138,7 +141,7 @@ def training_job(
 
 @contextmanager
 def undisturbed(job: JobUnderTest) -> Iterator[None]:
-    """Assert that the block costs the job neither a pod nor an incarnation."""
+    """Assert that the job keeps its pods and its incarnation while the block runs."""
     before, pods = job.jobs.status(job.name), {pod.metadata.uid for pod in job.pods}
     yield
     after = job.jobs.status(job.name)

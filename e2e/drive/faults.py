@@ -1,4 +1,4 @@
-"""Faults, as they happen to nodes and processes."""
+"""Faults of nodes and processes."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ done
 
 
 def rank_pid(cluster: Cluster, node: str, pod_uid: str, rank: int) -> int:
-    """The process of a rank, as its node numbers processes."""
+    """Return the pid of a rank on its node."""
     found = cluster.node(node).run(["sh", "-c", _FIND, "find", str(rank), pod_uid]).split()
     if len(found) != 1:
-        raise AssertionError(f"rank {rank} on {node} is {found}")
+        raise AssertionError(f"rank {rank} on {node}: expected one process, found {found}")
     return int(found[0])
 
 
 def kill_rank(cluster: Cluster, node: str, pod_uid: str, rank: int) -> None:
-    """SIGKILL to a rank."""
+    """Send SIGKILL to a rank."""
     cluster.node(node).run(["kill", "-9", str(rank_pid(cluster, node, pod_uid, rank))])
 
 
@@ -43,7 +43,7 @@ true
 
 
 def kill_processes(node: Node, name: str) -> None:
-    """SIGKILL to the processes of a name: `convoy-agent`, `convoy-operator`."""
+    """Send SIGKILL to all processes with this name, such as `convoy-agent` or `convoy-operator`."""
     found = node.run(["sh", "-c", _NAMED, "find", name]).split()
     if not found:
         raise AssertionError(f"no {name} runs on {node.name}")
@@ -51,18 +51,19 @@ def kill_processes(node: Node, name: str) -> None:
 
 
 LOSS_PERCENT = 5
-"""Share of the arriving packets."""
+"""Percentage of incoming packets that `lossy_network` drops."""
 PEER_PORT = 8472
-"""Port on which agents send copies to one another."""
+"""Port on which agents receive copies from other agents."""
 _TABLE = "inet convoy_fault"
-# What arrives for the node's pods comes by here as well.
+# Packets for the node's pods pass this hook too.
 _ARRIVING = "{ type filter hook prerouting priority -300; }"
 
 
 @contextmanager
 def packet_loss(node: Node, which: str) -> Iterator[None]:
-    """Meanwhile some of what arrives at a node is dropped, without a word to who sent it. `which`: as nft has
-    it. The node is not rebooted meanwhile.
+    """Drop some incoming packets of a node while the block runs. The sender gets no error.
+
+    `which` is a match expression of nft. The node must not be rebooted meanwhile.
     """
     rules = (
         f"add table {_TABLE}; add chain {_TABLE} arriving {_ARRIVING};"
@@ -77,8 +78,9 @@ def packet_loss(node: Node, which: str) -> Iterator[None]:
 
 @contextmanager
 def limited_bandwidth(node: Node, rate: str) -> Iterator[None]:
-    """Meanwhile packets that leave a node queue for up to 0.4 s before a token bucket (tc-tbf) of that rate,
-    and get lost where the queue is full.
+    """Limit a node's outgoing traffic to `rate` with a token bucket (tc-tbf) while the block runs.
+
+    Packets queue for up to 0.4 s, and are dropped if the queue is full.
     """
     bucket = ["root", "tbf", "rate", rate, "burst", "32768", "latency", "400ms"]
     node.run(["tc", "qdisc", "replace", "dev", "eth0", *bucket])
@@ -90,19 +92,19 @@ def limited_bandwidth(node: Node, rate: str) -> Iterator[None]:
 
 @contextmanager
 def lossy_network(node: Node) -> Iterator[None]:
-    """Meanwhile packets that arrive at a node get lost, and what leaves it goes through 20 Mbit/s."""
+    """Drop incoming packets of a node and limit its outgoing traffic to 20 Mbit/s while the block runs."""
     with packet_loss(node, f"numgen random mod 100 < {LOSS_PERCENT}"), limited_bandwidth(node, "20mbit"):
         yield
 
 
 @contextmanager
 def slow_disk(cluster: Cluster, node: Node, pod_uid: str, bytes_per_second: int) -> Iterator[None]:
-    """Meanwhile a pod reads no faster than that from the disk that the node's folders are on."""
+    """Limit a pod's reads from the disk of the node's folders while the block runs."""
     number = node.folder.stat().st_dev
     device = f"{os.major(number)}:{os.minor(number)}"
     known = Path("/sys/dev/block") / device
     if (known / "partition").exists():
-        # Limits are of whole disks.
+        # Limits apply to whole disks.
         device = (known.resolve().parent / "dev").read_text().strip()
     cluster.cgroups.limit_reads(node.cgroup, pod_uid, device, bytes_per_second)
     try:
@@ -124,10 +126,11 @@ sys.stdin.readline()
 
 @contextmanager
 def memory_pressure(cluster: Cluster, node: Node, pod_uid: str, size: int) -> Iterator[None]:
-    """Meanwhile another process has so many bytes of a container's memory.
+    """Let another process use `size` bytes of a container's memory while the block runs.
 
-    When memory runs short the kernel takes the container's largest: this one is not among those that the
-    kubelet has marked to be taken first (Burstable, oom_score_adj near 1000).
+    When memory runs short, the kernel kills the largest process of the container. It does not kill this
+    process first, because the kubelet has not marked it as it marks Burstable containers (oom_score_adj
+    near 1000).
     """
     argv = [sys.executable, "-I", "-S", "-c", MEMORY_PROGRAM, str(size)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -145,7 +148,7 @@ def memory_pressure(cluster: Cluster, node: Node, pod_uid: str, size: int) -> It
 
 @contextmanager
 def cpu_pressure(cluster: Cluster, node: Node, pod_uid: str) -> Iterator[None]:
-    """Meanwhile another process wants all the processor time that a pod has."""
+    """Let another process compete for all processor time of a pod while the block runs."""
     process = subprocess.Popen(["sh", "-c", "while :; do :; done"])
     try:
         cluster.cgroups.enter(node.cgroup, pod_uid, process.pid)
@@ -157,8 +160,11 @@ def cpu_pressure(cluster: Cluster, node: Node, pod_uid: str) -> Iterator[None]:
 
 @contextmanager
 def half_open_connections(node: Node) -> Iterator[None]:
-    """Meanwhile nothing reaches a node's agent of what other agents send to it on their own account: they
-    believe to be connected still. What it asks of them is answered.
+    """Drop everything that other agents send to a node's agent on their own connections, while the block
+    runs.
+
+    The other agents still consider these connections open. Responses to the agent's own requests get
+    through.
     """
     with packet_loss(node, f"tcp dport {PEER_PORT}"):
         yield

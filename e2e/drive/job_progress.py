@@ -1,4 +1,4 @@
-"""Steps, checkpoints and final state of a job, read from its status and its log."""
+"""Steps, checkpoints and final state of a job, from its status and its log."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _STATE = re.compile(r"state after step \d+: sha256 (\w+)")
 
 
 def last_step(jobs: Jobs, name: str) -> int:
-    """The last step that a job has told of; 0 before there is one."""
+    """Return the last step that a job has reported; 0 before the first one."""
     return int((jobs.status(name).get("progress") or {}).get("step", 0))
 
 
 def seconds_per_step(jobs: Jobs, name: str, steps: int = 50) -> float:
-    """Seconds of a step, over so many that are to come, by what a job tells of them."""
+    """Wait for `steps` more steps of a job and return the mean seconds per step, as the job reports them."""
 
     def far() -> dict[str, Any] | None:
         progress: dict[str, Any] = jobs.status(name)["progress"]
@@ -30,13 +30,13 @@ def seconds_per_step(jobs: Jobs, name: str, steps: int = 50) -> float:
 
 
 def watermark(status: dict[str, Any], tier: str) -> dict[str, Any] | None:
-    """The newest generation at a tier, by a job's status."""
+    """Return the newest generation at a tier according to a job's status; None if there is none."""
     found: dict[str, Any] | None = ((status.get("checkpoint") or {}).get("watermarks") or {}).get(tier)
     return found
 
 
 def final_state_digest(jobs: Jobs, name: str, seconds: float = 300) -> str:
-    """The digest of every weight and every moment of the optimizer that rank 0 prints at the end of a job."""
+    """Wait until a job succeeds. Return the digest of weights and optimizer state that rank 0 prints."""
     jobs.wait_phase(name, "Succeeded", seconds)
     found = _STATE.findall(jobs.log(f"{name}-worker-0"))
     assert found
@@ -44,7 +44,7 @@ def final_state_digest(jobs: Jobs, name: str, seconds: float = 300) -> str:
 
 
 def wait_for_copies(jobs: Jobs, name: str, incarnation: int = 1) -> dict[str, Any]:
-    """Waits until a generation of an incarnation has its copies."""
+    """Wait until a generation of this or a later incarnation has its copies. Return its watermark."""
 
     def mark() -> Any:
         peer = watermark(jobs.status(name), "peer")
@@ -55,9 +55,9 @@ def wait_for_copies(jobs: Jobs, name: str, incarnation: int = 1) -> dict[str, An
 
 
 def held_out_losses(log: str, every: int) -> dict[int, str]:
-    """Return the held-out loss by step, as printed, of the steps at which it is measured.
+    """Return the printed held-out losses by step, only of steps that measure it.
 
-    Both must agree where a step was made twice. Lines of other steps repeat the last value.
+    If a step was computed twice, both losses must be equal. Lines of other steps repeat the last value.
     """
     found: dict[int, str] = {}
     for text, loss in re.findall(r"step (\d+)/\d+.*held_out_loss ([0-9.]+)", log):

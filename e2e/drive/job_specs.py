@@ -1,4 +1,4 @@
-"""Specs of jobs that several tests and benches create."""
+"""Job specs that several tests and benches use."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ ENDLESS = {**SMALL, "steps": 1_000_000}
 
 
 def memory(interval: str = "2s", **more: Any) -> dict[str, Any]:
-    """A `spec.checkpoint` that keeps the state in the memory of the job's nodes, and in `more` tiers."""
+    """Return a `spec.checkpoint` that saves in the memory of the job's nodes, and in the tiers `more`."""
     return {"interval": interval, "tiers": {"local": {}, "peer": {}, **more}}
 
 
 def on_separate_nodes(job: str, beside: str = "") -> dict[str, Any]:
-    """A pod template that puts every pod of the job on a node of its own, one of them `beside` if it can."""
+    """Return a pod template that puts every pod of the job on its own node, and prefers the node `beside`."""
     selector = {"matchLabels": {"convoy.dev/job": job}}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
     affinity: dict[str, Any] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -31,8 +31,8 @@ def on_separate_nodes(job: str, beside: str = "") -> dict[str, Any]:
 def single_threaded(role: dict[str, Any]) -> dict[str, Any]:
     """Return a role whose ranks compute with one thread each.
 
-    A container without a limit counts all processors of its node as its own. Nodes of one machine share them,
-    and the threads of several ranks would spin for one another.
+    A container without a limit uses all processors of its node. Nodes of one machine share its processors,
+    so the threads of several ranks would spin while they wait for one another.
     """
     template = role.get("template", {})
     pod = template.get("spec", {})
@@ -45,17 +45,17 @@ def single_threaded(role: dict[str, Any]) -> dict[str, Any]:
 
 
 def one_role(container: dict[str, Any], replicas: int = 1) -> list[dict[str, Any]]:
-    """One role of the user's own container."""
+    """Return one role with the user's own container."""
     return [{"name": "worker", "replicas": replicas, "template": {"spec": {"containers": [container]}}}]
 
 
 def own_container(*command: str, **more: Any) -> dict[str, Any]:
-    """A container with a command of its own."""
+    """Return a container with its own command."""
     return {"name": "worker", "image": "convoy/torch:dev", "command": list(command), **more}
 
 
 def memory_job_spec(name: str, steps: int, replicas: int = 2) -> dict[str, Any]:
-    """A job of ranks on different nodes that keeps its state in their memory."""
+    """Return the spec of a job with ranks on different nodes, which saves in their memory."""
     return {
         "engine": {"name": "gpt", "params": {**SMALL, "steps": steps, "held_out_every": steps}},
         "checkpoint": memory("1s"),

@@ -1,4 +1,4 @@
-"""Every state of a job and its pods, each with the time at which this machine saw it."""
+"""Records every state of a job and its pods, with the time at which this machine received it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class ObservedState:
     """One state of an object, as the API server sent it."""
 
     at: float
-    """Unix seconds."""
+    """Time of receipt in Unix seconds."""
     deleted: bool
     body: dict[str, Any]
 
 
 @dataclass
 class JobWatch:
-    """Every state of a job and of its pods since the watch began. A context manager."""
+    """A context manager that records every state of a job and of its pods."""
 
     jobs: Jobs
     name: str
     job: list[ObservedState] = field(default_factory=list)
     pods: dict[str, list[ObservedState]] = field(default_factory=dict)
-    """States by pod uid."""
+    """States by the pod's uid."""
 
     def __enter__(self) -> JobWatch:
         self._over = threading.Event()
@@ -57,24 +57,24 @@ class JobWatch:
         self._over.set()
 
     def until(self, holds: Callable[[], Any], seconds: float, what: str) -> Any:
-        """Waits until `holds()` is truthy of what was seen, and returns it."""
+        """Wait until `holds()` is true for the recorded states. Return its value."""
         deadline = time.monotonic() + seconds
         with self._changed:
             while not (found := holds()):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     last = self.job[-1].body.get("status") if self.job else None
-                    raise AssertionError(f"not within {seconds:.0f} s: {what}; the status: {last}")
+                    raise AssertionError(f"timed out after {seconds:.0f} s: {what}; the last status: {last}")
                 self._changed.wait(min(left, 1.0))
         return found
 
     @property
     def status(self) -> dict[str, Any]:
-        """The newest status seen."""
+        """The newest recorded status."""
         return (self.job[-1].body.get("status") or {}) if self.job else {}
 
     def first(self, holds: Callable[[dict[str, Any]], Any], after: float) -> float | None:
-        """Return the time of the first status after a moment for which `holds`; None without one."""
+        """Return the time of the first status at or after `after` for which `holds` is true, or None."""
         return next((s.at for s in self.job if s.at >= after and holds(s.body.get("status") or {})), None)
 
     def _follow(

@@ -1,4 +1,4 @@
-"""Jobs on the cluster, as a test speaks of them."""
+"""TrainingJobs for tests: create, change, delete and wait for them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PLURAL = "trainingjobs"
 
 
 class WaitTimeout(AssertionError):
-    """Raised at a timeout; carries the state at that time."""
+    """A wait timed out. The message has the state at that time."""
 
 
 def restricted_namespace(cluster: Cluster, name: str) -> str:
-    """A namespace that enforces the restricted pod security standard."""
+    """Create a namespace that enforces the restricted pod security standard. Return its name."""
     manifest = {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -35,24 +35,24 @@ def restricted_namespace(cluster: Cluster, name: str) -> str:
 
 @dataclass(frozen=True)
 class Jobs:
-    """TrainingJobs of one namespace."""
+    """The TrainingJobs of one namespace."""
 
     cluster: Cluster
     namespace: str
     custom: Any
     core: Any
     single_threaded: bool = False
-    """Ranks of engines compute with one thread each."""
+    """True if the ranks of engines compute with one thread each."""
 
     @classmethod
     def of(cls, cluster: Cluster, namespace: str, *, single_threaded: bool = False) -> Jobs:
-        """Connects as the administrator."""
+        """Connect to the cluster as its administrator."""
         api = config.new_client_from_config(str(cluster.kubeconfig))
         core, custom = client.CoreV1Api(api), client.CustomObjectsApi(api)
         return cls(cluster, namespace, custom, core, single_threaded)
 
     def create(self, name: str, **spec: Any) -> dict[str, Any]:
-        """Creates a job of two small `gpt` workers unless `spec` says otherwise."""
+        """Create a job of two small `gpt` workers, unless `spec` changes that. Return the created object."""
         body = {
             "engine": {"name": "gpt", "params": SMALL},
             "roles": [{"name": "worker", "replicas": 2}],
@@ -72,7 +72,7 @@ class Jobs:
         return created
 
     def get(self, name: str) -> dict[str, Any] | None:
-        """The job, or None when it is gone."""
+        """Return the job; None if it does not exist."""
         try:
             found: dict[str, Any] = self.custom.get_namespaced_custom_object(
                 GROUP, VERSION, self.namespace, PLURAL, name
@@ -84,11 +84,11 @@ class Jobs:
         return found
 
     def status(self, name: str) -> dict[str, Any]:
-        """Its status; empty before the first and after the last."""
+        """Return the job's status; empty if there is none."""
         return (self.get(name) or {}).get("status") or {}
 
     def patch(self, name: str, **spec: Any) -> None:
-        """Merge-patches its spec."""
+        """Merge-patch the job's spec."""
         self.custom.patch_namespaced_custom_object(
             GROUP,
             VERSION,
@@ -100,17 +100,17 @@ class Jobs:
         )
 
     def delete(self, name: str) -> None:
-        """Deletes it, and returns once it and its pods are gone."""
+        """Delete the job. Returns when the job and its pods no longer exist."""
         self.custom.delete_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name)
         self.wait(lambda: self.get(name) is None and not self.pods(name), 90, f"{name} deleted")
 
     def delete_all(self) -> None:
-        """Deletes what is left, and returns once it and its pods are gone."""
+        """Delete all jobs. Returns when they and their pods no longer exist."""
         for name in self.start_deletion():
             self.wait(lambda: self.get(name) is None and not self.pods(name), 90, f"{name} deleted")  # noqa: B023
 
     def start_deletion(self) -> list[str]:
-        """Starts to delete what is left, and returns its names."""
+        """Start the deletion of all jobs. Return their names."""
         found = self.custom.list_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL)
         names = [job["metadata"]["name"] for job in found["items"]]
         for name in names:
@@ -118,39 +118,41 @@ class Jobs:
         return names
 
     def pods(self, name: str) -> list[Any]:
-        """Its pods by index."""
+        """Return the job's pods by index."""
         found = self.core.list_namespaced_pod(self.namespace, label_selector=f"{LABEL_JOB}={name}").items
         return sorted(found, key=lambda pod: int(pod.metadata.labels["convoy.dev/index"]))
 
     def log(self, pod: str) -> str:
-        """A pod's log."""
+        """Return a pod's log."""
         return str(self.core.read_namespaced_pod_log(pod, self.namespace))
 
     def events(self, name: str) -> set[str]:
-        """Reasons of the Events about a job."""
+        """Return the reasons of the Events about a job."""
         found = self.core.list_namespaced_event(
             self.namespace, field_selector=f"involvedObject.name={name},involvedObject.kind=TrainingJob"
         )
         return {event.reason for event in found.items}
 
     def condition(self, name: str, kind: str) -> tuple[str, str]:
-        """Status and reason of one condition."""
+        """Return status and reason of a condition; two empty texts if there is none."""
         for condition in self.status(name).get("conditions", ()):
             if condition["type"] == kind:
                 return condition["status"], condition["reason"]
         return "", ""
 
     def wait(self, holds: Callable[[], Any], seconds: float, what: str) -> Any:
-        """Waits until `holds()` is truthy and returns it; WaitTimeout when it never is."""
+        """Wait until `holds()` is truthy, and return its value. Raises WaitTimeout after `seconds`."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if found := holds():
                 return found
             time.sleep(0.2)
-        raise WaitTimeout(f"not within {seconds:.0f} s: {what}")
+        raise WaitTimeout(f"timed out after {seconds:.0f} s: {what}")
 
     def wait_phase(self, name: str, phase: str, seconds: float = 90) -> dict[str, Any]:
-        """Waits for a phase and returns the status; WaitTimeout at once at another terminal phase."""
+        """Wait for a phase and return the status. Raises WaitTimeout, also if the job ends in another
+        phase.
+        """
         deadline = time.monotonic() + seconds
         status: dict[str, Any] = {}
         while time.monotonic() < deadline:
@@ -163,7 +165,7 @@ class Jobs:
         raise WaitTimeout(f"{name} is not {phase} after {seconds:.0f} s: {self.explain(name, status)}")
 
     def wait_reason(self, name: str, reason: str, seconds: float = 10) -> dict[str, Any]:
-        """Waits for a reason in status and returns the status."""
+        """Wait until the status has this reason, and return it. Raises WaitTimeout after `seconds`."""
         deadline = time.monotonic() + seconds
         status: dict[str, Any] = {}
         while time.monotonic() < deadline:
@@ -172,20 +174,20 @@ class Jobs:
                 return status
             time.sleep(0.2)
         raise WaitTimeout(
-            f"{name} does not say {reason} within {seconds:.0f} s: {self.explain(name, status)}"
+            f"{name} does not have the reason {reason} after {seconds:.0f} s: {self.explain(name, status)}"
         )
 
     def wait_step(self, name: str, step: int, seconds: float = 90) -> dict[str, Any]:
-        """Waits until the status shows at least this step."""
+        """Wait until the status shows at least this step, and return the status."""
         self.wait(
             lambda: self.status(name).get("progress", {}).get("step", -1) >= step,
             seconds,
-            f"{name} at {step}",
+            f"{name} at step {step}",
         )
         return self.status(name)
 
     def explain(self, name: str, status: dict[str, Any]) -> str:
-        """Everything that helps to see why a job is where it is."""
+        """Return the status, the pods and the logs of a job, to explain its state."""
         parts = [str(status)]
         for pod in self.pods(name):
             parts.append(

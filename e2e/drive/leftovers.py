@@ -1,4 +1,4 @@
-"""Everything that is left of Convoy in a cluster: objects, node_marks on nodes, files and processes."""
+"""Everything that an uninstalled Convoy may leave behind: objects, marks on nodes, files and processes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from e2e.cluster.cluster import Cluster
 from e2e.install import CHART, NAMESPACE
 
 _SHORT_LIVED = ("events", "events.events.k8s.io")
-"""Kinds whose objects go by themselves."""
+"""Kinds whose objects the API server deletes on its own."""
 _NAMESPACES_OWN = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
 """Objects that Kubernetes creates in every namespace."""
 _AGGREGATED = "kube-aggregator.kubernetes.io/automanaged"
-"""Mark of APIServices that the API server itself creates and removes with a group's definitions."""
+"""Label of APIServices that the API server creates and deletes with a group's definitions."""
 _SCRIPT = """
 grep -E ' (/run/convoy|[^ ]*convoy[.]dev)' /proc/mounts | sed 's/^/mount /'
 find /run/convoy -mindepth 1 2>/dev/null
@@ -28,13 +28,13 @@ true
 
 
 def definitions(chart: Path = CHART) -> dict[str, dict[str, Any]]:
-    """The CustomResourceDefinitions of a chart by name."""
+    """Return the CustomResourceDefinitions of a chart by name."""
     found = (yaml.safe_load(path.read_text()) for path in sorted(chart.glob("files/crds/*.yaml")))
     return {body["metadata"]["name"]: body for body in found}
 
 
 def objects(cluster: Cluster) -> dict[str, list[str]]:
-    """Names of all objects that are Convoy's, by kind: of its kinds, by its label, name or namespace."""
+    """Return the names of Convoy's objects by kind: those with its kinds, label, name or namespace."""
     listed = cluster.kubectl("api-resources", "--verbs=list", "--output=name").split()
     known = ",".join(sorted(set(listed) - set(_SHORT_LIVED)))
     found: dict[str, list[str]] = {}
@@ -59,7 +59,7 @@ def _is_convoys(body: dict[str, Any]) -> bool:
 
 
 def node_marks(cluster: Cluster) -> list[str]:
-    """Labels, annotations, taints, conditions and CSI drivers of Nodes that are Convoy's."""
+    """Return Convoy's labels, annotations, taints, conditions and CSI drivers of all nodes."""
     found = []
     for node in cluster.get("nodes")["items"]:
         metadata, status = node["metadata"], node["status"]
@@ -74,7 +74,7 @@ def node_marks(cluster: Cluster) -> list[str]:
 
 
 def on_nodes(cluster: Cluster) -> list[str]:
-    """Mounts, files and processes on nodes."""
+    """Return Convoy's mounts, files and processes on all nodes."""
     return [
         f"{node.name}: {line}"
         for node in cluster.nodes

@@ -1,7 +1,7 @@
-"""NetworkPolicies enforced_policies on the local cluster, whose own pod network enforces none.
+"""Enforcement of NetworkPolicies on the local cluster, whose own pod network does not enforce them.
 
-By kube-router, of which only the part for NetworkPolicies runs. Only the tests that need it start it: it is
-no part of the local cluster.
+kube-router enforces them; only its firewall runs. It is not part of the local cluster: only the tests that
+need it start it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ TABLE = "ip kube-router-filter-ipv4"
 
 
 def program() -> Path | None:
-    """Return the path of kube-router; None unless the environment names it."""
+    """Return the path of kube-router from the environment; None if it is not set."""
     named = os.environ.get("CONVOY_E2E_KUBE_ROUTER")
     return Path(named) if named else None
 
 
 @contextmanager
 def enforced_policies(cluster: Cluster, router: Path) -> Iterator[None]:
-    """Meanwhile pods reach what NetworkPolicies let them. No node is rebooted meanwhile."""
+    """Enforce NetworkPolicies on all nodes while the block runs. No node may be rebooted meanwhile."""
     copy = cluster.shared_dir / "kube-router"
     shutil.copy2(router, copy)
     try:

@@ -22,7 +22,7 @@ POLICY = {
 def temporary_object(
     cluster: Cluster, kind: str, name: str, spec: dict[str, Any], made: str
 ) -> Iterator[None]:
-    """An object, which goes in the end, and with it all of the kind that the operator has made for it."""
+    """Create an object. Afterwards delete it and all objects of kind `made`, which the operator created."""
     body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
     cluster.kubectl("apply", "-f", "-", text=json.dumps(body))
     try:
@@ -34,7 +34,7 @@ def temporary_object(
 
 @contextmanager
 def policy(cluster: Cluster, name: str, spec: dict[str, Any]) -> Iterator[None]:
-    """A GuardPolicy for all nodes, which are as they were when it has gone."""
+    """Create a GuardPolicy for all nodes. Delete it after the block, which restores the nodes."""
     try:
         with temporary_object(cluster, "GuardPolicy", name, spec, "nodehealths"):
             yield
@@ -43,13 +43,13 @@ def policy(cluster: Cluster, name: str, spec: dict[str, Any]) -> Iterator[None]:
 
 
 def health(cluster: Cluster, node: str) -> dict[str, Any]:
-    """The status of the NodeHealth of a node."""
+    """Return the status of the NodeHealth of a node; empty if there is none."""
     found = (one.get("status", {}) for one in cluster.get("nodehealths")["items"])
     return next((one for one in found if one.get("nodeRef", {}).get("name") == node), {})
 
 
 def nodes_ever_acted_on(cluster: Cluster) -> set[str]:
-    """Nodes that are, or ever were, anything but in service."""
+    """Return the nodes that the guard has ever taken out of service."""
     found = set()
     for one in cluster.get("nodehealths")["items"]:
         status = one.get("status", {})
@@ -60,25 +60,25 @@ def nodes_ever_acted_on(cluster: Cluster) -> set[str]:
 
 
 def last_action(cluster: Cluster, node: str) -> dict[str, Any]:
-    """The last action against the hardware of a node."""
+    """Return the guard's last action against the hardware of a node; empty if there is none."""
     actions: list[dict[str, Any]] = health(cluster, node).get("actions") or [{}]
     return actions[-1]
 
 
 def taints(cluster: Cluster, node: str) -> dict[str, str]:
-    """Convoy's own taints on a node."""
+    """Return Convoy's taints on a node."""
     found = cluster.get("nodes", node)["spec"].get("taints") or []
     return {one["key"]: one["effect"] for one in found if one["key"].startswith("convoy.dev/")}
 
 
 @contextmanager
 def sweep(cluster: Cluster, name: str, **spec: Any) -> Iterator[None]:
-    """A HealthSweep; what it has taught goes with it."""
+    """Create a HealthSweep. Delete it after the block, with the HardwareClasses that it created."""
     with temporary_object(cluster, "HealthSweep", name, spec, "hardwareclasses"):
         yield
 
 
 def finished_sweep(cluster: Cluster, name: str) -> dict[str, Any]:
-    """The status of a HealthSweep that is over; empty before."""
+    """Return the status of a HealthSweep that has ended; empty before."""
     status: dict[str, Any] = cluster.get("healthsweeps", name).get("status", {})
     return status if status.get("completionTime") else {}

@@ -16,8 +16,9 @@ true
 
 
 def traces(cluster: Cluster, uids: Collection[str]) -> dict[str, list[str]]:
-    """Return each node's traces of these uids: mounts (memory for checkpoints is one), cgroups, processes,
-    and the agent's own state.
+    """Return each node's traces of these uids: mounts, cgroups, processes and the agent's own state.
+
+    Memory for checkpoints is one of the mounts.
     """
     found: dict[str, list[str]] = {"mounts": [], "cgroups": [], "processes": [], "agent": []}
     names = {name for uid in uids for name in (uid, uid.replace("-", "_"))}

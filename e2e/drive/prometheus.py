@@ -1,4 +1,4 @@
-"""A real Prometheus beside the cluster, on the address that all nodes reach the machine at."""
+"""A real Prometheus next to the cluster, on the address by which all nodes reach the machine."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from e2e.cluster.run import tail
 
 @dataclass(frozen=True)
 class Alert:
-    """An alert that fires."""
+    """A firing alert."""
 
     name: str
     labels: Mapping[str, str]
-    """Without its name and its severity."""
+    """The labels except name and severity."""
     text: str
-    """Summary and description, as a person gets them."""
+    """Summary and description, as people read them."""
 
 
 @dataclass(frozen=True)
 class Prometheus:
-    """Its HTTP API."""
+    """The HTTP API of a Prometheus server."""
 
     address: str
 
     def query(self, path: str, **arguments: str) -> Any:
-        """Return the data of a reply."""
+        """Return the data of a response."""
         query = urllib.parse.urlencode(arguments)
         with urllib.request.urlopen(f"{self.address}/api/v1/{path}?{query}", timeout=20) as answer:
             return json.load(answer)["data"]
 
     def has(self, expression: str) -> bool:
-        """Return True if an expression has a value now. Raises HTTPError when it cannot be parsed."""
+        """Return True if an expression has a value now. Raises HTTPError if it cannot be parsed."""
         return bool(self.query("query", query=expression)["result"])
 
     def value(self, expression: str) -> float:
-        """The one value of an expression now."""
+        """Return the only value of an expression now."""
         (sample,) = self.query("query", query=expression)["result"]
         return float(sample["value"][1])
 
@@ -56,7 +56,7 @@ class Prometheus:
         return found
 
     def firing(self) -> list[Alert]:
-        """The alerts that fire."""
+        """Return the firing alerts."""
         return [
             Alert(
                 alert["labels"]["alertname"],
@@ -68,7 +68,7 @@ class Prometheus:
         ]
 
     def rules(self) -> list[dict[str, Any]]:
-        """Every rule: `name`, `health`, `lastError`."""
+        """Return every rule: `name`, `health`, `lastError`."""
         return [rule for group in self.query("rules")["groups"] for rule in group["rules"]]
 
 
@@ -76,8 +76,9 @@ class Prometheus:
 def prometheus(
     host: str, scrape_configs: list[dict[str, Any]], groups: list[dict[str, Any]], evaluation: str = "1s"
 ) -> Iterator[Prometheus]:
-    """The server, which evaluates its rules that often; its data goes with it. It scrapes of itself how its
-    rules do, and nothing that others have too.
+    """Run a server that evaluates its rules every `evaluation`. Its data is deleted afterwards.
+
+    It scrapes its own rule metrics, and no metrics of its own that other targets have too.
     """
     with tempfile.TemporaryDirectory(prefix="convoy-prometheus-") as name:
         folder = Path(name)
@@ -92,7 +93,7 @@ def prometheus(
                 {"action": "keep", "source_labels": ["__name__"], "regex": "prometheus_rule_.*"}
             ],
         }
-        # JSON is YAML.
+        # JSON is valid YAML.
         (folder / "rules.yml").write_text(json.dumps({"groups": groups}))
         (folder / "prometheus.yml").write_text(
             json.dumps(
@@ -128,7 +129,7 @@ def _wait_until_ready(address: str, server: subprocess.Popen[bytes], log: Path) 
             urllib.request.urlopen(f"{address}/-/ready", timeout=2).close()
         except OSError:
             if time.monotonic() > deadline:
-                raise AssertionError(f"prometheus does not answer: {tail(log)}") from None
+                raise AssertionError(f"prometheus does not respond: {tail(log)}") from None
             time.sleep(0.1)
         else:
             return

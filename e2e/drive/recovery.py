@@ -1,4 +1,4 @@
-"""The stages of a recovery, read from what a watch of the job and its pods has recorded."""
+"""The stages of a recovery, from a recorded watch of the job and its pods."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from e2e.drive.job_watch import JobWatch, ObservedState
 
 
 def moment(text: str) -> float:
-    """Unix seconds of an RFC 3339 time."""
+    """Return the Unix seconds of an RFC 3339 time."""
     return datetime.fromisoformat(text).timestamp()
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """A job's way through one fault: seconds after the fault, None where a stage did not occur."""
+    """The stages of a recovery, in seconds after the fault; None if a stage did not occur."""
 
     reason: str
     fault_at: float
-    """Unix seconds of the fault."""
+    """Time of the fault in Unix seconds."""
     decided: float
-    """The operator's decision, by its own clock."""
+    """Time of the operator's decision, by the operator's clock."""
     deleted: float | None
-    """The pods at fault were deletions."""
+    """Time at which the pods at fault were deleted."""
     created: float | None
     scheduled: float | None
     running: float | None
-    """The containers of the replacements ran."""
+    """Time at which the containers of the replacement pods ran."""
     formed: float | None
     stepped: float
-    """The end of the next incarnation's first step, by the ranks' own clock."""
+    """End of the next incarnation's first step, by the ranks' clocks."""
     replaced: int
-    """Pods that were made anew."""
+    """Number of replaced pods."""
     incarnations: int
     """Number of times that the process group formed."""
     restored: float | None = None
@@ -42,9 +42,10 @@ class Recovery:
 
 
 def recovery(watch: JobWatch, fault_at: float, before: set[str], incarnation: int) -> Recovery:
-    """Reads the stages of a recovery that is over from what was watched.
+    """Return the stages of a finished recovery.
 
-    `before`: uids of the pods at the time of the fault; `incarnation`: of that time.
+    `before` are the uids of the pods at the time of the fault; `incarnation` is the incarnation at that
+    time.
     """
     fresh = [states for uid, states in watch.pods.items() if uid not in before and states[0].at >= fault_at]
     old = [states for uid, states in watch.pods.items() if uid in before]

@@ -1,4 +1,4 @@
-"""A real S3 server, as beside the cluster on the address that all nodes reach the machine at."""
+"""A real S3 server next to the cluster, on the address by which all nodes reach the machine."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class S3Server:
     bucket: Path
 
     def names(self) -> list[str]:
-        """Names of all objects."""
+        """Return the names of all objects."""
         return sorted(str(path.relative_to(self.bucket)) for path in self.bucket.rglob("*") if path.is_file())
 
 
 @contextmanager
 def s3_server(cluster: Cluster) -> Iterator[S3Server]:
-    """The server, where every node reaches it."""
+    """Run an S3 server that every node can reach."""
     with serve(binaries.tool("versitygw", cluster.progress), cluster.addresses.host) as found:
         yield found
 
 
 @contextmanager
 def serve(program: Path, host: str) -> Iterator[S3Server]:
-    """versitygw over a folder, with an empty bucket."""
+    """Run versitygw on a temporary folder, with an empty bucket."""
     with tempfile.TemporaryDirectory(prefix="convoy-objects-") as name:
         root = Path(name)
         for folder in ("data", "meta", "log"):
@@ -57,7 +57,7 @@ def serve(program: Path, host: str) -> Iterator[S3Server]:
         command = [
             str(program),
             *("--access", ACCESS, "--secret", SECRET, "--port", f"{host}:{port}", "--quiet"),
-            # Metadata beside the files: not every file system has extended attributes.
+            # Metadata is stored in files of its own, because not every file system has extended attributes.
             *("posix", "--sidecar", str(root / "meta"), str(root / "data")),
         ]
         with (root / "log" / "server").open("wb") as log:
@@ -72,7 +72,7 @@ def serve(program: Path, host: str) -> Iterator[S3Server]:
 
 @contextmanager
 def checkpoint_store(cluster: Cluster, found: S3Server) -> Iterator[str]:
-    """A CheckpointStore for that server, and its Secret; the store's name."""
+    """Create a CheckpointStore for the server, with its Secret. Yield the store's name when it is Ready."""
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",

@@ -1,7 +1,7 @@
-"""ServiceMonitors and PrometheusRules as a Prometheus reads them that has no Prometheus operator beside it.
+"""ServiceMonitors and PrometheusRules, translated for a Prometheus without the Prometheus operator.
 
-Of their API what the chart uses. A field that is not known here is an error: left out, a test would say less
-than it seems to.
+Only the fields that the chart uses are supported. An unsupported field is an error, because a test that
+ignores it would prove less than it seems to.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ _GRAFANA = re.compile(r"\$__(?:rate_interval|interval|range)")
 
 
 def scrapes(monitor: Body, discovery: str) -> list[Body]:
-    """The `scrape_configs` of a ServiceMonitor; targets have the labels `namespace`, `pod` and `job` besides.
-    `discovery`: where the targets of a namespace are listed. Raises ValueError for fields not known here.
+    """Return the `scrape_configs` of a ServiceMonitor. Targets also have the labels `namespace`, `pod` and
+    `job`.
+
+    `discovery` is the address that lists the targets of a namespace. Raises ValueError for unsupported
+    fields.
     """
     spec = _only(monitor["spec"], "namespaceSelector", "selector", "endpoints")
     namespaces = _only(spec["namespaceSelector"], "matchNames")["matchNames"]
@@ -46,9 +49,7 @@ def scrapes(monitor: Body, discovery: str) -> list[Body]:
 
 
 def with_short_waits(rule: Body, seconds: int) -> list[Body]:
-    """The groups of a PrometheusRule, whose alerts wait for so long at most, and which look at the past of an
-    expression as finely.
-    """
+    """Return the groups of a PrometheusRule with waits of `seconds` and subqueries of that resolution."""
     groups: list[Body] = json.loads(json.dumps(rule["spec"]["groups"]))
     for group in groups:
         for one in group["rules"]:
@@ -59,7 +60,7 @@ def with_short_waits(rule: Body, seconds: int) -> list[Body]:
 
 
 def expressions(bodies: Iterable[Body]) -> Iterator[str]:
-    """Every expression of PrometheusRules and of Grafana's dashboards, as Prometheus takes it."""
+    """Yield every expression of PrometheusRules and Grafana's dashboards, in a form for Prometheus."""
     for body in bodies:
         if body["kind"] == "PrometheusRule":
             yield from (rule["expr"] for group in body["spec"]["groups"] for rule in group["rules"])
@@ -70,13 +71,13 @@ def expressions(bodies: Iterable[Body]) -> Iterator[str]:
 
 
 def selectors(expression: str) -> set[str]:
-    """Return the series that an expression reads: names with label selectors."""
+    """Return the series that an expression reads, as names with label selectors."""
     return {name + labels for name, labels in _SERIES.findall(expression)}
 
 
 def _only(body: Body, *known: str) -> Body:
     if unknown := body.keys() - set(known):
-        raise ValueError(f"not known here: {sorted(unknown)}")
+        raise ValueError(f"unsupported fields: {sorted(unknown)}")
     return body
 
 

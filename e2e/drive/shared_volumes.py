@@ -1,4 +1,4 @@
-"""Claims on a disk that all nodes share, and CheckpointStores on them."""
+"""Claims on a disk that all nodes share, and CheckpointStores on such claims."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PART = "clusters/e2e"
 
 @contextmanager
 def shared_volume(cluster: Cluster, namespace: str) -> Iterator[str]:
-    """The name of a ReadWriteMany claim; its folder is `cluster.shared_dir / name`."""
+    """Create a ReadWriteMany claim and yield its name. Its folder is `cluster.shared_dir / name`."""
     name = f"shared-{uuid.uuid4().hex[:8]}"
     folder = cluster.shared_dir / name
     folder.mkdir(mode=0o777)
@@ -55,7 +55,7 @@ def shared_volume(cluster: Cluster, namespace: str) -> Iterator[str]:
 
 @contextmanager
 def volume_store(cluster: Cluster) -> Iterator[Path]:
-    """The CheckpointStore `disk`, Ready; the folder that it is."""
+    """Create the CheckpointStore `disk` on a shared volume. Yield its folder when it is Ready."""
     with shared_volume(cluster, NAMESPACE) as claim:
         store = {
             "apiVersion": API_VERSION,
@@ -65,29 +65,29 @@ def volume_store(cluster: Cluster) -> Iterator[Path]:
         }
         cluster.kubectl("apply", "-f", "-", text=json.dumps(store))
         try:
-            # What is to be done about it is what a person does then.
+            # The condition asks the administrator to mount the claim, which follows here.
             _wait_reason(cluster, "ClaimNotMounted")
             _mount_claims(cluster, claim)
             _wait_reason(cluster, "Probed")
             yield cluster.shared_dir / claim / PART
         finally:
             cluster.kubectl("delete", "checkpointstore", STORE, "--ignore-not-found")
-            # A claim that is in use does not go.
+            # Kubernetes does not delete a claim that is in use.
             _mount_claims(cluster)
 
 
 def _wait_reason(cluster: Cluster, reason: str) -> None:
-    """Waits until the store gives this reason."""
+    """Wait until a condition of the store has this reason."""
 
     def found() -> bool:
         conditions = cluster.get("checkpointstore", STORE).get("status", {}).get("conditions", [])
         return any(one["reason"] == reason for one in conditions)
 
-    wait_for(found, deadline=60, what=f"store {STORE} says {reason}", every=0.5)
+    wait_for(found, deadline=60, what=f"reason {reason} of store {STORE}", every=0.5)
 
 
 def _mount_claims(cluster: Cluster, *claims: str) -> None:
-    """Has these claims mounted into the agents, and no others."""
+    """Mount exactly these claims into the agents."""
     values = f"--set-json=agent.storeVolumes={json.dumps(claims)}"
     helm(cluster, "upgrade", "convoy", str(CHART), "--reuse-values", values, "--wait", "--timeout=180s")
     cluster.kubectl(

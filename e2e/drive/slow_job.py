@@ -1,4 +1,4 @@
-"""A job that trains for as long as the test needs it to."""
+"""A job that trains as long as a test needs it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROGRAM = Path(__file__).parent / "programs" / "slow.py"
 
 @dataclass(frozen=True)
 class SlowJob:
-    """A job of the patient program."""
+    """A running job of the program slow.py."""
 
     cluster: Cluster
     jobs: Jobs
@@ -25,11 +25,11 @@ class SlowJob:
 
     @property
     def uids(self) -> list[str]:
-        """Uids of its pods."""
+        """The uids of the job's pods."""
         return [pod.metadata.uid for pod in self.jobs.pods(self.name)]
 
     def remove_pauses(self) -> None:
-        """Has all ranks go to their end."""
+        """Let all ranks train to the end without pauses."""
         for pod in self.jobs.pods(self.name):
             own = ("-n", self.jobs.namespace, pod.metadata.name)
             self.cluster.kubectl("exec", *own, "--", "touch", "/control/no-pauses")
@@ -37,13 +37,17 @@ class SlowJob:
 
 @contextmanager
 def slow_job(cluster: Cluster, jobs: Jobs, name: str) -> Iterator[SlowJob]:
-    """A job of two ranks on two nodes that trains and has saved in memory; it goes in the end."""
+    """Create a job of two ranks on two nodes. Yield it when it has a checkpoint with copies in memory."""
     body = {"metadata": {"name": name}, "data": {"slow.py": _PROGRAM.read_text()}}
     jobs.core.create_namespaced_config_map(jobs.namespace, body)
     try:
         role = {"name": "worker", "replicas": 2, "template": _template(name)}
         jobs.create(name, engine=None, roles=[role], checkpoint=memory())
-        jobs.wait(lambda: jobs.status(name).get("checkpoint", {}).get("tier") == "peer", 180, "it has saved")
+        jobs.wait(
+            lambda: jobs.status(name).get("checkpoint", {}).get("tier") == "peer",
+            180,
+            "a checkpoint with copies",
+        )
         yield SlowJob(cluster, jobs, name)
     finally:
         if jobs.get(name):

@@ -1,7 +1,7 @@
-"""A script that writes down when each of its steps ended, and what that says of where a job's time went.
+"""A script that records the end of each of its steps, and the job's time as computed from these records.
 
-It is the witness against the goodput ledger: its times come from the ranks themselves, those of the faults
-from whoever dealt them.
+It checks the goodput ledger independently: its times come from the ranks, and those of faults from the
+test.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log.write(f"0 {time.time()}\\n")
 
 @contextmanager
 def timed_script(jobs: Jobs, name: str, volume: str, steps: int) -> Iterator[dict[str, Any]]:
-    """The spec of two workers that run it; each counts from 1 whenever it begins."""
+    """Yield the spec of two workers that run the script. Each process counts its steps from 1."""
     body = {"metadata": {"name": name}, "data": {"train.py": SCRIPT}}
     jobs.core.create_namespaced_config_map(jobs.namespace, body)
     container = {
@@ -66,11 +66,11 @@ def timed_script(jobs: Jobs, name: str, volume: str, steps: int) -> Iterator[dic
 
 @dataclass
 class Formation:
-    """One formation of the process group: when each step had ended on all ranks."""
+    """One formation of the process group: the times at which each step had ended on all ranks."""
 
     ends: dict[int, float] = field(default_factory=dict)
     left: float = 0.0
-    """Time at which the last rank was done; 0 if the ranks did not get that far."""
+    """Time at which the last rank had finished; 0 if the ranks did not get that far."""
 
     @property
     def first(self) -> float:
@@ -79,7 +79,7 @@ class Formation:
 
 
 def formations(cluster: Cluster, volume: str, ranks: int) -> list[Formation]:
-    """The formations that made a step, oldest first. A rank's files pair up in order of their beginning."""
+    """Return the formations that made a step, oldest first. Each has one file of every rank, in order."""
     files: list[list[Path]] = [[] for _ in range(ranks)]
     for path in sorted(
         (cluster.shared_dir / volume).glob("*-*"), key=lambda path: int(path.name.partition("-")[2])
@@ -87,7 +87,7 @@ def formations(cluster: Cluster, volume: str, ranks: int) -> list[Formation]:
         if path.stat().st_size:
             files[int(path.name.partition("-")[0])].append(path)
     if len({len(one) for one in files}) != 1:
-        raise AssertionError(f"ranks have made steps in different numbers of formations: {files}")
+        raise AssertionError(f"the ranks have different numbers of files: {files}")
     return [_formation(together) for together in zip(*files, strict=True)]
 
 
@@ -104,9 +104,9 @@ def _formation(files: tuple[Path, ...]) -> Formation:
 
 
 def productive_and_recompute(found: list[Formation]) -> tuple[float, float]:
-    """(productive, recompute) seconds: steps beyond all earlier ones, and steps made again.
+    """Return the seconds of steps beyond all earlier ones, and of steps that were repeated.
 
-    A formation counts from the end of its first step to that of its last.
+    A formation counts from the end of its first step to the end of its last.
     """
     productive = recompute = 0.0
     best = 0

@@ -1,4 +1,4 @@
-"""Jobs of five ranks on nodes of their own that are slow for a reason that the test has made."""
+"""Jobs of five ranks on separate nodes, with an injected cause of slowness."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ from e2e.drive.jobs import Jobs
 
 RANKS, SLOW = 5, 3
 CORES = 0.15
-"""Processors of each rank: with the nodes' own needs all together stay below what the machine has, else
-nobody is any faster without the slow one."""
+"""Processors of each rank. Together with the nodes' own needs they stay below the machine's processors.
+Otherwise no rank would be faster without the slow one.
+"""
 SETTLED_STEP = 250
-"""Steps; a second has about four, and is a window."""
+"""Step after which the detector knows the job's usual times. A second has about four steps and is a window.
+"""
 _PROGRAM = Path(__file__).parent / "programs" / "drill.py"
 _VOLUMES = "/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/drill"
 
 
 def straggler(jobs: Jobs, name: str) -> dict[str, Any]:
-    """The condition StragglerDetected of a job; empty before there is one."""
+    """Return the condition StragglerDetected of a job; empty if there is none."""
     found = (c for c in jobs.status(name).get("conditions", []) if c["type"] == "StragglerDetected")
     return next(found, {})
 
 
 def limit_cpu(cluster: Cluster, pod: Any, cores: float) -> None:
-    """Gives a pod so many processors."""
+    """Limit a pod to this many processors."""
     cluster.node(pod.spec.node_name).throttle(pod.metadata.uid, cores)
 
 
 def wait_and_limit_cpu(cluster: Cluster, jobs: Jobs, name: str) -> list[Any]:
-    """The pods of a job that runs, each wait_and_limit_cpu to CORES."""
+    """Wait until a job runs and limit each of its pods to CORES. Return the pods."""
     jobs.wait_phase(name, "Running", 120)
     pods = jobs.pods(name)
     for pod in pods:
@@ -45,20 +47,20 @@ def wait_and_limit_cpu(cluster: Cluster, jobs: Jobs, name: str) -> list[Any]:
 
 
 def pods_without_straggler(cluster: Cluster, jobs: Jobs, name: str) -> list[Any]:
-    """The pods of a job once its ranks, each limited to CORES, are found alike."""
+    """Limit each pod of a job to CORES and wait until no rank is a straggler. Return the pods."""
     pods = wait_and_limit_cpu(cluster, jobs, name)
     wait_no_straggler(jobs, name)
     return pods
 
 
 def wait_no_straggler(jobs: Jobs, name: str) -> None:
-    """Waits until the ranks of a job have been compared and none was slow."""
+    """Wait until the ranks of a job have been compared and none is a straggler."""
     jobs.wait(lambda: straggler(jobs, name).get("status") == "False", 120, "ranks are compared")
 
 
 @dataclass(frozen=True)
 class Drill:
-    """A job of the drill's program that runs."""
+    """A running job of the program drill.py."""
 
     cluster: Cluster
     jobs: Jobs
@@ -67,7 +69,7 @@ class Drill:
 
     @property
     def node(self) -> Node:
-        """Node of the rank that gets into trouble."""
+        """The node of the rank that gets the fault."""
         return self.cluster.node(self.pods[SLOW].spec.node_name)
 
     def inject(self, kind: str, size: float) -> AbstractContextManager[None]:
@@ -84,7 +86,7 @@ class Drill:
                 return self._file(kind, size)
 
     def start(self) -> None:
-        """Has all ranks begin to train."""
+        """Let all ranks start to train."""
         for rank in range(RANKS):
             self._write(rank, "start", 1)
 
@@ -106,15 +108,17 @@ class Drill:
             self.node.run(["rm", "-f", f"{_VOLUMES.format(uid=self._uid(SLOW))}/{name}"])
 
     def reported(self, cause: str, culprits: list[int]) -> list[dict[str, Any]]:
-        """Return the status entries for these ranks and this cause. Asserts that no other ranks are named for
-        long; an entry without ranks may come from the test itself, which limits the processors of all.
+        """Return the status entries with these ranks and this cause.
+
+        Asserts that the status names no other ranks persistently. An entry without ranks is allowed: the
+        test itself may cause it, because it limits the processors of all ranks.
         """
         found = self.jobs.status(self.name).get("stragglers", [])
         assert [one for one in found if one["persistent"] and one["ranks"] not in ([], culprits)] == []
         return [one for one in found if (one["cause"], one["ranks"]) == (cause, culprits)]
 
     def lasting(self, cause: str, culprits: list[int]) -> bool:
-        """Return True if such an entry has become persistent."""
+        """Return True if such an entry is persistent."""
         return any(one["persistent"] for one in self.reported(cause, culprits))
 
 
@@ -137,7 +141,7 @@ def _template(name: str, environment: dict[str, str]) -> dict[str, Any]:
 
 @contextmanager
 def drill_job(cluster: Cluster, jobs: Jobs, name: str, **environment: str) -> Iterator[Drill]:
-    """A job of the drill's program, all of whose ranks have been compared, unless one is slow by itself."""
+    """Run a job of drill.py. Yield it when its ranks have been compared, unless one is slow by itself."""
     body = {"metadata": {"name": name}, "data": {"drill.py": _PROGRAM.read_text()}}
     with ExitStack() as stack:
         jobs.core.create_namespaced_config_map(jobs.namespace, body)
@@ -145,11 +149,12 @@ def drill_job(cluster: Cluster, jobs: Jobs, name: str, **environment: str) -> It
         roles = [{"name": "worker", "replicas": RANKS, "template": _template(name, environment)}]
         jobs.create(name, engine=None, roles=roles, checkpoint=memory("10s"))
         stack.callback(lambda: jobs.delete(name) if jobs.get(name) else None)
-        # Before they train: what they do then is what the guard holds them against.
+        # CPU limits apply before the training starts, because the detector compares ranks with their past.
         drill = Drill(cluster, jobs, name, wait_and_limit_cpu(cluster, jobs, name))
         drill.start()
         if not environment:
             wait_no_straggler(jobs, name)
-            # What all have at once is told from the noise of the job's own past, which must be known.
+            # A slowness of all ranks stands out only against the job's own past, which the detector must know
+            # first.
             jobs.wait(lambda: jobs.status(name)["progress"]["step"] > SETTLED_STEP, 300, "its past is known")
         yield drill

@@ -1,7 +1,7 @@
-"""Kubernetes' targets for a Prometheus that cannot ask the API server itself, as Debian's cannot.
+"""Service discovery of Kubernetes for a Prometheus that cannot query the API server, such as Debian's.
 
-An HTTP service discovery with the labels that Prometheus' own discovery of the role `endpointslice` gives,
-as far as ServiceMonitors of the chart read them:
+An HTTP service discovery with the labels of Prometheus' own discovery for the role `endpointslice`, as far
+as the chart's ServiceMonitors use them:
 https://prometheus.io/docs/prometheus/latest/configuration/configuration/#endpointslice
 """
 
@@ -27,7 +27,7 @@ _SECONDS = 5
 
 @contextmanager
 def discovery(cluster: Cluster) -> Iterator[str]:
-    """The address that lists the targets of a namespace, whose name is to be added, while it lasts."""
+    """Run a server that lists the targets of a namespace. Append the namespace to the yielded address."""
     api = client.DiscoveryV1Api(config.new_client_from_config(str(cluster.kubeconfig)))
 
     class Handler(BaseHTTPRequestHandler):
@@ -38,7 +38,7 @@ def discovery(cluster: Cluster) -> Iterator[str]:
             try:
                 slices = api.list_namespaced_endpoint_slice(namespace, _request_timeout=_SECONDS).items
             except (client.ApiException, HTTPError) as error:
-                # Prometheus keeps the targets that it had.
+                # On an error Prometheus keeps its previous targets.
                 self.send_error(503, type(error).__name__)
                 return
             found = [api.api_client.sanitize_for_serialization(one) for one in slices]
@@ -80,5 +80,5 @@ def targets(endpoints: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def plain(label: str) -> str:
-    """A label of Kubernetes as Prometheus names it."""
+    """Return the form in which Prometheus writes a label of Kubernetes."""
     return re.sub(r"\W", "_", label)

@@ -1,4 +1,4 @@
-"""Rights of the chart that the slice has no reason to use, and the tests that use them."""
+"""Rights of the chart that the slice of e2e tests does not use, and the tests that use them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ USED_ELSEWHERE = (
         OPERATOR,
         "update",
         "trainingjobs/finalizers.convoy.dev",
-        "an admission plugin, which this cluster has, asks for it when a pod is created with its owner",
+        "an admission plugin of this cluster checks it when a pod is created with an owner",
         "e2e/tests/test_life.py::test_a_job_goes_from_apply_to_succeeded_and_its_held_out_loss_falls",
         uncertain=True,
     ),
@@ -25,7 +25,7 @@ USED_ELSEWHERE = (
         OPERATOR,
         "get",
         "pods",
-        "a pod of the name is there already: somebody's, or the operator's own from an answer that was lost",
+        "a pod with the name already exists: a foreign one, or the operator's own after a lost response",
         f"{RARE}::test_a_pod_that_has_the_name_already_is_read_and_left_alone",
         uncertain=True,
     ),
@@ -33,7 +33,7 @@ USED_ELSEWHERE = (
         OPERATOR,
         "get",
         "nodehealths.convoy.dev hardwareclasses.convoy.dev",
-        "another leader has made it a moment ago",
+        "another leader has just created the object",
         f"{RARE}::test_an_object_that_another_leader_has_made_is_read",
         uncertain=True,
     ),
@@ -41,7 +41,7 @@ USED_ELSEWHERE = (
         OPERATOR,
         "list",
         "events",
-        "a pod that is late to come up, which few of the slice are",
+        "used only for a pod that starts late, which is rare in the slice",
         f"{INTEGRATION}/operator/test_mutated_pods.py::test_what_only_events_tell_reaches_the_job",
         uncertain=True,
     ),
@@ -49,7 +49,7 @@ USED_ELSEWHERE = (
         OPERATOR,
         "patch",
         "pods",
-        "a container that goes on beside ranks that have ended",
+        "used only if a container runs on after its ranks ended",
         f"{INTEGRATION}/operator/test_mutated_pods.py::test_a_sidecar_is_ended_with_the_job_and_its_pod_stays",
         uncertain=True,
     ),
@@ -58,14 +58,14 @@ USED_ELSEWHERE = (
         OPERATOR,
         "create",
         "healthsweeps.convoy.dev",
-        "the sweeps of the slice are made by hand",
+        "the tests of the slice create their sweeps themselves",
         f"{INTEGRATION}/operator/test_sweeping.py::test_nodes_that_join_are_gated_swept_and_let_in",
     ),
     UsedElsewhere(
         OPERATOR,
         "delete",
         "healthsweeps.convoy.dev hardwareclasses.convoy.dev",
-        "they stay for a minute at least, and for a year",
+        "the objects are kept for at least a minute, or for a year",
         f"{RARE}::test_what_nobody_needs_any_more_is_deleted",
     ),
     UsedElsewhere(OPERATOR, "get", "secrets", "the slice has no CheckpointStore", STORES),
@@ -76,7 +76,7 @@ USED_ELSEWHERE = (
         "convoy-uninstall",
         "list",
         "trainingjobs.convoy.dev pods nodes",
-        "the cluster is taken down as a whole",
+        "the slice deletes its cluster without an uninstallation",
         f"{INTEGRATION}/chart/test_uninstall.py"
         "::test_it_uses_every_right_that_the_chart_gives_it_and_asks_for_no_other",
     ),

@@ -1,12 +1,12 @@
-"""A small DistributedDataParallel program that gets into fault_size on demand.
+"""A small DistributedDataParallel program with faults on demand.
 
-It is told by files in FOLDER, each with a number in it, written from outside while the program runs:
+The test writes files into FOLDER while the program runs. Each holds a number:
 
-- `loader`: seconds that each batch takes longer to load;
-- `start`: the first incarnation begins to train once this is there;
-- `garbage`: cyclic objects that Python's collector has to go through in each forward pass.
+- `loader`: additional seconds to load each batch;
+- `start`: the first incarnation trains once this file exists;
+- `garbage`: number of cyclic objects that Python's garbage collector must scan in each forward pass.
 
-With DRILL_SLOW_RANK, that rank's own forward passes take DRILL_SLOW_SECONDS longer, on whatever node it is.
+With DRILL_SLOW_RANK, the forward passes of that rank take DRILL_SLOW_SECONDS longer, whatever its node.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WIDTH, LAYERS = 256, 4
 
 
 def fault_size(name: str) -> float:
-    """Return the size of a fault_size now; 0 for none."""
+    """Return the current size of a fault; 0 for none."""
     try:
         return float((FOLDER / name).read_text())
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def fault_size(name: str) -> float:
 
 
 class Samples(IterableDataset[torch.Tensor]):
-    """Batches [BLOCK / 4 / WIDTH, WIDTH] of noise, each read from the disk itself, past the page cache."""
+    """Batches [BLOCK / 4 / WIDTH, WIDTH] of noise. Each is read from the disk and bypasses the page cache."""
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         path = FOLDER / "samples"
@@ -56,7 +56,7 @@ class Samples(IterableDataset[torch.Tensor]):
 
 
 class Model(nn.Module):
-    """Layers whose forward pass may be held up."""
+    """Layers whose forward pass may be delayed."""
 
     def __init__(self, delay_seconds: float) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Model(nn.Module):
         self.delay_seconds = delay_seconds
 
     def forward(self, samples: torch.Tensor) -> torch.Tensor:
-        """Return the layers of a batch, after the delay and the garbage that were asked for."""
+        """Return the output of the layers for a batch, after the delay and the garbage collection."""
         time.sleep(self.delay_seconds)
         if count := int(fault_size("garbage")):
             rings = [[None] for _ in range(count)]
@@ -79,7 +79,7 @@ class Model(nn.Module):
 
 
 def main() -> None:
-    """Trains one rank, without an end."""
+    """Train one rank endlessly."""
     with convoy.join() as job:
         torch.set_num_threads(1)
         slow = job.rank == int(os.environ.get("DRILL_SLOW_RANK", "-1"))

@@ -1,4 +1,4 @@
-"""A small DistributedDataParallel program that takes its time until a file tells it to hurry."""
+"""A small DistributedDataParallel program that pauses after each step, until a file removes the pauses."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import convoy
 NO_PAUSES = Path("/control/no-pauses")
 STEPS = 4000
 PAUSE_SECONDS = 0.1
-"""After each step: by itself it would end after seven minutes."""
+"""Pause after each step. With it the program takes seven minutes."""
 WIDTH = 64
 
 
 def main() -> None:
-    """Trains one rank."""
+    """Train one rank."""
     with convoy.join() as job:
         torch.set_num_threads(1)
         model = DistributedDataParallel(nn.Linear(WIDTH, WIDTH))

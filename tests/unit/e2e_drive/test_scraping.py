@@ -47,7 +47,7 @@ def test_a_monitor_picks_services_by_label_and_ports_by_name() -> None:
     ids=["path", "action", "expressions", "any", "job"],
 )
 def test_what_is_not_known_is_not_left_out(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="not known here"):
+    with pytest.raises(ValueError, match="unsupported fields"):
         scrapes(given, "http://targets")
 
 
