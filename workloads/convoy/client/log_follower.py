@@ -47,7 +47,7 @@ class PodLogs:
 
 @dataclass(slots=True)
 class ReadState:
-    """How far a log has been read, and when to read it next."""
+    """The state of reading one log, and the time of the next read."""
 
     name: str
     started_at: float = 0.0
