@@ -1,4 +1,4 @@
-"""A test runs each command block of the documentation, or a list says why none does."""
+"""A test runs each command block of the documentation, or a list gives the reason why none does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from e2e.docs.commands import NOT_RUN, commands, fill_in, pages, reason_not_run
 from e2e.docs.tutorial import CHECKOUT, FOLDER, blocks
 
 
-def test_what_is_not_played_is_there_once_and_has_a_reason() -> None:
+def test_each_block_not_run_exists_once_and_has_a_reason() -> None:
     for (name, begins), why in NOT_RUN.items():
         page = CHECKOUT / name
         assert len([one for one in commands(page) if one.text.startswith(begins)]) == 1, (name, begins)
@@ -18,26 +18,26 @@ def test_what_is_not_played_is_there_once_and_has_a_reason() -> None:
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(CHECKOUT)))
-def test_blocks_of_commands_are_marked_as_such(page: Path) -> None:
+def test_command_blocks_are_marked_as_commands(page: Path) -> None:
     begins = ("kubectl ", "helm ", "make ", "pip ", "convoy ")
     found = [one for one in blocks(page.read_text()) if one.text.startswith(begins)]
-    if page.name != "cli.md":  # the generated reference of the command line
+    if page.name != "cli.md":  # cli.md is the generated reference of the command line
         assert [one.line for one in found if not one.is_commands] == []
 
 
 @pytest.mark.parametrize("page", sorted(FOLDER.glob("*.md")), ids=lambda path: path.stem)
-def test_what_a_tutorial_has_for_reading_alone_has_a_reason(page: Path) -> None:
+def test_blocks_not_run_in_tutorials_have_a_reason(page: Path) -> None:
     assert [one.line for one in commands(page) if not one.is_commands and not reason_not_run(page, one)] == []
 
 
-def test_people_are_told_to_say_why_of_a_node() -> None:
-    """No test runs commands in the middle of a sentence."""
-    said = re.compile(r"`convoy guard (?:condemn|release|exempt) NODE(?![^`]*--(?:reason|undo))[^`]*`")
-    found = {str(page): said.findall(page.read_text()) for page in pages()}
+def test_pages_give_a_reason_in_guard_commands() -> None:
+    """Inline commands are checked here, because no test runs them."""
+    incomplete = re.compile(r"`convoy guard (?:condemn|release|exempt) NODE(?![^`]*--(?:reason|undo))[^`]*`")
+    found = {str(page): incomplete.findall(page.read_text()) for page in pages()}
     assert {page: words for page, words in found.items() if words} == {}
 
 
-def test_a_reader_s_words_are_filled_in() -> None:
+def test_placeholders_are_filled_in() -> None:
     given = {"JOB": "gpt", "NODE": "node-1", "R": "0"}
     assert fill_in("convoy logs JOB --rank R; describe node/NODE READY", given) == (
         "convoy logs gpt --rank 0; describe node/node-1 READY"

@@ -1,4 +1,4 @@
-"""The check for external resources in pages finds exactly those that a page loads."""
+"""The check of pages finds exactly the external resources that a page loads."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from e2e.docs.self_contained import external_resources
         '<pre class="mermaid">graph</pre>',
     ],
 )
-def test_what_is_loaded_is_found(tmp_path: Path, html: str) -> None:
+def test_external_resources_are_found(tmp_path: Path, html: str) -> None:
     (tmp_path / "page.html").write_text(f"<html><body>{html}</body></html>")
     assert len(list(external_resources(tmp_path))) == 1
 
 
-def test_style_sheets_are_read_too(tmp_path: Path) -> None:
+def test_style_sheets_are_checked(tmp_path: Path) -> None:
     (tmp_path / "a.css").write_text(
         "a{background:url(../b.png)} @font-face{src:url('https://example.com/f.woff')}"
     )
@@ -45,6 +45,6 @@ def test_style_sheets_are_read_too(tmp_path: Path) -> None:
         "<svg xmlns='http://www.w3.org/2000/svg'></svg>",
     ],
 )
-def test_what_is_not_loaded_is_left_alone(tmp_path: Path, html: str) -> None:
+def test_links_and_local_resources_are_ignored(tmp_path: Path, html: str) -> None:
     (tmp_path / "page.html").write_text(f"<html><body>{html}</body></html>")
     assert list(external_resources(tmp_path)) == []

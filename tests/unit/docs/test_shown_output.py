@@ -11,7 +11,7 @@ gpt    Running   2/2     68     34                       0          31s
 
 
 @pytest.mark.parametrize(
-    ("page", "said"),
+    ("page", "output"),
     [
         (JOBS, JOBS),
         (JOBS, JOBS.replace("68     34 ", "7    3.5").replace("31s", "2m11s").replace("   ", "  ")),
@@ -27,12 +27,12 @@ gpt    Running   2/2     68     34                       0          31s
         ("", "anything"),
     ],
 )  # fmt: skip
-def test_what_was_said_but_for_what_varies(page: str, said: str) -> None:
-    assert list(missing_lines(page, said)) == []
+def test_equal_output_may_differ_in_variable_parts(page: str, output: str) -> None:
+    assert list(missing_lines(page, output)) == []
 
 
 @pytest.mark.parametrize(
-    ("page", "said", "lines"),
+    ("page", "output", "lines"),
     [
         (JOBS, "", JOBS.splitlines()),
         (JOBS, JOBS.replace("2/2", "1/2"), JOBS.splitlines()[1:]),
@@ -50,5 +50,5 @@ def test_what_was_said_but_for_what_varies(page: str, said: str) -> None:
         ("node-1", "node-x", ["node-1"]),
     ],
 )  # fmt: skip
-def test_what_was_not_said(page: str, said: str, lines: list[str]) -> None:
-    assert list(missing_lines(page, said)) == lines
+def test_missing_lines_are_found(page: str, output: str, lines: list[str]) -> None:
+    assert list(missing_lines(page, output)) == lines

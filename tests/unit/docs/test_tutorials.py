@@ -1,4 +1,4 @@
-"""Tutorials: tests can extract and run their commands, which use only existing names."""
+"""Tests of the runner for tutorials, and of the names that the tutorials use."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ grep -c . examples/gpt.yaml
 """
 
 
-def test_blocks_are_taken_out_in_their_order() -> None:
+def test_blocks_are_extracted_in_order() -> None:
     found = blocks(PAGE)
     assert [(one.line, one.language, one.title, one.is_commands) for one in found] == [
         (3, "sh", "", True),
@@ -55,7 +55,7 @@ def test_blocks_are_taken_out_in_their_order() -> None:
     assert found[0].text == "echo one > said\n"
 
 
-def test_a_page_is_played(tmp_path: Path) -> None:
+def test_a_page_runs(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE)
     folder = tmp_path / "folder"
@@ -64,7 +64,7 @@ def test_a_page_is_played(tmp_path: Path) -> None:
     assert (folder / "said").read_text() == "one\na: 1\n"
 
 
-def test_what_is_shown_has_to_be_said_by_the_commands_before(tmp_path: Path) -> None:
+def test_shown_output_must_match_that_of_the_previous_commands(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("```sh\necho one\n```\n```sh\necho two >&2\n```\n```output\none\ntwo\n```\n")
     with pytest.raises(
@@ -77,7 +77,7 @@ def test_what_is_shown_has_to_be_said_by_the_commands_before(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "command", ["false\ntouch after", "false | true\ntouch after", "echo $nothing\ntouch after"]
 )
-def test_a_block_that_fails_is_named_and_ends_it(tmp_path: Path, command: str) -> None:
+def test_a_failed_block_ends_the_run_and_is_named(tmp_path: Path, command: str) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"```sh\ntrue\n```\n\n```sh\n{command}\n```\n```sh\ntouch later\n```\n")
     with pytest.raises(subprocess.CalledProcessError) as raised:
@@ -94,19 +94,19 @@ def test_a_block_that_fails_is_named_and_ends_it(tmp_path: Path, command: str) -
         ('```yaml title="/etc/x"\n```\n', "'/etc/x' is not below"),
     ],
 )
-def test_what_is_no_tutorial_is_refused(page: str, words: str) -> None:
+def test_an_invalid_page_is_refused(page: str, words: str) -> None:
     with pytest.raises(InvalidPage, match=re.escape(words)):
         blocks(page)
 
 
 def commands(page: Path) -> list[list[str]]:
-    """Return the words of each command line. Of a pipe or a list, return only the first command."""
+    """Return the words of each command line. For a pipe or a list, return only the first command."""
     lines = (line for one in blocks(page.read_text()) if one.is_commands for line in one.text.splitlines())
     return [shlex.split(line, comments=True) for line in lines]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_commands_and_files_are_there(page: Path) -> None:
+def test_commands_options_and_files_exist(page: Path) -> None:
     root = typer.main.get_command(app)
     files = {one.title for one in blocks(page.read_text())}
     found = commands(page)
@@ -127,7 +127,7 @@ def test_commands_and_files_are_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_manifests_are_valid_and_those_of_examples_are_as_they_are_there(page: Path) -> None:
+def test_manifests_are_valid_and_equal_to_the_examples(page: Path) -> None:
     written = [one for one in blocks(page.read_text()) if one.language == "yaml"]
     together = [
         parse(body) for one in written for body in documents(one.text)

@@ -1,4 +1,4 @@
-"""The audit log as clock and ledger."""
+"""Requests and times read from the audit log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def line(stage="ResponseComplete", **more):
     return orjson.dumps(event) + b"\n"
 
 
-def test_a_line_tells_who_asked_what_of_which_object_and_when():
+def test_a_log_line_is_parsed():
     found = audit.parse(line())
     assert found is not None
     assert (found.user, found.verb, found.name, found.code) == (OPERATOR, "patch", "b", 200)
@@ -45,7 +45,7 @@ def test_a_line_tells_who_asked_what_of_which_object_and_when():
     assert audit.parse(line(stage="RequestReceived")) is None
 
 
-def test_the_log_is_read_as_it_grows_and_never_half_a_line(tmp_path: Path):
+def test_a_growing_log_is_read_in_whole_lines(tmp_path: Path):
     path = tmp_path / "audit.log"
     log = Log(path)
     assert log.read() == []
@@ -70,7 +70,7 @@ def test_the_log_is_read_as_it_grows_and_never_half_a_line(tmp_path: Path):
         (entry("list", "pods", 1, code=200), False),
     ],
 )
-def test_what_was_stored_counts_as_written(one: Entry, counts: bool):
+def test_only_requests_that_store_an_object_are_writes(one: Entry, counts: bool):
     assert bool(audit.writes([one], [OPERATOR])) is counts
     assert not audit.writes([one], ["another"])
 
@@ -91,30 +91,30 @@ def whole(pods: int) -> list[Entry]:
     ]
 
 
-def test_a_rollout_is_timed_from_the_first_request_to_the_last_answer():
+def test_a_rollout_is_timed_from_the_first_request_to_the_last_response():
     found = rollout(whole(2), Shape(1, 2), "trainingjobs", [OPERATOR])
     assert found.created == pytest.approx(2)
     assert found.bound == pytest.approx(3)
     assert found.up == pytest.approx(4)
     assert found.running == pytest.approx(30)
     assert found.surplus == 0
-    # Two pods, two bindings, two kubelets' words and two status patches, all by one user here.
+    # Two pods, two bindings, two kubelet patches and two status patches. Here one user makes all of them.
     assert found.writes_per_pod == 4
 
 
-def test_a_rollout_that_lacks_a_pod_or_job_has_no_time():
+def test_an_incomplete_rollout_has_no_times():
     found = rollout(whole(1), Shape(2, 1), "trainingjobs", [OPERATOR])
     assert (found.created, found.bound, found.up, found.running) == (None, None, None, None)
     assert rollout([], Shape(1, 1), "trainingjobs", [OPERATOR]).created is None
 
 
-def test_a_pod_created_again_is_surplus():
+def test_a_pod_created_twice_is_surplus():
     found = rollout([*whole(2), entry("create", "pods", 20.0)], Shape(1, 2), "trainingjobs", [OPERATOR])
     assert found.surplus == 1
 
 
-def test_running_again_is_the_first_time_after_the_fault_and_must_last():
-    said = [
+def test_a_job_recovered_when_it_became_running_after_the_fault_for_good():
+    entries = [
         entry("patch", "trainingjobs", at, sub="status", name=name, phase=phase)
         for name, at, phase in [
             ("a", 1, "Running"),
@@ -125,11 +125,11 @@ def test_running_again_is_the_first_time_after_the_fault_and_must_last():
             ("c", 6, "Restarting"),
         ]
     ]
-    assert running_since(said) == {"a": 1, "b": 1}
-    assert running_since(said, after=4) == {"a": 8}
+    assert running_since(entries) == {"a": 1, "b": 1}
+    assert running_since(entries, after=4) == {"a": 8}
 
 
-def test_the_policy_keeps_bodies_of_the_operators_status_patches_alone():
+def test_the_audit_policy_keeps_only_bodies_of_status_patches():
     rules = audit.policy("operator", ["baseline"])["rules"]
     bodies = [rule for rule in rules if rule["level"] not in ("None", "Metadata")]
     assert [rule["users"] for rule in bodies] == [["operator"]]

@@ -1,4 +1,4 @@
-"""A fake pod answers as a launcher and its agent do."""
+"""A fake pod reports as a launcher and its agent do."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def assignment(incarnation: int) -> wire.Assignment:
     return wire.Assignment(pod_uid="u", incarnation=incarnation, rank_offset=3, processes=2, members=[member])
 
 
-def test_before_the_first_assignment_only_the_launcher_is_there():
+def test_before_the_first_assignment_only_the_launcher_is_reported():
     report = pod().report()
     assert report.launcher_connected
     assert (report.incarnation, report.master_port, len(report.ranks)) == (0, 0, 0)
 
 
-def test_a_port_is_picked_for_the_incarnation_asked_for():
+def test_a_port_is_picked_for_the_requested_incarnation():
     one = pod()
     one.pick_port(wire.PickPort(pod_uid="u", incarnation=4))
     one.pick_port(wire.PickPort(pod_uid="u", incarnation=3))
@@ -30,7 +30,7 @@ def test_a_port_is_picked_for_the_incarnation_asked_for():
     assert one.report().master_port
 
 
-def test_ranks_run_once_told_to_and_an_older_incarnation_is_refused():
+def test_ranks_run_after_an_assignment_and_ignore_an_older_incarnation():
     one = pod()
     one.assign(assignment(2), frozenset({"node"}), now=1.0)
     one.assign(assignment(1), frozenset(), now=2.0)

@@ -1,4 +1,4 @@
-"""Medians, targets and baselines."""
+"""Medians, targets and baselines of figures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def rows(*values, target=None, baseline=""):
     return figures
 
 
-def test_the_median_is_held_against_the_target():
+def test_the_median_is_compared_with_the_target():
     row = rows(1.0, 9.0, 2.0, target=2.0).row("it")
     assert (row["value"], row["met"], row["spread"]) == (2.0, True, "1.0 to 9.0, n=3")
     assert rows(1.0, 9.0, 2.1, target=2.0).row("it")["met"] is False
     assert rows(1.0).row("it")["met"] is None
 
 
-def test_what_never_came_is_later_than_anything():
+def test_an_event_that_did_not_happen_counts_as_latest():
     row = rows(1.0, None, None, target=2.0).row("it")
     assert (row["value"], row["met"]) == (None, False)
     assert row["spread"] == "1.0 to 1.0, n=3, 2 of them not within the time limit"
@@ -38,11 +38,11 @@ def test_the_baseline_is_another_metric_of_the_same_run():
 
 
 @pytest.mark.parametrize(("value", "shown"), [(0.0, 0.0), (0.012345, 0.0123), (1.2345, 1.23), (1234.4, 1234)])
-def test_three_digits_count(value, shown):
+def test_values_have_three_significant_digits(value, shown):
     assert rows(value).row("it")["value"] == shown
 
 
-def test_what_is_not_measured_says_why():
+def test_an_unmeasured_metric_has_a_reason():
     figures, others = Figures(), Figures()
     others.add_unmeasured(Metric("it", "x", 2.0), "there is none")
     figures.merge(others)
@@ -52,7 +52,7 @@ def test_what_is_not_measured_says_why():
 
 
 @pytest.mark.parametrize(("value", "met"), [(0.79, False), (0.8, True), (3.0, True), (None, False)])
-def test_a_target_may_be_the_least(value, met):
+def test_a_target_may_be_a_lower_limit(value, met):
     figures = Figures()
     figures.add(Metric("it", "x", 0.8, higher_is_better=True), value)
     assert figures.row("it")["met"] is met

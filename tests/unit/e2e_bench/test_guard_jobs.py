@@ -1,4 +1,4 @@
-"""What is told of synthetic jobs, and that rules differ where they should."""
+"""Rows of synthetic jobs, and differences between detection rules."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def row_values(*outcomes: JobOutcome) -> dict[str, tuple[object, object]]:
     return {row["metric"]: (row["value"], row["met"]) for row in figures.rows()}
 
 
-def test_jobs_in_which_all_is_right() -> None:
+def test_rows_of_correct_outcomes_meet_their_targets() -> None:
     rows = row_values(*[GOOD] * 10)
     assert rows.pop("from the fault to the first word on a culprit: p90") == (4.0, True)
     assert rows.pop("healthy nodes that ever had a lasting verdict") == (0, None)
@@ -47,7 +47,7 @@ def test_jobs_in_which_all_is_right() -> None:
     assert {met for _, met in rows.values()} == {True, None}
 
 
-def test_jobs_in_which_half_is_wrong() -> None:
+def test_rows_of_half_wrong_outcomes_miss_their_targets() -> None:
     rows = row_values(GOOD, BAD)
     assert rows["jobs with the right cause and no other"] == (0.5, False)
     assert rows["jobs whose first accused are culprits"] == (0.5, False)
@@ -58,19 +58,19 @@ def test_jobs_in_which_half_is_wrong() -> None:
     assert rows["false verdicts, upper bound"][1] is False
 
 
-def test_what_could_not_be_counted_is_no_success() -> None:
+def test_a_share_of_nothing_does_not_meet_its_target() -> None:
     rows = row_values(replace(GOOD, lasting=Accused(0, 0)))
     assert rows["nodes with a lasting verdict that have culprits"] == (None, False)
     assert row_values(replace(GOOD, guilty=0))["nodes of culprits with a lasting verdict"] == (None, False)
 
 
-def test_a_burst_is_told_and_nothing_is_to_be_done_about_it() -> None:
+def test_a_burst_leads_to_no_lasting_verdict() -> None:
     outcome = play_job("bursts", 0)
     assert (outcome.lasting, outcome.guilty) == (Accused(0, 0), 0)
-    assert outcome.others[UNCONFIRMED] == Accused(0, 1), "who acts at once acts on it"
+    assert outcome.others[UNCONFIRMED] == Accused(0, 1), "a rule without persistence accuses the node"
 
 
-def test_what_others_accuse_in_a_job_of_uneven_stages_and_work() -> None:
+def test_other_rules_accuse_healthy_nodes_of_uneven_stages() -> None:
     outcome = play_job("calm", 0)
     assert outcome.others[""] == Accused(0, 0)
     assert outcome.others["10 % margin"].healthy > 0

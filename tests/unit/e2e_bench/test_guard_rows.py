@@ -1,4 +1,4 @@
-"""What is told of bad fleets and storms."""
+"""Rows of bad fleets and storms."""
 
 from __future__ import annotations
 

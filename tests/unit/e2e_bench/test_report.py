@@ -1,4 +1,4 @@
-"""The page of figures: what is in it is what was measured, and what was missed is not hidden."""
+"""The page of figures contains every measured row and every missed target."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def lines(*rows: dict[str, Any]) -> list[str]:
         ({"kind": "not measured: no GPU", "value": None}, "| m | | | | | | | not measured: no GPU |"),
     ],
 )
-def test_a_row_says_all_that_was_measured(of: dict[str, Any], line: str) -> None:
+def test_a_row_is_formatted(of: dict[str, Any], line: str) -> None:
     assert line in lines(row("m", **of))
 
 
-def test_rows_of_one_thing_stand_together_and_those_alone_come_first() -> None:
+def test_rows_are_grouped_by_subject_and_single_rows_come_first() -> None:
     found = lines(row("a: x"), row("b: x"), row("a: y"), row("c"))
     wanted = [one for one in found if one.startswith(("### ", "| a", "| b:", "| x", "| y", "| c "))]
     assert [one.split("|")[1 if "|" in one else 0].strip() for one in wanted] == [
@@ -53,12 +53,12 @@ def test_rows_of_one_thing_stand_together_and_those_alone_come_first() -> None:
     ]
 
 
-def test_the_summary_counts_what_was_met_and_missed() -> None:
+def test_the_summary_counts_targets_met_and_missed() -> None:
     rows = row("m", target=1, met=True), row("n", target=1, met=False), row("o")
     assert "| [b](#b) | `make b` | 1 | 1 |" in lines(*rows)
 
 
-def test_no_row_of_the_committed_figures_is_left_out() -> None:
+def test_the_page_contains_every_committed_row() -> None:
     found = report.documents(report.FOLDER)
     page = report.page(found)
     tables = [line for line in page.splitlines() if line.startswith("| ")]

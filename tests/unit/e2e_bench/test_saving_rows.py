@@ -1,4 +1,4 @@
-"""What is made of measured savings: ratios of the same round, and what could not be measured."""
+"""Rows of measured saves: ratios within a round, and unmeasured rows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def row(given, name):
         ("node's memory with the journal too / state", 3.0, None, 1),
     ],
 )
-def test_ratios_are_of_the_same_round(name, value, met, count):
+def test_ratios_compare_values_of_the_same_round(name, value, met, count):
     one = row(found(), name)
     assert (one["value"], one["met"]) == (value, met)
     assert one["spread"].endswith(f"n={count}")
@@ -78,13 +78,13 @@ def test_ratios_are_of_the_same_round(name, value, met, count):
         ("journal segment of one step with gradients of bf16 values / full save, bytes", "why"),
     ],
 )
-def test_a_row_says_why_it_is_not_measured(name, why):
+def test_an_unmeasured_row_contains_the_reason(name, why):
     one = row(found(), name)
     assert (one["value"], one["met"], one["kind"]) == (None, None, f"not measured: {why}")
 
 
 @pytest.mark.parametrize(("seconds", "targets"), [("5", (1.03, 1.01)), ("0.5", (None, None))])
-def test_steps_are_held_against_those_beside_them(seconds, targets):
+def test_blocks_with_saves_are_compared_with_their_neighbours(seconds, targets):
     steps = f"steps of {seconds} s"
     given = found(
         **{
@@ -101,7 +101,7 @@ def test_steps_are_held_against_those_beside_them(seconds, targets):
     assert row(given, f"{steps}, {EACH}: saves that had where to go")["value"] == 0.75
 
 
-def test_speeds_have_a_least():
+def test_speeds_have_a_lower_limit_as_target():
     figures = Figures()
     rows.add_peer_rows([Restore(10.0, 9.0), Restore(10.0, 8.0), Restore(10.0, 7.0)], figures)
     rows.add_upload_rows(Uploads([2.0], [1.0]), figures)

@@ -1,4 +1,4 @@
-"""What was played counts for as long as the code stays as it is."""
+"""A tally of played schedules counts as long as the code stays unchanged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from e2e.bench.tiercheck.schedules import Tally, digest, read
 
 
-def test_a_tally_goes_on_with_the_same_code_and_begins_anew_with_other(tmp_path: Path) -> None:
+def test_a_tally_continues_with_the_same_code_and_restarts_with_other_code(tmp_path: Path) -> None:
     path = tmp_path / "tally.json"
     assert read(path, "a") == Tally("a")
     known = Tally("a", 1000, 7, 9, ("seed 3: why",)) + Tally("", 100, 1, 1)
@@ -19,5 +19,5 @@ def test_a_tally_goes_on_with_the_same_code_and_begins_anew_with_other(tmp_path:
     assert read(path, "b") == Tally("b")
 
 
-def test_the_digest_is_of_real_files() -> None:
+def test_the_digest_is_stable() -> None:
     assert digest() == digest() and len(digest()) == 64

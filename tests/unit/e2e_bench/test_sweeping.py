@@ -1,4 +1,4 @@
-"""The bench of sweeps: its fleets, others' rules, and its intervals."""
+"""The sweep bench: its fleets, others' rules, and its intervals."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ QUIET = Noise(fleet=0.0, test=1e-6)
         ("two rounds, 2 x median", 2.1, True),
     ],
 )
-def test_without_noise_every_rule_is_as_its_limit_says(rule: str, slow: float, found: bool) -> None:
+def test_without_noise_every_rule_is_exact(rule: str, slow: float, found: bool) -> None:
     fleet = Fleet(Case("", 32, 1, slow, QUIET), (1,))
     assert RULES[rule](fleet, 0).failed == (fleet.faulty if found else frozenset())
 
 
-def test_every_rule_meets_the_same_nodes() -> None:
+def test_every_rule_sees_the_same_fleets() -> None:
     case = Case("", 64, 6, 1.1)
     assert Fleet(case, (3, 4)).faulty == Fleet(case, (3, 4)).faulty != Fleet(case, (3, 5)).faulty
 
 
-def test_counts_are_of_all_fleets_of_a_seed() -> None:
+def test_counts_cover_all_fleets_of_a_seed() -> None:
     found = count(Case("", 32, 2, 1.5, QUIET), "Convoy", 10, 3)
     assert (found.found, found.wrong, found.faulty, found.nodes, found.fleets) == (6, 0, 6, 96, 3)
     assert found.tests >= 3 * 32
 
 
-def test_an_interval_holds_its_share_and_grows_when_seeds_differ() -> None:
+def test_an_interval_contains_its_share_and_grows_when_seeds_differ() -> None:
     even, apart = share([(9, 10)] * 50), share([(10, 10)] * 45 + [(0, 10)] * 5)
     assert even.value == apart.value == 0.9
     assert even.low < 0.9 < even.high and even.low == pytest.approx(0.871, abs=0.003)
@@ -50,7 +50,7 @@ def test_an_interval_holds_its_share_and_grows_when_seeds_differ() -> None:
     assert share([(0, 0)]).value is None
 
 
-def test_an_interval_stands_in_place_of_the_spread() -> None:
+def test_an_interval_replaces_the_spread() -> None:
     figures = Figures()
     figures.add(Metric("a", "share", spread="95 %"), 0.5)
     assert figures.row("a")["spread"] == "95 %"

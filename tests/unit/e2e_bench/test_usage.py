@@ -1,4 +1,4 @@
-"""What processes took, as nodes tell it."""
+"""Memory and processor use, from the lines that nodes print."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pytest
 from e2e.bench.kit.usage import Usage
 
 PAGES = 256
-"""Of a MiB."""
+"""Number of memory pages in a MiB."""
 
 
-def test_the_worst_of_each_name() -> None:
+def test_the_summary_has_the_largest_values_of_each_name() -> None:
     usage = Usage()
     for number in range(30):
         lines = f"convoy-agent 7 {(50 + number) * PAGES} {100 * number} 0\n"
@@ -21,7 +21,7 @@ def test_the_worst_of_each_name() -> None:
     assert found["operator"] == found["dashboard"] == (None, None, None)
 
 
-def test_a_process_that_came_anew_is_another() -> None:
+def test_a_restarted_process_counts_as_another() -> None:
     usage = Usage()
     for number in range(30):
         usage.add_lines(

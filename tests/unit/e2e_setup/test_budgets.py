@@ -34,11 +34,11 @@ DOCUMENT = {
         ),
     ],
 )
-def test_a_run_says_what_it_took_of_its_budget(seconds: float, text: str) -> None:
+def test_a_run_prints_its_time_and_budget(seconds: float, text: str) -> None:
     assert budgets.line("unit", replace(UNIT, seconds=seconds)) == text
 
 
-def test_the_table_has_the_layers_that_ran_and_their_sum() -> None:
+def test_the_table_lists_the_stored_layers_and_their_sum() -> None:
     times = {"unit": UNIT, "lint": replace(UNIT, seconds=60.0, processor_seconds=50.0)}
     assert [row.split() for row in budgets.table(times).splitlines()] == [
         ["layer", "seconds", "budget", "processor"],
@@ -59,7 +59,7 @@ def test_a_recorded_layer_replaces_its_row_and_keeps_the_baseline() -> None:
     assert (e2e["metric"], e2e["baseline"], e2e["met"]) == ("layers of make test: e2e", None, False)
 
 
-def test_times_are_kept_by_layer(tmp_path: Path) -> None:
+def test_times_are_stored_by_layer(tmp_path: Path) -> None:
     path = tmp_path / "build" / "times.json"
     assert budgets.read_times(path) == {}
     budgets.keep(path, "unit", replace(UNIT, seconds=1.0))
@@ -69,14 +69,14 @@ def test_times_are_kept_by_layer(tmp_path: Path) -> None:
     assert [one.name for one in path.parent.iterdir()] == ["times.json"]
 
 
-def test_a_command_is_timed_with_its_processor_and_its_status_is_passed_on() -> None:
+def test_a_command_is_timed_and_its_status_is_returned() -> None:
     busy = "import sys, time\nwhile time.process_time() < 0.2: pass\nsys.exit(7)"
     status, seconds, processor = budgets.run_timed([sys.executable, "-c", busy])
     assert status == 7 and seconds >= 0.2 and processor >= 0.2
     assert budgets.run_timed([sys.executable, "-c", "import os; os.abort()"])[0] == 134
 
 
-def test_a_run_that_is_told_to_end_passes_that_on(tmp_path: Path) -> None:
+def test_sigterm_is_forwarded_to_the_command(tmp_path: Path) -> None:
     script = tmp_path / "waits.py"
     script.write_text(
         "import signal, sys, time\n"
@@ -104,7 +104,7 @@ def test_a_wrong_call_runs_nothing(arguments: list[str], capsys: pytest.CaptureF
     assert "usage: budgets run {lint,docs,unit,integration,e2e}" in capsys.readouterr().err
 
 
-def test_one_call_runs_keeps_and_records(
+def test_subcommands_run_store_and_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = tmp_path / "setup.json"
@@ -115,8 +115,8 @@ def test_one_call_runs_keeps_and_records(
     assert budgets.main(["run", "lint", "false"]) == 1
     assert budgets.main(["table"]) == 0
     assert budgets.main(["record"]) == 0
-    said = capsys.readouterr().out
-    assert "docs: 0 s of 30 s" in said and "all" in said
+    output = capsys.readouterr().out
+    assert "docs: 0 s of 30 s" in output and "all" in output
     (row,) = json.loads(rows.read_text())["rows"]
     assert row["metric"] == "layers of make test: docs", "a run that failed is not recorded"
     assert row["met"] and row["value"] == 1

@@ -1,4 +1,4 @@
-"""PyTorch's source, by the wheels of a folder, the index and CONVOY_CUDA."""
+"""The source of PyTorch, depending on wheel folders, the index and CONVOY_CUDA."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INDEX = ["--extra-index-url", CPU_INDEX, "torch===2.13.0+cpu"]
 
 @pytest.fixture(autouse=True)
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for wheels beside a pin of 2.13.0, no network, and no wishes of the machine's own."""
+    """Return a folder for wheels, with torch pinned to 2.13.0, no network and no settings of the machine."""
     constraints = tmp_path / "constraints.txt"
     constraints.write_text("torchvision==0.1\ntorch==2.13.0\n")
     folder = tmp_path / "wheels"
@@ -54,7 +54,7 @@ def fill(folder: Path, *versions: str) -> None:
         (["2.13.0+cpu-cp311-cp311", "2.13.0+cu130-cp311-cp311"], "1", [FOLDER, "torch===2.13.0+cu130"]),
     ],
 )
-def test_pip_takes_the_build_for_cpus_of_the_pinned_version_and_the_same_python(
+def test_pip_installs_the_matching_build_for_cpus(
     versions: list[str], cuda: str, plain: list[str], wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch_source, "index_answers", lambda timeout: True)
@@ -74,9 +74,9 @@ def test_every_named_folder_is_searched(
     assert pip_arguments("cp311") == ["--find-links", str(other), "torch===2.13.0+cpu"]
 
 
-def test_without_a_build_for_cpus_an_environment_is_made_and_images_say_what_to_set(wheels: Path) -> None:
+def test_without_a_build_for_cpus_only_images_fail_and_the_error_has_the_remedy(wheels: Path) -> None:
     fill(wheels, "2.13.0-cp311-cp311", "2.13.0+cpu-cp312-cp312")
-    assert pip_arguments("cp311") == [], "pip takes what the registry has"
+    assert pip_arguments("cp311") == [], "pip installs the registry's wheel"
     with pytest.raises(ClusterError) as raised:
         wheelhouse.dependencies(["numpy>=2", "torch==2.13.0"], Progress())
     for part in ("torch-2.13.0+cpu-cp311-*.whl", "Set CONVOY_WHEELS", CPU_INDEX, "CONVOY_CUDA=1"):
