@@ -1,6 +1,6 @@
 """The command blocks of the documentation, and the reasons why no test runs some of them.
 
-A test runs each tutorial as a whole (`e2e.docs.tutorial`), except its blocks marked as reading matter.
+A test runs each tutorial as a whole (`e2e.docs.tutorial`), except blocks that are marked as text to read.
 """
 
 from __future__ import annotations

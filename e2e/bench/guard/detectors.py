@@ -51,9 +51,9 @@ def without_strata(layout: Layout) -> State:
 
 
 def _on_recent_medians(rule: Callable[[Floats], np.ndarray], windows: int) -> Detector:
-    """Apply a rule to each rank's median compute time over its last windows.
+    """Return a detector that applies a rule to each rank's median compute time over the last windows.
 
-    Ranks without a report are left out.
+    Ranks without a report in these windows are left out.
     """
     recent: list[Floats] = []
 
@@ -68,23 +68,28 @@ def _on_recent_medians(rule: Callable[[Floats], np.ndarray], windows: int) -> De
 
 
 def nvrx() -> Detector:
-    """NVIDIA Resiliency Extension: the median of the fastest rank is below 0.75 of the rank's own median."""
+    """Return the rule of NVIDIA's Resiliency Extension: the fastest rank's median is below 0.75 of the
+    rank's own.
+    """
     return _on_recent_medians(lambda times: times.min() / times < 0.75, _RECENT_WINDOWS)
 
 
 def dlrover() -> Detector:
-    """DLRover's node check: the median is above twice the median of all ranks."""
+    """Return the rule of DLRover's node check: a rank's median is above twice the median of all ranks."""
     return _on_recent_medians(lambda times: times > 2 * np.median(times), _RECENT_WINDOWS)
 
 
 def constant() -> Detector:
-    """A simple baseline that no project uses: the median is more than 10 % above the median of all ranks."""
+    """Return a simple baseline that no project uses: a rank's median is over 10 % above the median of all
+    ranks.
+    """
     return _on_recent_medians(lambda times: times > 1.1 * np.median(times), _RECENT_WINDOWS)
 
 
 def z_score() -> Detector:
-    """A simple baseline that no project uses: more than three standard deviations above the mean, in one
-    window.
+    """Return a simple baseline that no project uses.
+
+    In one window, a rank's time is more than three standard deviations above the mean.
     """
     return _on_recent_medians(lambda times: (times - times.mean()) / times.std() > 3, 1)
 

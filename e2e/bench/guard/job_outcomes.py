@@ -35,7 +35,7 @@ CAUSES = {
 }
 """Expected causes of the scenarios that are not named after their fault."""
 TRANSIENT = ("bursts",)
-"""Scenarios whose culprits nobody may act on."""
+"""Scenarios with a transient fault. A lasting verdict on anyone is wrong in them."""
 _SLIGHT = ("pauses",)
 """Scenarios with a fault so rare that a job without findings is right, too."""
 _ARGUABLE = ("hot rack",)

@@ -97,7 +97,7 @@ def _size(outcome: JobOutcome) -> str:
 def _delays(guilty: Sequence[JobOutcome], figures: Figures) -> None:
     """Add the delays from the fault to the first accusation of a culprit.
 
-    A culprit never accused counts as infinite.
+    If a job's culprits are never accused, its delay counts as infinite.
     """
     delays = sorted(math.inf if one.delay is None else one.delay for one in guilty)
     for part, target in ((0.5, None), (0.9, 15.0), (0.99, None)):

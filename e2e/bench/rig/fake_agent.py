@@ -203,7 +203,10 @@ class FakeAgent:
                     await self._wake.wait()
 
     def _progress(self) -> None:
-        """Advance the pods that train, once per second: real agents also merge progress into such reports."""
+        """Advance the pods that train.
+
+        Real agents also report progress once per second, so this runs as often.
+        """
         now = time.time()
         for pod in self.pods.values():
             if pod.incarnation and not pod.ended and self.progressing(pod):
@@ -213,7 +216,7 @@ class FakeAgent:
                     self._telemetry.append(pod.telemetry())
 
     def _set_held(self, job_uid: str, slot_token: str | None) -> None:
-        """Record that this node's memory holds the job's checkpoints under the slot token.
+        """Record the slot token under which this node's memory holds the job's checkpoints.
 
         None: it holds none.
         """

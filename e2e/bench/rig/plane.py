@@ -135,8 +135,8 @@ class Plane:
         return self.cluster.folder / "engines"
 
     def _claim_pod_addresses(self) -> None:
-        """Route all pod addresses to this machine, so that a connection to one is refused, as by a running
-        pod.
+        """Route all pod addresses to this machine, which then refuses connections as a pod without a
+        listener does.
         """
         bridge = self.cluster.network.bridge
         run(["ip", "route", "replace", "local", self.cluster.addresses.pods, "dev", bridge, "table", "main"])

@@ -98,7 +98,7 @@ class Rig:
     async def wait_quiet(self) -> None:
         """Wait until other programs leave the machine quiet, at most `patience` seconds.
 
-        Then start to measure that load anew.
+        Then restart the measurement of their load.
         """
         await self._other_load.wait_quiet(_QUIET_CORES, _QUIET_SECONDS, self._patience)
         self._other_load.restart()

@@ -30,9 +30,7 @@ class Rollout:
 
 
 def rollout(entries: Sequence[Entry], shape: Shape, kind: str, users: Collection[str]) -> Rollout:
-    """Compute the rollout of jobs of one kind (the name of its resource), counting the writes of these
-    users.
-    """
+    """Compute the rollout of the jobs of the resource `kind`. Count the writes of `users`."""
     start = min((entry.received for entry in entries if entry.is_a("create", kind)), default=None)
     if start is None:
         return Rollout(None, None, None, None, 0.0, 0)
@@ -58,7 +56,10 @@ def rollout(entries: Sequence[Entry], shape: Shape, kind: str, users: Collection
 
 
 def running_since(entries: Sequence[Entry], after: float = 0.0) -> dict[str, float]:
-    """Return when each job first became Running after a time. Leave out jobs whose last phase is another."""
+    """Return when each job first became Running after a time.
+
+    Leave out jobs whose last phase is not Running.
+    """
     found = {}
     for job, reported in phases(entries).items():
         first = next((at for at, phase in reported if phase == RUNNING and at > after), None)

@@ -27,7 +27,7 @@ Rule = Callable[[Fleet, int], Verdict]
 
 
 def convoy(fleet: Fleet, seed: int) -> Verdict:
-    """Convoy's rule: two matchings, then suspects again with good partners.
+    """Convoy's rule: two matchings, then another test of each suspect with good partners.
 
     The limits come from the fleet itself.
     """
@@ -86,12 +86,10 @@ def second_pass(margin: float) -> Rule:
 
 
 def twice_median(fleet: Fleet, _: int) -> Verdict:
-    """Two rounds.
+    """A rule with two rounds, in which a node is slow if its better time is above twice the median.
 
-    The second pairs the slowest nodes with the fastest, and a node's time is the lower of its two.
-
-    A node is slow above twice the median. The source is intelligent-machine-learning/dlrover,
-    master/elastic_training/rdzv_manager.py.
+    The second round pairs the slowest nodes with the fastest. The source is
+    intelligent-machine-learning/dlrover, master/elastic_training/rdzv_manager.py.
     """
     first = fleet.matching()
     best = np.full(fleet.count, np.inf)

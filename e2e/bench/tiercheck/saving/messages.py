@@ -13,8 +13,8 @@ class Messages:
 
     def __init__(self) -> None:
         self._out: IO[str] = os.fdopen(os.dup(1), "w")
-        # Close the pipe in forked children. Otherwise a process left by a library would hide the end of this
-        # one.
+        # Close the pipe in forked children. A process left by a library would otherwise hide that this one
+        # has ended.
         os.register_at_fork(after_in_child=self._out.close)
         os.dup2(2, 1)
         sys.stdout = sys.stderr

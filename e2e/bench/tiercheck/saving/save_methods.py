@@ -34,7 +34,10 @@ class SaveMethod(Protocol):
     name: str
 
     def save(self, collect: Collect, step: int) -> float:
-        """Save, return when the next save may start, and give the seconds for which the training stalls."""
+        """Save the state and wait until the next save may start.
+
+        Return the seconds for which the training stalls.
+        """
         ...
 
     def close(self) -> None:
@@ -195,7 +198,7 @@ class ResiliencySave:
 
     def save(self, collect: Collect, step: int) -> float:
         """Save a file with torch.save. The manager deletes the previous file."""
-        # The constructor accepts only tensors on a GPU, and does nothing that matters on a CPU. So skip it.
+        # Skip the constructor: it accepts only tensors on a GPU, and on a CPU its work is not needed.
         given = self._kind.__new__(self._kind)
         given.state_dict, given._is_hollow = collect(), False
         began = time.perf_counter()
