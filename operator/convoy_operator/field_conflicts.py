@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from convoy_controllers.cached import CachedObject
 from convoy_operator.limits import backoff
 
-_LEAST, _MOST = 2.0, 600.0
+_MIN_BACKOFF, _MAX_BACKOFF = 2.0, 600.0
 """Seconds between two repairs of one object: the shortest and the longest back-off."""
 
 
@@ -58,7 +58,7 @@ class FieldConflicts:
         if self._clock() < known.not_before:
             known.early = True
             return False
-        known.not_before = self._clock() + backoff(known.times, _LEAST, _MOST)
+        known.not_before = self._clock() + backoff(known.times, _MIN_BACKOFF, _MAX_BACKOFF)
         known.times += 1
         return True
 

@@ -129,12 +129,12 @@ class RetryBudget:
 
     def __init__(self, share: float = 0.1, floor: float = 20.0) -> None:
         self._share = share
-        self._most = floor
+        self._capacity = floor
         self._left = floor
 
     def request(self) -> None:
         """Count a first attempt."""
-        self._left = min(self._most, self._left + self._share)
+        self._left = min(self._capacity, self._left + self._share)
 
     def spend(self) -> bool:
         """Spend one retry; return False if the budget is used up."""
@@ -144,9 +144,9 @@ class RetryBudget:
         return True
 
 
-def backoff(attempt: int, least: float, most: float, rng: random.Random | None = None) -> float:
+def backoff(attempt: int, minimum: float, maximum: float, rng: random.Random | None = None) -> float:
     """Return the seconds to wait after failure number `attempt` (from 0): exponential, with jitter over the
     upper half.
     """
-    ceiling = min(most, least * 2.0 ** min(attempt, 32))
+    ceiling = min(maximum, minimum * 2.0 ** min(attempt, 32))
     return ceiling * (0.5 + 0.5 * (rng or random).random())

@@ -29,7 +29,7 @@ from convoy_operator.limits import TokenBucket
 
 log = structlog.get_logger(__name__)
 
-LEAST_SECONDS, MOST_SECONDS = 15.0, 120.0
+MIN_SECONDS, MAX_SECONDS = 15.0, 120.0
 """Seconds between two requests about one job's pods: at first, and after requests without a new result."""
 PER_SECOND, AT_ONCE = 5.0, 20
 """Rate limit and burst of requests for all jobs. Requests over the limit are dropped until a later plan."""
@@ -100,7 +100,7 @@ class PodEvents:
         """
         if inspect is None:
             return
-        schedule = self._schedules.setdefault(key, _Schedule(0.0, LEAST_SECONDS))
+        schedule = self._schedules.setdefault(key, _Schedule(0.0, MIN_SECONDS))
         self._schedules.move_to_end(key)
         while len(self._schedules) > _REMEMBERED:
             self._schedules.popitem(last=False)
@@ -132,7 +132,7 @@ class PodEvents:
         if self._cache.pods.by_uid(uid) is None or same(before, fresh):
             self._back_off(key)
             return
-        self._schedules[key] = _Schedule(self._clock() + LEAST_SECONDS, LEAST_SECONDS)
+        self._schedules[key] = _Schedule(self._clock() + MIN_SECONDS, MIN_SECONDS)
         if fresh is None:
             del known[uid]
         else:
@@ -142,7 +142,7 @@ class PodEvents:
     def _back_off(self, key: Key) -> None:
         """Lengthen a job's interval, because the last request found nothing different."""
         if (schedule := self._schedules.get(key)) is not None:
-            schedule.seconds = min(MOST_SECONDS, schedule.seconds * 1.5)
+            schedule.seconds = min(MAX_SECONDS, schedule.seconds * 1.5)
 
     def _on_pod(self, before: Pod | None, after: Pod | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):

@@ -49,9 +49,9 @@ class WorkQueue(Generic[K]):
     the size.
     """
 
-    least: float = 0.5
+    min_backoff: float = 0.5
     """Seconds of the shortest back-off."""
-    most: float = 60.0
+    max_backoff: float = 60.0
     """Seconds of the longest back-off."""
     rng: random.Random = field(default_factory=random.Random)
     on_wait: Callable[[float], None] = lambda seconds: None
@@ -140,7 +140,7 @@ class WorkQueue(Generic[K]):
     def retry(self, key: K) -> float:
         """Schedule a key again after a failure; return the seconds of its back-off. Call before `done`."""
         entry = self._entries.setdefault(key, _Entry())
-        wait = backoff(entry.failures, self.least, self.most, self.rng)
+        wait = backoff(entry.failures, self.min_backoff, self.max_backoff, self.rng)
         entry.failures += 1
         if entry.news:
             # The failed attempt may not have seen the urgent change, so retry at once.

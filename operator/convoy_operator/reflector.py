@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=Versioned)
 
-_LEAST, _MOST = 0.5, 30.0
+_MIN_BACKOFF, _MAX_BACKOFF = 0.5, 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ class Reflector(Generic[T]):
                 # loop.
                 self._version = ""
                 failures = min(failures + 1, 2)
-                await asyncio.sleep(backoff(failures, _LEAST / 4, _MOST))
+                await asyncio.sleep(backoff(failures, _MIN_BACKOFF / 4, _MAX_BACKOFF))
             except errors.ApiError as fault:
                 self._metrics.watch_errors.labels(self._resource.plural).inc()
                 failures += 1
                 if not isinstance(fault, errors.Unavailable | errors.TooManyRequests):
                     self._version = ""
-                wait = backoff(failures, _LEAST, _MOST)
+                wait = backoff(failures, _MIN_BACKOFF, _MAX_BACKOFF)
                 log.warning(
                     "watch failed, will retry",
                     resource=self._resource.plural,

@@ -28,10 +28,12 @@ class Refusals:
     afresh.
     """
 
-    def __init__(self, least: float, most: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, min_backoff: float, max_backoff: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._clock = clock
-        self._least = least
-        self._most = most
+        self._min_backoff = min_backoff
+        self._max_backoff = max_backoff
         self._jobs: dict[str, _Refused] = {}
 
     def standing(self, uid: str, generation: int) -> Mapping[str, Refusal]:
@@ -55,7 +57,7 @@ class Refusals:
         if refused is None or refused.generation != generation:
             refused = self._jobs[uid] = _Refused(generation)
         refused.why = dict(list(why.items())[:_KEPT])
-        refused.retry_at = self._clock() + backoff(refused.attempts, self._least, self._most)
+        refused.retry_at = self._clock() + backoff(refused.attempts, self._min_backoff, self._max_backoff)
         refused.attempts += 1
 
     def clear(self, uid: str) -> None:

@@ -23,7 +23,7 @@ FAILURE_GRACE_SECONDS = 45.0
 """Seconds that a watch may fail before pages report it, while the API server answers. A reflector retries
 within 30 s.
 """
-MOST_REASON = 160
+MAX_REASON = 160
 """Largest number of characters of an error that pages show."""
 _REFUSALS = (errors.Forbidden, errors.NotFound)
 
@@ -110,7 +110,7 @@ class ApiMonitor:
         before = self._failing.get(resource.plural)
         since = before.since if before is not None else self._clock()
         self._failing[resource.plural] = Failing(
-            how, shortened(str(fault), MOST_REASON), since, isinstance(fault, _REFUSALS)
+            how, shortened(str(fault), MAX_REASON), since, isinstance(fault, _REFUSALS)
         )
         self.update()
 

@@ -17,7 +17,7 @@ from convoy_agents.wire.connection_limit import ConnectionLimit
 from convoy_operator.dashboard.auth.request_guard import SESSION
 from convoy_operator.dashboard.auth.sessions import Session
 
-MOST = 256
+MAX_CONNECTIONS = 256
 """Largest number of connections that are not websockets of pages. A browser opens up to six."""
 CONNECTION = "convoy.connection"
 """Key of the transport in a request's state."""
@@ -29,7 +29,7 @@ class Connections:
     def __init__(self, app: ASGIApp, sockets: int) -> None:
         """`sockets`: the largest number of websockets."""
         self._app = app
-        self._others: ConnectionLimit[asyncio.Transport] = ConnectionLimit(MOST)
+        self._others: ConnectionLimit[asyncio.Transport] = ConnectionLimit(MAX_CONNECTIONS)
         self._sockets: ConnectionLimit[asyncio.Transport] = ConnectionLimit(sockets)
 
     def protocol(self) -> type[asyncio.Protocol]:

@@ -12,7 +12,7 @@ from convoy_operator.gateway import Object
 
 FRESH_SECONDS = 5.0
 """Seconds for which the cached Events of a job are used."""
-MOST_JOBS = 256
+MAX_JOBS = 256
 """Largest number of jobs in the cache. The entry with the oldest request is dropped first."""
 
 
@@ -39,7 +39,7 @@ class EventCache:
             task = asyncio.create_task(self._source.events(namespace, uid))
             self._known[uid] = (self._clock(), task)
             self._known.move_to_end(uid)
-            while len(self._known) > MOST_JOBS:
+            while len(self._known) > MAX_JOBS:
                 self._known.popitem(last=False)
         # Cancelling one page's wait must not cancel the request that other pages share.
         return await asyncio.shield(task)

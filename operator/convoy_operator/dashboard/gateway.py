@@ -21,7 +21,7 @@ from convoy_operator.dashboard.auth.identity import Identity
 from convoy_operator.dashboard.core.timeline import newest
 from convoy_operator.gateway import Object
 
-MOST_EVENTS = 100
+MAX_EVENTS = 100
 """Largest number of Events per object. The newest are kept."""
 FOLLOW_SECONDS = 1800.0
 """Seconds after which the dashboard stops following a log."""
@@ -48,8 +48,8 @@ class DashboardGateway(KubernetesGateway):
         await self._once("get", GUARD_POLICIES, path, None, {}, "application/json")
 
     async def events(self, namespace: str, uid: str) -> list[Object]:
-        """Return the newest Events of an object, at most `MOST_EVENTS`."""
-        return newest(await self.events_of(namespace, uid), MOST_EVENTS)
+        """Return the newest Events of an object, at most `MAX_EVENTS`."""
+        return newest(await self.events_of(namespace, uid), MAX_EVENTS)
 
     async def log(
         self, namespace: str, pod: str, container: str, *, lines: int, follow: bool

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-MOST, MOST_EACH = 32, 4
+MAX_LOGS, MAX_LOGS_PER_READER = 32, 4
 """Largest numbers of logs read at a time: by all readers together, and by one reader."""
 
 
@@ -17,9 +17,9 @@ class LogLimitError(Exception):
 class LogLimit:
     """The limit of all pages together and of each reader."""
 
-    def __init__(self, most: int = MOST, each: int = MOST_EACH) -> None:
-        self._most = most
-        self._each = each
+    def __init__(self, limit: int = MAX_LOGS, limit_each: int = MAX_LOGS_PER_READER) -> None:
+        self._limit = limit
+        self._limit_each = limit_each
         self._open: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -28,11 +28,11 @@ class LogLimit:
     @contextmanager
     def acquire(self, reader: str) -> Iterator[None]:
         """Count one log of this reader until the context exits. Raise LogLimitError at the limit."""
-        if self._open[reader] >= self._each:
-            raise LogLimitError(f"you are already reading {self._each} logs; stop one first")
-        if len(self) >= self._most:
+        if self._open[reader] >= self._limit_each:
+            raise LogLimitError(f"you are already reading {self._limit_each} logs; stop one first")
+        if len(self) >= self._limit:
             raise LogLimitError(
-                f"all readers together are already reading {self._most} logs; try again later"
+                f"all readers together are already reading {self._limit} logs; try again later"
             )
         self._open[reader] += 1
         try:

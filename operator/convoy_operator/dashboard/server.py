@@ -37,7 +37,7 @@ from convoy_operator.dashboard.event_cache import EventCache
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.gateway import DashboardGateway
 from convoy_operator.dashboard.headers import SecurityHeaders
-from convoy_operator.dashboard.log_limit import MOST, MOST_EACH, LogLimit
+from convoy_operator.dashboard.log_limit import MAX_LOGS, MAX_LOGS_PER_READER, LogLimit
 from convoy_operator.dashboard.metrics import DashboardMetrics
 from convoy_operator.dashboard.pages import job, login, node, overview
 from convoy_operator.dashboard.settings import AuthMode, DashboardSettings
@@ -53,12 +53,12 @@ log = structlog.get_logger(__name__)
 STATIC = Path(__file__).parent / "static"
 RECONNECT_SECONDS = 10.0
 """Seconds that a page waits for its browser to reconnect. After that, the browser must reload the page."""
-MOST_UNACKNOWLEDGED = 256
+MAX_UNACKNOWLEDGED = 256
 """Messages kept for a browser that reconnects. A page sends fewer in the 22 s until a lost connection is
 detected. Without the lost messages, NiceGUI would reload the page with an inline script, which the
 Content-Security-Policy forbids.
 """
-MOST_MESSAGE = 262_144
+MAX_MESSAGE = 262_144
 """Largest size in bytes of a message from a browser."""
 
 
@@ -100,7 +100,9 @@ class Dashboard:
             gateway=gateway,
             event_cache=EventCache(gateway),
             # Without authentication all readers are the same user.
-            log_limit=LogLimit(each=MOST if settings.auth_mode == AuthMode.NONE else MOST_EACH),
+            log_limit=LogLimit(
+                limit_each=MAX_LOGS if settings.auth_mode == AuthMode.NONE else MAX_LOGS_PER_READER
+            ),
             session_resolver=SessionResolver(settings, gateway),
             metrics=DashboardMetrics(counted),
             loading=self._loading,
@@ -120,7 +122,7 @@ class Dashboard:
                 # Only the session resolver may trust headers of proxies.
                 proxy_headers=False,
                 server_header=False,
-                ws_max_size=MOST_MESSAGE,
+                ws_max_size=MAX_MESSAGE,
                 timeout_graceful_shutdown=settings.stop_seconds,
             )
         )
@@ -144,7 +146,7 @@ class Dashboard:
             binding_refresh_interval=None,
             gzip_middleware_factory=None,
             reconnect_timeout=RECONNECT_SECONDS,
-            message_history_length=MOST_UNACKNOWLEDGED,
+            message_history_length=MAX_UNACKNOWLEDGED,
             tailwind=False,
             show_welcome_message=False,
         )

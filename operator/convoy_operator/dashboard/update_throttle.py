@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LEAST_SECONDS = 0.1
+MIN_SECONDS = 0.1
 """Shortest interval in seconds between two updates of a page."""
 CPU_SHARE = 0.5
 """Largest share of one processor for the updates of all open pages together."""
@@ -22,4 +22,4 @@ class UpdateThrottle:
 
     def interval(self, pages: int) -> float:
         """Return the seconds between the starts of two updates of a page while `pages` pages are open."""
-        return max(LEAST_SECONDS, self._mean * pages / CPU_SHARE)
+        return max(MIN_SECONDS, self._mean * pages / CPU_SHARE)

@@ -10,7 +10,7 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.cached import Node
 from convoy_operator.hub import messages
 from convoy_operator.hub.agent_monitor import AgentMonitor
-from convoy_operator.hub.agent_record import MOST_PODS
+from convoy_operator.hub.agent_record import MAX_PODS
 from convoy_operator.hub.agent_registry import AgentRegistry
 from convoy_operator.hub.peer_directory import PeerDirectory
 from convoy_operator.hub.pod_reports import PodReports
@@ -53,7 +53,7 @@ class AgentStreams:
             self._directory.record_move(node, before)
         record.record_holdings(hello.held_jobs)
         self._sweeps.join(node)
-        reported = {report.pod_uid: report for report in hello.pods[:MOST_PODS]}
+        reported = {report.pod_uid: report for report in hello.pods[:MAX_PODS]}
         for uid in [uid for uid in record.slots if uid not in reported]:
             self._reports.remove(node, uid)
         for report in reported.values():

@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 _CA_YEARS = 10
 _BACKDATE = timedelta(minutes=5)
 """Certificates start to be valid this long before their creation, because the clocks of nodes differ."""
-_MOST_COMMON_NAME = 64
+_MAX_COMMON_NAME = 64
 """Longest common name that X.509 allows. A longer one is left out; the alternative name identifies the node
 anyway.
 """
@@ -121,7 +121,7 @@ class Authority:
         now = now or datetime.now(UTC)
         # No authority key identifier: a renewal of the CA may compute a different identifier for the same
         # key, and certificates signed before would then be rejected.
-        fits = len(common_name) <= _MOST_COMMON_NAME
+        fits = len(common_name) <= _MAX_COMMON_NAME
         subject = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if fits else []
         return (
             x509.CertificateBuilder()

@@ -8,7 +8,7 @@ from convoy_agents.wire.call_limits import CallLimits, Context
 
 REQUEST_SECONDS = 5.0
 """Seconds for the whole request, from the start of the call."""
-MOST_OF_ONE, MOST = 8, 256
+MAX_CALLS_PER_ADDRESS, MAX_CALLS = 8, 256
 """Maximum number of concurrent calls of one address, and of all addresses together."""
 
 
@@ -22,7 +22,7 @@ class AnonymousCallLimiter(CallLimits):
 
     def __init__(self, refused: Callable[[], object], seconds: float = REQUEST_SECONDS) -> None:
         """`refused` is called for each call over the limit or the deadline."""
-        super().__init__(_address_of, MOST_OF_ONE, MOST, refused, seconds)
+        super().__init__(_address_of, MAX_CALLS_PER_ADDRESS, MAX_CALLS, refused, seconds)
 
 
 async def _address_of(context: Context) -> str:

@@ -28,10 +28,10 @@ from convoy_operator.settings import Settings
 log = structlog.get_logger(__name__)
 
 _NODE_NAME = "authentication.kubernetes.io/node-name"
-_MOST_TOKEN, _MOST_CSR = 16_384, 16_384
+_MAX_TOKEN, _MAX_CSR = 16_384, 16_384
 _PER_SECOND, _AT_ONCE = 2.0, 40
 """Rate limit and burst of token reviews per address: a caller must not keep others waiting."""
-_MOST_PEERS = 4096
+_MAX_PEERS = 4096
 """Maximum number of addresses with a rate limit; the one that called longest ago is dropped first."""
 _LONGEST_WAIT = 10.0
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -52,7 +52,7 @@ class Throttle:
         bucket = self._buckets.get(caller)
         if bucket is None:
             bucket = self._buckets[caller] = TokenBucket(_PER_SECOND, _AT_ONCE, self._clock)
-            if len(self._buckets) > _MOST_PEERS:
+            if len(self._buckets) > _MAX_PEERS:
                 self._buckets.popitem(last=False)
         self._buckets.move_to_end(caller)
         if (wait := bucket.reserve()) > _LONGEST_WAIT:
@@ -98,7 +98,7 @@ class Enrolment(hub_pb2_grpc.EnrolmentServicer):  # type: ignore[misc]  # genera
 
     async def Enrol(self, request: wire.EnrolRequest, context: Any) -> wire.EnrolReply:
         """Review the token, and sign the request's key for the node that the token names."""
-        if len(request.token) > _MOST_TOKEN or len(request.csr_pem) > _MOST_CSR:
+        if len(request.token) > _MAX_TOKEN or len(request.csr_pem) > _MAX_CSR:
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, "token or certificate signing request is too large"
             )

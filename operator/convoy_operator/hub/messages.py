@@ -11,15 +11,15 @@ from convoy_controllers.commands import Assign, JobCommand, MemoryTiers, PickPor
 from convoy_controllers.views import CommitView, MetricView, RankView, SlotView
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
 
-MOST_RANKS = 64
+MAX_RANKS = 64
 """Maximum number of ranks of one pod that are read; processesPerReplica has the same limit."""
-MOST_TIERS = 8
-MOST_NAME = 256
+MAX_TIERS = 8
+MAX_NAME = 256
 """Maximum number of characters of a name or an address that are kept; Convoy's own are shorter."""
-MOST_TROUBLES = 8
+MAX_TROUBLES = 8
 """Maximum number of troubles of one pod that are read; an agent sends one of each kind."""
 _STDERR = 2048
-_MOST_SECONDS = 2**32 - 1
+_MAX_SECONDS = 2**32 - 1
 _MAX_STEP = 2**53
 
 _STATES = {
@@ -89,12 +89,12 @@ def slot_view(report: wire.PodReport, node: str, *, slot_token_valid: bool = Tru
         incarnation=report.incarnation,
         master_port=report.master_port,
         port_incarnation=report.port_incarnation,
-        ranks=tuple(rank_view(rank) for rank in report.ranks[:MOST_RANKS]),
+        ranks=tuple(rank_view(rank) for rank in report.ranks[:MAX_RANKS]),
         committed={
-            one.tier[:MOST_NAME]: CommitView(one.incarnation, one.step, seconds(one.time_unix_ms))
-            for one in report.committed[:MOST_TIERS]
+            one.tier[:MAX_NAME]: CommitView(one.incarnation, one.step, seconds(one.time_unix_ms))
+            for one in report.committed[:MAX_TIERS]
         },
-        troubles=tuple(_trouble(one) for one in report.troubles[:MOST_TROUBLES]),
+        troubles=tuple(_trouble(one) for one in report.troubles[:MAX_TROUBLES]),
         interval_seconds=report.interval_seconds,
         slot_token_valid=slot_token_valid,
     )
@@ -238,7 +238,7 @@ def _memory(given: MemoryTiers, peer_address: Callable[[str], str]) -> wire.Memo
 def _store_use(given: StoreUse) -> wire.StoreUse:
     return wire.StoreUse(
         name=given.name,
-        every_seconds=min(given.every_seconds, _MOST_SECONDS),
+        every_seconds=min(given.every_seconds, _MAX_SECONDS),
         keep_last=given.keep_last,
         keep_every_steps=given.keep_every_steps,
         resume_uid=given.resume_uid,

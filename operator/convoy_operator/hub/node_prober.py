@@ -47,7 +47,7 @@ PORT = 9
 """Port at which pods are probed. Nothing listens there, so a living pod refuses at once."""
 _CONNECT = 0.5
 """Timeout of one connect in seconds."""
-_MOST_ADDRESSES = 3
+_MAX_ADDRESSES = 3
 _AT_ONCE = 64
 """Maximum number of nodes probed at the same time. At 0.5 s each, a hundred silent nodes are probed every
 second; if more are silent, they take turns.
@@ -247,7 +247,7 @@ def _unix(time: str) -> float:
 def _addresses(pods: Iterable[Pod]) -> list[tuple[str, int]]:
     """Return the addresses of up to three of these pods."""
     found = (pod.view.ip for pod in pods if pod.view.ip)
-    return [(address, PORT) for address in islice(found, _MOST_ADDRESSES)]
+    return [(address, PORT) for address in islice(found, _MAX_ADDRESSES)]
 
 
 async def reachable(address: str, port: int, seconds: float = _CONNECT) -> bool:

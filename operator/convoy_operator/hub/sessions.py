@@ -17,7 +17,7 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_agents.wire.callers import Caller, caller
 from convoy_controllers.liveness.timings import HOLD_SECONDS
-from convoy_operator.hub.agent_record import MOST_PODS
+from convoy_operator.hub.agent_record import MAX_PODS
 from convoy_operator.hub.assembly import Hub
 from convoy_operator.hub.streams import Stream
 from convoy_operator.limits import TokenBucket
@@ -29,7 +29,7 @@ SILENCE = 20.0
 """Seconds without a message after which a stream ends. Agents send a heartbeat every second, and reconnect.
 """
 _POLL_SECONDS = 0.1
-MOST_STREAMS = 4
+MAX_STREAMS = 4
 """Maximum number of concurrent streams of one agent: one, plus those that it has left and that have not
 ended.
 """
@@ -76,7 +76,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         node = who.node
         if not node:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "the client certificate is not an agent's")
-        if self._open[node] >= MOST_STREAMS or self._hub.registry.debt(node) > 0:
+        if self._open[node] >= MAX_STREAMS or self._hub.registry.debt(node) > 0:
             await self._refuse(context, node)
         self._open[node] += 1
         try:
@@ -226,7 +226,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         return message
 
     async def _record_telemetry(self, node: str, telemetry: wire.Telemetry) -> None:
-        for pod in telemetry.pods[:MOST_PODS]:
+        for pod in telemetry.pods[:MAX_PODS]:
             more = self._hub.detectors.record(node, pod)
             # A detection takes milliseconds, and a fifth of a second for 10,000 ranks.
             await asyncio.sleep(0)

@@ -8,7 +8,7 @@ from convoy_agents.wire import slot_tokens
 from convoy_agents.wire.slot_tokens import InvalidSlotToken, SlotToken
 from convoy_operator.hub.ca import Authority
 
-_MOST = 16_384
+_MAX_SIGNED = 16_384
 """Maximum number of tokens that are cached: a repeated assignment must be identical, but signatures of the
 same token differ.
 """
@@ -32,7 +32,7 @@ class SlotTokenIssuer:
             return ""
         token = self._signed.pop(slot_token, "") or self._authority.sign_slot_token(slot_token)
         self._signed[slot_token] = token
-        while len(self._signed) > _MOST:
+        while len(self._signed) > _MAX_SIGNED:
             self._signed.popitem(last=False)
         return token
 

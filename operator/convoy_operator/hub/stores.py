@@ -44,7 +44,7 @@ while.
 """
 FRESH_SECONDS = 30.0
 """Seconds a probe result stays valid after the store changes."""
-LEAST_SECONDS, MOST_SECONDS = 5.0, 300.0
+MIN_SECONDS, MAX_SECONDS = 5.0, 300.0
 """Shortest and longest back-off in seconds between probes of a store that cannot be reached."""
 AGAIN_SECONDS = 3600.0
 """Seconds between two probes of a store that can be reached."""
@@ -257,7 +257,7 @@ class CheckpointStores:
 
     def _record_failure(self, name: str, known: _StoreRecord) -> None:
         known.probing_node = ""
-        known.due = self._clock() + min(MOST_SECONDS, LEAST_SECONDS * 2.0 ** min(known.failures, 16))
+        known.due = self._clock() + min(MAX_SECONDS, MIN_SECONDS * 2.0 ** min(known.failures, 16))
         known.failures += 1
         self._wake(name)
 

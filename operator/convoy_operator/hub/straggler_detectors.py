@@ -36,9 +36,9 @@ from convoy_operator.queue import WorkQueue
 
 log = structlog.get_logger(__name__)
 
-_MOST_WINDOWS = 4096
+_MAX_WINDOWS = 4096
 """Maximum number of windows of one pod in one message: 64 ranks with 32 each, doubled."""
-_MOST_MICRO, _MOST_COLLECTIVES = 4096, 64
+_MAX_MICRO, _MAX_COLLECTIVES = 4096, 64
 """Maximum number of micro-batches and collectives of one window. A window with more is ignored as made up."""
 _AT_ONCE = 64
 """Maximum number of windows that are processed before other tasks get a turn, unless a table completes
@@ -128,7 +128,7 @@ class StragglerDetectors:
         began = self._clock()
         end = self._feed(job, pod.name, telemetry, since)
         self._metrics.guard_seconds.inc(self._clock() - began)
-        return end if end < min(len(telemetry.windows), _MOST_WINDOWS) else 0
+        return end if end < min(len(telemetry.windows), _MAX_WINDOWS) else 0
 
     def _feed(self, job: JobDetector, pod: str, telemetry: wire.PodTelemetry, since: int) -> int:
         own = job.placement.ranks.get(pod, range(0))
@@ -136,7 +136,7 @@ class StragglerDetectors:
         before, suspected = job.view, _lasting(job)
         seen = job.canary.last_result
         end = since
-        for window in telemetry.windows[since : min(since + _AT_ONCE, _MOST_WINDOWS)]:
+        for window in telemetry.windows[since : min(since + _AT_ONCE, _MAX_WINDOWS)]:
             end += 1
             if window.rank not in own or not _sensible(window):
                 continue
@@ -211,7 +211,7 @@ def _lasting(job: JobDetector) -> tuple[set[str], ...]:
 
 
 def _sensible(window: wire.StepWindow) -> bool:
-    return len(window.micro) <= _MOST_MICRO and len(window.collectives) <= _MOST_COLLECTIVES
+    return len(window.micro) <= _MAX_MICRO and len(window.collectives) <= _MAX_COLLECTIVES
 
 
 def _window(window: wire.StepWindow, size: int) -> Window:

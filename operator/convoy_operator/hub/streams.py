@@ -9,7 +9,7 @@ from convoy_agents.wire import hub_pb2 as wire
 
 _REPEAT_SECONDS = 2.0
 """Seconds before the same command is sent again: while a job forms, every new pod triggers a plan."""
-_MOST_COMMANDS = 4096
+_MAX_COMMANDS = 4096
 """Maximum number of commands queued for one agent; a plan repeats a dropped command."""
 
 
@@ -19,7 +19,7 @@ class Stream:
 
     node: str
     outbox: asyncio.Queue[wire.HubMessage] = field(
-        default_factory=lambda: asyncio.Queue(_MOST_COMMANDS), repr=False
+        default_factory=lambda: asyncio.Queue(_MAX_COMMANDS), repr=False
     )
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the same node's agent has connected again."""

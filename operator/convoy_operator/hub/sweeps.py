@@ -34,17 +34,17 @@ Send = Callable[[str, wire.HubMessage], bool]
 
 AGAIN_SECONDS = 15.0
 """Seconds between resends of an unacknowledged order."""
-_MOST_REPORTS = 64
+_MAX_REPORTS = 64
 """Maximum number of reports of one node; its agent keeps 16."""
-_MOST_METRICS = 256
-_MOST_SAMPLES = 512
-_MOST_DIGESTS = 1024
-_MOST_FACTS = 512
+_MAX_METRICS = 256
+_MAX_SAMPLES = 512
+_MAX_DIGESTS = 1024
+_MAX_FACTS = 512
 _WORDS = 512
 _DIGEST = 128
-_MOST_TOTAL = 20_000
+_MAX_TOTAL = 20_000
 """Maximum number of samples in one report."""
-_MOST_SECONDS = 2**31
+_MAX_SECONDS = 2**31
 _METRICS = {**METRICS, INVENTORY: ("", True), BANDWIDTH: ("MB/s", True)}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """Pattern of allowed object names."""
@@ -100,7 +100,7 @@ class Sweeps:
     def record_report(self, node: str, report: wire.SweepReport) -> None:
         """Record an agent's report on one order."""
         known, current = self._reports[node], _parse_report(report)
-        if len(report.name) > _WORDS or (report.name not in known and len(known) >= _MOST_REPORTS):
+        if len(report.name) > _WORDS or (report.name not in known and len(known) >= _MAX_REPORTS):
             log.warning("agent reports too many sweep orders, the report is ignored", node=node)
             return
         before, known[report.name] = known.get(report.name), current
@@ -157,7 +157,7 @@ class Sweeps:
             name=order.name,
             tiers=order.tiers,
             probes=order.probes,
-            deadline_seconds=min(order.seconds, _MOST_SECONDS),
+            deadline_seconds=min(order.seconds, _MAX_SECONDS),
         )
         if order.partner:
             role = wire.SweepPair.MEASURER if order.measures else wire.SweepPair.RESPONDER
@@ -172,7 +172,7 @@ def _parse_report(report: wire.SweepReport) -> NodeReport:
         state=_STANDS.get(report.state, OrderState.REFUSED),
         message=report.message[:_WORDS],
         metrics=_measurements(report),
-        facts={name[:64]: value[:_WORDS] for name, value in list(report.inventory.items())[:_MOST_FACTS]},
+        facts={name[:64]: value[:_WORDS] for name, value in list(report.inventory.items())[:_MAX_FACTS]},
         digest=report.inventory_digest if _NAME.fullmatch(report.inventory_digest) else "",
         provenance=Provenance(driver=known.driver[:128], kernel=known.kernel[:128], suite=known.agent[:64]),
     )
@@ -187,9 +187,9 @@ def _known(one: wire.SweepMetric) -> bool:
 
 def _measurements(report: wire.SweepReport) -> tuple[Measurement, ...]:
     found, samples, digests = [], 0, 0
-    for one in report.metrics[:_MOST_METRICS]:
-        more, others = len(one.samples[:_MOST_SAMPLES]), len(one.digests)
-        if _known(one) and samples + more <= _MOST_TOTAL and digests + others <= _MOST_DIGESTS:
+    for one in report.metrics[:_MAX_METRICS]:
+        more, others = len(one.samples[:_MAX_SAMPLES]), len(one.digests)
+        if _known(one) and samples + more <= _MAX_TOTAL and digests + others <= _MAX_DIGESTS:
             found.append(_measurement(one))
             samples, digests = samples + more, digests + others
     return tuple(found)
@@ -204,7 +204,7 @@ def _measurement(one: wire.SweepMetric) -> Measurement:
         accelerator=one.accelerator if one.HasField("accelerator") else None,
         unit=unit,
         higher_is_better=higher,
-        samples=tuple(one.samples[:_MOST_SAMPLES]),
+        samples=tuple(one.samples[:_MAX_SAMPLES]),
         digests=tuple(digest[:_DIGEST] for digest in one.digests),
         message=one.message[:_WORDS],
     )

@@ -13,7 +13,7 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_crds.terms import LABEL_AGENT_READY
 from convoy_operator.hub import enrolment, sessions
-from convoy_operator.hub.call_limiter import MOST_OF_ONE
+from convoy_operator.hub.call_limiter import MAX_CALLS_PER_ADDRESS
 from convoy_operator.hub.server import STREAMS_OF_A_CONNECTION
 
 from .conftest import FakeAgent, Installation, channel, dialled, eventually, hello, running, signing_request
@@ -101,7 +101,7 @@ async def test_who_asks_for_certificates_and_sends_no_request_is_bounded(
         agent = FakeAgent(installation, operator.server, "n")
         async with channel(operator.server.enrolment_port, await installation.ca()) as link:
             silent = link.stream_unary(ENROL, wire.EnrolRequest.SerializeToString)
-            calls = [silent(timeout=60) for _ in range(MOST_OF_ONE)]
+            calls = [silent(timeout=60) for _ in range(MAX_CALLS_PER_ADDRESS)]
             for call in calls:
                 await call.wait_for_connection()
 
@@ -122,7 +122,7 @@ async def test_streams_that_are_too_many_wait_in_their_own_connection(
         stub = hub_pb2_grpc.HubStub(agent.link)
         more = [stub.Session(timeout=60) for _ in range(40)]
         turned_away = operator.metrics.agent_streams_refused._value.get
-        held = STREAMS_OF_A_CONNECTION - sessions.MOST_STREAMS
+        held = STREAMS_OF_A_CONNECTION - sessions.MAX_STREAMS
         await eventually(lambda: turned_away() >= held, what="some are refused")
         for number in (1, 2, 3):  # messages after the refused streams, on the same connection
             await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=number))

@@ -62,7 +62,7 @@ async def test_what_only_events_tell_reaches_the_job(
 ) -> None:
     monkeypatch.setattr(waiting, "LATE_SECONDS", 0.0)
     monkeypatch.setattr(waiting, "INSPECT_SECONDS", 0.2)
-    for name in ("LEAST_SECONDS", "MOST_SECONDS"):
+    for name in ("MIN_SECONDS", "MAX_SECONDS"):
         monkeypatch.setattr(pod_events, name, 0.2)
     namespace = installation.plane.namespace()
     kubelet, path = Kubelet(installation, namespace), JOBS.format(namespace)

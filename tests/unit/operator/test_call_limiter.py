@@ -12,7 +12,7 @@ import grpc
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
-from convoy_operator.hub.call_limiter import MOST_OF_ONE, AnonymousCallLimiter
+from convoy_operator.hub.call_limiter import MAX_CALLS_PER_ADDRESS, AnonymousCallLimiter
 
 ENROL = "/convoy.wire.Enrolment/Enrol"
 
@@ -69,7 +69,7 @@ def silent(channel: grpc.aio.Channel) -> Any:
 
 async def test_who_sends_nothing_keeps_no_other_address_waiting(tmp_path: Path) -> None:
     async with hub(tmp_path, 60) as found, grpc.aio.insecure_channel(found.tcp) as channel:
-        calls = [silent(channel) for _ in range(MOST_OF_ONE)]
+        calls = [silent(channel) for _ in range(MAX_CALLS_PER_ADDRESS)]
         for call in calls:
             await call.wait_for_connection()
         async with asyncio.timeout(10):

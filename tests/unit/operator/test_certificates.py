@@ -31,7 +31,7 @@ from convoy_crds.terms import HUB_SERVER_NAME
 from convoy_operator import errors
 from convoy_operator.hub.ca import Authority, BadRequest, Identity, _pem, load_or_make, make_authority
 from convoy_operator.hub.certificate import ServerCertificate
-from convoy_operator.hub.enrolment import _MOST_PEERS, Refused, Throttle, reviewed_node
+from convoy_operator.hub.enrolment import _MAX_PEERS, Refused, Throttle, reviewed_node
 from convoy_operator.hub.server import HubServer
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
@@ -351,9 +351,9 @@ def test_who_asks_too_much_keeps_nobody_else_waiting() -> None:
 
 def test_the_addresses_remembered_are_bounded() -> None:
     throttle = Throttle(lambda: 0.0)
-    for n in range(_MOST_PEERS + 10):
+    for n in range(_MAX_PEERS + 10):
         throttle.reserve(f"ipv4:10.{n // 256}.{n % 256}.1:1")
-    assert len(throttle._buckets) == _MOST_PEERS
+    assert len(throttle._buckets) == _MAX_PEERS
 
 
 async def test_the_hub_says_when_its_certificates_end() -> None:

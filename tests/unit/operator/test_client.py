@@ -48,7 +48,7 @@ async def server() -> Server:
 
 @pytest.fixture
 async def gateway(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubernetesGateway]:
-    monkeypatch.setattr(client_module, "backoff", lambda attempt, least, most: 0.0)
+    monkeypatch.setattr(client_module, "backoff", lambda attempt, minimum, maximum: 0.0)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.respond)
     async with TestServer(app) as http:

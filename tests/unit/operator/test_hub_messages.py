@@ -97,7 +97,7 @@ class TestMessages:
         assert view.troubles == (("INEXACT", "two.weight"), ("NO_MEMORY", "x" * 2048))
         assert messages.skeleton(view) != messages.skeleton(messages.slot_view(report(), "n0"))
         many = messages.slot_view(report(troubles=told * 100), "n0")
-        assert len(many.troubles) == messages.MOST_TROUBLES >= len(wire.Trouble.Kind.keys())
+        assert len(many.troubles) == messages.MAX_TROUBLES >= len(wire.Trouble.Kind.keys())
 
     def test_what_was_not_reported_is_none(self) -> None:
         view = messages.slot_view(report(ranks=[rank()]), "n0")

@@ -121,7 +121,7 @@ class TestStreams(AgentsHarness):
         its = Sessions(
             self.hub, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
-        silent = [Silent([]) for _ in range(sessions.MOST_STREAMS)]
+        silent = [Silent([]) for _ in range(sessions.MAX_STREAMS)]
         calls = [asyncio.create_task(its.Session(None, context)) for context in silent]
         await asyncio.sleep(0)
         monkeypatch.setattr(sessions, "REFUSED_SECONDS", 0)

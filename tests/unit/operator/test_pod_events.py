@@ -13,7 +13,7 @@ from convoy_controllers.views import PodWarning
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import errors, views
 from convoy_operator.cluster_cache import ClusterCache
-from convoy_operator.pod_events import AT_ONCE, LEAST_SECONDS, PodEvents, same, warning
+from convoy_operator.pod_events import AT_ONCE, MIN_SECONDS, PodEvents, same, warning
 
 KEY = Key(TRAINING_JOB.name, "ns", "job")
 MISSING = 'MountVolume.SetUp failed for volume "scripts" : configmap "scritps" not found'
@@ -180,12 +180,12 @@ async def test_a_job_is_asked_about_once_in_a_while_however_many_pods_it_has() -
     for number in range(1000):
         bench.pod(str(number))
     assert await bench.request(*map(str, range(1000))) == [("ns", "0")]
-    bench.now = LEAST_SECONDS - 0.1
+    bench.now = MIN_SECONDS - 0.1
     assert await bench.request("1") == []
-    bench.now = LEAST_SECONDS
+    bench.now = MIN_SECONDS
     assert await bench.request("1") == [("ns", "1")]
     # The result did not change, so the next interval is longer.
-    bench.now += LEAST_SECONDS + 0.1
+    bench.now += MIN_SECONDS + 0.1
     assert await bench.request("2") == []
 
 
@@ -223,12 +223,12 @@ async def test_an_api_server_that_does_not_answer_is_asked_again_later() -> None
     bench.pod("u")
     bench.server.error = errors.Unavailable(0, "timeout")
     assert await bench.request("u") == [("ns", "u")]
-    bench.now = LEAST_SECONDS
+    bench.now = MIN_SECONDS
     assert await bench.request("u") == [("ns", "u")]
     # After two requests without a new result, the interval is longer again.
-    bench.server.error, bench.now = None, 2 * LEAST_SECONDS
+    bench.server.error, bench.now = None, 2 * MIN_SECONDS
     assert await bench.request("u") == []
-    bench.now = 3 * LEAST_SECONDS
+    bench.now = 3 * MIN_SECONDS
     assert await bench.request("u") == [("ns", "u")]
 
 

@@ -20,7 +20,7 @@ from convoy_operator.limits import FLOW
 
 log = structlog.get_logger(__name__)
 
-MOST_DECISIONS = 16_384
+MAX_DECISIONS = 16_384
 WAIT_SECONDS = 5.0
 """Seconds that a page waits for a decision. The review goes on after that."""
 REVIEW_SECONDS = 60.0
@@ -126,7 +126,7 @@ class AccessReviews:
             return decision.allowed
         if decision.review is None or decision.review.done():
             self._known.move_to_end((identity, tuple(sorted(wanted.items()))))
-            while len(self._known) > MOST_DECISIONS:
+            while len(self._known) > MAX_DECISIONS:
                 self._known.popitem(last=False)
             decision.requested_at = now
             decision.review = asyncio.create_task(self._review(identity, wanted, decision))

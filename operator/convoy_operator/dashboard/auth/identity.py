@@ -9,7 +9,7 @@ from typing import Any
 
 from convoy_operator.dashboard.settings import Network
 
-MOST_NAME, MOST_GROUPS = 512, 512
+MAX_NAME, MAX_GROUPS = 512, 512
 _RESERVED = "system:"
 AUTHENTICATED = "system:authenticated"
 
@@ -49,9 +49,9 @@ def from_headers(user: str, groups: str) -> Identity | None:
     proxy would be an administrator of the cluster.
     """
     user = user.strip()
-    if not user or len(user) > MOST_NAME or user.startswith(_RESERVED):
+    if not user or len(user) > MAX_NAME or user.startswith(_RESERVED):
         return None
-    named = [one.strip() for one in groups.split(",")][:MOST_GROUPS]
+    named = [one.strip() for one in groups.split(",")][:MAX_GROUPS]
     kept = dict.fromkeys(one for one in named if one and not one.startswith(_RESERVED))
     return Identity(user, (*kept, AUTHENTICATED))
 

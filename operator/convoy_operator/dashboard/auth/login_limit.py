@@ -17,7 +17,7 @@ PER_ADDRESS, ADDRESS_BURST = 1 / 12, 5
 OVERALL, OVERALL_BURST = 1.0, 60
 """Failed logins per second of all addresses together. It bounds the TokenReviews that many addresses can
 cause."""
-MOST_ADDRESSES = 4096
+MAX_ADDRESSES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class LoginLimit:
                 TokenBucket(TRIES, TRIES_BURST, self._clock),
                 TokenBucket(PER_ADDRESS, ADDRESS_BURST, self._clock),
             )
-            while len(self._addresses) > MOST_ADDRESSES:
+            while len(self._addresses) > MAX_ADDRESSES:
                 self._addresses.popitem(last=False)
         self._addresses.move_to_end(address)
         reserved = []

@@ -22,7 +22,7 @@ from convoy_operator.run_until_first_exit import run_until_first_exit
 
 log = structlog.get_logger(__name__)
 
-MOST_TOKEN = 16_384
+MAX_TOKEN = 16_384
 CHECK_SECONDS = 5.0
 """Seconds between two checks for expired sessions and rejected tokens."""
 
@@ -85,7 +85,7 @@ class SessionResolver:
         errors.ApiError.
         """
         token = token.strip()
-        if not token or len(token) > MOST_TOKEN or not token.isascii() or not token.isprintable():
+        if not token or len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():
             return None
         identity = from_review(await self._reviewer.review_token(token))
         if identity is None:

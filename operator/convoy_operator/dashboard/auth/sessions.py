@@ -11,7 +11,7 @@ from time import monotonic
 from convoy_operator.dashboard.auth.access import Access
 from convoy_operator.dashboard.auth.identity import Identity
 
-MOST, MOST_EACH = 1000, 20
+MAX_SESSIONS, MAX_SESSIONS_PER_USER = 1000, 20
 """Largest numbers of sessions: of all users together, and of one user."""
 
 
@@ -49,9 +49,9 @@ class Sessions:
         with the most sessions loses one: repeated logins cannot end the sessions of others.
         """
         held = Counter(one.identity.user for one in self._known.values())
-        if held[identity.user] >= MOST_EACH:
+        if held[identity.user] >= MAX_SESSIONS_PER_USER:
             self._end_idlest({identity.user})
-        elif len(self._known) >= MOST:
+        elif len(self._known) >= MAX_SESSIONS:
             most = max(held.values())
             self._end_idlest({user for user, number in held.items() if number == most})
         now = self._clock()

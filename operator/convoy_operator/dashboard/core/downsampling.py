@@ -14,7 +14,7 @@ class Downsampled:
     """
 
     columns: tuple[array[float], ...]
-    most: int
+    max_rows: int
     """Largest number of rows."""
     stride: int = 1
     """Number of added rows for each row that is kept."""
@@ -33,7 +33,7 @@ class Downsampled:
             self._skipped = 0
         for column, value in zip(self.columns, values, strict=True):
             column.append(value)
-        if len(self.columns[0]) > self.most:
+        if len(self.columns[0]) > self.max_rows:
             self._thin()
 
     def _thin(self) -> None:

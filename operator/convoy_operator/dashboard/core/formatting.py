@@ -32,9 +32,9 @@ def account(user: str) -> str:
     return f"{namespace}/{name}" if user.startswith(_ACCOUNT) and name else user
 
 
-def shortened(text: str, most: int = 400) -> str:
-    """Return at most `most` characters. Another page shows the whole text."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def shortened(text: str, limit: int = 400) -> str:
+    """Return at most `limit` characters. Another page shows the whole text."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -9,12 +9,12 @@ from convoy_operator.dashboard.core.formatting import counted, visible
 
 PREFIX = re.compile(r"^\[(\d+)/(\d+)\] ")
 """The prefix `[incarnation/rank] ` of each line that a rank writes."""
-MOST_LINES = 500
-MOST_LENGTH = 2000
+MAX_LINES = 500
+MAX_LENGTH = 2000
 """Largest number of characters of a line that a page shows."""
-MOST_TEXT = 131_072
+MAX_TEXT = 131_072
 """Largest number of characters of all lines together. A followed log is sent to the page twice a second."""
-FIRST_READ, READ_MORE, MOST_READ = 500, 8, 32_000
+FIRST_READ, READ_MORE, MAX_READ = 500, 8, 32_000
 """Lines of a pod read in the first attempt, the factor for each further attempt, and the largest number. Many
 ranks may write to one log, so the first attempt may find too few lines of the rank."""
 
@@ -37,7 +37,7 @@ class Tail:
         """Add text. It may end within a line."""
         *lines, rest = (self._rest + text).split("\n")
         # Only the beginning of a line is needed: it has the rank's prefix, and pages show no more.
-        self._rest = rest[: MOST_LENGTH + 1]
+        self._rest = rest[: MAX_LENGTH + 1]
         for line in lines:
             self._add_line(line)
 
@@ -53,10 +53,10 @@ class Tail:
         if found is None or self._rank is None or int(found[2]) == self._rank:
             self.own += found is not None or self._rank is None
             line = visible(line.rstrip("\r"))
-            line = line[:MOST_LENGTH] + ("…" if len(line) > MOST_LENGTH else "")
+            line = line[:MAX_LENGTH] + ("…" if len(line) > MAX_LENGTH else "")
             self._lines.append(line)
             self._length += len(line)
-            while len(self._lines) > MOST_LINES or self._length > MOST_TEXT:
+            while len(self._lines) > MAX_LINES or self._length > MAX_TEXT:
                 self._length -= len(self._lines.popleft())
 
     @property
@@ -69,10 +69,10 @@ class Tail:
 
         `requested`: the number of lines of the last attempt.
         """
-        whole, enough = self.seen < requested, self.own >= MOST_LINES or len(self.text) > MOST_TEXT // 2
-        if whole or enough or requested >= MOST_READ:
+        whole, enough = self.seen < requested, self.own >= MAX_LINES or len(self.text) > MAX_TEXT // 2
+        if whole or enough or requested >= MAX_READ:
             return None
-        return min(MOST_READ, requested * READ_MORE)
+        return min(MAX_READ, requested * READ_MORE)
 
     def summary(self, requested: int) -> str:
         """Describe the result of reading the last `requested` lines of a pod."""

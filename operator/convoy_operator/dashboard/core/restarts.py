@@ -13,11 +13,11 @@ from datetime import datetime
 from convoy_crds.trainingjob_status import LastRestart, TrainingJobStatus
 from convoy_operator.dashboard.core.formatting import shortened
 
-MOST = 64
+MAX_RESTARTS = 64
 """Largest number of restarts per job. The newest are kept."""
 JOBS = 500
 """Largest number of jobs with restarts. The job whose last restart is oldest is dropped first."""
-MOST_MESSAGE = 1024
+MAX_MESSAGE = 1024
 """Largest number of characters of a message, the same as in an Event."""
 
 
@@ -40,7 +40,7 @@ def latest(status: TrainingJobStatus) -> Restart | None:
     last = status.restarts.last
     if last is None:
         return None
-    message = shortened(last.message, MOST_MESSAGE)
+    message = shortened(last.message, MAX_MESSAGE)
     return Restart(status.incarnation, last.reason, message, _circumstances(last), last.at)
 
 
@@ -69,7 +69,7 @@ class RestartHistory:
         if last is None or any(one.at == last.at for one in known):
             return
         if (found := latest(status)) is not None:
-            self._known.setdefault(uid, deque(maxlen=MOST)).append(found)
+            self._known.setdefault(uid, deque(maxlen=MAX_RESTARTS)).append(found)
             self._known.move_to_end(uid)
             while len(self._known) > self._most:
                 self._known.popitem(last=False)

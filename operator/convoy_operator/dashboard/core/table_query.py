@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from convoy_operator.dashboard.core.rows import Choice
 
-MOST_TEXT = 200
+MAX_TEXT = 200
 """Largest number of characters of the words and of the group."""
-_MOST_DIGITS = 6
+_MAX_DIGITS = 6
 
 
 def parse_choice(query: Mapping[str, str], table: str, columns: int) -> Choice:
@@ -17,8 +17,8 @@ def parse_choice(query: Mapping[str, str], table: str, columns: int) -> Choice:
     column = _number(sort.removeprefix("-"))
     known = column is not None and 1 <= column <= columns
     return Choice(
-        words=query.get(f"{table}.words", "")[:MOST_TEXT],
-        group=query.get(f"{table}.is", "")[:MOST_TEXT],
+        words=query.get(f"{table}.words", "")[:MAX_TEXT],
+        group=query.get(f"{table}.is", "")[:MAX_TEXT],
         column=column - 1 if column is not None and known else None,
         descending=known and sort.startswith("-"),
         page=max(1, _number(query.get(f"{table}.page", "")) or 1) - 1,
@@ -38,4 +38,4 @@ def format_choice(table: str, chosen: Choice) -> dict[str, str]:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None

@@ -13,7 +13,7 @@ from convoy_operator.dashboard.core.formatting import ago, clock
 from convoy_operator.dashboard.core.restarts import Restart, latest
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
-MOST = 50
+MAX_EVENTS = 50
 """Largest number of Events on a timeline, without the Events of restarts."""
 _SAME_SECONDS = 5.0
 """Largest difference in seconds between a restart in the status and its Event."""
@@ -57,10 +57,10 @@ def _last(raw: Mapping[str, Any]) -> datetime | None:
     return next((moment for moment in map(_moment, shown_events) if moment is not None), None)
 
 
-def newest(events: Iterable[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+def newest(events: Iterable[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
     """Return the newest Events that have a time."""
     known = [(at, raw) for raw in events if (at := _last(raw)) is not None]
-    return [raw for _, raw in sorted(known, key=lambda pair: pair[0], reverse=True)[:most]]
+    return [raw for _, raw in sorted(known, key=lambda pair: pair[0], reverse=True)[:limit]]
 
 
 def from_event(raw: Mapping[str, Any]) -> TimelineEntry | None:
@@ -79,7 +79,7 @@ def from_event(raw: Mapping[str, Any]) -> TimelineEntry | None:
 def entries(
     job: TrainingJob, events: Iterable[Mapping[str, Any]], remembered: Iterable[Restart] = ()
 ) -> list[TimelineEntry]:
-    """Return the timeline of a job, newest first: all its restarts and at most `MOST` Events.
+    """Return the timeline of a job, newest first: all its restarts and at most `MAX_EVENTS` Events.
 
     `remembered`: the recorded restarts. A restart and its Event are one entry.
     """
@@ -100,7 +100,7 @@ def entries(
         counted = [other for other in without_event if _same_kind(event_of_restart, other)]
         found.append(_restart(one, event_of_restart.message, event_of_restart.times - len(counted)))
         without_event = [other for other in without_event if other not in counted]
-    return sorted((*found, *shown_events[-MOST:]), key=lambda one: one.at, reverse=True)
+    return sorted((*found, *shown_events[-MAX_EVENTS:]), key=lambda one: one.at, reverse=True)
 
 
 def _describes(event: TimelineEntry, restart: Restart) -> bool:

@@ -14,7 +14,7 @@ from convoy_operator.dashboard.auth.identity import address_of
 from convoy_operator.dashboard.auth.login_limit import LoginLimit
 from convoy_operator.dashboard.auth.refusal import STYLE
 from convoy_operator.dashboard.auth.request_guard import SESSION, is_location
-from convoy_operator.dashboard.auth.session_resolver import MOST_TOKEN
+from convoy_operator.dashboard.auth.session_resolver import MAX_TOKEN
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.pages.frame import THEME_COOKIE, THEMES
 from convoy_operator.dashboard.settings import AuthMode
@@ -61,7 +61,7 @@ def _page(request: Request, message: str = "", status: int = 200, back: str | No
         message=escape(message),
         back=escape(_back(back)),
         hidden="" if message else " hidden",
-        most=MOST_TOKEN,
+        most=MAX_TOKEN,
     )
     return HTMLResponse(page, status, headers={"Cache-Control": "no-store"})
 
@@ -71,7 +71,7 @@ async def _form(request: Request) -> dict[str, str]:
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > 3 * MOST_TOKEN + 1024:
+        if len(body) > 3 * MAX_TOKEN + 1024:
             return {}
     return {name: found[0] for name, found in parse_qs(body.decode("latin-1")).items()}
 

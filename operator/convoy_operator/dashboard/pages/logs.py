@@ -22,7 +22,7 @@ SPACING = 0.5
 """Shortest time in seconds between two updates of a followed log."""
 SPACING_EACH = 0.1
 """Seconds between two updates for each log that any reader has open, if longer."""
-MOST_LOG = 32 * 2**20
+MAX_LOG = 32 * 2**20
 """Largest number of characters of a log that are read in one attempt."""
 Find = Callable[[int], tuple[str, str] | str]
 """Returns the pod and the container of a rank, or the reason why there is none."""
@@ -133,14 +133,14 @@ class Logs:
         set_text(self._status, f"{where}: {following or summary}")
 
     async def _read_tail(self, tail: Tail, pod: str, container: str, lines: int) -> bool:
-        """Read the last lines of a pod's log. Return False if they are longer than `MOST_LOG`."""
+        """Read the last lines of a pod's log. Return False if they are longer than `MAX_LOG`."""
         length = 0
         pieces = self._context.gateway.log(self._namespace, pod, container, lines=lines, follow=False)
         async with aclosing(pieces):
             async for piece in pieces:
                 tail.add(piece)
                 length += len(piece)
-                if length > MOST_LOG:
+                if length > MAX_LOG:
                     return False
         tail.end()
         return True

@@ -34,7 +34,7 @@ from convoy_operator.dashboard.auth.login_limit import (
 )
 from convoy_operator.dashboard.auth.request_guard import same_site
 from convoy_operator.dashboard.auth.session_resolver import SessionResolver, cookie_of
-from convoy_operator.dashboard.auth.sessions import MOST, MOST_EACH, Session, Sessions
+from convoy_operator.dashboard.auth.sessions import MAX_SESSIONS, MAX_SESSIONS_PER_USER, Session, Sessions
 from convoy_operator.dashboard.page_limit import is_reached
 from convoy_operator.dashboard.settings import LOCAL_NAMES, DashboardSettings, from_environment
 from convoy_operator.settings import SettingError
@@ -180,14 +180,14 @@ class UserSessions:
 def test_repeated_logins_end_only_sessions_of_the_same_user() -> None:
     users = UserSessions()
     other = users.start("eve")
-    own = [users.start("ada") for _ in range(MOST_EACH)]
+    own = [users.start("ada") for _ in range(MAX_SESSIONS_PER_USER)]
     users.clock.now += 1
     users.sessions.use(own[0])
-    for _ in range(2 * MOST):
+    for _ in range(2 * MAX_SESSIONS):
         users.start("ada")
-        assert users.of("ada") == MOST_EACH and not other.over
+        assert users.of("ada") == MAX_SESSIONS_PER_USER and not other.over
     users = UserSessions()
-    own = [users.start("ada") for _ in range(MOST_EACH)]
+    own = [users.start("ada") for _ in range(MAX_SESSIONS_PER_USER)]
     users.clock.now += 1
     users.sessions.use(own[0])
     users.start("ada")
@@ -197,14 +197,16 @@ def test_repeated_logins_end_only_sessions_of_the_same_user() -> None:
 def test_at_the_session_limit_a_user_with_the_most_sessions_loses_one() -> None:
     users = UserSessions()
     first = users.start("ada")
-    for number in range(MOST // MOST_EACH):
-        for _ in range(MOST_EACH - 1):
+    for number in range(MAX_SESSIONS // MAX_SESSIONS_PER_USER):
+        for _ in range(MAX_SESSIONS_PER_USER - 1):
             users.start(f"greedy-{number}")
-    while len(users.sessions) < MOST:
+    while len(users.sessions) < MAX_SESSIONS:
         users.start(f"single-{len(users.sessions)}")
-    for number in range(MOST // MOST_EACH):
+    for number in range(MAX_SESSIONS // MAX_SESSIONS_PER_USER):
         users.start(f"new-{number}")
-        assert len(users.sessions) == MOST and users.of(f"greedy-{number}") == MOST_EACH - 2
+        assert (
+            len(users.sessions) == MAX_SESSIONS and users.of(f"greedy-{number}") == MAX_SESSIONS_PER_USER - 2
+        )
     assert not first.over, "it was idle longest, and is the only one of its user"
 
 
@@ -223,7 +225,7 @@ def test_at_the_session_limit_a_user_with_the_most_sessions_loses_one() -> None:
     ],
 )
 def test_pages_that_a_reader_may_open(pages: int, own: int, is_full: bool) -> None:
-    assert is_reached(pages, own, most=150, each=50) is is_full
+    assert is_reached(pages, own, limit=150, limit_each=50) is is_full
 
 
 def test_a_few_readers_cannot_take_all_pages() -> None:
@@ -231,7 +233,7 @@ def test_a_few_readers_cannot_take_all_pages() -> None:
         held = [0] * greedy
         for _ in range(1000):
             for one in range(greedy):
-                held[one] += not is_reached(sum(held), held[one], most=150, each=50)
+                held[one] += not is_reached(sum(held), held[one], limit=150, limit_each=50)
         assert sum(held) < 150 and min(held) > 0, greedy
 
 

@@ -80,7 +80,7 @@ class Pages:
 
 @pytest.fixture
 async def pages(monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int) -> AsyncIterator[Pages]:
-    monkeypatch.setattr(connections, "MOST", OTHERS)
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", OTHERS)
     bounded = Connections(app, SOCKETS)
     server = uvicorn.Server(
         uvicorn.Config(

@@ -10,7 +10,7 @@ from tests.unit.operator.dashboard.builders import ago
 
 from convoy_operator import errors
 from convoy_operator.dashboard.core.timeline import newest
-from convoy_operator.dashboard.event_cache import FRESH_SECONDS, MOST_JOBS, EventCache
+from convoy_operator.dashboard.event_cache import FRESH_SECONDS, MAX_JOBS, EventCache
 
 
 def test_the_newest_are_kept_whatever_their_order() -> None:
@@ -64,8 +64,8 @@ def test_errors_are_raised_and_the_number_of_jobs_is_bounded() -> None:
         with pytest.raises(errors.Unavailable):
             await cache.events("team", "u")
         source.fault = None
-        for number in range(MOST_JOBS + 10):
+        for number in range(MAX_JOBS + 10):
             await cache.events("team", f"u-{number}")
-        assert len(cache._known) == MOST_JOBS
+        assert len(cache._known) == MAX_JOBS
 
     asyncio.run(play())

@@ -14,7 +14,7 @@ from tests.unit.operator.dashboard.builders import ago
 
 from convoy_operator import errors
 from convoy_operator.client import EVENT_PAGES
-from convoy_operator.dashboard.gateway import MOST_EVENTS, DashboardGateway
+from convoy_operator.dashboard.gateway import MAX_EVENTS, DashboardGateway
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
 
@@ -68,7 +68,7 @@ async def test_the_newest_events_are_found_however_the_server_sorts_them(
     gateway._limiter = NoLimit()  # type: ignore[assignment]
     server.handler = respond
     found = await gateway.events("team", "u")
-    assert (len(server.requests), len(found)) == (3, MOST_EVENTS)
+    assert (len(server.requests), len(found)) == (3, MAX_EVENTS)
     assert (found[0]["reason"], found[-1]["reason"]) == ("2-99", "2-0")
     server.handler = lambda _: web.json_response({"items": [], "metadata": {"continue": "more"}})
     await gateway.events("team", "u")

@@ -261,4 +261,4 @@ def test_the_timeline_is_bounded_and_keeps_every_restart() -> None:
     many = [event(f"E{number}", ago(seconds=number)) for number in range(200)]
     found = timeline.entries(training(), many, [KILLED])
     assert [one.reason for one in found][:2] == ["E0", "E1"]
-    assert (len(found), found[-1].reason) == (timeline.MOST + 1, "RankKilled")
+    assert (len(found), found[-1].reason) == (timeline.MAX_EVENTS + 1, "RankKilled")

@@ -16,7 +16,7 @@ from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.metrics import DashboardMetrics
 from convoy_operator.dashboard.pages import live
 from convoy_operator.dashboard.settings import AuthMode
-from convoy_operator.dashboard.update_throttle import LEAST_SECONDS, UpdateThrottle
+from convoy_operator.dashboard.update_throttle import MIN_SECONDS, UpdateThrottle
 from convoy_operator.metrics import Metrics
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -108,10 +108,10 @@ def test_a_page_is_updated_at_once_and_then_at_its_interval(
         start = asyncio.get_running_loop().time()
         for _ in range(50):
             page.feed.notify()
-            await asyncio.sleep(LEAST_SECONDS / 10)
-        assert page.refreshed[0] - start < LEAST_SECONDS / 10
+            await asyncio.sleep(MIN_SECONDS / 10)
+        assert page.refreshed[0] - start < MIN_SECONDS / 10
         gaps = [after - before for before, after in zip(page.refreshed, page.refreshed[1:], strict=False)]
-        assert len(page.refreshed) in (5, 6) and min(gaps) >= LEAST_SECONDS * 0.999
+        assert len(page.refreshed) in (5, 6) and min(gaps) >= MIN_SECONDS * 0.999
         await asyncio.sleep(live.TICK / 2)
         assert len(page.refreshed) <= 7
         page.closing[0]()
@@ -130,7 +130,7 @@ def test_changes_during_the_load_of_a_page_are_not_missed(
         assert len(page.refreshed) == 1
         page.feed.notify()
         page.ready.set()
-        await asyncio.sleep(LEAST_SECONDS)
+        await asyncio.sleep(MIN_SECONDS)
         assert len(page.refreshed) == 2
         page.closing[0]()
 
@@ -176,7 +176,7 @@ def test_an_ended_session_leads_its_page_to_the_login(
         if mode is AuthMode.TOKEN_REVIEW:
             assert parse_qs(urlsplit(leads).query)["back"] == [location], "the login leads back"
         page.feed.notify()
-        await asyncio.sleep(LEAST_SECONDS)
+        await asyncio.sleep(MIN_SECONDS)
         assert page.refreshed == [], "nobody who is logged out is told of a change"
         assert page.disconnected == [] and not page.is_deleted, "its browser leaves by itself"
         await asyncio.sleep(live.LEAVE_SECONDS)
@@ -202,7 +202,7 @@ def test_the_banner_is_updated_during_a_slow_review_that_costs_nothing(
         assert page.refreshes == told + 1 and page.refreshed == []
         monkeypatch.setattr(live, "thread_time", lambda: 7.0)
         page.access_known.set()
-        await asyncio.sleep(LEAST_SECONDS)
+        await asyncio.sleep(MIN_SECONDS)
         assert page.refreshed and page.context.throttle.interval(1) == cost
         page.closing[0]()
 

@@ -14,10 +14,10 @@ from nicegui import Client, core
 from convoy_operator import errors
 from convoy_operator.dashboard.core.logs import (
     FIRST_READ,
-    MOST_LENGTH,
-    MOST_LINES,
-    MOST_READ,
-    MOST_TEXT,
+    MAX_LENGTH,
+    MAX_LINES,
+    MAX_READ,
+    MAX_TEXT,
     READ_MORE,
     Tail,
 )
@@ -39,28 +39,28 @@ def test_the_lines_of_one_rank_and_of_the_launcher_are_kept() -> None:
 
 def test_a_log_is_bounded_in_lines_and_in_their_length() -> None:
     tail = Tail()
-    for number in range(2 * MOST_LINES):
+    for number in range(2 * MAX_LINES):
         tail.add(f"{number}\n")
-    tail.add("x" * 10 * MOST_LENGTH)
+    tail.add("x" * 10 * MAX_LENGTH)
     tail.end()
     lines = tail.text.split("\n")
-    assert len(lines) == MOST_LINES
-    assert lines[0] == str(MOST_LINES + 1) and len(lines[-1]) == MOST_LENGTH + 1
+    assert len(lines) == MAX_LINES
+    assert lines[0] == str(MAX_LINES + 1) and len(lines[-1]) == MAX_LENGTH + 1
 
 
 def test_a_tail_of_long_lines_is_bounded_by_its_text() -> None:
     tail = Tail()
-    tail.add("".join(f"{number:0{MOST_LENGTH}}\n" for number in range(MOST_LINES)))
+    tail.add("".join(f"{number:0{MAX_LENGTH}}\n" for number in range(MAX_LINES)))
     lines = tail.text.split("\n")
-    assert len(lines) == MOST_TEXT // MOST_LENGTH
-    assert int(lines[-1]) == MOST_LINES - 1
+    assert len(lines) == MAX_TEXT // MAX_LENGTH
+    assert int(lines[-1]) == MAX_LINES - 1
 
 
 def test_a_long_line_that_comes_in_pieces_keeps_its_rank() -> None:
     tail = Tail(1)
     tail.add("[3/0] ")
     for _ in range(10):
-        tail.add("x" * MOST_LENGTH)
+        tail.add("x" * MAX_LENGTH)
     tail.add("\n[3/1] short\n")
     assert tail.text == "[3/1] short"
 
@@ -71,9 +71,9 @@ def test_a_long_line_that_comes_in_pieces_keeps_its_rank() -> None:
         (FIRST_READ, 0, FIRST_READ - 1, None),
         (FIRST_READ, 0, FIRST_READ, FIRST_READ * READ_MORE),
         (FIRST_READ, 10, FIRST_READ - 10, FIRST_READ * READ_MORE),
-        (FIRST_READ * READ_MORE, MOST_LINES, FIRST_READ * READ_MORE - MOST_LINES, None),
-        (MOST_READ - 1, 1, MOST_READ, MOST_READ),
-        (MOST_READ, 1, MOST_READ, None),
+        (FIRST_READ * READ_MORE, MAX_LINES, FIRST_READ * READ_MORE - MAX_LINES, None),
+        (MAX_READ - 1, 1, MAX_READ, MAX_READ),
+        (MAX_READ, 1, MAX_READ, None),
     ],
 )
 def test_more_lines_are_read_until_the_rank_has_enough(
@@ -101,7 +101,7 @@ def test_the_read_lines_are_summarized(text: str, count: int, summary: str) -> N
 
 
 def test_logs_are_limited_per_reader_and_in_total() -> None:
-    log_limit = LogLimit(most=3, each=2)
+    log_limit = LogLimit(limit=3, limit_each=2)
     with log_limit.acquire("ada"), log_limit.acquire("ada"):
         with pytest.raises(LogLimitError, match="already reading 2 logs"), log_limit.acquire("ada"):
             pass
@@ -272,7 +272,7 @@ def test_the_end_of_a_log_has_a_reason(
 def test_the_log_limit_is_reported(monkeypatch: pytest.MonkeyPatch, virtual: Run) -> None:
     async def play() -> None:
         reading = Reading(monkeypatch)
-        reading.page._context.log_limit = LogLimit(most=0)  # type: ignore[misc]
+        reading.page._context.log_limit = LogLimit(limit=0)  # type: ignore[misc]
         reading.page._start(True)
         await asyncio.sleep(1.0)
         assert "already reading 0 logs" in reading.status and reading.requests == []

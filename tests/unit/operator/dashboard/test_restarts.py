@@ -9,7 +9,7 @@ from tests.unit.operator.dashboard.builders import ago, parsed, training
 
 from convoy_crds.trainingjob_status import TrainingJobStatus
 from convoy_operator.dashboard.cache import DashboardCache
-from convoy_operator.dashboard.core.restarts import MOST, MOST_MESSAGE, RestartHistory
+from convoy_operator.dashboard.core.restarts import MAX_MESSAGE, MAX_RESTARTS, RestartHistory
 from convoy_operator.dashboard.feed import Feed
 
 
@@ -31,16 +31,16 @@ def test_each_restart_is_recorded_once_with_its_circumstances() -> None:
     assert first.circumstances == "rank 1 on n1, at step 40, scope Process, counts toward maxRestarts"
     assert (second.incarnation, second.reason) == (4, "PodLost")
     assert (
-        len(second.message) == MOST_MESSAGE
+        len(second.message) == MAX_MESSAGE
         and second.circumstances == "scope Process, does not count toward maxRestarts"
     )
 
 
 def test_restarts_per_job_and_jobs_are_bounded() -> None:
     known = RestartHistory(jobs=2)
-    for number in range(MOST + 5):
+    for number in range(MAX_RESTARTS + 5):
         known.record("a", status(number, 1000 - number))
-    assert [one.incarnation for one in known.get("a")] == list(range(5, MOST + 5))
+    assert [one.incarnation for one in known.get("a")] == list(range(5, MAX_RESTARTS + 5))
     known.record("b", status(1))
     known.record("a", status(99))
     known.record("c", status(1))

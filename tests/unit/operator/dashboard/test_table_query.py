@@ -41,6 +41,4 @@ def test_invalid_parts_of_a_query_are_ignored(query: dict[str, str]) -> None:
 
 
 def test_words_are_bounded() -> None:
-    assert (
-        len(table_query.parse_choice({"jobs.words": "x" * 9999}, "jobs", 10).words) == table_query.MOST_TEXT
-    )
+    assert len(table_query.parse_choice({"jobs.words": "x" * 9999}, "jobs", 10).words) == table_query.MAX_TEXT

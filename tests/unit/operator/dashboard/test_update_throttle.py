@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from convoy_operator.dashboard.update_throttle import CPU_SHARE, LEAST_SECONDS, UpdateThrottle
+from convoy_operator.dashboard.update_throttle import CPU_SHARE, MIN_SECONDS, UpdateThrottle
 
 
 @pytest.mark.parametrize(
     ("cost", "pages", "seconds"),
     [
-        (0.0, 1, LEAST_SECONDS),
-        (0.005, 0, LEAST_SECONDS),
-        (0.005, 1, LEAST_SECONDS),
+        (0.0, 1, MIN_SECONDS),
+        (0.005, 0, MIN_SECONDS),
+        (0.005, 1, MIN_SECONDS),
         (0.005, 30, 0.3),
         (0.1, 1, 0.2),
         (0.1, 30, 6.0),
@@ -31,4 +31,4 @@ def test_one_slow_update_does_not_change_the_interval() -> None:
     for _ in range(100):
         throttle.record_cost(0.004)
     throttle.record_cost(0.05)
-    assert throttle.interval(1) == LEAST_SECONDS
+    assert throttle.interval(1) == MIN_SECONDS

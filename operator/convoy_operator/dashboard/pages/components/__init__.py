@@ -12,7 +12,7 @@ from nicegui import ui
 from nicegui.elements import echart
 from nicegui.events import GenericEventArguments
 
-MOST_WORDS = 200
+MAX_WORDS = 200
 """Largest number of characters accepted from a field."""
 
 
@@ -20,7 +20,7 @@ MOST_WORDS = 200
 class Number:
     """The bounds of a field for whole numbers. The smallest number is 0."""
 
-    most: int
+    maximum: int
     anchor: str = ""
     """If the page's address has this anchor, the browser scrolls to the field."""
 
@@ -49,10 +49,10 @@ class Field(ui.element, component="field.js"):
         self.props["anchor"] = number.anchor if number else ""
         self.props["choices"] = [list(choice) for choice in choices]
         if number is not None:
-            self.props["least"], self.props["most"] = 0, number.most
+            self.props["least"], self.props["most"] = 0, number.maximum
 
         def on_change(event: GenericEventArguments) -> None:
-            changed(str(event.args)[:MOST_WORDS])
+            changed(str(event.args)[:MAX_WORDS])
 
         self.on("changed", on_change, throttle=0.1, leading_events=False)
 
