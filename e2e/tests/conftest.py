@@ -1,6 +1,6 @@
-"""One real cluster with the chart installed, for all e2e tests.
+"""Fixtures of the e2e tests. All tests share one real cluster with the chart installed.
 
-`CONVOY_E2E_KEEP=1` leaves it up, so that the next run starts in seconds.
+`CONVOY_E2E_KEEP=1` keeps the cluster afterwards, so that the next run starts in seconds.
 """
 
 from __future__ import annotations
@@ -18,59 +18,59 @@ from e2e.install import bring_up
 
 NAME = "e2e"
 NODES = int(os.environ.get("CONVOY_E2E_NODES", "3"))
-LEFT_OUT = pytest.StashKey[list[pytest.Item]]()
+DESELECTED = pytest.StashKey[list[pytest.Item]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[LEFT_OUT] = []
+    config.stash[DESELECTED] = []
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     for item in items:
-        item.config.stash[LEFT_OUT].append(item)
+        item.config.stash[DESELECTED].append(item)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What was asked of the API server is looked at once everything has been asked."""
+    """Run the test of rights last: it checks the API requests of all other tests."""
     items.sort(key=lambda item: item.path.name == "test_rights.py")
 
 
 @pytest.fixture
 def ran(request: pytest.FixtureRequest) -> frozenset[str]:
-    """The tests of this run, as `file::test`, the file from the checkout's root."""
+    """Return the tests of this run as `file::test`, with the file relative to the checkout's root."""
     return frozenset(item.nodeid.partition("[")[0] for item in request.session.items)
 
 
 @pytest.fixture
 def more_than_slice(request: pytest.FixtureRequest) -> bool:
-    """Whether this run has tests that are not of the slice."""
+    """Return True if this run has tests outside the slice."""
     return any(item.get_closest_marker("full") for item in request.session.items)
 
 
 @pytest.fixture
-def incomplete(request: pytest.FixtureRequest, made: bool) -> str:
-    """Why this run does not show all that Convoy asks for; empty when it does."""
-    left_out = request.config.stash[LEFT_OUT]
-    files = {item.path for item in [*request.session.items, *left_out]}
+def incomplete(request: pytest.FixtureRequest, creates_cluster: bool) -> str:
+    """Return why this run does not show all of Convoy's API requests; empty if it does."""
+    deselected = request.config.stash[DESELECTED]
+    files = {item.path for item in [*request.session.items, *deselected]}
     if set(Path(__file__).parent.glob("test_*.py")) - files or any(
-        item.get_closest_marker("full") is None for item in left_out
+        item.get_closest_marker("full") is None for item in deselected
     ):
-        return "not all tests of the slice were asked for"
-    if not made:
-        return "the cluster was there before this run"
+        return "not all tests of the slice were selected"
+    if not creates_cluster:
+        return "the cluster existed before this run"
     return "a test has failed" if request.session.testsfailed else ""
 
 
 @pytest.fixture(scope="session")
-def made() -> bool:
-    """Whether this run makes the cluster; asked before it does."""
+def creates_cluster() -> bool:
+    """Return True if this run creates the cluster. Evaluated before the creation."""
     return not Cluster(NAME).exists
 
 
 @pytest.fixture(scope="session")
-def cluster(made: bool) -> Iterator[Cluster]:
-    """Nodes with this checkout's images, operator and agents."""
-    # A developer may bring images in some other way, while editing.
+def cluster(creates_cluster: bool) -> Iterator[Cluster]:
+    """Yield a cluster with this checkout's images, operator and agents."""
+    # A developer may load images in another way while editing.
     build = not os.environ.get("CONVOY_E2E_SKIP_BUILD")
     try:
         yield bring_up(NAME, NODES, Progress(), build=build, audit=True)
@@ -81,13 +81,13 @@ def cluster(made: bool) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def namespace(cluster: Cluster) -> str:
-    """A namespace that enforces the restricted pod security standard."""
+    """Return a namespace that enforces the restricted pod security standard."""
     return restricted_namespace(cluster, "e2e-restricted")
 
 
 @pytest.fixture(scope="session")
 def early(cluster: Cluster) -> Iterator[Jobs]:
-    """Jobs that several tests share, or that one test starts for another one to judge."""
+    """Yield jobs that several tests share, or that one test starts and another test checks."""
     made = Jobs.of(cluster, restricted_namespace(cluster, "e2e-early"), single_threaded=True)
     made.delete_all()
     yield made
@@ -96,7 +96,7 @@ def early(cluster: Cluster) -> Iterator[Jobs]:
 
 @pytest.fixture
 def jobs(cluster: Cluster, namespace: str) -> Iterator[Jobs]:
-    """The namespace's jobs; those a test leaves are deleted while the next one begins."""
+    """Yield the namespace's jobs. Jobs that a test leaves behind are deleted while the next test starts."""
     made = Jobs.of(cluster, namespace, single_threaded=True)
     yield made
     made.start_deletion()

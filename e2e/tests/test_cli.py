@@ -1,4 +1,4 @@
-"""The command line against a real cluster, as `convoy` and as `kubectl convoy`."""
+"""The command line with a real cluster, as `convoy` and as `kubectl convoy`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def convoy(cluster: Cluster, jobs: Jobs) -> Run:
-    """Runs `convoy` in the tests' namespace; its output."""
+    """Return a function that runs `convoy` in the tests' namespace and returns its output."""
     path = f"{BIN}:{os.environ['PATH']}"
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "COLUMNS": "200", "PATH": path}
 

@@ -1,4 +1,4 @@
-"""The dashboard in a real cluster: who gets in, what is seen there, and what its account may do."""
+"""The dashboard in a real cluster: its login, its pages, and the rights of its account."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from e2e.drive.jobs import Jobs
 from e2e.install import NAMESPACE
 
 CHANGES = ("create", "update", "patch", "delete", "deletecollection", "impersonate", "bind", "escalate")
-OF_ITS_NAMESPACE = ("serviceAccount", "serviceAccountName", "priorityClassName")
+NAMESPACE_FIELDS = ("serviceAccount", "serviceAccountName", "priorityClassName")
 
 STEPS = 20
 
@@ -34,7 +34,7 @@ def dashboard(cluster: Cluster) -> Iterator[str]:
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[Browser]:
     if not shutil.which("chromedriver"):
-        pytest.fail("no chromedriver: make host")
+        pytest.fail("chromedriver is missing; run: make host")
     found = Browser(tmp_path)
     yield found
     found.driver.quit()
@@ -45,7 +45,7 @@ def log_in(browser: Browser, token: str) -> None:
     browser.find("button[type=submit]").click()
 
 
-def press(browser: Browser, name: str) -> None:
+def click_button(browser: Browser, name: str) -> None:
     def there() -> list[Any]:
         return [one for one in browser.all("button") if one.text.startswith(name)]
 
@@ -54,7 +54,7 @@ def press(browser: Browser, name: str) -> None:
 
 @contextmanager
 def unschedulable_template(cluster: Cluster) -> Iterator[tuple[dict[str, Any], Callable[[], object]]]:
-    """A pod template that fits on no node, and what makes it fit on the first one."""
+    """Yield a pod template that fits on no node, and a function that makes it fit on the first node."""
     node, label = cluster.nodes[0].name, "e2e.convoy.dev/open"
     try:
         yield (
@@ -74,7 +74,7 @@ def test_a_reader_sees_a_job_go_to_its_end_and_its_log(
         eventually(lambda: browser.row(key)[1] == phase, 240, f"{key} is {phase}")
 
     with (
-        unschedulable_template(cluster) as (template, open_up),
+        unschedulable_template(cluster) as (template, make_schedulable),
         reader_token(cluster, jobs.namespace, "reader", "view") as token,
     ):
         browser.open(dashboard)
@@ -85,15 +85,15 @@ def test_a_reader_sees_a_job_go_to_its_end_and_its_log(
         role = {"name": "worker", "replicas": 2, "template": template}
         jobs.create("seen", engine={"name": "gpt", "params": params}, roles=[role])
         shows("Pending")
-        open_up()
+        make_schedulable()
         shows("Running")
         shows("Succeeded")
-        assert browser.run("return window.stayed") is True, "no page was loaded anew"
-        assert cluster.nodes[0].name not in browser.text, "who reads one namespace sees no nodes"
+        assert browser.run("return window.stayed") is True, "no page was reloaded"
+        assert cluster.nodes[0].name not in browser.text, "a reader of one namespace sees no nodes"
 
         browser.open(f"{dashboard}/jobs/{key}")
         browser.wait_for_text(f"all ranks of worker completed after step {STEPS}")
-        press(browser, "Show the last 500 lines")
+        click_button(browser, "Show the last 500 lines")
         browser.wait_for_text(f"step {STEPS}/{STEPS}")
         assert browser.console_errors() == []
 
@@ -118,7 +118,7 @@ def test_its_pod_is_of_the_restricted_standard(cluster: Cluster, namespace: str)
     def refused(workload: str) -> str:
         """Return the error of a namespace that enforces the standard, for a pod of this workload."""
         spec = cluster.get("-n", NAMESPACE, workload)["spec"]["template"]["spec"]
-        like = {key: value for key, value in spec.items() if key not in OF_ITS_NAMESPACE}
+        like = {key: value for key, value in spec.items() if key not in NAMESPACE_FIELDS}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "like"}, "spec": like}
         try:
             cluster.kubectl("-n", namespace, "create", "--dry-run=server", "-f", "-", text=json.dumps(body))
@@ -127,7 +127,9 @@ def test_its_pod_is_of_the_restricted_standard(cluster: Cluster, namespace: str)
         return ""
 
     assert refused("deployment/convoy-dashboard") == ""
-    assert "violates PodSecurity" in refused("daemonset/convoy-agent"), "the looking works"
+    assert "violates PodSecurity" in refused("daemonset/convoy-agent"), (
+        "negative control: the agent violates the standard"
+    )
     (pod,) = cluster.get("-n", NAMESPACE, "pods", "-l", "app.kubernetes.io/component=dashboard")["items"]
     assert {one["type"]: one["status"] for one in pod["status"]["conditions"]}["Ready"] == "True"
 

@@ -1,6 +1,7 @@
-"""Engines on the cluster with their small parameters: CI runs the first of each kind of job, e2e-full all.
+"""Engines on the cluster, with their small parameters. CI runs the first engine of each kind of job,
+e2e-full all.
 
-The benches of engines need no cluster; e2e-full runs each once at its small size.
+The benches of engines need no cluster. e2e-full runs each bench once at its small size.
 """
 
 from __future__ import annotations

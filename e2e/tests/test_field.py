@@ -1,4 +1,4 @@
-"""Manifests and programs in the manner of public reports by users of other systems, unchanged."""
+"""Manifests and programs modelled on public reports by users of other systems, without changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMESPACE = "field"
 
 @pytest.fixture(scope="module")
 def field(cluster: Cluster) -> Iterator[str]:
-    """A namespace without a pod security level, with the programs in a ConfigMap."""
+    """Yield a namespace without a pod security level, with the programs in a ConfigMap."""
     cluster.kubectl("create", "namespace", NAMESPACE)
     programs = [f"--from-file={path}" for path in sorted(FIELD.glob("*.py"))]
     cluster.kubectl("-n", NAMESPACE, "create", "configmap", "scripts", *programs)
@@ -34,34 +34,34 @@ def field(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture
 def jobs(cluster: Cluster, field: str) -> Iterator[Jobs]:
-    """The namespace's jobs; those a test leaves are deleted."""
+    """Yield the namespace's jobs. Jobs that a test leaves behind are deleted."""
     made = Jobs.of(cluster, field)
     yield made
     made.delete_all()
 
 
 def apply(cluster: Cluster, file: str, *options: str) -> dict[str, dict[str, Any]]:
-    """Applies a file of the folder; its objects by name."""
+    """Apply a file of the folder. Return its objects by name."""
     cluster.kubectl("-n", NAMESPACE, "apply", *options, "-f", str(FIELD / file))
     objects = yaml.safe_load_all((FIELD / file).read_text())
     return {body["metadata"]["name"]: body for body in objects}
 
 
 def message(jobs: Jobs, name: str, kind: str) -> str:
-    """The message of one condition; empty without it."""
+    """Return the message of a condition; empty if there is none."""
     found = (one["message"] for one in jobs.status(name).get("conditions", ()) if one["type"] == kind)
     return next(found, "")
 
 
 def ranks_log(cluster: Cluster, name: str) -> str:
-    """Everything that the worker containers of a job wrote, as `kubectl logs` finds it without `-c`."""
+    """Return the logs of a job's worker containers, as `kubectl logs` finds them without `-c`."""
     return cluster.kubectl("-n", NAMESPACE, "logs", "-l", f"convoy.dev/job={name}", "--tail=-1")
 
 
 def test_a_sidecar_that_admission_puts_first_confuses_nobody(cluster: Cluster, jobs: Jobs) -> None:
     cluster.kubectl("apply", "-f", str(FIELD / "sidecar-first-policy.yaml"))
     try:
-        jobs.wait(lambda: _injected(cluster), 30, "the policy takes hold")
+        jobs.wait(lambda: _injected(cluster), 30, "the policy is active")
         apply(cluster, "sidecar-first.yaml")
         status = jobs.wait_phase("meshfirst", "Succeeded", 180)
     finally:
@@ -70,7 +70,7 @@ def test_a_sidecar_that_admission_puts_first_confuses_nobody(cluster: Cluster, j
     pods = jobs.pods("meshfirst")
     assert [pod.spec.containers[0].name for pod in pods] == ["mesh-proxy"] * 2
     assert "step 60" in ranks_log(cluster, "meshfirst")
-    # The sidecar never ends by itself; the pods end all the same, and stay for their logs.
+    # The sidecar never ends by itself. The pods still end, and are kept for their logs.
     ended = {"Succeeded", "Failed"}
     jobs.wait(lambda: {pod.status.phase for pod in jobs.pods("meshfirst")} <= ended, 120, "pods end")
     assert len(jobs.pods("meshfirst")) == 2
@@ -78,7 +78,7 @@ def test_a_sidecar_that_admission_puts_first_confuses_nobody(cluster: Cluster, j
 
 
 def _injected(cluster: Cluster) -> bool:
-    """Return True once the policy mutates pods: the API server takes a moment to load one."""
+    """Return True once the policy changes pods. The API server needs a moment to load a policy."""
     probe = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -97,7 +97,7 @@ def test_an_init_container_that_fails_is_named_with_its_last_words(cluster: Clus
     for words in ("fetch-data", "42", "no such bucket: traning-data"):
         assert words in message(jobs, "initfails", "Failed"), status
     assert status["restarts"]["total"] <= 3
-    assert not status.get("offenders"), "no node has done anything"
+    assert not status.get("offenders"), "no node is blamed"
 
 
 def test_a_queue_evicts_with_the_template_restored(cluster: Cluster, jobs: Jobs) -> None:
@@ -126,7 +126,7 @@ def test_torchrun_forms_one_group_wherever_it_is_called(cluster: Cluster, jobs: 
     assert "rank 1 of world 2: sum 2" in ranks_log(cluster, "shell-bare")
     jobs.wait_phase("shell-kf", "Succeeded", 180)
     assert "rank 3 of world 4: sum 4" in ranks_log(cluster, "shell-kf")
-    # Half of what was asked for does not pass for success.
+    # A job with only half of the requested processes must not succeed.
     message_text = message(jobs, "nproc-two", "Valid")
     assert "processesPerReplica" in message_text and "nproc" in message_text, message_text
     assert jobs.pods("nproc-two") == []
@@ -163,13 +163,13 @@ def test_fields_without_a_value_are_as_good_as_left_out(
 def test_a_null_in_an_affinity_does_not_stall_a_job_that_runs(cluster: Cluster, jobs: Jobs) -> None:
     apply(cluster, "affinity-null.yaml")
     jobs.wait_phase("affnull", "Running", 120)
-    # It is started cold, so it does not bear its rank's name.
+    # The rank starts cold, so its process is not named after the rank.
     kill = "for p in /proc/[0-9]*; do grep -q 'slee[p](500)' $p/cmdline && kill -9 ${p#/proc/}; done; true"
     cluster.kubectl("-n", NAMESPACE, "exec", "affnull-worker-0", "--", "sh", "-c", kill)
     jobs.wait(
         lambda: (status := jobs.status("affnull"))["incarnation"] == 2 and status["phase"] == "Running",
         120,
-        "it runs again, away from its offender",
+        "the job runs again on another node",
     )
 
 
@@ -220,7 +220,7 @@ def test_a_program_below_a_shell_saves_before_it_leaves(cluster: Cluster, jobs: 
 
 
 def _log_so_far(jobs: Jobs, pod: str) -> str:
-    """A pod's log; empty while its container has not begun."""
+    """Return a pod's log; empty while its container has not started."""
     try:
         return jobs.log(pod)
     except Exception:

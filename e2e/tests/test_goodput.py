@@ -1,4 +1,4 @@
-"""The goodput ledger against the ranks' own clocks and the log of whoever dealt the faults."""
+"""Compares the goodput ledger with the ranks' own clocks and the recorded times of the faults."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from e2e.drive.shared_volumes import shared_volume
 from e2e.drive.step_clock import formations, productive_and_recompute, timed_script
 
 SECONDS, SHARE = 0.5, 0.05
-"""What a cause may be off by: the larger of the two."""
+"""Allowed error of a cause: seconds, or share of the cause. The larger of the two applies."""
 STEPS = 400
-"""More than a formation repeats, and makes until its fault: each counts from 1."""
+"""Number of steps. More than a formation repeats or makes before its fault; each formation counts from 1."""
 NAME = "ledger"
 
 
 @pytest.fixture
 def volume(cluster: Cluster, jobs: Jobs) -> Iterator[str]:
-    """A claim of the script's own; the job that uses it goes before it does."""
+    """Yield a claim for the script. The job that uses it is deleted first."""
     with shared_volume(cluster, jobs.namespace) as name:
         yield name
         jobs.delete_all()
@@ -44,7 +44,7 @@ def test_each_cause_agrees_with_what_happened(cluster: Cluster, jobs: Jobs, volu
                 watch.until(lambda: _cause(watch) == "productive", 120, "it trains")
                 job = JobUnderTest(cluster, jobs, NAME, watch)
                 for fault in (job.kill_rank, job.delete_pod, job.kill_node):
-                    watch.until(lambda: _cause(watch) == "productive", 60, "it makes further steps")
+                    watch.until(lambda: _cause(watch) == "productive", 60, "the job makes further steps")
                     _train(watch, 4)
                     recovery = fault()
                     decided.append(recovery.fault_at + recovery.decided)
@@ -62,13 +62,13 @@ def _cause(watch: JobWatch) -> str:
 
 
 def _train(watch: JobWatch, seconds: float) -> None:
-    """Lets it make steps for a while, by the wall's clock: that is what is measured."""
+    """Let the job make steps for this many seconds. The test measures wall-clock time."""
     until = time.monotonic() + seconds
     watch.until(lambda: time.monotonic() >= until, seconds + 5, "a while")
 
 
 def compare(cluster: Cluster, jobs: Jobs, volume: str, watch: JobWatch, decided: list[float]) -> None:
-    """`decided`: when the operator had decided on each fault, Unix seconds."""
+    """Compare the ledger with the ranks' records. `decided` are the operator's decisions in Unix seconds."""
     raw = jobs.get(NAME)
     job = TrainingJob.model_validate({**(raw or {}), "metadata": {"name": NAME}})
     ledger = totals(job.status.goodput, datetime.now(UTC))
@@ -86,7 +86,7 @@ def compare(cluster: Cluster, jobs: Jobs, volume: str, watch: JobWatch, decided:
         Cause.PRODUCTIVE: productive,
         Cause.RECOMPUTE: recompute,
         Cause.FINISH: found[-1].left - max(found[-1].ends.values()),
-        # What is between a formation's last step and the fault is lost with the fault.
+        # Time between a formation's last step and the fault is lost to the fault: no step ended in it.
         Cause.DETECT: sum(
             at - max(formation.ends.values()) for formation, at in zip(found[:-1], decided, strict=True)
         ),
@@ -95,8 +95,8 @@ def compare(cluster: Cluster, jobs: Jobs, volume: str, watch: JobWatch, decided:
     print({cause.value: (ledger.get(cause, 0.0), round(seconds, 2)) for cause, seconds in truth.items()})
     ends = (found[-1].left, moment((raw or {})["status"]["completionTime"]) + 1)
     whole = sum(ledger.values())
-    assert ends[0] - made - SECONDS < whole < ends[1] - made + SECONDS, "the causes sum up to its age"
-    # Until the operator knows that they have ended: booked as a detection.
+    assert ends[0] - made - SECONDS < whole < ends[1] - made + SECONDS, "the causes add up to the job's age"
+    # The time until the operator knows that the ranks have ended counts as detection.
     truth[Cause.DETECT] += max(0.0, whole - (ends[0] - made))
     for cause, seconds in truth.items():
         assert abs(ledger.get(cause, 0.0) - seconds) <= max(SECONDS, SHARE * seconds), (cause, ledger, truth)

@@ -1,4 +1,4 @@
-"""Stragglers on real nodes: who is slowed down is named, and nobody else."""
+"""Stragglers on real nodes: the slowed rank is named, and no other."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from e2e.drive.node_health import (
 from e2e.drive.straggler_drill import CORES, RANKS, SLOW, limit_cpu, pods_without_straggler, straggler
 
 SLOWED = 0.07
-"""Processors of a rank that is held back."""
+"""Processors of the throttled rank."""
 LONG = {**ENDLESS, "batch": 16, "context": 64, "layers": 4, "width": 128}
-"""A step's own work is many of the tenths of a second by which processors are dealt out, and far more than
-what ranks wait for each other: who has fewer processors takes longer by as much.
+"""Parameters with long steps. A step's own work must span many CPU quota periods (0.1 s each), and be far
+longer than the waits between ranks. Then a rank with fewer processors takes proportionally longer.
 """
 
 
@@ -42,10 +42,9 @@ def throttled(
     cores: float = SLOWED,
     checkpoint: dict[str, Any] | None = None,
 ) -> Iterator[list[Any]]:
-    """The pods of a job of ranks, each on a node of its own, that were alike before one of them is held
-    back.
-    """
-    # Each node takes both processors to be its own: of two threads a rank, one would spin for the other.
+    """Create a job with each rank on its own node, and throttle one of the equal ranks. Yield the pods."""
+    # Each container sees both processors of the machine. With two threads per rank, one thread would spin
+    # while it waits for the other.
     environment = [{"name": "OMP_NUM_THREADS", "value": "1"}]
     template = {
         "spec": {**on_separate_nodes(name)["spec"], "containers": [{"name": "worker", "env": environment}]}
@@ -60,9 +59,9 @@ def throttled(
 @pytest.mark.full
 def test_a_rank_that_is_throttled_is_named(cluster: Cluster, jobs: Jobs) -> None:
     with throttled(cluster, jobs, "convoy") as pods:
-        jobs.wait(lambda: straggler(jobs, "convoy").get("status") == "True", 240, "somebody is named")
-        said = straggler(jobs, "convoy")["message"]
-        assert f"the other ranks wait for rank {SLOW} on {pods[SLOW].spec.node_name} (Compute)" in said
+        jobs.wait(lambda: straggler(jobs, "convoy").get("status") == "True", 240, "a straggler is named")
+        message = straggler(jobs, "convoy")["message"]
+        assert f"the other ranks wait for rank {SLOW} on {pods[SLOW].spec.node_name} (Compute)" in message
         named = {rank for one in jobs.status("convoy")["stragglers"] for rank in one["ranks"]}
         assert named == {SLOW}
         assert "the other ranks wait for" in cluster.kubectl("describe", "tj", "-n", jobs.namespace, "convoy")
@@ -74,19 +73,18 @@ def test_what_lasts_is_an_event_and_who_recovers_is_named_no_more(cluster: Clust
         jobs.wait(lambda: "Straggler" in jobs.events("lasting"), 600, "it lasts")
         assert straggler(jobs, "lasting")["status"] == "True"
         limit_cpu(cluster, pods[SLOW], CORES)
-        jobs.wait(
-            lambda: straggler(jobs, "lasting").get("status") == "False", 600, "nobody is named any more"
-        )
+        jobs.wait(lambda: straggler(jobs, "lasting").get("status") == "False", 600, "no straggler is named")
 
 
 def test_of_two_ranks_nobody_is_judged(cluster: Cluster, jobs: Jobs) -> None:
     name = "pair"
-    # With one thread a rank, whose steps take milliseconds, the condition is not there within a minute.
+    # With one thread per rank, steps take milliseconds, and the condition appears only after more than a
+    # minute.
     threads = {"name": "worker", "env": [{"name": "OMP_NUM_THREADS", "value": "2"}]}
     jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, roles=one_role(threads, 2))
     jobs.wait_phase(name, "Running", 120)
     limit_cpu(cluster, jobs.pods(name)[1], CORES)
-    jobs.wait(lambda: straggler(jobs, name).get("reason") == "TooFewPeers", 60, "it is said")
+    jobs.wait(lambda: straggler(jobs, name).get("reason") == "TooFewPeers", 60, "the reason TooFewPeers")
     found = straggler(jobs, name)
     assert found["status"] == "Unknown" and "at least 4 ranks" in found["message"]
     assert jobs.status(name).get("stragglers", []) == []
@@ -94,7 +92,7 @@ def test_of_two_ranks_nobody_is_judged(cluster: Cluster, jobs: Jobs) -> None:
 
 def test_inventories_of_real_nodes_are_read(cluster: Cluster, jobs: Jobs) -> None:
     with sweep(cluster, "inventories", selector={}, tiers=["L0"]):
-        status = jobs.wait(lambda: finished_sweep(cluster, "inventories"), 120, "all nodes are read")
+        status = jobs.wait(lambda: finished_sweep(cluster, "inventories"), 120, "all nodes have a verdict")
         assert {one["verdict"] for one in status["nodes"]} == {"Pass"}, status["nodes"]
         assert {one["node"] for one in status["nodes"]} >= {node.name for node in cluster.nodes}
         names = {one["hardwareClass"] for one in status["nodes"]}
@@ -107,7 +105,7 @@ def test_inventories_of_real_nodes_are_read(cluster: Cluster, jobs: Jobs) -> Non
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_real_nodes_measure_themselves_and_each_other(cluster: Cluster, jobs: Jobs) -> None:
-    """So few nodes are held against nobody, but all figures are there."""
+    """So few nodes get no verdict, but all measurements exist."""
     names = [node.name for node in cluster.nodes]
     with sweep(cluster, "figures", nodes=names, tiers=["L0", "L1", "L2"], deadline="25m"):
         status = jobs.wait(lambda: finished_sweep(cluster, "figures"), 1600, "all nodes have a verdict")
@@ -119,7 +117,7 @@ def test_real_nodes_measure_themselves_and_each_other(cluster: Cluster, jobs: Jo
                 measured.setdefault(metric["name"], []).extend(metric["recent"])
         expected = {"cpu-gemm", "jitter", "loopback", "disk-write", "disk-read", "fingerprint"}
         if 4 * last_level_cache() < 3 * 2**28:
-            expected.add("memory-copy")  # what is copied fits into the agent's memory
+            expected.add("memory-copy")  # The measured buffer fits into the agent's memory.
         assert {name: len(rows) for name, rows in measured.items()} == dict.fromkeys(expected, len(names))
         assert len({row["digest"] for row in measured["fingerprint"]}) == 1, "all compute the same bits"
 
@@ -130,9 +128,9 @@ def test_real_nodes_measure_themselves_and_each_other(cluster: Cluster, jobs: Jo
 def test_a_job_is_swapped_off_a_slow_node_and_people_put_it_back(
     cluster: Cluster, jobs: Jobs, share: float
 ) -> None:
-    """Held to `share` of what the others have."""
+    """The slow node gets `share` of the processors that the other nodes have."""
     if len(cluster.nodes) <= RANKS:
-        pytest.skip("a node for each rank and a spare: CONVOY_E2E_NODES=6")
+        pytest.skip("needs a node for each rank and a spare one: set CONVOY_E2E_NODES=6")
     name = "swapped"
     with (
         policy(cluster, "swap", POLICY),
@@ -140,19 +138,25 @@ def test_a_job_is_swapped_off_a_slow_node_and_people_put_it_back(
     ):
         slow = pods[SLOW].spec.node_name
         others = {pod.spec.node_name for pod in pods} - {slow}
-        jobs.wait(lambda: jobs.status(name)["restarts"]["total"] > 0, 900, "it is swapped")
+        jobs.wait(lambda: jobs.status(name)["restarts"]["total"] > 0, 900, "the pod is swapped")
         last = jobs.status(name)["restarts"]["last"]
         assert (last["reason"], last["counted"], last["node"]) == ("StragglerSwapped", False, slow)
         jobs.wait_phase(name, "Running", 180)
         now = {pod.spec.node_name for pod in jobs.pods(name)}
         assert slow not in now and others < now
-        jobs.wait(lambda: health(cluster, slow).get("state") == "Requalifying", 60, "it is empty")
+        jobs.wait(
+            lambda: health(cluster, slow).get("state") == "Requalifying",
+            60,
+            "the node is empty and requalifies",
+        )
         assert taints(cluster, slow) == {"convoy.dev/quarantined": "NoSchedule"}
         assert not any(taints(cluster, node) for node in now) and nodes_ever_acted_on(cluster) == {slow}
         saved = jobs.status(name)["checkpoint"]["step"]
         assert saved > 0
-        jobs.wait(lambda: last_step(jobs, name) > saved, 180, "it goes on from what it has saved")
-        jobs.wait(lambda: last_action(cluster, slow).get("outcome") == "Right", 240, "the swap sped it up")
+        jobs.wait(lambda: last_step(jobs, name) > saved, 180, "steps after the saved one")
+        jobs.wait(
+            lambda: last_action(cluster, slow).get("outcome") == "Right", 240, "the swap sped the job up"
+        )
         before = last_action(cluster, slow)["paces"][0]
         expected = before["seconds"] - before["gain"]
         after = seconds_per_step(jobs, name)
@@ -167,10 +171,10 @@ def test_a_job_is_swapped_off_a_slow_node_and_people_put_it_back(
         release = {"at": "2026-01-01T00:00:00Z", "reason": "the drill is over", "user": "e2e"}
         patch = json.dumps({"spec": {"release": release}})
         cluster.kubectl("patch", "nodehealths", hardware, "--type=merge", "-p", patch)
-        jobs.wait(lambda: not taints(cluster, slow), 30, "it is back in service")
+        jobs.wait(lambda: not taints(cluster, slow), 30, "the node is back in service")
         assert health(cluster, slow)["state"] == "Probation"
     jobs.wait(
         lambda: "convoy.dev/node-health" not in cluster.get("nodes", slow)["metadata"]["labels"],
         60,
-        "nothing is left on nodes",
+        "no mark is left on the node",
     )

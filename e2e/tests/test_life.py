@@ -1,4 +1,4 @@
-"""A job's life on real nodes."""
+"""The lifecycle of a job on real nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEADLINE_SECONDS = 20
 
 @pytest.fixture(scope="module")
 def short(early: Jobs) -> Iterator[JobWatch]:
-    """A job with a deadline and a time to live, which runs into both while other tests run."""
+    """Yield a job with a deadline and a time to live. It reaches both while other tests run."""
     spec = {"activeDeadlineSeconds": DEADLINE_SECONDS, "ttlSecondsAfterFinished": 5}
     sleeps = own_container("python", "-c", "import time; time.sleep(600)")
     with JobWatch(early, "short") as watch:
@@ -33,7 +33,7 @@ def short(early: Jobs) -> Iterator[JobWatch]:
 
 @pytest.fixture(scope="module")
 def first(early: Jobs) -> str:
-    """The name of a plain job that goes to its end."""
+    """Return the name of a plain job that runs to its end."""
     early.create("first")
     return "first"
 
@@ -45,15 +45,15 @@ def test_a_job_goes_from_apply_to_succeeded_and_its_held_out_loss_falls(
     assert (status["incarnation"], status["restarts"]["total"], status["ready"]) == (1, 0, "2/2")
     assert (status["progress"]["step"], status["progress"]["percent"]) == (SMALL["steps"], 100)
     (figure,) = status["progress"]["metrics"]
-    assert (figure["name"], figure["step"]) == ("held_out_loss", SMALL["steps"]), "Engine gpt declares it"
+    assert (figure["name"], figure["step"]) == ("held_out_loss", SMALL["steps"]), (
+        "the Engine gpt declares the metric"
+    )
     losses = [
         float(found) for found in re.findall(r"held_out_loss ([0-9.]+)", early.log(f"{first}-worker-0"))
     ]
     assert len(losses) >= 2 and losses[-1] < losses[0] - 0.3
     assert figure["value"] == pytest.approx(losses[-1], rel=1e-4)
-    early.wait(
-        lambda: {pod.status.phase for pod in early.pods(first)} == {"Succeeded"}, 30, "launchers let go"
-    )
+    early.wait(lambda: {pod.status.phase for pod in early.pods(first)} == {"Succeeded"}, 30, "the pods end")
     assert {"Completed", "Training"} <= early.events(first)
 
 
@@ -83,7 +83,7 @@ def test_an_unmodified_torchrun_script_trains_in_an_image_without_convoy(jobs: J
     finally:
         jobs.core.delete_namespaced_config_map("ddp", jobs.namespace)
     assert (status["ready"], status["restarts"]["total"]) == ("2/2", 0)
-    assert status["progress"]["step"] > 0, "steps are seen without any change in the script"
+    assert status["progress"]["step"] > 0, "steps are detected in an unmodified script"
 
 
 def test_suspend_gives_the_pods_back_and_resume_continues_from_the_checkpoint(jobs: Jobs) -> None:
@@ -99,7 +99,7 @@ def test_suspend_gives_the_pods_back_and_resume_continues_from_the_checkpoint(jo
     assert jobs.pods("paused") == []
     saved = status["checkpoint"]["step"]
     assert saved >= 1 and status["checkpoint"]["tier"] == "peer"
-    # While it is suspended its parameters may change: so few more steps that the end can be waited for.
+    # Parameters may change while the job is suspended. With so few more steps the test can wait for the end.
     jobs.patch("paused", engine={"params": {"steps": saved + 30}}, suspend=False)
     status = jobs.wait_phase("paused", "Succeeded", 120)
     found = re.search(r"continues after step (\d+)", jobs.log("paused-worker-0"))
@@ -131,10 +131,12 @@ def test_deletion_leaves_no_object_process_mount_cgroup_or_memory(cluster: Clust
     job = (jobs.get("gone") or {})["metadata"]["uid"]
     uids = [job, *(pod.metadata.uid for pod in jobs.pods("gone"))]
     before = traces(cluster, uids)
-    assert all(before.values()), f"the looking works: {before}"
-    assert any(job in line for line in before["mounts"]), f"it has memory: {before['mounts']}"
+    assert all(before.values()), f"negative control: the running job has traces of each kind: {before}"
+    assert any(job in line for line in before["mounts"]), f"the job has checkpoint memory: {before['mounts']}"
     jobs.delete("gone")
-    jobs.wait(lambda: not any(traces(cluster, uids).values()), 60, f"no trace, but {traces(cluster, uids)}")
+    jobs.wait(
+        lambda: not any(traces(cluster, uids).values()), 60, f"no traces left; found {traces(cluster, uids)}"
+    )
 
 
 def test_helm_test_trains_a_job_and_leaves_nothing(cluster: Cluster) -> None:

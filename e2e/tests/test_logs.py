@@ -1,4 +1,4 @@
-"""Logs, Events and processes while jobs train and a reader has logged in: nothing in confidence is there."""
+"""Logs, Events and processes contain nothing confidential while jobs train and a reader is logged in."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTS = ("operator", "agent", "dashboard")
 
 
 def log_in(url: str, token: str) -> str:
-    """The cookie that the dashboard gives for a token."""
+    """Return the session cookie that the dashboard sets for a token."""
     place = urlsplit(url).netloc
     connection = http.client.HTTPConnection(place, timeout=20)
     try:
@@ -40,34 +40,34 @@ def log_in(url: str, token: str) -> str:
 
 
 def pods(cluster: Cluster, namespace: str, selector: str) -> list[dict[str, Any]]:
-    """Those that are not on their way out."""
+    """Return the pods that are not being deleted."""
     found: list[dict[str, Any]] = cluster.get("-n", namespace, "pods", "-l", selector)["items"]
     return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
 
 def log(cluster: Cluster, pod: dict[str, Any]) -> str:
-    """Of all containers of a pod, with what was log_contains before their last restart."""
+    """Return the logs of all containers of a pod, including those before their last restart."""
     status, meta = pod["status"], pod["metadata"]
     found = []
     for one in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
         if not one.get("containerID"):
-            continue  # it has not begun
+            continue  # The container has not started.
         command = ("-n", meta["namespace"], "logs", meta["name"], "-c", one["name"])
         found.append(cluster.kubectl(*command))
         if one["restartCount"]:
-            # The kubelet does not keep it for ever.
+            # The kubelet may have deleted the previous log.
             with suppress(ClusterError):
                 found.append(cluster.kubectl(*command, "--previous"))
     return "\n".join(found)
 
 
 def log_contains(cluster: Cluster, pod: dict[str, Any], words: str) -> bool:
-    """Whether a pod has log_contains this."""
+    """Return True if a pod's log contains the words."""
     return words in log(cluster, pod)
 
 
 def part_logs(cluster: Cluster, name: str) -> str:
-    """What all pods of a part of Convoy say."""
+    """Return the logs of all pods of a part of Convoy."""
     selector = f"app.kubernetes.io/component={name}"
     return "\n".join(log(cluster, pod) for pod in pods(cluster, NAMESPACE, selector))
 
@@ -80,18 +80,18 @@ def test_nothing_in_confidence_is_in_a_log_or_an_event(cluster: Cluster, jobs: J
         checkpoint=memory("1s"),
         roles=[{"name": "worker", "replicas": 2, "template": on_separate_nodes(name)}],
     )
-    jobs.wait(lambda: watermark(jobs.status(name), "peer"), 90, "a checkpoint with its copies")
+    jobs.wait(lambda: watermark(jobs.status(name), "peer"), 90, "a checkpoint with copies")
     with (
         reader_token(cluster, jobs.namespace, "discreet") as token,
         port_forward(cluster, "convoy-dashboard", 80) as url,
     ):
         cookie = log_in(url, token)
         user = f"{jobs.namespace}:discreet"
-        jobs.wait(
-            lambda: user in part_logs(cluster, "dashboard"), 20, "the dashboard's log says who logged in"
-        )
+        jobs.wait(lambda: user in part_logs(cluster, "dashboard"), 20, "the login in the dashboard's log")
         confidential = confidential_values(cluster.get("-n", NAMESPACE, "secrets")["items"])
-        assert any(key.startswith(f"{CA_SECRET}/tls.key") for key in confidential), "the looking works"
+        assert any(key.startswith(f"{CA_SECRET}/tls.key") for key in confidential), (
+            "negative control: the CA's key is among the searched values"
+        )
         confidential |= {"a reader's token": token, "a reader's session": cookie}
         assert len(cookie) > 15 and len(token) > 15
         texts = {one: part_logs(cluster, one) for one in PARTS}
@@ -115,8 +115,10 @@ def test_nothing_in_confidence_is_in_a_log_or_an_event(cluster: Cluster, jobs: J
 
 @pytest.mark.full
 def test_the_processes_of_a_worker_have_nothing_of_its_store(cluster: Cluster, jobs: Jobs) -> None:
-    """Environment and arguments of its launcher, and those that a rank finds: it may have been forked, and
-    then /proc shows those of the process that it is a copy of."""
+    """Checks environment and arguments of the launcher, and those that a rank reads itself.
+
+    A rank may be forked from another process. Then /proc shows the environment of that process.
+    """
     name = "no-store-keys"
     program = "import os, sys, time; print(sorted(os.environ.items()), sys.argv, flush=True); time.sleep(600)"
     container = {"name": "worker", "image": "convoy/torch:dev", "command": ["python3", "-c", program]}
@@ -129,7 +131,9 @@ def test_the_processes_of_a_worker_have_nothing_of_its_store(cluster: Cluster, j
         )
         jobs.wait_phase(name, "Running", 60)
         confidential = confidential_values(cluster.get("-n", NAMESPACE, "secrets")["items"])
-        assert {ACCESS, SECRET} <= set(confidential.values()), "the looking works"
+        assert {ACCESS, SECRET} <= set(confidential.values()), (
+            "negative control: the store's keys are among the searched values"
+        )
         for pod in pods(cluster, jobs.namespace, f"{LABEL_JOB}={name}"):
             jobs.wait(
                 partial(log_contains, cluster, pod, "'RANK'"), 30, "the rank has printed its environment"

@@ -1,4 +1,4 @@
-"""Checkpoints in the memory of nodes: what is left of the job brings it back, bit for bit."""
+"""Checkpoints in the memory of nodes: after a fault the surviving copies restore the job bit for bit."""
 
 from __future__ import annotations
 
@@ -20,54 +20,60 @@ from e2e.drive.shared_volumes import STORE, volume_store
 
 STEPS = 700
 LONG, EVERY = 1800, 60
-"""Steps that outlast four blows, and how often their loss is taken."""
+"""Number of steps that takes longer than four faults, and steps between two measured losses."""
 TWO_BY_TWO = {"replicas": 2, "processesPerReplica": 2}
-"""Pods, and ranks of each. The sum of two numbers has one order: two ranks would hide a restored job that
-adds its gradients up in another order.
+"""Two pods of two ranks each. With only two ranks, gradients have only one order of summation, which would
+hide a restored job that adds them in another order.
 """
 
 
-def in_memory(node: Node) -> list[str]:
-    """Uids of the jobs that have memory on a node."""
+def jobs_in_memory(node: Node) -> list[str]:
+    """Return the uids of the jobs that have checkpoint memory on a node."""
     return node.run(["sh", "-c", "ls /run/convoy/memory 2>/dev/null; true"]).split()
 
 
 def test_what_is_left_brings_the_job_back_with_the_same_bits(cluster: Cluster, jobs: Jobs) -> None:
-    """A rank, an agent, a pod and a node are killed; the same job beside it is left alone."""
+    """A rank, an agent, a pod and a node of one job are killed. An equal job runs without faults."""
     steps = {**SMALL, "steps": LONG, "held_out_every": EVERY}
     engine = {"name": "gpt", "params": steps}
-    spec = memory_job_spec("struck", LONG)
-    jobs.create("struck", **{**spec, "engine": engine, "roles": [{**spec["roles"][0], **TWO_BY_TWO}]})
+    spec = memory_job_spec("faulted", LONG)
+    jobs.create("faulted", **{**spec, "engine": engine, "roles": [{**spec["roles"][0], **TWO_BY_TWO}]})
     try:
-        jobs.wait_phase("struck", "Running", 60)
-        # Its first pod, and so the other job, is on the node that nothing is done to.
-        safe = {"nodeSelector": {"kubernetes.io/hostname": jobs.pods("struck")[0].spec.node_name}}
+        jobs.wait_phase("faulted", "Running", 60)
+        # The first pod of the faulted job, and the whole control job, run on the node that gets no faults.
+        safe = {"nodeSelector": {"kubernetes.io/hostname": jobs.pods("faulted")[0].spec.node_name}}
         role = {"name": "worker", **TWO_BY_TWO, "template": {"spec": safe}}
-        jobs.create("calm", engine=engine, roles=[role])
+        jobs.create("control", engine=engine, roles=[role])
         for number, fault in enumerate(("rank", "agent", "pod", "node")):
-            wait_for_copies(jobs, "struck", jobs.status("struck")["incarnation"] if number else 1)
-            status = jobs.status("struck")
-            assert status["phase"] == "Running", f"{fault}: the job ends too early at {status['progress']}"
-            inject(cluster, jobs, "struck", fault)
-        assert final_state_digest(jobs, "struck", 600) == final_state_digest(jobs, "calm"), (
-            "every weight and moment of the optimizer"
+            wait_for_copies(jobs, "faulted", jobs.status("faulted")["incarnation"] if number else 1)
+            status = jobs.status("faulted")
+            assert status["phase"] == "Running", (
+                f"{fault}: the job ended before all faults, at {status['progress']}"
+            )
+            inject(cluster, jobs, "faulted", fault)
+        assert final_state_digest(jobs, "faulted", 600) == final_state_digest(jobs, "control"), (
+            "all weights and optimizer moments are equal"
         )
-        status = jobs.status("struck")
-        assert (status["restarts"]["counted"], status["progress"]["step"]) == (1, LONG), "the rank counts"
-        logs = {name: jobs.log(f"{name}-worker-0") for name in ("struck", "calm")}
-        assert "continues after step" in logs["struck"] and "step 0" not in logs["struck"]
-        assert jobs.status("calm")["incarnation"] == 1 and "continues after step" not in logs["calm"]
+        status = jobs.status("faulted")
+        assert (status["restarts"]["counted"], status["progress"]["step"]) == (1, LONG), (
+            "only the killed rank counts as a restart"
+        )
+        logs = {name: jobs.log(f"{name}-worker-0") for name in ("faulted", "control")}
+        assert "continues after step" in logs["faulted"] and "step 0" not in logs["faulted"]
+        assert jobs.status("control")["incarnation"] == 1 and "continues after step" not in logs["control"]
         curves = {name: held_out_losses(log, EVERY) for name, log in logs.items()}
-        assert len(curves["calm"]) == LONG // EVERY and curves["calm"] == curves["struck"]
+        assert len(curves["control"]) == LONG // EVERY and curves["control"] == curves["faulted"]
     finally:
         restore(cluster)
-        jobs.delete("struck")
-    # What the job kept goes with it, also from the node that was away.
-    jobs.wait(lambda: not any(in_memory(node) for node in cluster.nodes), 60, "memory is given back")
+        jobs.delete("faulted")
+    # The job's memory is freed with the job, even on the node that was down.
+    jobs.wait(
+        lambda: not any(jobs_in_memory(node) for node in cluster.nodes), 60, "the job's memory is freed"
+    )
 
 
 def inject(cluster: Cluster, jobs: Jobs, name: str, fault: str) -> None:
-    """Deals a fault to a job's second pod or to its agent, and waits for the restart if one follows."""
+    """Inject a fault into a job's second pod or its agent, and wait for the restart if one follows."""
     pods, before = jobs.pods(name), jobs.status(name)
     node = cluster.node(pods[1].spec.node_name)
     if fault == "agent":
@@ -92,7 +98,9 @@ def test_a_job_that_does_not_fit_says_what_is_missing(jobs: Jobs) -> None:
     jobs.create("large", **{**memory_job_spec("large", 100_000, replicas=1), "checkpoint": small})
     try:
         jobs.wait_step("large", 20)
-        jobs.wait(lambda: "bytes are missing" in jobs.log("large-worker-0"), 60, "it says so")
+        jobs.wait(
+            lambda: "bytes are missing" in jobs.log("large-worker-0"), 60, "the missing bytes in the log"
+        )
         assert "is 9437184 bytes" in jobs.log("large-worker-0")
     finally:
         jobs.delete("large")
@@ -101,22 +109,25 @@ def test_a_job_that_does_not_fit_says_what_is_missing(jobs: Jobs) -> None:
 def lose_all_memory(
     cluster: Cluster, jobs: Jobs, name: str, store: str, names: Callable[[], list[str]]
 ) -> None:
-    """A job goes on from what it has in a store, with the same bits. `names`: of all that is there."""
-    jobs.create(f"calm-{name}", **memory_job_spec(f"calm-{name}", STEPS))
-    wanted = final_state_digest(jobs, f"calm-{name}")
-    jobs.delete(f"calm-{name}")
+    """Crash all nodes with a job's memory. The job must continue from a store with the same bits.
+
+    `names` returns the names of everything in the store.
+    """
+    jobs.create(f"control-{name}", **memory_job_spec(f"control-{name}", STEPS))
+    wanted = final_state_digest(jobs, f"control-{name}")
+    jobs.delete(f"control-{name}")
     stored = memory("1s", remote={"store": store, "every": "1s"})
     jobs.create(name, **{**memory_job_spec(name, STEPS), "checkpoint": stored})
     try:
         jobs.wait(lambda: watermark(jobs.status(name), "remote"), 60, "a generation in the store")
         jobs.patch(name, suspend=True)
         jobs.wait_phase(name, "Suspended", 60)
-        holding = [node for node in cluster.nodes if in_memory(node)]
+        holding = [node for node in cluster.nodes if jobs_in_memory(node)]
         assert holding
         for node in holding:
             node.kill()
         restore(cluster)
-        assert not any(in_memory(node) for node in cluster.nodes)
+        assert not any(jobs_in_memory(node) for node in cluster.nodes)
         jobs.patch(name, suspend=False)
         assert final_state_digest(jobs, name) == wanted
         assert "continues after step" in jobs.log(f"{name}-worker-0")
@@ -124,7 +135,7 @@ def lose_all_memory(
     finally:
         restore(cluster)
         jobs.delete(name)
-    # What is in the store outlives the job.
+    # Checkpoints in the store outlive the job.
     assert any("/records/gen-" in key for key in names())
 
 
@@ -150,7 +161,7 @@ MINUTES = 10
 
 
 def steps_per_second(jobs: Jobs, name: str) -> float:
-    """Steps a second that a job makes here."""
+    """Return the job's steps per second on this machine."""
     jobs.wait_step(name, 20, 300)
     began, first = time.monotonic(), last_step(jobs, name)
     jobs.wait_step(name, first + 300, 600)
@@ -160,24 +171,26 @@ def steps_per_second(jobs: Jobs, name: str) -> float:
 @pytest.mark.full
 @pytest.mark.timeout(4800)
 def test_a_node_is_lost_every_minute(cluster: Cluster, jobs: Jobs) -> None:
-    """A node killed and started again each minute, one more than there are ranks: the same weights."""
+    """A node crashes and restarts every minute; there is one node more than ranks. The weights are equal."""
     world = min(3, len(cluster.nodes) - 1)
     with training_job(cluster, jobs, "paced", **memory_job_spec("paced", 100_000, world)):
-        # As many as take ten minutes when nothing happens: more than that with faults.
+        # Steps of ten minutes without faults. With faults they take longer.
         steps = round(steps_per_second(jobs, "paced") * 60 * MINUTES)
-    jobs.create("calm-long", **memory_job_spec("calm-long", steps, world))
-    wanted = final_state_digest(jobs, "calm-long", 1800)
-    jobs.delete("calm-long")
-    with training_job(cluster, jobs, "stormy", **memory_job_spec("stormy", steps, world)) as job:
+    jobs.create("control-long", **memory_job_spec("control-long", steps, world))
+    wanted = final_state_digest(jobs, "control-long", 1800)
+    jobs.delete("control-long")
+    with training_job(
+        cluster, jobs, "faulted-often", **memory_job_spec("faulted-often", steps, world)
+    ) as job:
         began = time.monotonic()
         for number in range(MINUTES):
-            time.sleep(max(0.0, began + 60 * number - time.monotonic()))  # a fault a minute
-            if jobs.status("stormy")["phase"] != "Running":
+            time.sleep(max(0.0, began + 60 * number - time.monotonic()))  # One fault per minute.
+            if jobs.status("faulted-often")["phase"] != "Running":
                 break
-            wait_for_copies(jobs, "stormy", jobs.status("stormy")["incarnation"])
+            wait_for_copies(jobs, "faulted-often", jobs.status("faulted-often")["incarnation"])
             job.kill_node(index=number % world)
             restore(cluster)
-        assert final_state_digest(jobs, "stormy", 1800) == wanted
-        restarts = jobs.status("stormy")["restarts"]
-        # A rank that notices before the operator does begins a restart of its own.
+        assert final_state_digest(jobs, "faulted-often", 1800) == wanted
+        restarts = jobs.status("faulted-often")["restarts"]
+        # A rank that detects a fault before the operator may cause a further restart.
         assert restarts["total"] >= MINUTES and restarts["counted"] == 0

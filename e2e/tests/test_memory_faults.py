@@ -1,4 +1,4 @@
-"""What a job in the memory of nodes does not mind: a kubelet that is killed, networks that lose and delay."""
+"""A job with checkpoints in memory survives a killed kubelet, a killed rank, and slow or lossy networks."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from e2e.drive.jobs import Jobs
 from e2e.drive.recovery import moment
 
 STEPS = 3000
-"""More than are made while the network is poor."""
+"""Number of steps. More than the job makes while the network is faulty."""
 
 
-def mark(jobs: Jobs, name: str, tier: str) -> int:
-    """The newest step that stands at a tier; -1 for none."""
+def saved_step(jobs: Jobs, name: str, tier: str) -> int:
+    """Return the newest saved step at a tier; -1 if there is none."""
     return int((watermark(jobs.status(name), tier) or {"step": -1})["step"])
 
 
-def until_saved(jobs: Jobs, name: str, tier: str, times: int = 3, seconds: float = 60) -> None:
-    """Waits until a tier's watermark has moved so often."""
+def wait_saves(jobs: Jobs, name: str, tier: str, times: int = 3, seconds: float = 60) -> None:
+    """Wait until a tier's watermark has advanced `times` times."""
     for _ in range(times):
-        last = mark(jobs, name, tier)
-        jobs.wait(lambda: mark(jobs, name, tier) > last, seconds, f"{tier} after step {last}")  # noqa: B023
+        last = saved_step(jobs, name, tier)
+        jobs.wait(lambda: saved_step(jobs, name, tier) > last, seconds, f"{tier} after step {last}")  # noqa: B023
 
 
 def undisturbed_state(jobs: Jobs, name: str) -> str:
-    """What a run of STEPS ends with when nothing happens to it."""
+    """Return the digest of the final state of a run of STEPS without faults."""
     jobs.create(name, **memory_job_spec(name, STEPS))
     found = final_state_digest(jobs, name, 600)
     jobs.delete(name)
@@ -40,7 +40,7 @@ def undisturbed_state(jobs: Jobs, name: str) -> str:
 
 
 def pod_folder(node: Node, uid: str) -> str:
-    """What a node has of a pod: its folder and its mounts; empty when nothing."""
+    """Return a pod's folder and mounts on a node; empty if there are none."""
     look = 'ls -d "/var/lib/kubelet/pods/$1" 2>/dev/null; grep -F "$1" /proc/self/mountinfo; true'
     return node.run(["sh", "-c", look, "look", uid]).strip()
 
@@ -55,25 +55,25 @@ def test_a_kubelet_that_is_killed_disturbs_nobody_and_takes_down_what_it_has_put
         pod = job.pods[1]
         node, uid = cluster.node(pod.spec.node_name), pod.metadata.uid
 
-        def process() -> str:
+        def kubelet_pid() -> str:
             return node.run(["cat", "/run/kubelet.pid"])
 
-        def beat() -> float:
+        def last_heartbeat() -> float:
             lease = cluster.get("--namespace=kube-node-lease", "lease", node.name)
             return moment(lease["spec"]["renewTime"])
 
         with undisturbed(job):
-            first, killed = process(), time.time()
+            first, killed = kubelet_pid(), time.time()
             kill_processes(node, "kubelet")
-            jobs.wait(lambda: process() != first, 30, "another kubelet")
-            jobs.wait(lambda: beat() > killed, 60, "it reports")
-            until_saved(jobs, "kubelet", "peer")
+            jobs.wait(lambda: kubelet_pid() != first, 30, "another kubelet")
+            jobs.wait(lambda: last_heartbeat() > killed, 60, "the kubelet reports again")
+            wait_saves(jobs, "kubelet", "peer")
         assert pod_folder(node, uid)
         recovery = job.delete_pod()
         assert (recovery.reason, recovery.replaced) == ("PodDeleted", 1)
         assert "continues after step" in jobs.log("kubelet-worker-0")
-        jobs.wait(lambda: not pod_folder(node, uid), 120, "its volumes are taken down")
-        until_saved(jobs, "kubelet", "peer")
+        jobs.wait(lambda: not pod_folder(node, uid), 120, "the pod's volumes are unmounted")
+        wait_saves(jobs, "kubelet", "peer")
 
 
 LIMIT_MIB = 1024
@@ -82,7 +82,7 @@ LIMIT_MIB = 1024
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_a_rank_that_the_kernel_kills_for_memory_goes_on_where_it_was(cluster: Cluster, jobs: Jobs) -> None:
-    wanted = undisturbed_state(jobs, "calm-starved")
+    wanted = undisturbed_state(jobs, "control-starved")
     body = memory_job_spec("starved", STEPS)
     limits = {"limits": {"memory": f"{LIMIT_MIB}Mi"}}
     body["roles"][0]["template"]["spec"]["containers"] = [{"name": "worker", "resources": limits}]
@@ -92,7 +92,7 @@ def test_a_rank_that_the_kernel_kills_for_memory_goes_on_where_it_was(cluster: C
         with memory_pressure(
             cluster, cluster.node(pod.spec.node_name), pod.metadata.uid, (LIMIT_MIB - 100) << 20
         ):
-            jobs.wait(lambda: jobs.status("starved")["restarts"]["total"] > 0, 60, "it was killed")
+            jobs.wait(lambda: jobs.status("starved")["restarts"]["total"] > 0, 60, "the rank is killed")
         assert final_state_digest(jobs, "starved", 600) == wanted
         last = jobs.status("starved")["restarts"]["last"]
         assert last["reason"] in ("OutOfMemory", "ContainerOutOfMemory") and last["counted"]
@@ -102,13 +102,13 @@ def test_a_rank_that_the_kernel_kills_for_memory_goes_on_where_it_was(cluster: C
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_a_poor_network_costs_no_restart_and_no_bit(cluster: Cluster, jobs: Jobs) -> None:
-    """Copies are made over it, and what is on its node brings the job back after the other one is lost."""
-    wanted = undisturbed_state(jobs, "calm-poor")
+    """Copies get through the faulty network. After the loss of the other node they restore the job."""
+    wanted = undisturbed_state(jobs, "control-poor")
     with training_job(cluster, jobs, "poor", **memory_job_spec("poor", STEPS)) as job:
         wait_for_copies(jobs, "poor")
         with lossy_network(cluster.node(job.pods[0].spec.node_name)):
             with undisturbed(job):
-                until_saved(jobs, "poor", "peer", seconds=120)
+                wait_saves(jobs, "poor", "peer", seconds=120)
             assert job.kill_node(index=1, seconds=240).replaced == 1
         assert final_state_digest(jobs, "poor", 900) == wanted
         assert jobs.status("poor")["restarts"]["counted"] == 0
@@ -119,21 +119,23 @@ def test_a_poor_network_costs_no_restart_and_no_bit(cluster: Cluster, jobs: Jobs
 @pytest.mark.full
 @pytest.mark.timeout(600)
 def test_steps_go_on_beside_a_connection_that_is_half_open(cluster: Cluster, jobs: Jobs) -> None:
-    """No copy gets to one of the nodes, and nobody is told; then they do again."""
+    """No copies reach one of the nodes, and the senders get no error. Later copies get through again."""
     with (
         training_job(cluster, jobs, "half-open", **memory_job_spec("half-open", 100_000)) as job,
         undisturbed(job),
     ):
         wait_for_copies(jobs, "half-open")
 
-        def further(steps: int = 100) -> None:
+        def wait_steps(steps: int = 100) -> None:
             jobs.wait_step("half-open", jobs.status("half-open")["progress"]["step"] + steps)
 
         with half_open_connections(cluster.node(job.pods[1].spec.node_name)):
-            further()
-            # What was under way has its copies by now, or does not get them.
-            held = mark(jobs, "half-open", "peer")
-            further()
-            assert mark(jobs, "half-open", "peer") == held < mark(jobs, "half-open", "local")
-        jobs.wait(lambda: mark(jobs, "half-open", "peer") > held, 120, "copies after it")
-        until_saved(jobs, "half-open", "peer")
+            wait_steps()
+            # Every save that had started has its copies by now, or will not get them.
+            last_copied = saved_step(jobs, "half-open", "peer")
+            wait_steps()
+            assert (
+                saved_step(jobs, "half-open", "peer") == last_copied < saved_step(jobs, "half-open", "local")
+            )
+        jobs.wait(lambda: saved_step(jobs, "half-open", "peer") > last_copied, 120, "copies after the fault")
+        wait_saves(jobs, "half-open", "peer")

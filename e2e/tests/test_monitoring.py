@@ -1,4 +1,4 @@
-"""A real Prometheus with what the chart ships: it scrapes all parts, finds every series, tells of faults."""
+"""A real Prometheus with the chart's monitoring: it scrapes all parts and alerts on faults."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from e2e.drive.scrape_configs import Body, expressions, selectors
 from e2e.install import NAMESPACE
 
 MAY_BE_ABSENT = {
-    'convoy_api_requests_total{code=~"0|429|5.."}': "the API server has answered all requests",
+    'convoy_api_requests_total{code=~"0|429|5.."}': "no request to the API server failed",
     "convoy_engine_metric": "no job runs whose Engine declares metrics",
 }
-"""Series that alerts and panels read, and why a sound cluster may have none."""
+"""Series that alerts and panels read, with the reason why a healthy cluster may not have them."""
 PARTS = ("operator", "agent", "dashboard")
 SESSIONS = "tcp sport { 8470, 8471 }"
-"""What the hub says to agents, as nft has it."""
+"""Match expression of nft for traffic from the hub to agents."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def firing(prometheus: Prometheus, name: str, labels: Mapping[str, str]) -> list
 
 
 def fires(jobs: Jobs, prometheus: Prometheus, name: str, seconds: float = 30, **labels: str) -> Alert:
-    """Waits for an alert."""
+    """Wait until an alert fires, and return it."""
     found: list[Alert] = jobs.wait(lambda: firing(prometheus, name, labels), seconds, f"{name} fires")
     assert len(found) == 1
     assert "error expanding" not in found[0].text and "<no value>" not in found[0].text
@@ -57,12 +57,12 @@ def fires(jobs: Jobs, prometheus: Prometheus, name: str, seconds: float = 30, **
 
 
 def ends(jobs: Jobs, prometheus: Prometheus, name: str, seconds: float = 60, **labels: str) -> None:
-    """Waits for its end."""
+    """Wait until an alert has ended."""
     jobs.wait(lambda: not firing(prometheus, name, labels), seconds, f"{name} ends")
 
 
 def label_values(text: str) -> set[str]:
-    """Of all series that a part tells, as it tells them: scrapers add labels of their own."""
+    """Return the label values of all series in a part's response. Prometheus would add labels of its own."""
     families = text_string_to_metric_families(text)
     return {value for family in families for one in family.samples for value in one.labels.values()}
 
@@ -86,13 +86,13 @@ def test_whatever_has_metrics_is_scraped(cluster: Cluster, jobs: Jobs, prometheu
             if found["labels"]["job"] != "prometheus"
         }
 
-    jobs.wait(lambda: scraped() == dict.fromkeys(wanted, "up"), 30, f"{wanted} are up")
+    jobs.wait(lambda: scraped() == dict.fromkeys(wanted, "up"), 30, f"all targets are up: {wanted}")
 
 
 def test_a_job_that_fails_is_told_of_until_it_is_gone(
     cluster: Cluster, jobs: Jobs, shipped: list[Body], prometheus: Prometheus
 ) -> None:
-    # More of them have failed than before: so what was before must be known.
+    # The alert compares with an earlier number of failed jobs, so that number must be recorded first.
     failed = 'max(convoy_jobs{phase="Failed"} and on (instance) convoy_leader == 1)'
     jobs.wait(
         lambda: prometheus.has(f"last_over_time({failed}[1m:{SECONDS}s])"), 30, "failed jobs are counted"
@@ -109,7 +109,7 @@ def test_a_job_that_fails_is_told_of_until_it_is_gone(
     kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)
     jobs.wait_phase("unlucky", "Failed", 30)
     fires(jobs, prometheus, "ConvoyJobsFailed")
-    # A job has run and failed: all that anybody reads is there.
+    # A job has run and failed, so every series of alerts and panels exists now.
     found = list(expressions(shipped))
     assert len(found) > 60
     read = set().union(*map(selectors, found))
@@ -131,7 +131,7 @@ def test_no_metric_names_a_job_a_pod_a_node_or_a_namespace(
     kill_rank(cluster, pods[1].spec.node_name, pods[1].metadata.uid, 1)
     jobs.wait(lambda: jobs.status(name).get("restarts", {}).get("total"), 30, "a restart")
     jobs.wait_phase(name, "Running", 60)
-    # It has started, saved, failed and restored: whatever is counted of a job has been counted of this one.
+    # The job has started, saved, failed and been restored, so every metric of jobs includes it.
     private = {name, jobs.namespace, made["metadata"]["uid"], *(pod.metadata.uid for pod in pods)}
     nodes = {node.name for node in cluster.nodes}
     parts = [found for found in prometheus.targets() if found["labels"]["job"] != "prometheus"]
@@ -156,7 +156,7 @@ def test_a_job_that_waits_for_a_person_is_told_of(jobs: Jobs, prometheus: Promet
 def test_an_agent_that_the_hub_does_not_answer_is_told_of_by_its_node(
     cluster: Cluster, jobs: Jobs, prometheus: Prometheus
 ) -> None:
-    # What an operator says to the agent beside it does not come by its node's cable.
+    # Traffic between an operator and the agent on its own node does not cross the node's network link.
     _, beside = leader(cluster)
     node = next(node for node in cluster.nodes if node.name != beside)
     with packet_loss(node, SESSIONS):

@@ -1,4 +1,4 @@
-"""The chart's NetworkPolicies, enforced: Convoy has the connections that it needs, others have none to it."""
+"""The chart's NetworkPolicies, enforced. Convoy has the connections it needs, and others cannot connect."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from e2e.drive.s3_server import checkpoint_store, s3_server
 from e2e.install import CHART, NAMESPACE, helm
 
 READERS = "convoy-readers"
-READ = {"operator": (8080,), "agent": (8082,), "dashboard": (8080, 8090)}
-"""Metrics and pages."""
-CLOSED = {"operator": (8470, 8471, 8081), "agent": (8472,), "dashboard": (8081,)}
-"""To everybody who is no part of Convoy, whatever the values say."""
+READABLE_PORTS = {"operator": (8080,), "agent": (8082,), "dashboard": (8080, 8090)}
+"""Ports of metrics and pages, by part."""
+INTERNAL_PORTS = {"operator": (8470, 8471, 8081), "agent": (8472,), "dashboard": (8081,)}
+"""Ports that only Convoy's own parts may reach, whatever the values are, by part."""
 CONNECT_SCRIPT = """
 import json, socket, sys
 found = []
@@ -35,32 +35,32 @@ for host, port in json.loads(sys.argv[1]):
 print(json.dumps(found))
 """
 PARTS = ("deployment/convoy-operator", "daemonset/convoy-agent", "deployment/convoy-dashboard")
-ELSEWHERE = 12345
-"""A port that nothing of Convoy's has any business with."""
+PROBE_PORT = 12345
+"""A port of the probe. No part of Convoy has a reason to connect to it."""
 Endpoints = set[tuple[str, int]]
 
 
 def endpoints(cluster: Cluster) -> tuple[Endpoints, Endpoints]:
-    """Addresses and ports of Convoy's pods: what is there to be read, and what is for its own parts."""
+    """Return the readable and the internal endpoints (address, port) of Convoy's pods."""
     read: Endpoints = set()
     closed: Endpoints = set()
     for pod in cluster.get("-n", NAMESPACE, "pods")["items"]:
         part = pod["metadata"]["labels"].get("app.kubernetes.io/component", "")
-        if part in READ and pod["status"].get("podIP"):
+        if part in READABLE_PORTS and pod["status"].get("podIP"):
             address = pod["status"]["podIP"]
-            read |= {(address, port) for port in READ[part]}
-            closed |= {(address, port) for port in CLOSED[part]}
+            read |= {(address, port) for port in READABLE_PORTS[part]}
+            closed |= {(address, port) for port in INTERNAL_PORTS[part]}
     return read, closed
 
 
 @contextmanager
 def probe(cluster: Cluster, namespace: str) -> Iterator[str]:
-    """The address of a pod that can look around, and listens."""
+    """Run a pod that can test connections and that listens on PROBE_PORT. Yield its address."""
     container = {
         "name": "probe",
         "image": "convoy/torch:dev",
-        "command": ["python3", "-m", "http.server", str(ELSEWHERE)],
-        "readinessProbe": {"tcpSocket": {"port": ELSEWHERE}, "periodSeconds": 1},
+        "command": ["python3", "-m", "http.server", str(PROBE_PORT)],
+        "readinessProbe": {"tcpSocket": {"port": PROBE_PORT}, "periodSeconds": 1},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     user = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -79,26 +79,26 @@ def probe(cluster: Cluster, namespace: str) -> Iterator[str]:
 
 
 def reachable(cluster: Cluster, namespace: str, wanted: Endpoints, pod: str = "probe") -> Endpoints:
-    """Those that a pod of that namespace can connect to."""
+    """Return the endpoints among `wanted` to which a pod of that namespace can connect."""
     command = ["python3", "-c", CONNECT_SCRIPT, json.dumps(sorted(wanted))]
     text = cluster.kubectl("-n", namespace, "exec", pod, "--", *command, deadline=120)
     return {(host, port) for host, port in json.loads(text)}
 
 
 def parts_that_reach(cluster: Cluster, wanted: Endpoints) -> set[str]:
-    """Parts of Convoy that can connect to all of these."""
+    """Return the parts of Convoy that can connect to all of these endpoints."""
     return {part for part in PARTS if reachable(cluster, NAMESPACE, wanted, part) == wanted}
 
 
 @contextmanager
 def policies(cluster: Cluster, store: int) -> Iterator[None]:
-    """Meanwhile the release has them. `store`: the port of its object store."""
+    """Enable the release's NetworkPolicies while the block runs. `store` is the port of its object store."""
     readers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": READERS}}}]
     values = {
         "enabled": True,
         "metricsFrom": readers,
         "pagesFrom": readers,
-        # The DNS server of the local cluster listens on a port of its own.
+        # The local cluster's DNS server has a port of its own.
         "dns": {"ports": [53, DNS_PORT]},
         "stores": {"ports": [store]},
     }
@@ -111,7 +111,7 @@ def policies(cluster: Cluster, store: int) -> Iterator[None]:
 
 
 def restart_all_parts(cluster: Cluster) -> None:
-    """New pods of all parts: no connection is older than the policies."""
+    """Replace the pods of all parts, so that no connection is older than the policies."""
     for workload in PARTS:
         cluster.kubectl("-n", NAMESPACE, "rollout", "restart", workload)
     for workload in PARTS:
@@ -120,7 +120,7 @@ def restart_all_parts(cluster: Cluster) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(1200)
-@pytest.mark.skipif(program() is None, reason="CONVOY_E2E_KUBE_ROUTER names no kube-router")
+@pytest.mark.skipif(program() is None, reason="CONVOY_E2E_KUBE_ROUTER is not set")
 def test_with_policies_convoy_works_and_others_reach_only_what_is_meant_for_them(
     cluster: Cluster, jobs: Jobs
 ) -> None:
@@ -152,11 +152,17 @@ def test_with_policies_convoy_works_and_others_reach_only_what_is_meant_for_them
                 read, closed = endpoints(cluster)
                 assert reachable(cluster, jobs.namespace, read | closed) == set()
                 assert reachable(cluster, readers, read | closed) == read
-                assert parts_that_reach(cluster, {(address, ELSEWHERE)}) == set()
+                assert parts_that_reach(cluster, {(address, PROBE_PORT)}) == set()
                 jobs.delete("behind")
-        # Without them all of it is open: it was they that closed it.
+        # Without the policies every connection works, so it was the policies that blocked them.
         read, closed = endpoints(cluster)
         jobs.wait(
-            lambda: reachable(cluster, jobs.namespace, read | closed) == read | closed, 60, "all is open"
+            lambda: reachable(cluster, jobs.namespace, read | closed) == read | closed,
+            60,
+            "all endpoints can be reached",
         )
-        jobs.wait(lambda: parts_that_reach(cluster, {(address, ELSEWHERE)}) == set(PARTS), 60, "all may dial")
+        jobs.wait(
+            lambda: parts_that_reach(cluster, {(address, PROBE_PORT)}) == set(PARTS),
+            60,
+            "all parts can connect",
+        )

@@ -1,4 +1,4 @@
-"""The commands of the documentation's other pages, on a cluster that has something of everything."""
+"""The commands of the other documentation pages, on a cluster with an object of every kind."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from e2e.install import NAMESPACE
 
 pytestmark = pytest.mark.full
 NAME = "default"
-"""Of everything that is named: so is the policy of examples/guard.yaml."""
+"""Name of all created objects. The policy in examples/guard.yaml has it too."""
 QUIET = ("No resources found", "Warning: ")
-"""What is said on stderr although all is well."""
+"""Beginnings of stderr lines that are no errors."""
 PLAYED = [page for page in pages() if any(not reason_not_run(page, block) for block in commands(page))]
 
 
 @pytest.fixture(scope="module")
 def given(cluster: Cluster, namespace: str) -> Iterator[dict[str, str]]:
-    """What a reader would put for JOB, NODE and the like."""
+    """Yield the values that a reader would put for JOB, NODE and other placeholders."""
     jobs = Jobs.of(cluster, namespace)
     store = {
         "apiVersion": API_VERSION,
@@ -72,6 +72,6 @@ def test_commands_do_what_they_are_there_for(
             cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=300, check=False,
         )  # fmt: skip
-        # What looks for traces of trouble finds none, and says so by its status.
-        said = [line for line in done.stderr.splitlines() if not line.startswith(QUIET)]
-        assert not said and done.returncode in (0, 1), f"line {block.line}: {done.stdout}{done.stderr}"
+        # A search for problems exits with code 1 if it finds none.
+        errors = [line for line in done.stderr.splitlines() if not line.startswith(QUIET)]
+        assert not errors and done.returncode in (0, 1), f"line {block.line}: {done.stdout}{done.stderr}"

@@ -1,4 +1,4 @@
-"""A release's life: an older one is upgraded while a job trains, and nothing is left of one that goes."""
+"""The lifecycle of a release: its upgrade while a job trains, and its complete uninstallation."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from e2e.drive.slow_job import slow_job
 from e2e.install import CHART, NAMESPACE, TAG, helm, install
 
 KEPT = {"ConfigMap": ["convoy-ca"], "Namespace": [NAMESPACE], "Secret": ["convoy-ca"]}
-"""What an uninstallation leaves on purpose: the certificate authority, with which another would go on."""
+"""Objects that an uninstallation keeps on purpose: the certificate authority, for a later installation."""
 PARTS = ("name", "schema", "additionalPrinterColumns", "subresources")
-"""Of a version of a CustomResourceDefinition, what a chart says."""
+"""Fields of a CustomResourceDefinition's version that the chart sets."""
 OWN_CHART = (str(CHART), f"--set=images.tag={TAG}", "--set=dashboard.enabled=true")
-"""This checkout's chart, as helm is to install it."""
+"""Arguments for helm to install this checkout's chart."""
 SECONDS = 300
-"""For each thing that helm does."""
+"""Timeout of each helm command, in seconds."""
 
 
 @pytest.fixture
-def bare(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster without Convoy; in the end it has this checkout's again."""
+def empty_cluster(cluster: Cluster) -> Iterator[Cluster]:
+    """Yield the cluster without Convoy. Afterwards this checkout's release is installed again."""
     remove(cluster)
     try:
         yield cluster
@@ -43,7 +43,7 @@ def bare(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def remove(cluster: Cluster) -> None:
-    """Takes Convoy away with all that an uninstallation keeps."""
+    """Remove Convoy, including everything that an uninstallation keeps."""
     if json.loads(helm(cluster, "list", "--all", "--output=json")):
         uninstall(cluster)
     cluster.kubectl("delete", "crd", *definitions(), "--ignore-not-found", deadline=120)
@@ -51,20 +51,20 @@ def remove(cluster: Cluster) -> None:
 
 
 def change(cluster: Cluster, verb: str, *arguments: str) -> str:
-    """`helm VERB convoy ...`; returns when it is done."""
+    """Run `helm VERB convoy ...`, wait until it is done, and return its output."""
     wait = ("--wait", f"--timeout={SECONDS}s")
     return helm(cluster, verb, "convoy", *arguments, *wait, deadline=SECONDS + 20)
 
 
 def uninstall(cluster: Cluster) -> None:
-    """`helm uninstall` as docs/install.md describes it: first what blocks it, then the rest."""
+    """Uninstall as docs/install.md describes it: delete what blocks the uninstallation, then the release."""
     cluster.kubectl("delete", "trainingjobs", "--all", "-A", "--cascade=foreground", deadline=120)
     cluster.kubectl("delete", "guardpolicies", "--all")
     change(cluster, "uninstall")
 
 
 def equal_definitions(cluster: Cluster, chart: Path) -> list[str]:
-    """Which definitions of a chart the cluster has as they are there."""
+    """Return the names of definitions that are equal in the cluster and in a chart."""
     found = []
     for name, wanted in sorted(definitions(chart).items()):
         has = cluster.get("crd", name)["spec"]["versions"]
@@ -79,26 +79,26 @@ def equal_definitions(cluster: Cluster, chart: Path) -> list[str]:
 
 
 def without_empty(value: Any) -> Any:
-    """Without what is empty, of which the API server keeps nothing."""
+    """Return a value without empty mappings. The API server does not store them."""
     if isinstance(value, dict):
         return {key: without_empty(one) for key, one in value.items() if one != {}}
     return [without_empty(one) for one in value] if isinstance(value, list) else value
 
 
-def identities(cluster: Cluster) -> dict[str, str]:
-    """The uid of every object of Convoy's kinds, by kind and name."""
+def object_uids(cluster: Cluster) -> dict[str, str]:
+    """Return the uid of every object of Convoy's kinds, by kind and name."""
     found = cluster.get(",".join(definitions()), "--all-namespaces")["items"]
     return {f"{one['kind']}/{one['metadata']['name']}": one["metadata"]["uid"] for one in found}
 
 
-def running(cluster: Cluster) -> set[str]:
-    """Images of the pods in Convoy's namespace."""
+def running_images(cluster: Cluster) -> set[str]:
+    """Return the images of the pods in Convoy's namespace."""
     pods = cluster.get("-n", NAMESPACE, "pods")["items"]
     return {one["image"] for pod in pods for one in pod["spec"]["containers"]}
 
 
 def wait_removed(cluster: Cluster, jobs: Jobs, kept: dict[str, list[str]]) -> None:
-    """Nothing but that is left, once the garbage collector has come by."""
+    """Wait until only the `kept` objects are left of Convoy, which garbage collection may delay."""
 
     def left() -> tuple[dict[str, list[str]], list[str], list[str]]:
         return objects(cluster), node_marks(cluster), on_nodes(cluster)
@@ -112,50 +112,54 @@ def wait_removed(cluster: Cluster, jobs: Jobs, kept: dict[str, list[str]]) -> No
 
 @pytest.mark.full
 @pytest.mark.timeout(1500)
-def test_a_job_trains_through_an_upgrade_and_what_is_known_stays(jobs: Jobs, bare: Cluster) -> None:
-    """From a chart with images of its own: the agents and launchers that meet are of two releases."""
-    old = releases.earlier_release(bare)
-    # Definitions differ from release to release; these two are alike, so that one is made to differ.
+def test_a_job_trains_through_an_upgrade_and_what_is_known_stays(jobs: Jobs, empty_cluster: Cluster) -> None:
+    """The earlier chart has its own images, so agents and launchers of two releases work together."""
+    old = releases.earlier_release(empty_cluster)
+    # The definitions of these two commits may be equal, so the test changes one of them.
     make_older(old.chart / "files" / "crds" / "trainingjobs.yaml")
-    change(bare, "install", str(old.chart), f"--set=images.tag={old.tag}")
-    assert "trainingjobs.convoy.dev" not in equal_definitions(bare, CHART)
+    change(empty_cluster, "install", str(old.chart), f"--set=images.tag={old.tag}")
+    assert "trainingjobs.convoy.dev" not in equal_definitions(empty_cluster, CHART)
 
     with (
-        temporary_object(bare, "GuardPolicy", "watch", {"mode": "Observe"}, "nodehealths"),
-        temporary_object(bare, "HealthSweep", "known", {"selector": {}, "tiers": ["L0"]}, "hardwareclasses"),
-        slow_job(bare, jobs, "through") as job,
+        temporary_object(empty_cluster, "GuardPolicy", "watch", {"mode": "Observe"}, "nodehealths"),
+        temporary_object(
+            empty_cluster, "HealthSweep", "known", {"selector": {}, "tiers": ["L0"]}, "hardwareclasses"
+        ),
+        slow_job(empty_cluster, jobs, "through") as job,
     ):
-        jobs.wait(lambda: finished_sweep(bare, "known"), 120, "all nodes are read")
-        first = bare.nodes[0].name
-        jobs.wait(lambda: health(bare, first), 60, "a NodeHealth says what it is")
-        known, pods, step = identities(bare), job.uids, jobs.status("through")["progress"]["step"]
+        jobs.wait(lambda: finished_sweep(empty_cluster, "known"), 120, "all nodes have a verdict")
+        first = empty_cluster.nodes[0].name
+        jobs.wait(lambda: health(empty_cluster, first), 60, "a NodeHealth with a status")
+        known, pods, step = object_uids(empty_cluster), job.uids, jobs.status("through")["progress"]["step"]
         kinds = {name.split("/")[0] for name in known}
         assert kinds >= {"Engine", "GuardPolicy", "HardwareClass", "HealthSweep", "NodeHealth", "TrainingJob"}
 
-        change(bare, "upgrade", *OWN_CHART)
+        change(empty_cluster, "upgrade", *OWN_CHART)
 
         images = {f"convoy/{part}:{TAG}" for part in ("operator", "agent", "dashboard")}
-        jobs.wait(lambda: running(bare) == images, 60, "the pods of the earlier release are deleted")
-        assert equal_definitions(bare, CHART) == sorted(definitions())
         jobs.wait(
-            lambda: bare.get("engine", "gpt")["spec"]["image"] == f"convoy/workloads:{TAG}",
-            60,
-            "the catalogue is this chart's",
+            lambda: running_images(empty_cluster) == images, 60, "the pods of the earlier release are deleted"
         )
-        now = identities(bare)
+        assert equal_definitions(empty_cluster, CHART) == sorted(definitions())
+        jobs.wait(
+            lambda: empty_cluster.get("engine", "gpt")["spec"]["image"] == f"convoy/workloads:{TAG}",
+            60,
+            "the engines are those of this chart",
+        )
+        now = object_uids(empty_cluster)
         assert {name: now.get(name) for name in known} == known
         status = jobs.wait_step("through", step + 20, 60)
         assert (status["phase"], status["incarnation"], status["restarts"]["total"]) == ("Running", 1, 0)
         saved = status["checkpoint"]["step"]
-        jobs.wait(lambda: jobs.status("through")["checkpoint"]["step"] > saved, 60, "it is saved again")
+        jobs.wait(lambda: jobs.status("through")["checkpoint"]["step"] > saved, 60, "the job saves again")
         job.remove_pauses()
         status = jobs.wait_phase("through", "Succeeded", 240)
         assert (status["incarnation"], status["restarts"]["total"], job.uids) == (1, 0, pods)
-    assert "Succeeded" in helm(bare, "test", "convoy", "--timeout=300s", deadline=320)
+    assert "Succeeded" in helm(empty_cluster, "test", "convoy", "--timeout=300s", deadline=320)
 
 
 def make_older(definition: Path) -> None:
-    """Takes a column and a field of the status out of a CustomResourceDefinition."""
+    """Remove a column and a status field from a CustomResourceDefinition."""
     body = yaml.safe_load(definition.read_text())
     for version in body["spec"]["versions"]:
         version["additionalPrinterColumns"].pop()
@@ -165,32 +169,38 @@ def make_older(definition: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(1200)
-def test_nothing_is_left_of_a_release_that_goes(jobs: Jobs, bare: Cluster) -> None:
-    change(bare, "install", *OWN_CHART)
-    jobs.wait(lambda: len(nodes_with_agent(bare)) == len(bare.nodes), 60, "all nodes have an agent")
-    assert node_marks(bare) and on_nodes(bare), "the looking works"
-    with slow_job(bare, jobs, "stays") as job:
+def test_nothing_is_left_of_a_release_that_goes(jobs: Jobs, empty_cluster: Cluster) -> None:
+    change(empty_cluster, "install", *OWN_CHART)
+    jobs.wait(
+        lambda: len(nodes_with_agent(empty_cluster)) == len(empty_cluster.nodes),
+        60,
+        "all nodes have an agent",
+    )
+    assert node_marks(empty_cluster) and on_nodes(empty_cluster), (
+        "negative control: an installed release has marks and files"
+    )
+    with slow_job(empty_cluster, jobs, "stays") as job:
         pods = job.uids
         with pytest.raises(ClusterError) as refused:
-            change(bare, "uninstall")
+            change(empty_cluster, "uninstall")
         assert f"1 TrainingJob ({jobs.namespace}/stays) and 2 worker pods" in str(refused.value)
         assert f"helm rollback convoy 1 -n {NAMESPACE}" in str(refused.value)
-        change(bare, "rollback", "1")
+        change(empty_cluster, "rollback", "1")
         status = jobs.wait_step("stays", jobs.status("stays")["progress"]["step"] + 10, 60)
-        assert (status["incarnation"], job.uids) == (1, pods), "nothing has happened to the job"
+        assert (status["incarnation"], job.uids) == (1, pods), "the job is undisturbed"
 
-    uninstall(bare)
-    engines = bare.get("engines")["items"]
+    uninstall(empty_cluster)
+    engines = empty_cluster.get("engines")["items"]
     kept = {
         "CustomResourceDefinition": sorted(definitions()),
         "Engine": sorted(one["metadata"]["name"] for one in engines),
         **KEPT,
     }
-    wait_removed(bare, jobs, kept)
+    wait_removed(empty_cluster, jobs, kept)
 
-    change(bare, "install", *OWN_CHART, "--set=crds.keep=false")
+    change(empty_cluster, "install", *OWN_CHART, "--set=crds.keep=false")
     assert {one["metadata"]["uid"] for one in engines} == {
-        one["metadata"]["uid"] for one in bare.get("engines")["items"]
+        one["metadata"]["uid"] for one in empty_cluster.get("engines")["items"]
     }
-    uninstall(bare)
-    wait_removed(bare, jobs, KEPT)
+    uninstall(empty_cluster)
+    wait_removed(empty_cluster, jobs, KEPT)

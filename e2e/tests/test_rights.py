@@ -1,4 +1,4 @@
-"""Convoy's service accounts use every right that the chart gives them, and ask for no other. Runs last."""
+"""Convoy's service accounts use every right that the chart grants, and request nothing else. Runs last."""
 
 from __future__ import annotations
 
@@ -19,31 +19,33 @@ DASHBOARD = "convoy-dashboard"
 ACCOUNTS = (OPERATOR, DASHBOARD, "convoy-agent", "convoy-uninstall", "convoy-test", "default")
 
 REFUSED: dict[Right, str] = {}
-"""Requests that are refused and may be, with the reason; a right without a name stands for any name."""
+"""Requests that may be refused, with the reason. A right without a name stands for any name."""
 
 
 @pytest.fixture(scope="module")
 def requests(cluster: Cluster) -> list[Request]:
-    """What Convoy's accounts have requests for since the cluster was made."""
+    """Return the API requests of Convoy's accounts since the cluster was created."""
     log = cluster.control_plane.audit_log
     files = sorted(log.parent.glob(f"{log.stem}*{log.suffix}"))
-    assert files, "the cluster keeps no audit log: take it down, and run this again"
+    assert files, "the cluster has no audit log: delete it and run the tests again"
     lines = (line for file in files for line in file.read_bytes().splitlines(keepends=True))
-    # The last one may be half-written.
+    # The last line may be incomplete.
     found = [rights.parse(line, NAMESPACE) for line in lines if line.endswith(b"\n")]
     return [one for one in found if one is not None]
 
 
 @pytest.fixture(scope="module")
 def granted(cluster: Cluster) -> frozenset[Right]:
-    """What the chart gives them, with all that it can install."""
+    """Return the rights that the chart grants, with everything that it can install."""
     return rights.granted(rendered(cluster.binaries, "--set=dashboard.enabled=true"), ACCOUNTS)
 
 
 def test_nothing_that_we_ask_for_is_refused(requests: list[Request]) -> None:
     refused = Counter(str(one) for one in requests if one.refused and not _explained(one))
     assert not refused
-    assert any(one.right.account == OPERATOR for one in requests), "the looking works"
+    assert any(one.right.account == OPERATOR for one in requests), (
+        "negative control: the operator's requests are in the log"
+    )
 
 
 def test_every_right_is_used(
@@ -72,7 +74,7 @@ def test_an_agent_has_no_right_and_no_token_to_ask_with(
     name = pod["metadata"]["name"]
     inside = ("exec", "-n", NAMESPACE, name, "--")
     found = cluster.kubectl(*inside, "find", "/run/secrets", "-name", "token")
-    # Where the kubelet has put it the last time is a folder whose name begins with two dots.
+    # The folder with the current token starts with two dots; the token path is a link to it.
     tokens = [path for path in found.split() if "/.." not in path]
     assert tokens == ["/run/secrets/convoy.dev/token"]
     assert _status(cluster, cluster.kubectl(*inside, "cat", *tokens)) == 401
@@ -83,7 +85,7 @@ def _explained(request: Request) -> bool:
 
 
 def _status(cluster: Cluster, token: str) -> int:
-    """What the API server answers to whoever comes with a token."""
+    """Return the status with which the API server responds to a token."""
     plane = cluster.control_plane
     place = urlsplit(plane.server)
     context = ssl.create_default_context(cafile=str(plane.pki / "kubernetes-ca.crt"))

@@ -1,4 +1,4 @@
-"""Jobs survive what happens to ranks, pods, nodes and the control plane. How fast is a bench's matter."""
+"""Jobs survive faults of ranks, pods, nodes and the control plane. A bench measures how fast."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from e2e.install import NAMESPACE
 
 
 class TestOneJob:
-    """One job, struck again and again."""
+    """One job with several faults in a row."""
 
     @pytest.fixture(scope="class")
     def job(self, cluster: Cluster, early: Jobs) -> Iterator[JobUnderTest]:
@@ -50,7 +50,7 @@ class TestOneJob:
     def test_a_dead_node_s_pod_moves(self, cluster: Cluster, job: JobUnderTest) -> None:
         dead, counted = job.pods[1].spec.node_name, job.watch.status["restarts"]["counted"]
         faults = offenders(job).get(dead, 0)
-        # A fault before the job is further than ever would replace more than the pod at fault.
+        # A fault before the job has passed its best step would replace more than the pod at fault.
         wait_progress(job, job.watch.status["restarts"]["best"])
         recovery = job.kill_node()
         assert (recovery.reason, recovery.replaced) == ("NodeLost", 1)
@@ -58,13 +58,13 @@ class TestOneJob:
         assert dead not in {pod.spec.node_name for pod in job.pods}
         assert f"node/{dead}" not in nodes_with_agent(cluster)
         assert offenders(job)[dead] == faults + 1
-        # The node comes back: nothing of the old pod is left on it.
+        # After the node's return nothing of the old pod is left on it.
         restore(cluster)
         assert f"node/{dead}" in nodes_with_agent(cluster)
 
 
 def offenders(job: JobUnderTest) -> dict[str, int]:
-    """Return the number of the job's faults by the node that the status holds them against."""
+    """Return the number of the job's faults by node, as listed in its status."""
     return {one["node"]: one["faults"] for one in job.watch.status.get("offenders", ())}
 
 
@@ -85,11 +85,11 @@ def test_an_elastic_job_goes_on_without_a_dead_node_and_regrows(cluster: Cluster
         job.watch.until(
             lambda: job.watch.status.get("ready") == "3/3" and job.watch.status["reason"] == "Training",
             120,
-            "the job is whole again",
+            "all pods of the job are back",
         )
         status = job.watch.status
         assert status["restarts"]["last"]["reason"] == "Regrow"
-        jobs.wait(lambda: status["incarnation"] in job.restored, 60, "it goes on, and does not begin anew")
+        jobs.wait(lambda: status["incarnation"] in job.restored, 60, "the job continues from a checkpoint")
 
 
 @pytest.mark.full
@@ -99,13 +99,13 @@ def test_a_strict_job_moves_only_when_its_worker_must_have_stopped(cluster: Clus
         node, uid = cluster.node(pod.spec.node_name), pod.metadata.uid
         recovery = job.cut_node()
         assert (recovery.reason, recovery.replaced) == ("NodeLost", 1)
-        # On the node that runs on, cut off, no process of the job is left.
+        # The cut-off node still runs, but no process of the job is left on it.
         assert ranks_of(cluster, node.name, uid) == []
         assert recovery.created is not None and recovery.created > 20
 
 
 def ranks_of(cluster: Cluster, node: str, uid: str) -> list[str]:
-    """Processes named rank-N of a pod."""
+    """Return the processes named rank-N of a pod."""
     look = (
         'for pid in /proc/[0-9]*; do case "$(cat $pid/comm 2>/dev/null)" in rank-*) '
         'grep -q "$1" $pid/cgroup 2>/dev/null && echo $pid;; esac; done; true'
@@ -119,8 +119,10 @@ def ranks_of(cluster: Cluster, node: str, uid: str) -> list[str]:
 def test_a_node_that_is_cut_off_with_all_it_needs_commits_nothing_once_it_is_replaced(
     cluster: Cluster, jobs: Jobs, fencing: str
 ) -> None:
-    """A job of one worker, its store a volume within its reach: nobody but the store can stop its agent. What
-    it does in vain lies in its node's memory, ahead by its steps; when the node is back, nobody reads it.
+    """A job of one worker on a cut-off node that still reaches its store, a volume.
+
+    Only the store can stop its agent from committing. The cut-off worker continues to save in its node's
+    memory. When the node is back, no rank restores from that memory.
     """
     tiers = {"local": {}, "remote": {"store": STORE, "every": "1s"}}
     spec = {"checkpoint": {"interval": "2s", "tiers": tiers}, "recovery": {"fencing": fencing}}
@@ -132,12 +134,13 @@ def test_a_node_that_is_cut_off_with_all_it_needs_commits_nothing_once_it_is_rep
         node, uid = job.pods[0].spec.node_name, job.pods[0].metadata.uid
         old = job.watch.status["incarnation"]
         cut = time.time()
-        # Alone, it has no neighbour whose answer gives its silence a meaning: its kubelet is waited for.
+        # A job of one worker has no other agents that could confirm the fault, so the operator waits for the
+        # kubelet.
         job.cut_node(index=0, seconds=180)
         job.watch.until(
             lambda: (mark := watermark(job.watch.status, "remote")) and mark["incarnation"] > old,
             60,
-            "the incarnation has stored a generation",
+            "the next incarnation has stored a generation",
         )
         if fencing == "Strict":
             assert ranks_of(cluster, node, uid) == []
@@ -147,7 +150,7 @@ def test_a_node_that_is_cut_off_with_all_it_needs_commits_nothing_once_it_is_rep
         assert any(at > cut + 1 for one, at in commit_log.committed_at.items() if one.incarnation == old), (
             "it could commit"
         )
-        assert len(job.restored) >= 2, "by way of the store, then from memory"
+        assert len(job.restored) >= 2, "restored from the store, then from memory"
         commit_log.audit(job.restored)
 
 
@@ -169,7 +172,7 @@ def test_an_agent_that_is_killed_or_replaced_disturbs_nobody(cluster: Cluster, j
 
 
 def wait_progress(job: JobUnderTest, step: int) -> None:
-    """Steps and commits are made and told."""
+    """Wait until the job has reported further steps and commits."""
     saved = job.watch.status["checkpoint"]["step"]
     job.watch.until(lambda: job.watch.status["progress"]["step"] > step + 20, 60, "steps go on")
     job.watch.until(lambda: job.watch.status["checkpoint"]["step"] > saved, 60, "commits go on")
@@ -180,7 +183,7 @@ OUTAGE_SECONDS = 60.0
 
 @pytest.mark.full
 def test_the_api_server_may_vanish(cluster: Cluster, jobs: Jobs) -> None:
-    """Training and commits go on, to the store too, and a Strict job is not stopped by its agents."""
+    """Training and commits continue, also to the store, and the agents do not stop a Strict job."""
     with (
         s3_server(cluster) as found,
         checkpoint_store(cluster, found) as name,
@@ -196,11 +199,15 @@ def test_the_api_server_may_vanish(cluster: Cluster, jobs: Jobs) -> None:
         step = strict.watch.status["progress"]["step"]
         began = time.time()
         cluster.components.stop("kube-apiserver")
-        time.sleep(OUTAGE_SECONDS)  # the outage itself: there is nothing to wait for
+        time.sleep(OUTAGE_SECONDS)  # The outage itself; there is no event to wait for.
         restore(cluster)
         late = [at for at in commit_log.committed_at.values() if began + 30 < at < began + OUTAGE_SECONDS]
-        assert len(late) > 3, "an interval of 2 s: commits go on to the end"
-        strict.watch.until(lambda: strict.watch.status["progress"]["step"] > step + 100, 60, "steps went on")
+        assert len(late) > 3, "commits continue until the end of the outage, every 2 s"
+        strict.watch.until(
+            lambda: strict.watch.status["progress"]["step"] > step + 100,
+            60,
+            "steps went on during the outage",
+        )
         wait_progress(job, job.watch.status["progress"]["step"])
 
 
@@ -210,10 +217,10 @@ FAILOVER_SECONDS = 15.0
 
 @pytest.mark.full
 def test_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs) -> None:
-    """Between restarts and in the middle of them: each pod is made once, and a leader is soon there."""
-    chance = random.Random(5)
+    """Kills occur between and during restarts. Each pod is created once, and a new leader starts soon."""
+    rng = random.Random(5)
     with training_job(cluster, jobs, "leaders") as job:
-        lost = 0
+        deleted_pods = 0
         for number in range(KILLS):
             fault = ("none", "rank", "pod")[number % 3]
             cluster.kubectl("-n", NAMESPACE, "rollout", "status", "deploy/convoy-operator", "--timeout=60s",
@@ -224,13 +231,13 @@ def test_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs) ->
                 pod = job.pods[1]
                 kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)
             elif fault == "pod":
-                lost += 1
+                deleted_pods += 1
                 name = job.pods[1].metadata.name
                 job.jobs.core.delete_namespaced_pod(name, job.jobs.namespace, grace_period_seconds=0)
-            time.sleep(chance.uniform(0.0, 2.0))  # the moment itself is random
+            time.sleep(rng.uniform(0.0, 2.0))  # A random moment.
             kill_processes(cluster.node(node), "convoy-operator")
             killed = time.monotonic()
-            # Its kubelet would start it again later with every kill: that is not what is tried here.
+            # The kubelet would restart the container later after each kill, which this test does not cover.
             cluster.kubectl("-n", NAMESPACE, "delete", "pod", leader_pod, "--grace-period=0", "--force")
             jobs.wait(lambda: lease_holder(cluster) not in ("", leads), 30, "another leader")  # noqa: B023
             assert time.monotonic() - killed < FAILOVER_SECONDS
@@ -243,7 +250,7 @@ def test_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs) ->
                 60,
                 f"incarnation {wanted} steps after kill {number} ({fault})",
             )
-        assert len(job.watch.pods) == 2 + lost, "a pod too many was made"
+        assert len(job.watch.pods) == 2 + deleted_pods, "no pod was created twice"
         assert job.watch.status["restarts"]["total"] == sum(n % 3 > 0 for n in range(KILLS))
 
 
@@ -261,7 +268,7 @@ def test_a_drained_pod_saves_its_state_and_moves(cluster: Cluster, jobs: Jobs) -
         )
         assert (status["restarts"]["last"]["reason"], status["restarts"]["counted"]) == ("NodeDrained", 0)
         status = jobs.wait_phase("drained", "Running", 60)
-        assert status["checkpoint"]["step"] >= 20, "the only checkpoint is the one of the drain"
+        assert status["checkpoint"]["step"] >= 20, "the drain saved the only checkpoint"
         assert node not in {pod.spec.node_name for pod in jobs.pods("drained")}
     finally:
         cluster.kubectl("uncordon", *[one.name for one in cluster.nodes])
@@ -307,23 +314,23 @@ def test_faults_do_not_change_a_bit_of_the_curve(cluster: Cluster, jobs: Jobs, w
         "roles": [{"name": "worker", "replicas": world}],
     }
     curves, states = [], []
-    for name in (f"calm-{world}", f"struck-{world}"):
+    for name in (f"control-{world}", f"faulted-{world}"):
         jobs.create(name, **spec)
-        if name.startswith("struck"):
+        if name.startswith("faulted"):
             kill_rank_once(cluster, jobs, name)
         states.append(final_state_digest(jobs, name, 240))
         log = jobs.log(f"{name}-worker-0")
         curves.append(held_out_losses(log, every=20))
-        again = name.startswith("struck")
+        again = name.startswith("faulted")
         assert jobs.status(name)["incarnation"] == (2 if again else 1)
         assert ("continues after step" in log) == again
-    calm, struck = curves
-    assert len(calm) == 30 and calm == struck
-    assert states[0] == states[1], "every weight and every moment of the optimizer, by its bytes"
+    control, faulted = curves
+    assert len(control) == 30 and control == faulted
+    assert states[0] == states[1], "all weights and optimizer moments are equal bit for bit"
 
 
 def kill_rank_once(cluster: Cluster, jobs: Jobs, name: str) -> None:
-    """Kills rank 1 after the first checkpoint."""
+    """Kill rank 1 after the first checkpoint."""
     jobs.wait(lambda: jobs.status(name).get("checkpoint"), 90, "a checkpoint")
     pod = jobs.pods(name)[1]
     kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)

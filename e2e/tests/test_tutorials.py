@@ -1,4 +1,4 @@
-"""The tutorials, each followed from top to bottom as it stands."""
+"""Each tutorial, followed from top to bottom without changes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from e2e.drive.shell import shell
 
 NAMESPACE = "tutorials"
 LONG = "own-script"
-"""What CI has no time for."""
+"""The tutorial that takes too long for CI."""
 ONE_PROCESSOR = {
     "apiVersion": "v1",
     "kind": "LimitRange",
     "metadata": {"name": "one-processor"},
     "spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "100m"}}]},
 }
-"""Containers without a limit would each compute with as many threads as the machine has processors."""
+"""Limits containers to one processor. Without a limit each would use a thread per processor."""
 PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.name != "index.md")
 
 
 @pytest.fixture
 def environment(cluster: Cluster, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A reader's shell in a namespace for this alone; what a page leaves there goes."""
+    """Yield a reader's shell in a namespace of its own. Everything that a page leaves there is deleted."""
     namespace = restricted_namespace(cluster, NAMESPACE)
     cluster.kubectl("apply", "-n", namespace, "-f", "-", text=json.dumps(ONE_PROCESSOR))
     yield shell(cluster, namespace, tmp_path)
@@ -37,7 +37,7 @@ def environment(cluster: Cluster, tmp_path: Path) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
-    """Where a page's files are; what they have made in the cluster goes with them."""
+    """Yield a folder for a page's files. Objects created from them are deleted afterwards."""
     made = tmp_path / "folder"
     made.mkdir()
     yield made

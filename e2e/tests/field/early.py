@@ -1,4 +1,4 @@
-"""Uneven inputs: rank 1 has fewer batches than the others and leaves without a word."""
+"""Uneven inputs: rank 1 has fewer batches than the others and exits early."""
 
 import os
 import time
@@ -17,7 +17,7 @@ for _ in range(30 if rank == 1 else 40):
     model(torch.randn(8, 4)).mean().backward()
     optimizer.step()
     time.sleep(0.1)
-print(f"rank {rank} is through", flush=True)
+print(f"rank {rank} has finished", flush=True)
 if rank == 1:
     os._exit(0)
 dist.destroy_process_group()

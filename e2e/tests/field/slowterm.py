@@ -1,4 +1,4 @@
-"""Saves for twenty seconds when it is asked to leave, and ends with 0."""
+"""Saves for twenty seconds on SIGTERM, and exits with code 0."""
 
 import signal
 import sys

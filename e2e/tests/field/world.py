@@ -1,4 +1,4 @@
-"""Says which rank of which world it is."""
+"""Prints its rank and world size."""
 
 import sys
 
