@@ -213,7 +213,7 @@ class PeerClient:
         reply: hub_pb2.CommitReply = await stub.Prepare(request, timeout=DEADLINE_SECONDS)
         verdict = FROM_WIRE.get(reply.verdict, Verdict.EXPIRED)
         try:
-            record = records.record(reply.record) if reply.record else None
+            record = records.parse_record(reply.record) if reply.record else None
         except records.MalformedError as error:
             log.error("commit record in the reply is malformed", node=member.node, why=str(error))
             return CommitOutcome(Verdict.EXPIRED, reply.seen_incarnation)

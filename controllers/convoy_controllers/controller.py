@@ -16,7 +16,7 @@ from convoy_controllers.children import Apply, Child
 from convoy_controllers.keys import Key
 from convoy_controllers.plan import Plan
 from convoy_controllers.reader import Reader
-from convoy_controllers.resources import Resource, of
+from convoy_controllers.resources import Resource, resource_of
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.kind import Kind
 from convoy_crds.terms import ConditionType
@@ -126,16 +126,16 @@ def all_agents(reader: Reader, key: Key) -> Iterable[str]:
 class Pace:
     """The pause of a key after a reconcile, in proportion to the processor time of that reconcile."""
 
-    least: float
+    min_seconds: float
     """Shortest pause, in seconds."""
-    most: float
+    max_seconds: float
     """Longest pause, in seconds."""
-    cost: float = 10.0
+    pause_ratio: float = 10.0
     """Seconds of pause for each second of processor time."""
 
-    def rest(self, spent: float) -> float:
+    def pause_seconds(self, spent: float) -> float:
         """Return the seconds that the key pauses after `spent` seconds of processor time."""
-        return min(self.most, max(self.least, self.cost * spent))
+        return min(self.max_seconds, max(self.min_seconds, self.pause_ratio * spent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Controller(Generic[O]):
     @property
     def resource(self) -> Resource:
         """The resource of the objects."""
-        return self.subject if isinstance(self.subject, Resource) else of(self.subject)
+        return self.subject if isinstance(self.subject, Resource) else resource_of(self.subject)
 
     @property
     def kind(self) -> Kind[Any] | None:

@@ -46,7 +46,7 @@ class Resource:
         return "/" + "/".join(parts)
 
 
-def of(kind: Kind[Any]) -> Resource:
+def resource_of(kind: Kind[Any]) -> Resource:
     """Return the resource of one of Convoy's kinds."""
     return Resource(kind.group, kind.version, kind.plural, kind.name, kind.namespaced)
 
@@ -62,10 +62,10 @@ TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenRe
 SUBJECT_ACCESS_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
-TRAINING_JOBS = of(trainingjob.KIND)
-ENGINES = of(engine.KIND)
-CHECKPOINT_STORES = of(checkpointstore.KIND)
-GUARD_POLICIES = of(guardpolicy.KIND)
-NODE_HEALTHS = of(nodehealth.KIND)
-HEALTH_SWEEPS = of(healthsweep.KIND)
-HARDWARE_CLASSES = of(hardwareclass.KIND)
+TRAINING_JOBS = resource_of(trainingjob.KIND)
+ENGINES = resource_of(engine.KIND)
+CHECKPOINT_STORES = resource_of(checkpointstore.KIND)
+GUARD_POLICIES = resource_of(guardpolicy.KIND)
+NODE_HEALTHS = resource_of(nodehealth.KIND)
+HEALTH_SWEEPS = resource_of(healthsweep.KIND)
+HARDWARE_CLASSES = resource_of(hardwareclass.KIND)

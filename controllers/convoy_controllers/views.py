@@ -227,7 +227,7 @@ class GuardView:
     """The findings from the telemetry of an incarnation's ranks."""
 
     incarnation: int
-    judged: bool
+    enough_peers: bool
     """True if enough ranks do the same work to tell which of them is slow."""
     slow: tuple[SlowView, ...] = ()
     canary_missed: bool = False

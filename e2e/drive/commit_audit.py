@@ -92,13 +92,13 @@ def commits(folder: Path) -> Iterator[CommitLog]:
 
 def _scan(folder: Path, found: CommitLog) -> None:
     for text, at in _texts(folder, "branches/[0-9]*"):
-        branch = records.branch(text)
+        branch = records.parse_branch(text)
         # The record is written again once its parent is decided.
         found.branched_at[branch.incarnation] = min(at, found.branched_at.get(branch.incarnation, at))
         if branch.decided:
             found.parents[branch.incarnation] = branch.parent
     for text, at in _texts(folder, "records/gen-*"):
-        found.committed_at.setdefault(records.record(text).generation, at)
+        found.committed_at.setdefault(records.parse_record(text).generation, at)
 
 
 def _texts(folder: Path, below: str) -> Iterator[tuple[bytes, float]]:

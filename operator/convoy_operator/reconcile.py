@@ -175,7 +175,7 @@ class Reconciler:
             else:
                 self._queue.reset_backoff(key)
                 if controller.pace is not None:
-                    self._queue.rest(key, controller.pace.rest(self._context.processor() - began))
+                    self._queue.rest(key, controller.pace.pause_seconds(self._context.processor() - began))
                 if requeue is not None:
                     self._queue.add(key, max(requeue, 0.05))
 

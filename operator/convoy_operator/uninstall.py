@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from convoy_controllers.resources import NODES, PODS, Resource, of
+from convoy_controllers.resources import NODES, PODS, Resource, resource_of
 from convoy_crds.kinds import KINDS
 from convoy_crds.terms import LABEL_NODE_HEALTH, OPERATOR, TAINTS
 from convoy_operator import errors
@@ -107,7 +107,7 @@ async def check(gateway: ApiGateway, undo: str) -> str | None:
     """
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
-        jobs = {kind.name: await _names(gateway, of(kind)) for kind in POD_KINDS}
+        jobs = {kind.name: await _names(gateway, resource_of(kind)) for kind in POD_KINDS}
         pods = await _names(gateway, PODS, WORKERS)
         nodes = await _names(gateway, NODES, kept=marked)
         if any(jobs.values()) or not (pods or nodes) or time.monotonic() >= deadline:

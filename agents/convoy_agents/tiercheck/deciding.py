@@ -138,7 +138,7 @@ class Decisions:
         )
         if trouble:
             reply.message = "; ".join(filter(None, (reply.message, str(trouble))))
-        self._start_put_branch(plan, records.branch(reply.branch))
+        self._start_put_branch(plan, records.parse_branch(reply.branch))
         log.info(
             "restore decision made",
             job=plan.job,

@@ -1,4 +1,6 @@
-"""The client of other agents' memory: surveys, decisions, and shards in both directions."""
+"""The client of other agents' Shards service: it surveys their memory, requests decisions, and sends and
+fetches shards.
+"""
 
 from __future__ import annotations
 
@@ -30,62 +32,69 @@ from convoy_controllers.checkpoint.retention import Watermarks
 
 CALL_SECONDS = 15.0
 HOLDER_SECONDS = 3.0
-"""Timeout in seconds for the inventory of a node that is no member: it may be gone."""
+"""Timeout in seconds for surveying a node that is no member of the incarnation. Such a node may not exist
+any more.
+"""
 PIECE_SECONDS = 30.0
-"""Timeout in seconds for one chunk, after which the transfer fails."""
+"""Timeout in seconds for each chunk. The timeout of a transfer is this times the number of chunks."""
 ENCODINGS = (hub_pb2.Piece.PLANES,)
-"""Encodings of chunks that this agent accepts, besides plain bytes."""
+"""Encodings of chunks that this agent accepts. It also accepts plain chunks."""
 RESUME_SECONDS = 90.0
-"""Timeout in seconds of a Resume call to the agent of slot 0."""
+"""Timeout in seconds for a Resume call to the agent of slot 0."""
 
 log = structlog.get_logger()
 
 
 class Unreachable(Exception):
-    """A node's agent does not answer, or its response is invalid."""
+    """The agent of another node does not answer, or its response is invalid."""
 
 
 class Denied(Unreachable):
-    """A node's agent refuses this slot, because it knows a later incarnation or trusts another authority."""
+    """The agent of another node refuses this slot: it knows a later incarnation, or it trusts another
+    certificate authority.
+    """
 
 
 class Outdated(Exception):
-    """A later incarnation has started, or a later generation has copies."""
+    """The copy is not wanted any more: a later incarnation has started, or a later generation has copies."""
 
 
 class Later(Exception):
-    """The other node does not accept a copy at the moment; the message says why."""
+    """The other node does not accept a copy now, but may accept it later. The message says why."""
 
 
 class Stubs(Protocol):
-    """Stubs for other agents' services."""
+    """Provides gRPC stubs for the services of other agents."""
 
     async def shards(self, place: NodeAddress) -> hub_pb2_grpc.ShardsStub:
-        """Return the Shards service of a node's agent. TimeoutError without an identity."""
+        """Return a stub for the Shards service of a node's agent. Raises TimeoutError if this agent gets no
+        certificate in time.
+        """
         ...
 
 
 class Surveyed(NamedTuple):
-    """An agent's inventory of a job."""
+    """The result of a survey: what an agent holds of a job."""
 
     ready: bool
-    """False if the agent does not know the caller's incarnation."""
+    """False if the agent refuses the survey: it does not know the incarnation yet, or it knows a later one.
+    """
     seen: int
     marks: Watermarks
     inventory: Inventory
 
 
 class PeerTransfer:
-    """The client of the Shards service."""
+    """The client of the Shards service of other agents."""
 
     def __init__(self, stubs: Stubs, links: Links, rate: float = 0.0) -> None:
-        """`rate`: rate limit of copies in bytes per second; 0 for none."""
+        """`rate`: rate limit for sent copies in bytes per second; 0 for no limit."""
         self._stubs = stubs
         self._links = links
         self._rate = Rate(rate)
 
     async def survey(self, place: NodeAddress, plan: Assignment, member: bool) -> Surveyed:
-        """Return the inventory of a job on another node. `plan`: the assignment of slot 0. Unreachable."""
+        """Return what another node holds of a job. Raises Unreachable. `plan`: the assignment of slot 0."""
         request = hub_pb2.SurveyRequest(
             job_uid=plan.job_uid, incarnation=plan.incarnation, member=member, slot_token=plan.slot_token
         )
@@ -102,23 +111,24 @@ class PeerTransfer:
             raise _unreachable(place, error) from error
 
     async def resume(self, place: NodeAddress, request: hub_pb2.ResumeRequest) -> hub_pb2.ResumeReply:
-        """Return the decision of slot 0's agent. Unreachable."""
+        """Request the restore decision from the agent of slot 0. Raises Unreachable."""
         with _raising_unreachable(place):
             stub = await self._stubs.shards(place)
             reply: hub_pb2.ResumeReply = await stub.Resume(request, timeout=RESUME_SECONDS)
         return reply
 
     async def send(self, place: NodeAddress, job_memory: JobMemory, plan: Assignment, key: str) -> None:
-        """Send a copy of a whole shard. `plan`: any assignment of this incarnation.
+        """Send a copy of a shard to another node. `plan`: any assignment of this incarnation.
 
-        Later, Outdated, Unreachable; Damaged if the shard is damaged here. Other errors of this node are
-        raised unchanged.
+        Raises Later, Outdated or Unreachable if the other node does not get the copy. Raises Damaged if the
+        shard is damaged here. Any other error of this node is raised unchanged.
         """
         manifest, withdrawn = await job_memory.inspect(
             lambda store: (store.manifest(key), store.dropped_withdrawn())
         )
         if manifest is None:
-            # The shard is not damaged: a newer one has replaced it.
+            # A shard that is missing here was replaced by a newer one, so report it as outdated and not as
+            # damaged.
             raise Outdated(f"shard {key} was replaced by a newer one")
         with _raising_unreachable(place):
             stub = await self._stubs.shards(place)
@@ -138,14 +148,14 @@ class PeerTransfer:
                 raise Later(f"{place.node}: {offer.reason}")
             if not offer.chunks:
                 return
-            # The timeout of a whole shard is that of its chunks together.
+            # The timeout of the call is the sum of the timeouts of all chunks.
             failed: list[Exception] = []
             pieces = self._pieces(job_memory, plan, key, offer, self._links.to(place.node), failed)
             try:
                 with detect_close():
                     reply = await stub.Put(pieces, timeout=PIECE_SECONDS * len(offer.chunks))
             except (grpc.aio.AioRpcError, ChannelClosed):
-                # An error on this side is the cause of the broken stream.
+                # If `failed` has an error of this node, that error broke the stream. It is raised below.
                 if not failed:
                     raise
             if failed:
@@ -164,8 +174,9 @@ class PeerTransfer:
         link: Link,
         failed: list[Exception],
     ) -> AsyncIterator[hub_pb2.Piece]:
-        """Yield the chunks that the other node wants. An error ends the stream and is appended to `failed`:
-        if raised, gRPC would report it to the caller as a cancellation.
+        """Yield the chunks that the other node wants. An error is appended to `failed` and ends the stream.
+
+        gRPC would report a raised error to the caller as a cancellation.
         """
         packs = hub_pb2.Piece.PLANES in offer.encodings
         slot_token = plan.slot_token
@@ -181,13 +192,14 @@ class PeerTransfer:
                     job_uid=job_memory.job_uid, id=key, index=index, data=body, slot_token=slot_token
                 )
                 slot_token = ""
-                # The generator resumes when the stream has space for the next chunk.
+                # The generator continues here when the stream has space for the next chunk, so the time
+                # includes the sending.
                 link.record_sent(len(data), len(body), time.monotonic() - started)
         except Exception as error:
             failed.append(error)
 
     async def fetch(self, place: NodeAddress, job_memory: JobMemory, plan: Assignment, key: str) -> None:
-        """Fetch a shard from another node. Unreachable, Damaged, BudgetExceeded, ShareExhausted."""
+        """Fetch a shard from another node. Raises Unreachable, Damaged, BudgetExceeded or ShareExhausted."""
         with _raising_unreachable(place):
             stub = await self._stubs.shards(place)
             wanted = await self._expect(stub, place, job_memory, plan, key)
@@ -213,13 +225,15 @@ class PeerTransfer:
         plan: Assignment,
         key: str,
     ) -> Collection[int]:
-        """Read the manifest and allocate memory for the shard. Return the indexes of the wanted chunks."""
+        """Fetch a shard's manifest and allocate memory for the shard. Return the indexes of the chunks to
+        fetch.
+        """
         request = hub_pb2.FetchRequest(job_uid=job_memory.job_uid, id=key, slot_token=plan.slot_token)
         text = b""
         async for piece in stub.Fetch(request, timeout=CALL_SECONDS):
             text = piece.manifest
         try:
-            manifest = records.manifest(text)
+            manifest = records.parse_manifest(text)
         except MalformedError as error:
             raise Damaged(f"{place.node}: {error}") from error
         if manifest.id != key:
@@ -229,7 +243,7 @@ class PeerTransfer:
 
 @contextlib.contextmanager
 def _raising_unreachable(place: NodeAddress) -> Iterator[None]:
-    """Turn errors that end a call into Unreachable."""
+    """Convert the errors with which a call can fail into Unreachable."""
     try:
         with detect_close():
             yield
@@ -243,12 +257,12 @@ def _unreachable(place: NodeAddress, error: Exception) -> Unreachable:
 
 
 def marks_to_wire(marks: Watermarks) -> list[hub_pb2.Watermark]:
-    """Return watermarks in wire form."""
+    """Convert watermarks into protobuf messages."""
     return [hub_pb2.Watermark(tier=tier.value, **generation._asdict()) for tier, generation in marks.items()]
 
 
 def marks_from_wire(marks: Iterable[hub_pb2.Watermark]) -> dict[Tier, Generation]:
-    """Read watermarks from wire form. ValueError for an unknown tier."""
+    """Convert protobuf messages into watermarks. Raises ValueError for an unknown tier."""
     return {Tier(mark.tier): Generation(mark.incarnation, mark.step) for mark in marks}
 
 
@@ -260,17 +274,17 @@ def _surveyed(parts: list[hub_pb2.SurveyPart]) -> Surveyed:
     for part in parts[1:]:
         match part.WhichOneof("body"):
             case "record":
-                record = records.record(part.record)
+                record = records.parse_record(part.record)
                 held[record.generation] = record
             case "branch":
-                branch = records.branch(part.branch)
+                branch = records.parse_branch(part.branch)
                 begun[branch.incarnation] = branch
             case "manifest":
-                manifest = records.manifest(part.manifest)
+                manifest = records.parse_manifest(part.manifest)
                 manifests[manifest.id] = manifest
     inventory = Inventory(held, begun, manifests)
     return Surveyed(state.ready, state.seen_incarnation, marks_from_wire(state.marks), inventory)
 
 
 Shortage = (BudgetExceeded, ShareExhausted)
-"""The errors for missing memory."""
+"""The errors that mean that memory is missing."""

@@ -1,22 +1,22 @@
-"""Lossless compression of chunks of floating-point numbers: byte planes, each compressed with zstd if that
-helps.
+"""Lossless compression of chunks of floating-point numbers. The bytes are split into planes, and each plane
+that gets smaller is compressed with zstd. An encoded chunk has these fields, by offset in bytes:
 
     0       magic
     4       bytes of a word: 2 or 4
-    5       a bit for each plane, lowest byte first: 1 if it is compressed
+    5       one bit for each plane, lowest byte first: 1 if the plane is compressed
     6       zeros
-    8       length of the chunk, little endian
-    12      length of each plane in this file, little endian
-    planes  the lowest bytes of all words, then the next ones; then the bytes of the chunk after its last word
+    8       length of the plain chunk, little endian
+    12      length of each stored plane, little endian
+    planes  the lowest bytes of all words, then their next bytes, and so on; then the bytes after the last whole word
 
-Neighbouring numbers have similar magnitudes, so the bytes with their exponents compress well; the mantissas
-hardly do. The byte planes follow ZipNN (arXiv 2411.05239). ZipNN also moves the sign bit into the mantissa.
-This code does not: that would save 0.3 % for weights but cost 0.6 to 1 % for gradients, whose signs are
-similar too.
+Neighbouring numbers have similar magnitudes, so the bytes with their exponents compress well. The mantissas
+hardly compress. The byte planes follow ZipNN (arXiv 2411.05239). ZipNN also moves the sign bit into the
+mantissa. This code does not: it would save 0.3 % for weights, but cost 0.6 to 1 % for gradients, whose
+signs are similar too.
 
 A chunk's name is the digest of its plain bytes, so a decoder must check that digest. An encoded chunk is
-always shorter than the chunk, whose length is in its manifest. So the length alone tells the two forms
-apart.
+always shorter than the plain chunk, whose length is in the manifest. So the length alone tells the two
+forms apart.
 """
 
 from __future__ import annotations
@@ -29,49 +29,51 @@ import numpy.typing as npt
 import zstandard
 
 from convoy_agents.tiercheck.digest import Buffer, Damaged
-from convoy_controllers.checkpoint.records import ENCODED_LEAST, ENCODED_MOST, MAX_CHUNK
+from convoy_controllers.checkpoint.records import MAX_CHUNK, MAX_ENCODED_RATIO, MIN_ENCODED_BYTES
 
 WORDS = (4, 2)
 """Supported word sizes in bytes."""
 _MAGIC = b"CVP\x01"
 _HEAD = struct.Struct("<4sBBHI")
 _LEVEL = 1
-"""Compression level of zstd. Higher levels take several times as long and save nothing on such planes."""
+"""Compression level of zstd. Higher levels take several times as long and save nothing for such planes."""
 _SAMPLES, _SAMPLE = 8, 8192
 """Number of samples of a chunk, and the bytes of each, that decide how to encode it."""
 _LONGEST = 2 * MAX_CHUNK
 _own = threading.local()
-"""The zstd contexts of each thread: two threads cannot share one."""
+"""Thread-local storage: the zstd contexts of each thread, since two threads cannot share one."""
 
 _Bytes = npt.NDArray[np.uint8]
 
 
 def best_word(data: Buffer) -> int:
-    """Return the word size that compresses a chunk best, judged by samples; 0 if none saves enough."""
+    """Return the word size in bytes that compresses samples of a chunk best; 0 if no size saves enough."""
     view = memoryview(data)
     step = max(_SAMPLE, len(view) // _SAMPLES // 4 * 4)
     sample = b"".join(view[at : at + _SAMPLE] for at in range(0, len(view), step))
     sizes = {word: sum(len(plane) for plane, _ in _planes(sample, word)) for word in WORDS}
     word = min(WORDS, key=sizes.__getitem__)
-    return word if sizes[word] <= ENCODED_MOST * len(sample) else 0
+    return word if sizes[word] <= MAX_ENCODED_RATIO * len(sample) else 0
 
 
 def encode(data: Buffer, word: int) -> bytes | None:
-    """Encode a chunk with this word size. Return None if that saves too little."""
+    """Encode a chunk with words of `word` bytes. Return None if encoding saves too little."""
     planes = _planes(data, word)
     flags = sum(packed << number for number, (_, packed) in enumerate(planes))
     head = _HEAD.pack(_MAGIC, word, flags, 0, len(data))
     lengths = struct.pack(f"<{word}I", *(len(plane) for plane, _ in planes))
     rest = memoryview(data)[len(data) // word * word :]
     size = len(head) + len(lengths) + sum(len(plane) for plane, _ in planes) + len(rest)
-    if size > ENCODED_MOST * len(data):
+    if size > MAX_ENCODED_RATIO * len(data):
         return None
     return b"".join((head, lengths, *(plane for plane, _ in planes), rest))
 
 
 def decode(data: Buffer, length: int) -> bytes:
-    """Decode what `encode` returned for a chunk of this length. Damaged for other input, before memory is
-    allocated for it. A flipped byte may also decode to other bytes of the same length.
+    """Decode an encoded chunk into its `length` plain bytes. Raises Damaged for invalid input, before
+    memory is allocated.
+
+    A flipped byte may go unnoticed and change the result, so the caller must check the digest.
     """
     view = memoryview(data)
     word, flags, lengths = _read_header(view, length)
@@ -90,15 +92,17 @@ def decode(data: Buffer, length: int) -> bytes:
 
 
 def unpack(data: Buffer, length: int) -> Buffer:
-    """Return the bytes of a chunk of this length that came encoded or plain. Damaged for other input."""
+    """Return the plain bytes of a chunk that arrived encoded or plain. Raises Damaged for invalid input.
+    `length`: the length of the plain chunk.
+    """
     return data if len(data) == length else decode(data, length)
 
 
 def _read_header(view: memoryview, length: int) -> tuple[int, int, tuple[int, ...]]:
-    """Return the word size, the flags and the lengths of the planes, after checking that they match the
-    input's length. Damaged.
+    """Return the word size, the flags and the lengths of the planes. Raises Damaged if they do not match
+    the length of the input or of the chunk.
     """
-    if length > _LONGEST or not ENCODED_LEAST <= len(view) <= ENCODED_MOST * length:
+    if length > _LONGEST or not MIN_ENCODED_BYTES <= len(view) <= MAX_ENCODED_RATIO * length:
         raise Damaged(f"{len(view)} bytes cannot be a chunk of {length} bytes")
     magic, word, flags, zeros, stated = _HEAD.unpack_from(view)
     if (magic, zeros, stated) != (_MAGIC, 0, length) or word not in WORDS or flags >> word:
@@ -115,19 +119,21 @@ def _read_header(view: memoryview, length: int) -> tuple[int, int, tuple[int, ..
 
 
 def _planes(data: Buffer, word: int) -> list[tuple[Buffer, bool]]:
-    """Return the planes as they are stored, each with True if it is compressed."""
+    """Split a chunk into planes and compress each one if that saves enough. Return each stored plane, with
+    True if it is compressed.
+    """
     columns = np.frombuffer(data, np.uint8, len(data) // word * word).reshape(-1, word)
     return [_compress(np.ascontiguousarray(columns[:, number])) for number in range(word)]
 
 
 def _compress(plane: _Bytes) -> tuple[Buffer, bool]:
     packed = _compressor().compress(plane.data)
-    return (packed, True) if len(packed) <= ENCODED_MOST * len(plane) else (plane.data, False)
+    return (packed, True) if len(packed) <= MAX_ENCODED_RATIO * len(plane) else (plane.data, False)
 
 
 def _decompress(plane: memoryview, size: int) -> bytes:
-    """Decompress a plane. Damaged, before anything is allocated, if the frame does not state that it has so
-    many bytes.
+    """Decompress a plane. Raises Damaged, before memory is allocated, if the frame's header does not state
+    `size` bytes.
     """
     try:
         if zstandard.frame_content_size(plane) != size:

@@ -1,4 +1,6 @@
-"""Restores of pods: the agent of slot 0 decides what to restore and where it is; this agent fetches it."""
+"""Restores of this node's pods. The agent of slot 0 decides which generation to restore and where its
+shards are. This agent fetches them.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,9 @@ from convoy_controllers.checkpoint import records, restore
 from convoy_controllers.checkpoint.generation import Generation
 
 FETCH_SECONDS = 20.0
-"""Seconds to retry a place that does not answer before another one is tried."""
+"""Seconds to retry a source that does not answer before the next source is tried."""
 DECISION_SECONDS = 150.0
-"""Seconds for a slot to get the decision."""
+"""Seconds that a slot waits for the decision of slot 0's agent."""
 
 log = structlog.get_logger()
 
@@ -48,26 +50,28 @@ class PodRestore:
     attempt: int
     reply: hub_pb2.ResumeReply
     left: set[int]
-    """Ranks that have not read everything yet."""
+    """Ranks that have not finished reading."""
     fetched: set[str] = field(default_factory=set)
     """Ids of shards that were fetched to this node for the restore."""
     started: float = field(default_factory=time.monotonic)
-    """Time of the pod's first request, in monotonic seconds."""
+    """Time of the pod's first restore request, in monotonic seconds."""
 
     @property
     def chosen(self) -> Generation | None:
-        """The restored generation; None for a fresh start."""
+        """The generation to restore; None if the pod starts without a checkpoint."""
         if self.reply.outcome != hub_pb2.ResumeReply.FOUND:
             return None
         return Generation(self.reply.chosen.incarnation, self.reply.chosen.step)
 
     @property
     def shards(self) -> list[str]:
-        """Names of the generation's shards, in order."""
+        """The names of the generation's shards, ordered by rank."""
         return [chain.shard for chain in self.reply.chains]
 
     def chain(self, shard: str) -> list[tuple[str, list[NodeAddress]]]:
-        """Return the manifest ids of a shard's chain, base first, each with the nodes that have it."""
+        """Return the ids of a shard and of all that it extends, base first, each with the nodes that have
+        it.
+        """
         places = [NodeAddress(one.node, one.peer_address) for one in self.reply.holders]
         for chain in self.reply.chains:
             if chain.shard == shard:
@@ -76,14 +80,14 @@ class PodRestore:
 
 
 class ShardSources(NamedTuple):
-    """The sources of shards beside this node."""
+    """The sources of shards that are not on this node."""
 
     peers: PeerTransfer
     store: Remotes
 
 
 class Restores:
-    """The restores of one node's pods."""
+    """Runs the restores of one node's pods."""
 
     def __init__(
         self,
@@ -105,16 +109,17 @@ class Restores:
     async def resume(
         self, plan: Assignment, attempt: int, broken: Broken, *, bases: bool = False
     ) -> PodRestore:
-        """Return the restore of the pod, and start the incarnation in this node's memory. RestoreFailed.
+        """Get the decision for the pod, and start the incarnation in this node's memory. Return the pod's
+        restore. Raises RestoreFailed.
 
-        Every rank of the pod calls this and gets the same result.
+        Every rank of the pod calls this and gets the same decision.
         """
         reply = await self._request_decision(plan, attempt, broken, bases)
         if reply.outcome == hub_pb2.ResumeReply.STALE:
             raise RestoreFailed("a later incarnation of this job has started")
         job_memory = self._memory_manager.open(plan.job_uid)
-        branch = records.branch(reply.branch)
-        known = [records.record(text) for text in reply.records]
+        branch = records.parse_branch(reply.branch)
+        known = [records.parse_record(text) for text in reply.records]
         job_memory.uses.pin(link.id for chain in reply.chains for link in chain.links)
         if not await job_memory.start_incarnation(branch, marks_from_wire(reply.marks), known):
             raise RestoreFailed("a later incarnation of this job has started on this node")
@@ -155,15 +160,15 @@ class Restores:
                 why = str(error)
             now = self._surveys.plan(plan.job_uid)
             if now is not None and now.incarnation == plan.incarnation:
-                first = now.members[0]  # the hub may have sent its agent's new address
+                first = now.members[0]  # The hub may have sent a new address of slot 0's agent.
             await asyncio.sleep(pause.next())
         raise RestoreFailed(why, store=store)
 
     async def fetch(
         self, pod_restore: PodRestore, key: str, places: Sequence[NodeAddress]
     ) -> list[tuple[str, str]]:
-        """Fetch a shard to this node and check every byte. Return the pairs (node, id) that could not be
-        read; if these are all places, the shard is lost.
+        """Fetch a shard to this node and check every byte. Return the pairs (node, shard id) that could not
+        be read. The shard is lost if the pairs cover all of `places`.
         """
         plan = pod_restore.plan
         job_memory = self._memory_manager.open(plan.job_uid)
@@ -193,8 +198,8 @@ class Restores:
                 except Denied as error:
                     refused.append(place)
                     why = str(error)
-            # A refusal does not mean that the shard is broken: the new signing key may not have reached that
-            # node yet.
+            # A refusal does not mean that the shard is broken: the other node may not have the new signing
+            # key yet. So refused places are retried until the deadline.
             if refused and time.monotonic() > deadline:
                 raise RestoreFailed(why)
             if left := refused:
@@ -204,8 +209,10 @@ class Restores:
     async def _fetch_from(
         self, plan: Assignment, job_memory: JobMemory, key: str, place: NodeAddress
     ) -> bool:
-        """Return True if a place has given the shard, with retries. Denied; RestoreFailed if memory is
-        missing or the store is away.
+        """Fetch a shard from one place, with retries. Return False if the place does not provide it.
+
+        Raises Denied if the place refuses this slot. Raises RestoreFailed if memory is missing or the store
+        does not answer.
         """
         deadline = time.monotonic() + FETCH_SECONDS
         pause = Backoff(first=0.2, cap=5.0)
@@ -222,7 +229,7 @@ class Restores:
             except Denied:
                 raise
             except (Unreachable, StoreError) as error:
-                # Retry: an agent that restarts, or a store that stumbles, must not cost a generation.
+                # A restarting agent or a brief store failure must not make a generation unusable, so retry.
                 log.warning(
                     "cannot fetch a shard", job=plan.job, node=place.node or "the store", why=str(error)
                 )
@@ -238,8 +245,8 @@ class Restores:
             await asyncio.sleep(pause.next())
 
     async def _check_store(self, plan: Assignment) -> None:
-        """RestoreFailed if the store does not answer at all. Its failure then says nothing about the one
-        shard.
+        """Raise RestoreFailed if the store does not answer at all. In this case the failure does not mean
+        that the shard is lost.
         """
         try:
             async with asyncio.timeout(STORE_SECONDS):

@@ -1,6 +1,7 @@
-"""The Shards service, through which other agents survey this node's memory, bring copies and fetch shards.
+"""The Shards service, through which other agents survey this node's memory, send copies and fetch shards.
 
-A caller must have an agent's certificate, and a slot token that shows that its node has a slot of the job.
+A caller needs an agent's certificate. It also needs a slot token, which proves that its node has a slot of
+the job.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ from convoy_controllers.checkpoint.generation import Tier
 from convoy_controllers.checkpoint.records import MalformedError, Manifest
 
 MAX_PUTS = 16
-"""Maximum shards that are received at once. Each needs one or two chunks of memory."""
+"""Maximum number of shards that are received at the same time. Each needs the memory of one or two chunks."""
 MAX_FETCHES = 16
-"""Maximum shards that are sent at once; further calls wait."""
+"""Maximum number of shards that are sent at the same time. Further calls wait."""
 MAX_PER_NODE = 8
-"""Maximum of each for one node."""
+"""Maximum number of shards that are received from one node at the same time, and likewise sent to one node.
+"""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -43,7 +45,7 @@ log = structlog.get_logger()
 
 
 class ShardService:
-    """The Shards service of one node."""
+    """The Shards service of one node. Its methods have the names of hub.proto."""
 
     def __init__(
         self,
@@ -64,10 +66,10 @@ class ShardService:
     async def Survey(
         self, request: hub_pb2.SurveyRequest, context: Context
     ) -> AsyncIterator[hub_pb2.SurveyPart]:
-        """Yield the inventory of a job on this node."""
+        """Yield everything that this node holds of a job."""
         token = await self._slot_tokens.require(request.slot_token, request.job_uid, context)
         if (token.slot, token.incarnation) != (0, request.incarnation):
-            # Only slot 0 may survey: a survey ends all earlier incarnations here.
+            # A survey ends all earlier incarnations on this node, so only slot 0 may survey.
             text = f"the slot token is not of slot 0 in incarnation {request.incarnation}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         try:
@@ -78,11 +80,12 @@ class ShardService:
             yield part
 
     async def Resume(self, request: hub_pb2.ResumeRequest, context: Context) -> hub_pb2.ResumeReply:
-        """Return what the incarnation starts from, if slot 0 is on this node."""
+        """Return the restore decision if slot 0 of the job is on this node."""
         node = await agent_of(context)
         plan = self._surveys.plan(request.job_uid)
         if plan and _from_wrong_node(plan, request, node):
-            # Shards that the caller reports as broken would be skipped by all slots.
+            # All slots skip the shards that a caller reports as broken, so accept reports only from the
+            # slot's own node.
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED,
                 f"slot {request.slot} of {plan.job} does not run on node {node}",
@@ -93,8 +96,8 @@ class ShardService:
         )
 
     async def Offer(self, request: hub_pb2.OfferRequest, context: Context) -> hub_pb2.OfferReply:
-        """Decide whether a copy is accepted, and which of its chunks are missing. Shards that the caller
-        has withdrawn are dropped first.
+        """Decide whether this node accepts a copy, and which of its chunks it needs. First drop the copies
+        that the caller has withdrawn.
         """
         token = await self._slot_tokens.require(request.slot_token, request.job_uid, context)
         if token.incarnation != request.incarnation:
@@ -104,7 +107,7 @@ class ShardService:
             text = f"withdrawn: {len(request.withdrawn)} shards, at most {MAX_WITHDRAWN} are allowed"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         try:
-            manifest = records.manifest(request.manifest)
+            manifest = records.parse_manifest(request.manifest)
         except MalformedError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         job_memory = self._memory_manager.get(request.job_uid)
@@ -128,7 +131,7 @@ class ShardService:
         return hub_pb2.OfferReply(decision=hub_pb2.OfferReply.WANTED, chunks=wanted, encodings=ENCODINGS)
 
     async def Put(self, requests: AsyncIterator[hub_pb2.Piece], context: Context) -> hub_pb2.PutReply:
-        """Receive chunks of an offered shard, and keep the shard once it is complete."""
+        """Receive the chunks of an offered shard. Keep the shard once all chunks have arrived."""
         try:
             first = await _piece(requests)
         except TimeoutError:
@@ -156,7 +159,7 @@ class ShardService:
         return hub_pb2.PutReply(whole=True)
 
     async def Fetch(self, request: hub_pb2.FetchRequest, context: Context) -> None:
-        """Send a shard's manifest, or the requested chunks."""
+        """Send a shard's manifest, or the requested chunks of the shard."""
         token = await self._slot_tokens.require(request.slot_token, request.job_uid, context)
         job_memory = self._memory_manager.get(request.job_uid)
         if job_memory is not None and token.incarnation < job_memory.seen:
@@ -178,14 +181,15 @@ class ShardService:
                     await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
                 body = await link.pack_async(data) if packs else data
                 started = time.monotonic()
-                # The write returns when the stream has space for the next chunk.
+                # The write returns when the stream has space for the next chunk, so the measured time
+                # includes the sending.
                 async with asyncio.timeout(PIECE_SECONDS):
                     await context.write(hub_pb2.Piece(index=index, data=body))
                 link.record_sent(len(data), len(body), time.monotonic() - started)
 
 
 def _fits(store: ShardStore, incarnation: int, manifest: Manifest) -> hub_pb2.OfferReply | None:
-    """Return the reply that refuses a copy; None to accept it."""
+    """Return the reply that refuses a copy; None if the copy is accepted."""
     if store.incarnation != incarnation:
         return hub_pb2.OfferReply(
             decision=hub_pb2.OfferReply.LATER, reason="the incarnation has not started on this node"
@@ -207,8 +211,8 @@ async def _piece(requests: AsyncIterator[hub_pb2.Piece]) -> hub_pb2.Piece | None
 
 
 def _from_wrong_node(plan: Assignment, request: hub_pb2.ResumeRequest, node: str) -> bool:
-    """Return True if this agent decides and the caller's slot is on another node. Agents of other slots
-    cannot tell.
+    """Return True if the caller's slot does not run on the caller's node. Return False if this agent does
+    not decide, since only slot 0 knows all members.
     """
     decides = plan.slot == 0 and plan.incarnation == request.incarnation
     return decides and not any((one.slot, one.node) == (request.slot, node) for one in plan.members)

@@ -1,4 +1,4 @@
-"""The record of one shard in a node's memory, and its text in the folder `manifests`."""
+"""The record of one shard in a node's memory, and the record's text in the folder `manifests`."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from convoy_controllers.checkpoint.records import Manifest
 
 
 class ShardMetadata(NamedTuple):
-    """The ranks' report with a generation's shards. All ranks must report the same."""
+    """The facts about a generation that each rank reports with its shard. All ranks must report the same."""
 
     world: int
     torch: str
     plan: str
-    """Digest of the plan that assigns the shards' content to ranks."""
+    """Digest of the save plan, which assigns the content of the generation to ranks."""
     last: bool = False
-    """True if the job ends with this state."""
+    """True if this is the last save of the job."""
 
 
 @dataclass(slots=True)
 class ShardRecord:
-    """A complete shard in this node's memory."""
+    """A completely received or written shard in this node's memory."""
 
     manifest: Manifest
     buffer: str = ""
-    """The buffer of one of this node's ranks that holds the shard; empty if the shard has its own file."""
+    """Name of the buffer that holds the shard; empty if the shard has a file of its own."""
     metadata: ShardMetadata | None = None
-    """The report of the rank that wrote the shard; None if it is not in a buffer."""
+    """The facts that the rank reported with the shard; None if the shard is in no buffer of this node."""
     copy_of: str = ""
-    """The node whose copy the shard is; empty if it is no copy."""
+    """The node that sent the shard here as its copy; empty if the shard is no copy."""
     given_up: bool = False
-    """True if the shard was withdrawn: no watermark will ever need it."""
+    """True if the shard was given up: no watermark will ever need it."""
 
     @property
     def text(self) -> bytes:
-        """The record's text. It leaves `given_up` out: the next agent need not know it."""
+        """The stored form of the record. It omits `given_up`, which the next agent does not need."""
         body = {
             "buffer": self.buffer,
             "manifest": self.manifest.text.decode(),
@@ -48,9 +48,9 @@ class ShardRecord:
 
 
 def parse(text: bytes) -> ShardRecord:
-    """Parse a record. ValueError, KeyError or TypeError for a malformed text."""
+    """Parse the stored form of a record. Raises ValueError, KeyError or TypeError if it is malformed."""
     body = json.loads(text)
-    manifest = records.manifest(body["manifest"].encode())
+    manifest = records.parse_manifest(body["manifest"].encode())
     buffer = str(body["buffer"])
     metadata = ShardMetadata(*body["metadata"]) if buffer else None
     return ShardRecord(manifest, buffer, metadata, str(body.get("copy_of", "")))

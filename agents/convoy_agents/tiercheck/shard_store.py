@@ -1,15 +1,15 @@
-"""The store of one job's shards in a node's memory: shards of its own ranks, copies of other nodes' shards,
+"""The store of one job's shards in a node's memory: shards of the node's own ranks, copies for other nodes,
 and commits.
 
-    buffers/<name>        the buffers that the ranks write their shards into (buffers.py)
+    buffers/<name>        the buffers into which the ranks write their shards (buffers.py)
     files/<id>            complete shards that are in no buffer: copies and fetched shards
     manifests/<id>        the record of a shard in such a file, or in the buffer that the record names
-    records/, branches/   committed generations, and where incarnations started
-    state.json            watermarks and incarnation
+    records/, branches/   the committed generations, and where incarnations started
+    state.json            watermarks, incarnation, withdrawn shards and slot token
 
-Everything is in the job's tmpfs: it outlives the agent but not the node. Nothing is synced; each text is
+Everything is in the job's tmpfs, so it survives the agent but not the node. Nothing is synced. Each text is
 written under a temporary name and renamed. A buffer without a record is empty or being written, so an
-interrupted save leaves nothing.
+interrupted save leaves no record behind.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Branch, Inventory, MalformedError, Manifest, Record
 
 MAX_WITHDRAWN = 128
-"""Maximum withdrawn shards that are remembered. Older ones stay with their hosts until a later generation
-replaces them there.
+"""Maximum number of withdrawn shards to remember. The copies of older ones stay on their hosts until a
+later generation replaces them.
 """
 _FOLDERS = ("buffers", "files", "manifests", "records", "branches")
 
 
 class ShardStore:
-    """The shards of one job. All methods block and are not thread-safe."""
+    """The shards of one job on this node. All methods block and are not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
-        """Read what an earlier agent left. OSError if the folder cannot be used."""
+        """Read the files that an earlier agent left. Raises OSError if the folder cannot be used."""
         self._folder = folder
         for name in _FOLDERS:
             (folder / name).mkdir(mode=0o700, exist_ok=True)
@@ -52,15 +52,19 @@ class ShardStore:
         self.branches: dict[int, Branch] = {}
         self.marks: dict[Tier, Generation] = {}
         self.incarnation = 0
-        """The latest incarnation that started on this node."""
+        """The latest incarnation that has started on this node."""
         self.seen = 0
-        """The latest incarnation that has read the inventory. Earlier ones cannot commit here any more."""
+        """The latest incarnation that has read this inventory. Earlier incarnations cannot commit here any
+        more.
+        """
         self.slot_token = ""
-        """The newest slot token of anything stored here."""
+        """The newest slot token with which a shard was stored here."""
         self.sealing: set[str] = set()
-        """Buffers whose digests are being computed and that must not be written."""
+        """Names of the buffers whose digests are being computed. No rank may write to these buffers."""
         self.withdrawn: list[str] = []
-        """Ids of this node's own shards that were given up in this incarnation."""
+        """Ids of this node's own shards that were given up in this incarnation and whose copies must be
+        dropped.
+        """
         self._shards: dict[str, ShardRecord] = {}
         """Complete shards by manifest id."""
         self._recover()
@@ -79,29 +83,29 @@ class ShardStore:
 
     @property
     def owners(self) -> set[str]:
-        """Ranks of any incarnation whose buffers hold a shard."""
+        """The ranks, of any incarnation, whose buffers hold a shard."""
         return {owner_of(name)[0] for name in self._used_buffers()}
 
     @property
     def unbuffered_bytes(self) -> int:
-        """Bytes of all shards that are in no buffer, including shards in transfer."""
+        """Total bytes of the shards that are in no buffer, including shards in transfer."""
         sizes = {key: one.manifest.size for key, one in self._shards.items() if not one.buffer}
         sizes |= {one.manifest.id: one.manifest.size for one in self.incoming}
         return sum(sizes.values())
 
     def unbuffered_bytes_with(self, manifest: Manifest) -> int:
-        """Return `unbuffered_bytes` as if this shard were in transfer too."""
+        """Return the value that `unbuffered_bytes` would have if this shard were also in transfer."""
         known = manifest.id in self._shards or manifest.id in self.incoming
         return self.unbuffered_bytes + (0 if known else manifest.size)
 
     @property
     def known(self) -> set[str]:
-        """Ids of shards that are complete or in transfer."""
+        """Ids of the shards that are complete or in transfer."""
         return {*self._shards, *(one.manifest.id for one in self.incoming)}
 
     @property
     def given_up(self) -> set[str]:
-        """Ids of withdrawn shards: no watermark will ever need them."""
+        """Ids of the shards that were given up: no watermark will ever need them."""
         return {key for key, one in self._shards.items() if one.given_up}
 
     def holds(self, key: str) -> bool:
@@ -114,11 +118,13 @@ class ShardStore:
         return one.manifest if one is not None else None
 
     def metadata(self, key: str) -> ShardMetadata | None:
-        """Return the rank's report with a shard of this node; None for a copy or a fetched shard."""
+        """Return the facts that a rank of this node reported with its shard; None for a copy or a fetched
+        shard.
+        """
         return self._shards[key].metadata
 
     def is_extended(self, key: str) -> bool:
-        """Return True if a shard that is complete or in transfer extends this one."""
+        """Return True if another shard, complete or in transfer, extends this one."""
         manifests = (one.manifest for shards in (self._shards.values(), self.incoming) for one in shards)
         return any(one.extends == key for one in manifests)
 
@@ -127,10 +133,10 @@ class ShardStore:
     def reserve(
         self, owner: str, count: int, size: int, owners: Collection[str] = (), kind: str = BASES
     ) -> list[str]:
-        """Give a rank so many buffers of so many bytes. On ShareExhausted nothing changes, except that
-        unused buffers are freed.
+        """Allocate `count` buffers of `size` bytes for a rank. Return their names.
 
-        `owners`: all ranks that use buffers. Buffers of other ranks that hold nothing needed are removed.
+        Raises ShareExhausted, and allocates nothing, if the free memory is too small. `owners`: all ranks
+        that use buffers. Unneeded buffers of other ranks are removed first.
         """
         names = [f"{owner}-{kind}{number}" for number in range(count)]
         self.buffers.remove_unused({owner, *owners}, self.sealing.union(self._used_buffers()))
@@ -138,7 +144,9 @@ class ShardStore:
         return names
 
     def writable(self, owner: str, kind: str = BASES) -> list[str]:
-        """Return a rank's buffers of a kind that hold nothing needed."""
+        """Return a rank's buffers of a kind that the rank may write: they hold no shard and are not being
+        sealed.
+        """
         used = self.sealing.union(self._used_buffers())
         return [name for name in self.buffers.names(owner) if name not in used and owner_of(name)[1] == kind]
 
@@ -148,7 +156,9 @@ class ShardStore:
         buffer: str,
         metadata: ShardMetadata = ShardMetadata(1, "", ""),  # noqa: B008 - immutable
     ) -> None:
-        """Record a shard that a rank has written. From now on nobody may write its buffer."""
+        """Record a shard that a rank has written into a buffer. The rank must not write to the buffer any
+        more.
+        """
         if buffer in self._used_buffers():
             raise ValueError(f"buffer {buffer} holds another shard")
         self._keep(ShardRecord(manifest, buffer, metadata))
@@ -156,7 +166,11 @@ class ShardStore:
     def sealed_generations(
         self, shards: Collection[str], incarnation: int
     ) -> dict[Generation, dict[str, str]]:
-        """Return the generations of an incarnation of which these shards were sealed here: ids by shard."""
+        """Return the generations of an incarnation that ranks of this node have sealed, each with its
+        shards: ids by shard name.
+
+        `shards`: the names of the shards to include.
+        """
         found: dict[Generation, dict[str, str]] = {}
         for key, record in self._shards.items():
             one = record.manifest
@@ -167,32 +181,33 @@ class ShardStore:
     # Shards that will not be committed.
 
     def give_up(self, keys: Iterable[str], withdraw: bool = True) -> None:
-        """Give up shards of this node's ranks: the next `collect` drops them. `withdraw`: withdraw their
-        copies too.
+        """Mark shards of this node's ranks as given up. The next `collect` drops them. `withdraw`: True to
+        have their copies on other nodes dropped too.
         """
         mine = [key for key in keys if key in self._shards and self._shards[key].buffer]
         if withdraw:
             self.withdrawn = [*dict.fromkeys([*self.withdrawn, *mine])][-MAX_WITHDRAWN:]
-            # if the state does not fit, the copies stay until a later generation replaces them
+            # If the memory is full, the list of withdrawn shards is not saved. Their copies then stay until a
+            # later generation replaces them.
             with contextlib.suppress(OSError):
                 self._save_state()
         for key in mine:
             self._shards[key].given_up = True
 
     def dropped_withdrawn(self) -> list[str]:
-        """Return the withdrawn shards that were dropped. A shard that another one extends is not dropped
-        yet.
+        """Return the ids of the withdrawn shards that are dropped. A withdrawn shard that another shard
+        extends is not dropped yet.
         """
         return [key for key in self.withdrawn if key not in self._shards]
 
     def copies_from(self, node: str) -> set[str]:
-        """Return the ids of a node's copies here, complete or in transfer."""
+        """Return the ids of the copies that a node has sent here, complete or in transfer."""
         whole = {key for key, one in self._shards.items() if one.copy_of == node}
         return whole | {one.manifest.id for one in self.incoming if one.copy_of == node}
 
     def release_copies(self, keys: Iterable[str]) -> None:
-        """Release copies that their node has withdrawn. The next `collect` drops them, unless a watermark
-        needs them or another shard extends them.
+        """Mark copies that their node has withdrawn. The next `collect` drops them unless a watermark needs
+        them or another shard extends them.
         """
         for key in keys:
             if key in self._shards:
@@ -203,10 +218,11 @@ class ShardStore:
     # Shards in transfer to this node.
 
     def expect(self, manifest: Manifest, copy_of: str = "") -> list[int]:
-        """Allocate memory for an announced shard. Return the indexes of the chunks that no shard here has.
-        ShareExhausted.
+        """Allocate memory for a shard that will be sent. Return the indexes of the chunks that no shard
+        here has.
 
-        `copy_of`: the node whose copy the shard is; empty for a fetched shard.
+        Raises ShareExhausted if the free memory is too small. `copy_of`: the node that sends the shard as
+        its copy; empty for a shard that this node fetches.
         """
         known = self._shards.get(manifest.id)
         if known is None:
@@ -216,7 +232,7 @@ class ShardStore:
         return []
 
     def admit(self, key: str) -> None:
-        """Keep a shard whose chunks have all arrived. Damaged if one is missing."""
+        """Record a shard in transfer as complete. Raises Damaged if a chunk is missing."""
         if key in self._shards:
             return
         incoming = self.incoming.finish(key, self._file(key))
@@ -225,12 +241,14 @@ class ShardStore:
     # All shards.
 
     def path(self, key: str) -> Path:
-        """Return the file whose first bytes are the shard. KeyError if the shard is not complete here."""
+        """Return the path of the file that starts with the shard. Raises KeyError if the shard is not
+        complete here.
+        """
         buffer = self._shards[key].buffer
         return self.buffers.path(buffer) if buffer else self._file(key)
 
     def read(self, key: str, index: int) -> bytes:
-        """Return a chunk's bytes. Damaged if they are missing or damaged."""
+        """Return the bytes of a chunk. Raises Damaged if the chunk is missing or damaged."""
         manifest = self.manifest(key)
         if manifest is None or not 0 <= index < len(manifest.chunks):
             raise Damaged(f"shard {key} is not on this node")
@@ -242,7 +260,7 @@ class ShardStore:
         return data
 
     def drop(self, key: str) -> None:
-        """Remove a shard."""
+        """Remove a shard and its record. A buffer that held the shard stays."""
         if (one := self._shards.pop(key, None)) is None:
             return
         (self._folder / "manifests" / key).unlink(missing_ok=True)
@@ -250,7 +268,9 @@ class ShardStore:
             self._file(key).unlink(missing_ok=True)
 
     def collect(self, pinned: Collection[str] = ()) -> retention.Garbage:
-        """Drop everything that is not needed, and return it. `pinned`: ids of shards that are in use."""
+        """Drop everything that is not needed. Return what was dropped. `pinned`: ids of shards to keep
+        because they are in use.
+        """
         garbage = retention.memory_garbage(self.inventory, self.marks, self.incarnation, self.given_up)
         floor = self.marks.get(Tier.PEER)
         for incoming in self.incoming:
@@ -276,7 +296,7 @@ class ShardStore:
         self.records[record.generation] = record
 
     def add_branch(self, branch: Branch) -> None:
-        """Write that an incarnation starts, or where it started."""
+        """Write from which generation an incarnation starts, or that this is undecided."""
         write_atomic(self._folder / "branches" / str(branch.incarnation), records.seal(branch.text))
         self.branches[branch.incarnation] = branch
 
@@ -295,12 +315,12 @@ class ShardStore:
             self._save_state()
 
     def set_slot_token(self, slot_token: str) -> None:
-        """Record the slot token of the shards here."""
+        """Store the slot token of the shards on this node."""
         self.slot_token = slot_token
         self._save_state()
 
     def advance(self, tier: Tier, generation: Generation) -> None:
-        """Advance a tier's watermark to a generation that is complete there."""
+        """Advance the watermark of a tier to a generation that is complete at this tier."""
         self.marks = retention.advance(self.marks, tier, generation)
         self._save_state()
 
@@ -310,7 +330,7 @@ class ShardStore:
         return self._folder / "files" / key
 
     def _used_buffers(self) -> set[str]:
-        """Return the buffers that hold a shard."""
+        """Return the names of the buffers that hold a shard."""
         return {one.buffer for one in self._shards.values() if one.buffer}
 
     def _local_reader(self) -> ReadLocal:
@@ -349,15 +369,15 @@ class ShardStore:
             path.unlink(missing_ok=True)
         for path, data in self._texts("records"):
             with contextlib.suppress(MalformedError):
-                record = records.record(records.unseal(data))
+                record = records.parse_record(records.unseal(data))
                 if record.generation.name == path.name:
                     self.records[record.generation] = record
         for path, data in self._texts("branches"):
             with contextlib.suppress(MalformedError):
-                branch = records.branch(records.unseal(data))
+                branch = records.parse_branch(records.unseal(data))
                 if str(branch.incarnation) == path.name:
                     self.branches[branch.incarnation] = branch
-        # A shard in transfer to an earlier agent is sent again.
+        # An interrupted transfer is repeated from its start, so remove its file.
         for path in (self._folder / "files").iterdir():
             if path.name not in self._shards:
                 path.unlink(missing_ok=True)
@@ -365,7 +385,8 @@ class ShardStore:
             state = json.loads(records.unseal((self._folder / "state.json").read_bytes()))
             self.incarnation, self.seen = int(state["incarnation"]), int(state["seen"])
             self.marks = {Tier(tier): Generation(*pair) for tier, pair in state["marks"].items()}
-            # A withdrawn shard that is still here was not dropped before the earlier agent ended. It is kept.
+            # A withdrawn shard that still exists was not dropped before the earlier agent ended. It is kept,
+            # so remove it from the list.
             self.slot_token = str(state.get("slotToken", ""))
             self.withdrawn = [key for key in state.get("withdrawn", ()) if key not in self._shards]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 BUDGET = 0.035
 """Share of the time that stalls by saves may cost; CheckFreq uses 3.5 %."""
-LEAST_SECONDS, MOST_SECONDS = 1.0, 1800.0
+MIN_SECONDS, MAX_SECONDS = 1.0, 1800.0
 PRIOR_HOURS = 24.0
 """Prior of the failure rate: one failure in this many hours."""
 
@@ -50,7 +50,7 @@ def choose(
     One save keeps memory and links busy for `busy_seconds`. The next one must not start earlier.
     """
     mtbf = 3600 / failures_per_hour
-    best = max(LEAST_SECONDS, young_daly(cost_seconds, mtbf))
+    best = max(MIN_SECONDS, young_daly(cost_seconds, mtbf))
     why = f"a save stalls for {_span(cost_seconds)}, a failure is expected every {_span(mtbf)}"
     by_budget = cost_seconds / budget
     if best < by_budget:
@@ -59,9 +59,9 @@ def choose(
     if best < busy_seconds:
         best = busy_seconds
         why = f"copying a save takes {_span(busy_seconds)}"
-    if best > MOST_SECONDS:
-        best = MOST_SECONDS
-        why += f"; never more than {_span(MOST_SECONDS)}"
+    if best > MAX_SECONDS:
+        best = MAX_SECONDS
+        why += f"; never more than {_span(MAX_SECONDS)}"
     return Interval(best, why)
 
 

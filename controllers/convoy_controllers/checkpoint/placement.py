@@ -25,7 +25,7 @@ class Host:
     node: str
     domain: str = ""
     """Rack or zone; empty if not known."""
-    room: int = 0
+    capacity: int = 0
     """Number of owners whose copies fit into its memory; 0 for the number of copies per owner."""
 
 
@@ -45,12 +45,12 @@ def place(nodes: Sequence[Host], copies: int) -> dict[str, Placed]:
     unique = sorted({one.node: one for one in nodes}.values(), key=lambda one: one.node)
     weights = _weights([one.node for one in unique])
     domains = np.array([one.domain for one in unique])
-    room = np.array([one.room or copies for one in unique], dtype=np.int64)
+    capacities = np.array([one.capacity or copies for one in unique], dtype=np.int64)
     far = (domains[:, None] != domains[None, :]) & (domains[:, None] != "") & (domains[None, :] != "")
     load = np.zeros(len(unique), dtype=np.int64)
     chosen: dict[int, list[int]] = {}
     for owner in _owner_order(unique):
-        over = np.maximum(load - room + 1, 0)
+        over = np.maximum(load - capacities + 1, 0)
         # lexsort sorts by the last key first: capacity, then distance, then weight.
         ranked = np.lexsort((np.iinfo(np.uint64).max - weights[owner], ~far[owner], over))
         chosen[owner] = [int(host) for host in ranked if host != owner][: min(copies, len(unique) - 1)]

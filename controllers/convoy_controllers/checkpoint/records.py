@@ -21,10 +21,10 @@ MAX_HISTORY = 256
 """Most earlier incarnations in the history of a branch."""
 MAX_CHUNK = 4 * 1024 * 1024
 """Bytes of a chunk. The last chunk of a shard may be shorter."""
-ENCODED_MOST = 0.97
+MAX_ENCODED_RATIO = 0.97
 """Longest encoded chunk, relative to the chunk's length. A smaller gain is not worth the time to decode it.
 """
-ENCODED_LEAST = 20
+MIN_ENCODED_BYTES = 20
 """Fewest bytes of an encoded chunk."""
 _DIGEST_BYTES = 16
 
@@ -44,7 +44,7 @@ class Chunk:
 
     def fits(self, size: int) -> bool:
         """Return True if an object of this size in a store may be the chunk, raw or encoded."""
-        return size == self.length or ENCODED_LEAST <= size <= ENCODED_MOST * self.length
+        return size == self.length or MIN_ENCODED_BYTES <= size <= MAX_ENCODED_RATIO * self.length
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Inventory:
     """Manifests by id. As far as the holder knows, it has all their chunks."""
 
 
-def manifest(text: bytes) -> Manifest:
+def parse_manifest(text: bytes) -> Manifest:
     """Parse `Manifest.text`. Raises MalformedError for anything else."""
     data = _read(text, "manifest")
     try:
@@ -185,7 +185,7 @@ def manifest(text: bytes) -> Manifest:
     return found
 
 
-def record(text: bytes) -> Record:
+def parse_record(text: bytes) -> Record:
     """Parse `Record.text`. Raises MalformedError for anything else."""
     data = _read(text, "record")
     try:
@@ -202,7 +202,7 @@ def record(text: bytes) -> Record:
         raise MalformedError(f"record: {type(error).__name__}: {error}") from error
 
 
-def branch(text: bytes) -> Branch:
+def parse_branch(text: bytes) -> Branch:
     """Parse `Branch.text`. Raises MalformedError for anything else."""
     data = _read(text, "branch")
     try:

@@ -127,6 +127,6 @@ CONTROLLER = Controller(
         every(KIND, GUARD_POLICIES, lambda policy: policy.generation),
     ),
     waits_for=all_agents,
-    pace=Pace(least=0.2, most=2.0),
+    pace=Pace(min_seconds=0.2, max_seconds=2.0),
     reflector=True,
 )

@@ -136,7 +136,7 @@ CONTROLLER = Controller(
     waits_for=all_agents,
     over=_over,
     deletes=True,
-    pace=Pace(least=0.5, most=BUSY_SECONDS),
+    pace=Pace(min_seconds=0.5, max_seconds=BUSY_SECONDS),
     in_thread=True,
     reflector=True,
 )

@@ -81,7 +81,7 @@ def _unwrapped(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
             variables[key] = value
             rest = rest[1:]
         elif name in _WRAPPERS or (name in _RUNNERS and "run" in rest[1:3]):
-            rest = _behind(rest[1:])
+            rest = _wrapped_command(rest[1:])
         elif rest[0] == "--":
             rest = rest[1:]
         else:
@@ -89,7 +89,7 @@ def _unwrapped(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
     return variables, rest
 
 
-def _behind(words: tuple[str, ...]) -> tuple[str, ...]:
+def _wrapped_command(words: tuple[str, ...]) -> tuple[str, ...]:
     """Return the command that a wrapper runs, without the wrapper's options, their values and operands."""
     index = 0
     while index < len(words):

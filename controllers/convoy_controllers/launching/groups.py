@@ -42,9 +42,9 @@ class Pods:
     gpus: int = 0
     """GPUs in the limits of each pod's container; 0 without a limit."""
 
-    def fits(self, fewest: int, most: int) -> bool:
+    def fits(self, low: int, high: int) -> bool:
         """Return True if the number of pods lies within these bounds for the number of nodes."""
-        return any(fewest <= number <= most for number in (self.alike, self.total))
+        return any(low <= number <= high for number in (self.alike, self.total))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Problem:
     """True if the launcher itself would reject its arguments."""
 
 
-def unknown(text: str) -> bool:
+def known_only_at_run_time(text: str) -> bool:
     """Return True if a value is known only when the command runs."""
     return UNKNOWN in text or "$(" in text
 
@@ -66,11 +66,13 @@ def problem(command: Sequence[str], environment: Mapping[str, str], pods: Pods) 
 
     `environment` are the container's variables with a literal value.
     """
-    return _judged(tuple(command), tuple(sorted(environment.items())), pods)
+    return _cached_problem(tuple(command), tuple(sorted(environment.items())), pods)
 
 
 @lru_cache(maxsize=1024)
-def _judged(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], pods: Pods) -> Problem | None:
+def _cached_problem(
+    command: tuple[str, ...], variables: tuple[tuple[str, str], ...], pods: Pods
+) -> Problem | None:
     """Cached, because every reconcile of a job checks its command."""
     environment = dict(variables)
     words = expand(command, environment)
@@ -92,7 +94,7 @@ def _judged(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], po
 def _replaced(words: Sequence[str], environment: Mapping[str, str], pods: Pods) -> Problem | None:
     """Check a launcher that Convoy replaces: only its numbers can be wrong."""
     try:
-        launch = read_launch(words, environment, unknown)
+        launch = read_launch(words, environment, known_only_at_run_time)
     except RefusedError as error:
         return Problem(str(error), refused=True)
     except HelpRequestedError:
@@ -100,7 +102,7 @@ def _replaced(words: Sequence[str], environment: Mapping[str, str], pods: Pods) 
     if launch is None:
         return None
     if launch.unlisted:
-        return _as_it_is(launch, Call(launch.launcher, tuple(words)), environment, pods)
+        return _unchanged(launch, Call(launch.launcher, tuple(words)), environment, pods)
     if why := process_count_conflict(launch, pods.processes, pods.gpus):
         return Problem(why)
     option, bounds = _nodes(launch)
@@ -112,7 +114,7 @@ def _replaced(words: Sequence[str], environment: Mapping[str, str], pods: Pods) 
     return None
 
 
-def _as_it_is(launch: Launch, call: Call, environment: Mapping[str, str], pods: Pods) -> Problem | None:
+def _unchanged(launch: Launch, call: Call, environment: Mapping[str, str], pods: Pods) -> Problem | None:
     """Check a launcher with options that Convoy does not know. It runs unchanged, once per pod."""
     why = unknown_option_problem(launch, pods.processes)
     if not why and launch.launcher == DEEPSPEED and pods.alike > 1:
@@ -143,7 +145,7 @@ def _split(call: Call, environment: Mapping[str, str], pods: Pods) -> str:
 def _torchrun(call: Call, environment: Mapping[str, str], pods: Pods) -> str:
     own = {name: value for name, value in environment.items() if name not in CONVOY_VARIABLES}
     try:
-        launch = read_launch(call.words, {**own, **call.variables}, unknown)
+        launch = read_launch(call.words, {**own, **call.variables}, known_only_at_run_time)
     except (RefusedError, HelpRequestedError):
         return ""  # The launcher reports this itself, at once.
     if launch is None:
@@ -187,7 +189,7 @@ def _accelerate(call: Call, _: Mapping[str, str], pods: Pods) -> str:
     return _same_everywhere(
         "accelerate launch",
         pods,
-        rank=("--machine_rank", rank if rank and not unknown(rank) else None),
+        rank=("--machine_rank", rank if rank and not known_only_at_run_time(rank) else None),
         address=("--main_process_ip", address),
         endpoint=("", None),
     )
@@ -195,7 +197,7 @@ def _accelerate(call: Call, _: Mapping[str, str], pods: Pods) -> str:
 
 def _deepspeed(call: Call, _: Mapping[str, str], pods: Pods) -> str:
     try:
-        launch = read_launch(call.words, {}, unknown)
+        launch = read_launch(call.words, {}, known_only_at_run_time)
     except (RefusedError, HelpRequestedError):
         return ""
     if launch is None or any(launch.gives(name) for name in ("hostfile", "no_ssh", "launcher")):
@@ -208,7 +210,7 @@ def _mpirun(call: Call, _: Mapping[str, str], pods: Pods) -> str:
         call.words, ("n", "np", "c", "hostfile", "machinefile", "host", "H", "f", "hosts", "configfile")
     )
     number = next((given[name] for name in ("n", "np", "c") if name in given), "")
-    if number == "1" or any(name not in ("n", "np", "c") for name in given) or unknown(number):
+    if number == "1" or any(name not in ("n", "np", "c") for name in given) or known_only_at_run_time(number):
         return ""
     name = call.words[0].rpartition("/")[2]
     return _alone(name, pods, "start the program itself: Convoy starts processesPerReplica ranks in each pod")

@@ -114,7 +114,7 @@ def _form(
     if status.pending_since is not None and now < status.pending_since:
         waits.append((status.pending_since - now).total_seconds())
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=_earliest(waits))
-    pause = _pause(status, now)
+    pause = _back_off_seconds(status, now)
     wanted = pod_changes(observed, status, layout, own, lost, now) if wrong is None else PodChanges()
     waits += wanted.waits
     if wrong is None and pause > 0:
@@ -224,7 +224,7 @@ def _shrink_wait(
     return [left] if left > 0 else []
 
 
-def _pause(status: TrainingJobStatus, now: datetime) -> float:
+def _back_off_seconds(status: TrainingJobStatus, now: datetime) -> float:
     """Return the seconds of back-off before a job that restarted too often may form again."""
     earliest = status.restarts.not_before
     if status.membership or earliest is None or status.phase is not Phase.RESTARTING:

@@ -19,7 +19,7 @@ from convoy_crds.reasons.catalogue import Reasons
 
 CLOCK_SECONDS = 2.0
 """Largest assumed difference between the clocks of two nodes, in seconds."""
-SHOWN = 5
+MAX_RANKS_SHOWN = 5
 """Most ranks that a message lists."""
 
 _OUTSIDE = (
@@ -47,7 +47,7 @@ def primary(
     `early`: ranks that exited with 0 while others went on. The first one that explains an echo is its
     cause. `running`: ranks of the incarnation that still run. Their end may explain more.
     """
-    marked = _marked(list(faults))
+    marked = _mark_consequences(list(faults))
     if not marked:
         return None
     found = min(marked, key=_order)
@@ -57,7 +57,7 @@ def primary(
         # If the time of the fault is not known, the time of its earliest echo is used.
         found = replace(found, at=min((fault.at for fault in marked if fault.at), default=0.0))
     if found.echo and found.timed_out and running:
-        found = replace(found, message=f"{found.message} {_silent(running)}")
+        found = replace(found, message=f"{found.message} {_advise_running(running)}")
     return replace(found, awaits=bool(running))
 
 
@@ -74,14 +74,16 @@ def _order(fault: Fault) -> tuple[bool, bool, bool, bool, bool, float, int]:
     )
 
 
-def _marked(faults: list[Fault]) -> list[Fault]:
+def _mark_consequences(faults: list[Fault]) -> list[Fault]:
     """Return the faults. Those that another fault explains, although their kind does not show it, are
     marked.
     """
-    return _mark_hangs([replace(one, consequence=True) if _follows(one, faults) else one for one in faults])
+    return _mark_hangs(
+        [replace(one, consequence=True) if _follows_pod_end(one, faults) else one for one in faults]
+    )
 
 
-def _follows(fault: Fault, faults: Iterable[Fault]) -> bool:
+def _follows_pod_end(fault: Fault, faults: Iterable[Fault]) -> bool:
     """Return True if the end of a pod explains the fault: SIGTERM in the pod, or a lost peer elsewhere."""
     if fault.consequence:
         return True
@@ -144,7 +146,7 @@ def _ended_early(early: Sequence[EarlyEnd], victims: list[Fault]) -> Fault:
         rank=first.rank,
         node=first.node,
         when=_when(first),
-        more=_others([one.rank for one in early if one is not first]),
+        more=_also_ended([one.rank for one in early if one is not first]),
         then=_then(victim),
     )
     return Fault(
@@ -168,20 +170,20 @@ def _when(early: EarlyEnd) -> str:
     return f"after step {early.step}" + (f" of {early.total_steps}" if early.total_steps else "")
 
 
-def _others(ranks: Sequence[int]) -> str:
+def _also_ended(ranks: Sequence[int]) -> str:
     """Return the other ranks that ended early, as part of a sentence."""
-    return f", as did {_named(ranks)}," if ranks else ""
+    return f", as did {_list_ranks(ranks)}," if ranks else ""
 
 
-def _silent(ranks: Sequence[int]) -> str:
+def _advise_running(ranks: Sequence[int]) -> str:
     """Return advice to check the running ranks, if others timed out and no watchdog reported a hang."""
-    return f"Still running: {_named(ranks)}. Check there why the others had to wait (convoy logs)."
+    return f"Still running: {_list_ranks(ranks)}. Check there why the others had to wait (convoy logs)."
 
 
-def _named(ranks: Sequence[int]) -> str:
-    """Return `rank 3` or `ranks 3, 4`, with at most `SHOWN` numbers."""
-    shown = ", ".join(str(rank) for rank in ranks[:SHOWN])
-    more = f" and {len(ranks) - SHOWN} more" if len(ranks) > SHOWN else ""
+def _list_ranks(ranks: Sequence[int]) -> str:
+    """Return `rank 3` or `ranks 3, 4`, with at most `MAX_RANKS_SHOWN` numbers."""
+    shown = ", ".join(str(rank) for rank in ranks[:MAX_RANKS_SHOWN])
+    more = f" and {len(ranks) - MAX_RANKS_SHOWN} more" if len(ranks) > MAX_RANKS_SHOWN else ""
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
 
 

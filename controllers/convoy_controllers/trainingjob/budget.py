@@ -66,13 +66,13 @@ def after(
 ) -> Restarts:
     """Return the record after a restart for this fault is decided. `step` is the furthest step of the job."""
     times = restarts.within(recovery.window_seconds, now) + ([now] if fault.counted else [])
-    row = escalation.stalled(restarts, fault, step, now)
+    row = escalation.position_in_row(restarts, fault, step, now)
     return Restarts(
         total=restarts.total + 1,
         counted=restarts.counted + int(fault.counted),
         in_window=len(times),
         times=times[-1024:],
-        identical=escalation.identical(restarts, fault),
+        identical=escalation.count_identical(restarts, fault),
         stalled=row,
         best=max(restarts.best, step or 0),
         not_before=_not_before(restarts, fault, len(times), now),
@@ -100,20 +100,22 @@ def _not_before(restarts: Restarts, fault: Fault, in_window: int, now: datetime)
     container needs may be unavailable for a while.
     """
     if fault.policy.unstarted:
-        pause = min(UNSTARTED_SECONDS * 2.0 ** (escalation.identical(restarts, fault) - 1), MAX_PAUSE_SECONDS)
+        pause = min(
+            UNSTARTED_SECONDS * 2.0 ** (escalation.count_identical(restarts, fault) - 1), MAX_PAUSE_SECONDS
+        )
     elif fault.counted:
         pause = min(2.0 ** (in_window - 2), MAX_PAUSE_SECONDS) if in_window > 1 else 0.0
     elif fault.reason is Reasons.NODE_LOST or restarts.last is None:
         # Detecting the loss of a node has taken some seconds already.
         pause = 0.0
     else:
-        before = _pause(restarts)
+        before = _last_free_back_off(restarts)
         soon = (now - restarts.last.at).total_seconds() < SOON_SECONDS + before
         pause = min(max(1.0, 2 * before), MAX_PAUSE_SECONDS) if soon else 0.0
     return now + timedelta(seconds=pause) if pause else None
 
 
-def _pause(restarts: Restarts) -> float:
+def _last_free_back_off(restarts: Restarts) -> float:
     """Return the back-off before the last restart, in seconds, if that restart did not count; 0 otherwise."""
     if restarts.last is None or restarts.last.counted or restarts.not_before is None:
         return 0.0

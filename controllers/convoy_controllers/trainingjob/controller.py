@@ -44,7 +44,7 @@ def explain(
     return refusal(found) if found else None
 
 
-def _saved(job: CachedObject) -> Hashable:
+def _resumable(job: CachedObject) -> Hashable:
     """Return the part of a job that matters to jobs that resume from it."""
     marks = (job.status.get("checkpoint") or {}).get("watermarks") or {}
     return job.uid, job.generation, marks.get("remote") is not None
@@ -64,7 +64,7 @@ def _job(reader: Reader, before: Pod | None, after: Pod | None) -> Iterable[tupl
     return [(pod.namespace, pod.job)]
 
 
-def _exit(before: Pod | None, after: Pod | None) -> bool:
+def _is_pod_end(before: Pod | None, after: Pod | None) -> bool:
     """Return True for the end of a pod, which makes every other rank wait. All other changes of pods come
     in bursts.
     """
@@ -73,12 +73,12 @@ def _exit(before: Pod | None, after: Pod | None) -> bool:
     )
 
 
-def _use(node: Node) -> Hashable:
+def _job_relevant(node: Node) -> Hashable:
     """Return the part of a node that matters to the jobs on it."""
     return node.ready, node.cordoned, node.agent_ready
 
 
-def _of_node(reader: Reader, before: Node | None, after: Node | None) -> Iterable[tuple[str, str]]:
+def _jobs_of_node(reader: Reader, before: Node | None, after: Node | None) -> Iterable[tuple[str, str]]:
     """Return the jobs on a node; all jobs if the cluster's first agent came or its last agent went."""
     node: Any = after if after is not None else before
     had, has = before is not None and before.agent_ready, after is not None and after.agent_ready
@@ -94,11 +94,11 @@ CONTROLLER = Controller(
     plan=plan,
     makes=(Makes(PODS, (Create, Delete, EndPod)),),
     watches=(
-        by_field(KIND, TRAINING_JOBS, "spec.checkpoint.resumeFrom.job", _saved, _unformed),
+        by_field(KIND, TRAINING_JOBS, "spec.checkpoint.resumeFrom.job", _resumable, _unformed),
         by_field(KIND, ENGINES, "spec.engine.name"),
         by_field(KIND, CHECKPOINT_STORES, STORE_FIELD, _usable),
-        Watch(PODS, _job, lambda pod: pod.view, _exit),
-        Watch(NODES, _of_node, _use),
+        Watch(PODS, _job, lambda pod: pod.view, _is_pod_end),
+        Watch(NODES, _jobs_of_node, _job_relevant),
     ),
     validity=Validity(ConditionType.VALID, Phase.PENDING.value),
     manages=managed,

@@ -8,7 +8,7 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.summaries import shorten_list
 from convoy_crds.terms import ConditionType
 
-NAMED = 8
+MAX_NAMES_LISTED = 8
 """Dropped names that the message lists; it only counts the others."""
 
 
@@ -34,7 +34,7 @@ def set_condition(draft: Draft) -> None:
     if not dropped:
         draft.drop(ConditionType.METRICS_DROPPED)
         return
-    names = shorten_list(dropped, NAMED)
+    names = shorten_list(dropped, MAX_NAMES_LISTED)
     if engine is not None:
         reason = Reasons.UNDECLARED_METRICS
         message = reason.format(engine=engine.name, count=len(dropped), names=names)

@@ -19,7 +19,7 @@ QUIET_SECONDS = 600.0
 _ORDER = (RestartScope.PROCESS, RestartScope.POD, RestartScope.JOB)
 
 
-def stalled(restarts: Restarts, fault: Fault, step: int | None, now: datetime) -> int:
+def position_in_row(restarts: Restarts, fault: Fault, step: int | None, now: datetime) -> int:
     """Return the position of a fault, from 1, in a row of restarts without progress.
 
     A fault that does not count leaves the row unchanged.
@@ -39,7 +39,7 @@ def scope(fault: Fault, row: int, recovery: Recovery) -> RestartScope:
     return max(fault.policy.scope, widened, key=_ORDER.index)
 
 
-def identical(restarts: Restarts, fault: Fault) -> int:
+def count_identical(restarts: Restarts, fault: Fault) -> int:
     """Return how often in a row, including this fault, the program ended in the same way at the same step.
 
     Return 0 if the program did not cause the fault, and before the first step, because a service that is

@@ -89,7 +89,7 @@ def account(
     if fault_mark is not None:
         ledger.record_fault(fault_mark, max((_time(rank) for rank in stepping), default=fault_mark.at))
     ledger.switch(_cause(status, waiting, ledger.cause), _ms(now))
-    ledger.set_straggler_share(_lost(status))
+    ledger.set_straggler_share(_straggler_share(status))
     moved = ledger.value != before
     return ledger.result() if moved or stepped else before
 
@@ -112,7 +112,7 @@ def _cause(status: TrainingJobStatus, waiting: str, current: Cause) -> Cause | N
     return Cause.START
 
 
-def _lost(status: TrainingJobStatus) -> float:
+def _straggler_share(status: TrainingJobStatus) -> float:
     """Return the share of step time that the job loses to slow ranks. All ranks wait for the slowest one."""
     return max((one.lost for one in status.stragglers if one.persistent and one.ranks), default=0.0)
 

@@ -46,7 +46,7 @@ _OWN_END = ("", "Error")
 """Reasons of a container that ended by itself. Its message is then the end of its log."""
 _SIGNALS = range(128 + 1, 128 + 64 + 1)
 """Exit codes of processes that a signal ended. Higher codes are a program's own: sys.exit(-1) gives 255."""
-_WORDS = 400
+_MAX_OUTPUT_CHARS = 400
 """Characters of a container's output in a message."""
 
 
@@ -101,7 +101,7 @@ def describe_end(end: ContainerEnd) -> str:
 def output_end(message: str) -> str:
     """Return a sentence with the end of a container's output, on one line."""
     text = " ".join(message.split())
-    return f"Its output ends with: {text[-_WORDS:]}" if text else "It printed nothing"
+    return f"Its output ends with: {text[-_MAX_OUTPUT_CHARS:]}" if text else "It printed nothing"
 
 
 def pod_end(pod: PodView, warning: PodWarning | None = None) -> PodEnd | None:

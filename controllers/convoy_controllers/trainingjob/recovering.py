@@ -200,7 +200,7 @@ def _verdict(
     status: TrainingJobStatus, recovery: Recovery, fault: Fault, now: datetime
 ) -> tuple[Reason, str] | None:
     """Return the reason and message if the job must not restart for this fault; None if it may."""
-    identical, limit = escalation.identical(status.restarts, fault), recovery.max_identical_errors
+    identical, limit = escalation.count_identical(status.restarts, fault), recovery.max_identical_errors
     if limit and identical >= limit:
         reason = Reasons.REPEATED_ERROR
         where = " at the same step" if fault.step else ""

@@ -14,7 +14,7 @@ from typing import Any
 from convoy_controllers.trainingjob.podpaths import Token, joined, located, origin, tokens
 from convoy_crds.trainingjob import TrainingJob
 
-LISTED = 3
+MAX_ERRORS_LISTED = 3
 """Most errors that the message of a refusal lists; it only counts the others."""
 _DECODING = re.compile(r'^Pod in version "[^"]*" cannot be handled as a Pod: (.*)$', re.DOTALL)
 _INVALID = re.compile(r'^Pod "[^"]*" is invalid: (.*)$', re.DOTALL)
@@ -75,19 +75,19 @@ def findings(
         Finding(f"{where}.{joined(path)}", why)
         if (path := origin(pod_path, body, made)) is not None
         else Finding(where, f"{joined(pod_path)}: {why}" if pod_path else why)
-        for pod_path, why in dict.fromkeys(_stated(body, message, causes))
+        for pod_path, why in dict.fromkeys(_field_errors(body, message, causes))
     ]
 
 
 def refusal(found: Sequence[Finding]) -> Refusal:
     """Return all errors of one pod as one refusal. There must be at least one."""
     first, *others = found
-    more = "".join(f"; {one}" for one in others[: LISTED - 1])
-    rest = len(others) - LISTED + 1
+    more = "".join(f"; {one}" for one in others[: MAX_ERRORS_LISTED - 1])
+    rest = len(others) - MAX_ERRORS_LISTED + 1
     return Refusal(f"{first.why}{more}{f'; and {rest} more' if rest > 0 else ''}", first.path)
 
 
-def _stated(
+def _field_errors(
     body: Mapping[str, Any], message: str, causes: Sequence[tuple[str, str]]
 ) -> Iterator[tuple[tuple[Token, ...], str]]:
     """Yield each field of the pod that is at fault, and what is wrong with it."""
@@ -95,10 +95,10 @@ def _stated(
         named = [(tokens(path), why) for path, why in causes if path not in ("", "<nil>")]
         yield from named or [((), match[1])]
     elif match := _DECODING.match(message):
-        yield from _undecoded(body, match[1])
+        yield from _decoding_errors(body, match[1])
 
 
-def _undecoded(body: Mapping[str, Any], message: str) -> Iterator[tuple[tuple[Token, ...], str]]:
+def _decoding_errors(body: Mapping[str, Any], message: str) -> Iterator[tuple[tuple[Token, ...], str]]:
     """Yield each field at fault, and what is wrong with it, of a body that cannot be decoded.
 
     Its faults are unknown fields, wrong types and invalid quantities.
@@ -111,7 +111,7 @@ def _undecoded(body: Mapping[str, Any], message: str) -> Iterator[tuple[tuple[To
         # The path also contains Go types that are embedded in other types.
         names = tuple(name for name in path.split(".") if not name[:1].isupper())
         hint = ": put it in quotes" if wanted == "string" and kind in ("number", "bool") else ""
-        why = f"must be {_wanted(wanted)}, is {number or _KINDS.get(kind, kind)}{hint}"
+        why = f"must be {_type_in_words(wanted)}, is {number or _KINDS.get(kind, kind)}{hint}"
         whole = wanted.startswith(("[]", "map["))
         yield located(body, names, lambda value: _kind(value) == kind, entries=not whole) or names, why
     elif "quantities must match" in message:
@@ -120,7 +120,7 @@ def _undecoded(body: Mapping[str, Any], message: str) -> Iterator[tuple[tuple[To
         yield (), message
 
 
-def _wanted(name: str) -> str:
+def _type_in_words(name: str) -> str:
     """Return a Go type in words. Types of the Kubernetes API keep their names."""
     if name.startswith("[]"):
         return "a list"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-GIST = 400
+MAX_GIST_CHARS = 400
 """Most characters of a rank's stderr in a message. The pod's log has the rest."""
 
 _RANK = r"^(?:\[(?:rank)?\d+\]:\s?)?"
@@ -52,7 +52,7 @@ _WAITING = re.compile(
 """Files whose innermost frame shows that the thread waits for other ranks, or for a device that waits for
 them.
 """
-_INNERMOST = 3
+_FRAMES_CHECKED = 3
 """Number of innermost frames to check for such a file."""
 
 
@@ -69,7 +69,7 @@ def gist(stderr: str) -> str:
         # A crash prints nothing else. Earlier output is the program's normal progress.
         place = _place(dump)
         text = dump[0] + (f" at {place}" if place else "") if dump[0].startswith("Fatal") else text or place
-    return (text or _last_block(lines))[:GIST]
+    return (text or _last_block(lines))[:MAX_GIST_CHARS]
 
 
 def lost_peer(stderr: str) -> bool:
@@ -94,7 +94,7 @@ def main_thread(stderr: str) -> str:
 
 def waits_for_others(stderr: str) -> bool | None:
     """Return whether the main thread was in a collective; None if not known."""
-    files = [frame["file"] for frame in _main_frames(_split(stderr.splitlines())[1])[:_INNERMOST]]
+    files = [frame["file"] for frame in _main_frames(_split(stderr.splitlines())[1])[:_FRAMES_CHECKED]]
     if not files and (quoted := _QUOTED.match(stderr)):
         files = [quoted["inner"] or quoted["own"]]
     return any(_WAITING.search(file) for file in files) if files else None

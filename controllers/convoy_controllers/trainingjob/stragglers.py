@@ -55,7 +55,7 @@ def _set_no_straggler(draft: Draft, view: GuardView) -> None:
         draft.condition(kind, False, Reasons.SLOW_TOGETHER, Reasons.SLOW_TOGETHER.format(what=what))
     elif view.canary_missed:
         draft.condition(kind, None, Reasons.DETECTOR_DEGRADED, Reasons.DETECTOR_DEGRADED.message)
-    elif not view.judged:
+    elif not view.enough_peers:
         draft.condition(kind, None, Reasons.TOO_FEW_PEERS, Reasons.TOO_FEW_PEERS.message)
     else:
         draft.condition(kind, False, Reasons.NO_STRAGGLER, Reasons.NO_STRAGGLER.message)

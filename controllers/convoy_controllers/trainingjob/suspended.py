@@ -61,12 +61,12 @@ def plan(observed: Observed, now: datetime) -> Plan:
     status.pending_cause = ""
     lost = nodes.lost(observed)
     if own:
-        message = Reasons.SUSPENDING.format(left=len(own), state=_leaving(observed))
+        message = Reasons.SUSPENDING.format(left=len(own), state=_describe_stop(observed))
         draft.phase(Phase.SUSPENDING, Reasons.SUSPENDING, message)
         draft.condition(ConditionType.SUSPENDED, False, Reasons.SUSPENDING, message)
         draft.condition(ConditionType.RUNNING, False, Reasons.SUSPENDING, message)
     else:
-        reason, message = _left(observed, status)
+        reason, message = _describe_suspended(observed, status)
         draft.phase(Phase.SUSPENDED, reason, message)
         draft.condition(ConditionType.SUSPENDED, True, reason, message)
         draft.condition(ConditionType.RUNNING, False, reason, message)
@@ -78,11 +78,11 @@ def plan(observed: Observed, now: datetime) -> Plan:
             deletion for pod in own if (deletion := _deletion(observed, pod, own, lost, status)) is not None
         ),
         events=tuple(draft.events),
-        requeue_after=_wait(observed, own, lost),
+        requeue_after=_recheck_seconds(observed, own, lost),
     )
 
 
-def _wait(observed: Observed, own: list[PodView], lost: Collection[str]) -> float | None:
+def _recheck_seconds(observed: Observed, own: list[PodView], lost: Collection[str]) -> float | None:
     """Return the seconds until a pod may be deleted without its kubelet, because no watch event announces
     that; None if no pod needs it.
     """
@@ -111,12 +111,12 @@ def _deletion(
     return delete_pod(pod.name, pod.uid, grace_seconds=None if ran else AT_ONCE_SECONDS)
 
 
-def _leaving(observed: Observed) -> str:
+def _describe_stop(observed: Observed) -> str:
     """Return the message about the job's state while its pods end, and about the job afterwards."""
-    return _saving(observed) + ("" if observed.job.spec.suspend else "; the job resumes afterwards")
+    return _describe_saving(observed) + ("" if observed.job.spec.suspend else "; the job resumes afterwards")
 
 
-def _saving(observed: Observed) -> str:
+def _describe_saving(observed: Observed) -> str:
     """Return the message about the job's state while its pods end."""
     if not observed.job.spec.checkpoint.tiers.any:
         return "the job saves no checkpoints (spec.checkpoint.tiers) and will start at step 0 again"
@@ -126,7 +126,7 @@ def _saving(observed: Observed) -> str:
     return "the ranks save their state"
 
 
-def _left(observed: Observed, status: TrainingJobStatus) -> tuple[Reason, str]:
+def _describe_suspended(observed: Observed, status: TrainingJobStatus) -> tuple[Reason, str]:
     """Return the reason and message for a suspended job: at which step it will go on."""
     step = status.progress.step if status.progress else 0
     if not observed.job.spec.checkpoint.tiers.any:

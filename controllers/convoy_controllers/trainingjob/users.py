@@ -16,9 +16,9 @@ WORKER_UID = 65532
 ROOT = 0
 
 
-def pod_security(stated: object) -> dict[str, Any]:
+def pod_security(given: object) -> dict[str, Any]:
     """Return the pod's `securityContext`. If the template names a user, the group comes from the image."""
-    own = _stated(stated)
+    own = _set_fields(given)
     group = {} if "runAsUser" in own else {"runAsGroup": WORKER_UID}
     return {
         "runAsNonRoot": True,
@@ -32,12 +32,12 @@ def pod_security(stated: object) -> dict[str, Any]:
     }
 
 
-def container_security(stated: object, pod: Mapping[str, Any]) -> dict[str, Any]:
+def container_security(given: object, pod: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `securityContext` of a container in a pod whose own one is `pod`."""
-    own = _stated(stated)
+    own = _set_fields(given)
     if own.get("privileged") or own.get("runAsUser", pod.get("runAsUser")) == ROOT:
         return own
-    capabilities = {"drop": ["ALL"], **_stated(own.get("capabilities"))}
+    capabilities = {"drop": ["ALL"], **_set_fields(own.get("capabilities"))}
     # The API server rejects CAP_SYS_ADMIN together with allowPrivilegeEscalation: false.
     escalation = {} if "CAP_SYS_ADMIN" in capabilities.get("add", ()) else {"allowPrivilegeEscalation": False}
     return {**escalation, **own, "capabilities": capabilities}
@@ -53,7 +53,7 @@ def refused_root(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for kind in ("initContainers", "containers"):
         listed = spec.get(kind)
         for index, container in enumerate(listed if isinstance(listed, list) else ()):
-            own = _stated(_stated(container).get("securityContext"))
+            own = _set_fields(_set_fields(container).get("securityContext"))
             effective = {**pod, **own}
             if effective["runAsUser"] == ROOT and effective["runAsNonRoot"]:
                 inner = f"{kind}[{index}].securityContext"
@@ -68,7 +68,7 @@ _WAY_OUT = (
 )
 
 
-def _stated(value: object) -> dict[str, Any]:
+def _set_fields(value: object) -> dict[str, Any]:
     """Return the fields that a mapping of a template sets. Null counts as unset, as for the API server."""
     if not isinstance(value, Mapping):
         return {}

@@ -39,7 +39,7 @@ LATE_SECONDS = 5.0
 """Age in seconds from which a pod that is not up is late, so that its Events are read."""
 INSPECT_SECONDS = 20.0
 """Seconds between two reads of Events for the pods of a job."""
-INSPECTED = 8
+MAX_INSPECTED = 8
 """Number of late pods of a job whose Events are read in turn. Most pods that do not start share one cause."""
 SCALER = "NotTriggerScaleUp"
 """Reason of the cluster autoscaler's Events about a pod for which it adds no node."""
@@ -214,7 +214,7 @@ def inspect(
     # Events of placed pods tell more than those of pods without a node, for which the scheduler's message is
     # known.
     placed = [pod for pod in candidates if pod.node] or candidates
-    turn = placed[:INSPECTED][int(now.timestamp() // INSPECT_SECONDS) % min(len(placed), INSPECTED)]
+    turn = placed[:MAX_INSPECTED][int(now.timestamp() // INSPECT_SECONDS) % min(len(placed), MAX_INSPECTED)]
     young = min(max(0.0, turn.created + LATE_SECONDS - now.timestamp()), LATE_SECONDS)
     if young:
         return None, young

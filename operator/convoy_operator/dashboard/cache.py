@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from convoy_controllers.cached import Node, Pod
-from convoy_controllers.resources import NODES, PODS, of
+from convoy_controllers.resources import NODES, PODS, resource_of
 from convoy_crds import (
     checkpointstore,
     engine,
@@ -79,7 +79,9 @@ class DashboardCache:
         }
         for plural, kind in self._kinds.items():
             store = self._objects[plural]
-            found[plural] = Reflector(gateway, Source(of(kind), store, parser_of(kind.model)), metrics)
+            found[plural] = Reflector(
+                gateway, Source(resource_of(kind), store, parser_of(kind.model)), metrics
+            )
         return found
 
     def health_by_node(self) -> dict[str, NodeHealth]:

@@ -245,7 +245,7 @@ def _window(window: wire.StepWindow, size: int) -> Window:
 def _view(job: JobDetector, report: Report) -> GuardView:
     return GuardView(
         incarnation=job.incarnation,
-        judged=bool((report.verdicts != Verdict.TOO_FEW_PEERS).any()),
+        enough_peers=bool((report.verdicts != Verdict.TOO_FEW_PEERS).any()),
         slow=tuple(_slow(job, finding, report.last - report.first + 1) for finding in report.findings),
         canary_missed=job.canary_missed,
     )
@@ -276,7 +276,7 @@ def _gist(view: GuardView | None) -> object:
     if view is None:
         return None
     return (
-        view.judged,
+        view.enough_peers,
         view.canary_missed,
         {(one.cause, one.place, one.ranks, one.persistent) for one in view.slow},
     )

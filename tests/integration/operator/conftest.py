@@ -25,7 +25,7 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc, slot_tokens
 from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
-from convoy_controllers.resources import of
+from convoy_controllers.resources import resource_of
 from convoy_crds.kinds import KINDS
 from convoy_crds.terms import CA_CONFIG_MAP, HUB_AUDIENCE, HUB_SERVER_NAME, LABEL_AGENT_READY
 from convoy_operator import kopf_watch
@@ -184,10 +184,10 @@ def _drop_others(control_plane: Any) -> None:
     agent-ready labels.
     """
     cluster = [kind for kind in KINDS if not kind.namespaced and kind.name != "Engine"]
-    for path in (of(kind).path() for kind in cluster):
+    for path in (resource_of(kind).path() for kind in cluster):
         for left in control_plane.request("GET", path)["items"]:
             control_plane.request("DELETE", f"{path}/{left['metadata']['name']}")
-    namespaced = [of(kind).path() for kind in KINDS if kind.namespaced]
+    namespaced = [resource_of(kind).path() for kind in KINDS if kind.namespaced]
     for collection in (*namespaced, "/api/v1/pods?labelSelector=convoy.dev/job"):
         group, _, kind = collection.partition("?")[0].rpartition("/")
         for left in control_plane.request("GET", collection)["items"]:

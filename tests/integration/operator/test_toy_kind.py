@@ -15,7 +15,7 @@ from tests.unit.operator.toycontroller import CONTROLLER, service
 from convoy_controllers.children import Apply
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.plan import Plan
-from convoy_controllers.resources import SERVICES, of
+from convoy_controllers.resources import SERVICES, resource_of
 from convoy_controllers.rights import rules
 from convoy_crds.generate import definition
 
@@ -61,7 +61,7 @@ async def _found(installation: Installation, path: str) -> dict[str, Any]:
 
 async def test_what_an_intent_lacks_goes(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     await installed(installation)
-    toys, services = of(KIND).path(installation.namespace), SERVICES.path(installation.namespace)
+    toys, services = resource_of(KIND).path(installation.namespace), SERVICES.path(installation.namespace)
     labels: dict[str, str] = {"a": "b"}
 
     def plan(observed: Any, now: datetime) -> Plan:
@@ -96,7 +96,7 @@ async def test_a_service_is_made_mended_and_deleted(
 ) -> None:
     await installed(installation)
     namespace = installation.namespace
-    toys, services = of(KIND).path(namespace), SERVICES.path(namespace)
+    toys, services = resource_of(KIND).path(namespace), SERVICES.path(namespace)
     async with running(installation, monkeypatch, controllers=WITH_TOY):
         body = {
             "apiVersion": KIND.api_version,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from convoy_agents.tiercheck import planes
 from convoy_agents.tiercheck.digest import Damaged
-from convoy_controllers.checkpoint.records import ENCODED_LEAST, MAX_CHUNK, Chunk
+from convoy_controllers.checkpoint.records import MAX_CHUNK, MIN_ENCODED_BYTES, Chunk
 
 HEAD = 12
 
@@ -96,7 +96,7 @@ def test_a_chunk_of_several_types_is_encoded_as_what_most_of_it_is() -> None:
 @pytest.mark.parametrize("data", [b"", b"a", random.Random(1).randbytes(10_001), normal(4)], ids=len)
 def test_what_gets_hardly_shorter_stays_as_it_is(data: bytes) -> None:
     assert planes.encode(data, 4) is None and planes.encode(data, 2) is None
-    assert planes.best_word(data) == 0 or len(data) < ENCODED_LEAST
+    assert planes.best_word(data) == 0 or len(data) < MIN_ENCODED_BYTES
 
 
 @given(st.data())

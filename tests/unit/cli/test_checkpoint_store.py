@@ -256,10 +256,10 @@ def test_a_generation_is_downloaded_into_a_folder(bucket: Bucket, tmp_path: Path
     assert done.output == f"job 2/15: 2 shards (2.9Ki) in {to}\n"
     assert (to / "shards" / "0" / "gen-2-15").read_bytes() == noise(1) + noise(5)
     assert (to / "shards" / "1" / "gen-2-15").read_bytes() == noise(6)
-    record = records.record((to / "record.json").read_bytes())
+    record = records.parse_record((to / "record.json").read_bytes())
     assert record.generation == Generation(2, 15)
     for key in record.shards.values():
-        assert records.manifest((to / "manifests" / f"{key}.json").read_bytes()).id == key
+        assert records.parse_manifest((to / "manifests" / f"{key}.json").read_bytes()).id == key
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy_controllers.checkpoint.interval import BUDGET, MOST_SECONDS, choose, failure_rate, young_daly
+from convoy_controllers.checkpoint.interval import BUDGET, MAX_SECONDS, choose, failure_rate, young_daly
 
 
 def lost(interval: float, cost: float, mtbf: float) -> float:
@@ -37,7 +37,7 @@ def test_where_failures_are_as_frequent_as_saves_are_slow_it_saves_once_between_
         (0.4, 1 / 24, 0.0, 263, "a failure is expected every 24.0 h"),
         (10.0, 60.0, 0.0, 10 / BUDGET, "may cost 3.5% of the time"),
         (0.01, 1 / 24, 100.0, 100, "copying a save takes 100.0 s"),
-        (100.0, 1e-4, 0.0, MOST_SECONDS, "never more than 30 min"),
+        (100.0, 1e-4, 0.0, MAX_SECONDS, "never more than 30 min"),
         (0.0001, 1000.0, 0.0, 1.0, "a save stalls for 0 ms"),
     ],
 )

@@ -51,7 +51,7 @@ def test_one_rack_is_said(domains: str) -> None:
 
 
 def test_a_rack_that_is_too_small_for_all_takes_what_it_has_room_for() -> None:
-    found = place([*hosts("a", "a", "a"), Host("far", "b", room=2)], 1)
+    found = place([*hosts("a", "a", "a"), Host("far", "b", capacity=2)], 1)
     assert loads(found)["far"] == 2
     assert sum(placed.apart for placed in found.values()) == 3
 

@@ -40,18 +40,18 @@ RECORDS = st.builds(
 
 @given(MANIFESTS)
 def test_a_manifest_is_what_its_text_says(one: Manifest) -> None:
-    assert records.manifest(one.text) == one
-    assert records.manifest(one.text).id == one.id
+    assert records.parse_manifest(one.text) == one
+    assert records.parse_manifest(one.text).id == one.id
 
 
 @given(RECORDS)
 def test_a_record_is_what_its_text_says(one: Record) -> None:
-    assert records.record(one.text) == one
+    assert records.parse_record(one.text) == one
 
 
 @given(st.builds(Branch, st.integers(0, 99), st.none() | GENERATIONS, st.booleans()))
 def test_a_branch_is_what_its_text_says(one: Branch) -> None:
-    assert records.branch(one.text) == one
+    assert records.parse_branch(one.text) == one
 
 
 MANIFEST = Manifest(Generation(1, 2), "0", (Chunk("ab" * 16, 5),), 5)
@@ -66,20 +66,20 @@ def written(data: Mapping[str, Any]) -> bytes:
 @pytest.mark.parametrize(
     ("read", "text", "change"),
     [
-        (records.manifest, MANIFEST.text, {"generation": None}),
-        (records.manifest, MANIFEST.text, {"generation": [1]}),
-        (records.manifest, MANIFEST.text, {"generation": [1, -2]}),
-        (records.manifest, MANIFEST.text, {"generation": [1, True]}),
-        (records.manifest, MANIFEST.text, {"chunks": [["xy" * 16, 5]]}),
-        (records.manifest, MANIFEST.text, {"chunks": [["ab", 5]]}),
-        (records.manifest, MANIFEST.text, {"chunks": [["ab" * 16, 1 << 30]]}),
-        (records.manifest, MANIFEST.text, {"chunks": [["ab" * 16, 0]]}),
-        (records.manifest, MANIFEST.text, {"chunks": []}),
-        (records.manifest, MANIFEST.text, {"length": "5"}),
-        (records.record, RECORD.text, {"shards": ["a"]}),
-        (records.record, RECORD.text, {"world": -1}),
-        (records.record, RECORD.text, {"saved": "now"}),
-        (records.branch, Branch(3).text, {"incarnation": 1.5}),
+        (records.parse_manifest, MANIFEST.text, {"generation": None}),
+        (records.parse_manifest, MANIFEST.text, {"generation": [1]}),
+        (records.parse_manifest, MANIFEST.text, {"generation": [1, -2]}),
+        (records.parse_manifest, MANIFEST.text, {"generation": [1, True]}),
+        (records.parse_manifest, MANIFEST.text, {"chunks": [["xy" * 16, 5]]}),
+        (records.parse_manifest, MANIFEST.text, {"chunks": [["ab", 5]]}),
+        (records.parse_manifest, MANIFEST.text, {"chunks": [["ab" * 16, 1 << 30]]}),
+        (records.parse_manifest, MANIFEST.text, {"chunks": [["ab" * 16, 0]]}),
+        (records.parse_manifest, MANIFEST.text, {"chunks": []}),
+        (records.parse_manifest, MANIFEST.text, {"length": "5"}),
+        (records.parse_record, RECORD.text, {"shards": ["a"]}),
+        (records.parse_record, RECORD.text, {"world": -1}),
+        (records.parse_record, RECORD.text, {"saved": "now"}),
+        (records.parse_branch, Branch(3).text, {"incarnation": 1.5}),
     ],
 )
 def test_what_is_malformed_is_refused(
@@ -94,7 +94,7 @@ def test_what_is_malformed_is_refused(
 
 @given(st.binary(max_size=40) | MANIFESTS.map(lambda one: one.text[:-1]))
 def test_no_bytes_break_the_reader(text: bytes) -> None:
-    for read in (records.manifest, records.record, records.branch):
+    for read in (records.parse_manifest, records.parse_record, records.parse_branch):
         with pytest.raises(MalformedError):
             read(text)
 
@@ -105,7 +105,7 @@ def test_a_flipped_bit_changes_the_id_or_is_refused(one: Manifest, data: st.Data
     at = data.draw(st.integers(0, 8 * len(text) - 1))
     text[at // 8] ^= 1 << at % 8
     with contextlib.suppress(MalformedError):
-        assert records.manifest(bytes(text)).id != one.id
+        assert records.parse_manifest(bytes(text)).id != one.id
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_manifest_is_read_as_it_is_written_and_not_as_it_could_be(part: bytes,
     one = replace(MANIFEST, shard="rank \U00010000")
     assert part in one.text
     with pytest.raises(MalformedError, match="not in canonical form"):
-        records.manifest(one.text.replace(part, instead, 1))
+        records.parse_manifest(one.text.replace(part, instead, 1))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy_controllers.checkpoint.interval import LEAST_SECONDS, MOST_SECONDS
+from convoy_controllers.checkpoint.interval import MAX_SECONDS, MIN_SECONDS
 from convoy_controllers.commands import Assign
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.cluster_events import ClusterEvent, TrainingPaused
@@ -71,8 +71,8 @@ def views(*costs: tuple[float, float], incarnation: int = 1) -> list[SlotView]:
         ([(1.0, 0.0)], 99, 76, 85, "a failure is expected every 60 min"),
         ([(60.0, 0.0)], 99, 0, 1715, "may cost 3.5% of the time"),
         ([(0.01, 0.5), (0.01, 100.0)], 0, 0, 100, "copying a save takes 100.0 s"),
-        ([(1000.0, 0.0)], 0, 0, MOST_SECONDS, "never more than 30 min"),
-        ([(0.0001, 0.0)], 10**6, 0, LEAST_SECONDS, "a save stalls for 0 ms"),
+        ([(1000.0, 0.0)], 0, 0, MAX_SECONDS, "never more than 30 min"),
+        ([(0.0001, 0.0)], 10**6, 0, MIN_SECONDS, "a save stalls for 0 ms"),
     ],
 )
 def test_what_was_measured_decides(
@@ -111,7 +111,7 @@ def test_a_decision_is_within_its_bounds_and_stands(
     job, known = make_job(checkpoint=AUTO), ChosenInterval(seconds=kept, reason="as before")
     for measured in (before, after):
         found = decided(job, status(failures, hours, known), views(measured))
-        assert found is not None and LEAST_SECONDS <= found.seconds <= MOST_SECONDS
+        assert found is not None and MIN_SECONDS <= found.seconds <= MAX_SECONDS
         assert decided(job, status(failures, hours, found), views(measured)) == found
         known = found
 

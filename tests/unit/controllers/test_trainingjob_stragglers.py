@@ -19,9 +19,9 @@ def job() -> ToyCluster:
 
 
 def straggler_condition(
-    cluster: ToyCluster, *slow: SlowView, judged: bool = True, incarnation: int = 1
+    cluster: ToyCluster, *slow: SlowView, enough_peers: bool = True, incarnation: int = 1
 ) -> Condition | None:
-    cluster.guard = GuardView(incarnation, judged, slow)
+    cluster.guard = GuardView(incarnation, enough_peers, slow)
     cluster.settle()
     return next((c for c in cluster.job.status.conditions if c.type == "StragglerDetected"), None)
 
@@ -55,7 +55,7 @@ def test_what_lasts_is_an_event_once() -> None:
 
 def test_a_detector_that_is_blind_clears_nobody() -> None:
     cluster = job()
-    cluster.guard = GuardView(1, judged=True, canary_missed=True)
+    cluster.guard = GuardView(1, enough_peers=True, canary_missed=True)
     cluster.settle()
     (found,) = (c for c in cluster.job.status.conditions if c.type == "StragglerDetected")
     assert (found.status, found.reason) == ("Unknown", "DetectorDegraded")
@@ -91,7 +91,7 @@ def test_what_it_costs_the_job_scatters_without_a_write_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slow", "judged", "status", "reason", "words"),
+    ("slow", "enough_peers", "status", "reason", "words"),
     [
         ((), True, "False", "NoStraggler", "no rank delays the others"),
         ((), False, "Unknown", "TooFewPeers", "at least 4 ranks must do the same work"),
@@ -102,9 +102,9 @@ def test_what_it_costs_the_job_scatters_without_a_write_too() -> None:
     ],
 )
 def test_nobody_is_named_where_nobody_is_to_blame(
-    slow: tuple[SlowView, ...], judged: bool, status: str, reason: str, words: str
+    slow: tuple[SlowView, ...], enough_peers: bool, status: str, reason: str, words: str
 ) -> None:
-    found = straggler_condition(job(), *slow, judged=judged)
+    found = straggler_condition(job(), *slow, enough_peers=enough_peers)
     assert found is not None
     assert (found.status, found.reason) == (status, reason)
     assert words in found.message

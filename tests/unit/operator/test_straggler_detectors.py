@@ -103,7 +103,7 @@ def test_who_is_slow_is_found_and_its_job_is_woken_once() -> None:
     for step in range(1, 11):
         hub.report(step)
     view = hub.detectors.view("uid-job")
-    assert view is not None and view.judged and view.slow == ()
+    assert view is not None and view.enough_peers and view.slow == ()
     assert hub.queue.added == [KEY], "the first table gives a view"
     for step in range(11, 16):
         hub.report(step, slow={4: 0.5})
@@ -132,7 +132,7 @@ def test_few_ranks_are_not_judged() -> None:
     for step in range(1, 9):
         hub.report(step, slow={1: 1.0})
     view = hub.detectors.view("uid-job")
-    assert view is not None and not view.judged
+    assert view is not None and not view.enough_peers
     assert not any(one.ranks for one in view.slow)
 
 

@@ -15,7 +15,7 @@ from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
 from convoy_controllers.plan import Plan
 from convoy_controllers.reference import page
-from convoy_controllers.resources import SERVICES, TRAINING_JOBS, of
+from convoy_controllers.resources import SERVICES, TRAINING_JOBS, resource_of
 from convoy_controllers.rights import rules
 from convoy_controllers.testing.builders import make_job
 from convoy_operator import errors, views
@@ -41,7 +41,7 @@ class Toy(Operator):
         old = self.api.objects.get((KIND.plural, "ns", "toy"), {"metadata": {}})
         metadata = {**old["metadata"], "name": "toy", "generation": generation}
         body = {**old, "apiVersion": KIND.api_version, "kind": KIND.name, "metadata": metadata, "spec": spec}
-        self.cache.upsert(of(KIND), self.api.put(of(KIND), body, "ns"))
+        self.cache.upsert(resource_of(KIND), self.api.put(resource_of(KIND), body, "ns"))
 
     @property
     def service(self) -> dict[str, Any] | None:
@@ -120,7 +120,7 @@ async def test_fields_that_somebody_else_changes_are_put_back(it: Toy) -> None:
 async def test_an_object_of_a_process_before_is_applied_once(it: Toy) -> None:
     await it.reconciler.handle(KEY)
     after = Operator(it.api, controllers=WITH_TOY)
-    for resource in (of(KIND), SERVICES):
+    for resource in (resource_of(KIND), SERVICES):
         after.cache.upsert(resource, it.api.objects[resource.plural, "ns", "toy"])
     before = it.api.count("apply", "services")
     for _ in range(3):
@@ -213,7 +213,7 @@ async def test_children_of_a_kind_that_is_reconciled_are_in_the_cache_of_that_ki
     parent = replace(CONTROLLER, plan=plan, makes=makes, watches=(by_owner(KIND, TRAINING_JOBS),))
     it = Operator(api, controllers=(*CONTROLLERS, parent))
     toy = {"apiVersion": KIND.api_version, "kind": KIND.name, "metadata": {"name": "toy"}, "spec": {}}
-    it.cache.upsert(of(KIND), api.put(of(KIND), toy, "ns"))
+    it.cache.upsert(resource_of(KIND), api.put(resource_of(KIND), toy, "ns"))
     (owner,) = it.cache.objects(KIND)
     managed = {"app.kubernetes.io/managed-by": "convoy-operator"}
     for name, labels in (("applied", managed), ("a-person-s", {})):

@@ -94,24 +94,24 @@ class Part:
         if not FOLDERS["manifests"].fullmatch(key):
             return None
         text = self.blobs.get(self.key("manifests", key))
-        one = None if text is None else self._parsed(self.key("manifests", key), text, records.manifest)
+        one = None if text is None else self._parsed(self.key("manifests", key), text, records.parse_manifest)
         return one if one is not None and one.id == key else None
 
     def inventory(self) -> Inventory:
         """Return all records, branches and manifests. Malformed ones are reported and skipped."""
         found: dict[Generation, Record] = {}
-        for name, record in self._read("records", lambda text: records.record(records.unseal(text))):
+        for name, record in self._read("records", lambda text: records.parse_record(records.unseal(text))):
             if self._fits("records", name, record.generation.name):
                 found[record.generation] = record
         branches: dict[int, Branch] = {}
-        branches_found = self._read("branches", lambda text: records.branch(records.unseal(text)))
+        branches_found = self._read("branches", lambda text: records.parse_branch(records.unseal(text)))
         # A decided branch comes after the undecided one and replaces it.
         for name, branch in sorted(branches_found, key=lambda one: one[1].decided):
             if self._fits("branches", name, f"{branch.incarnation}{'' if branch.decided else UNDECIDED}"):
                 branches[branch.incarnation] = branch
         manifests = {
             name: manifest
-            for name, manifest in self._read("manifests", records.manifest)
+            for name, manifest in self._read("manifests", records.parse_manifest)
             if self._fits("manifests", name, manifest.id)
         }
         return Inventory(found, branches, manifests)
