@@ -49,7 +49,7 @@ class Steps:
     def _journal(self, rounds: int, kind: str) -> None:
         memory, reported = self._memory, 0
         for _ in range(20 * rounds):
-            written = memory._journalling.writing
+            written = memory._journal_saves.writing
             seconds = self._step()
             self._messages.value(
                 f"step with its gradients{kind} written" if written else f"step{kind}", seconds
@@ -58,7 +58,7 @@ class Steps:
             saved = self._save()
             seconds = time.perf_counter() - began
             wait_until_idle(memory)
-            save = memory._flight.written
+            save = memory._save.written
             if saved and save.extends is not None:
                 reported += 1
                 self._messages.value(f"segment{kind}", seconds)
@@ -69,7 +69,7 @@ class Steps:
                 self._messages.value(f"encoded gradients{kind} / raw", self._encoded_share())
                 return
         if not reported:
-            why = memory._journalling._journal.reason or "a full save is expected to be restored sooner"
+            why = memory._journal_saves._journal.reason or "a full save is expected to be restored sooner"
             self._messages.missing(f"segment bytes{kind}", why)
 
     def _encoded_share(self) -> float:
@@ -114,7 +114,7 @@ class Steps:
     def wait_until_idle(self) -> None:
         """Wait until no save is under way and no step is journalled."""
         wait_until_idle(self._memory)
-        while self._memory._journalling.writing:
+        while self._memory._journal_saves.writing:
             self._step()
 
     def _fill_journal(self) -> None:
