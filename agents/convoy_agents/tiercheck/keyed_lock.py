@@ -15,13 +15,13 @@ K = TypeVar("K", bound=Hashable)
 class _Lock:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
-    """Tasks that hold the lock or wait for it. While the lock is handed over, `locked()` is False for a
-    moment.
+    """Number of tasks that hold the lock or wait for it. `lock.locked()` is no substitute: it is False for
+    a moment while the lock passes from one task to the next.
     """
 
 
 class KeyedLock(Generic[K]):
-    """Locks by key. A key exists while a task holds its lock or waits for it."""
+    """Locks by key. The lock of a key exists only while a task holds it or waits for it."""
 
     def __init__(self) -> None:
         self._locks: dict[K, _Lock] = {}
@@ -31,7 +31,7 @@ class KeyedLock(Generic[K]):
 
     @asynccontextmanager
     async def hold(self, key: K) -> AsyncIterator[None]:
-        """Hold the lock of a key, after waiting until it is free."""
+        """Hold the lock of a key within the block. Wait until the lock is free."""
         lock = self._locks.setdefault(key, _Lock())
         lock.users += 1
         try:

@@ -1,4 +1,4 @@
-"""The records of generations in memory. The agent of slot 0 writes them."""
+"""The ledger of committed generations in a job's memory. The agent of slot 0 writes it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tie
 from convoy_controllers.checkpoint.records import Record
 
 OVERDUE = 4
-"""Multiple of the store interval after which a generation that has not reached the store is replaced by the
-next.
+"""Multiple of the store interval. If a generation has not reached the store after this time, the next
+generation is uploaded instead.
 """
 
 log = structlog.get_logger()
@@ -29,29 +29,33 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class _JobCommits:
-    """This agent's knowledge of one job's commits in its store."""
+    """The state of one job's commits in its store, as this agent knows it."""
 
     chosen: tuple[Generation, float] | None = None
-    """The newest generation that was chosen for the store, and the time of that choice in monotonic
-    seconds.
+    """The newest generation that was chosen for the store, and the time of the choice in monotonic seconds.
+    None before the first choice.
     """
     collected_for: Generation | None = None
-    """The last generation for whose record garbage was collected in the store."""
+    """The last generation for which garbage was collected because the store was full. None before the first
+    collection.
+    """
 
 
 class MemoryLedger:
-    """The ledger in the job's memory. Slots that vote get the record with the outcome and keep it too."""
+    """The ledger of each job in the job's memory. Every slot that votes also gets the record, with the
+    outcome, and keeps it.
+    """
 
     def __init__(self, memory_manager: MemoryManager, remotes: Remotes, troubles: TroubleReporter) -> None:
         self._memory_manager = memory_manager
         self._remotes = remotes
         self._troubles = troubles
         self._jobs: dict[str, _JobCommits] = {}
-        """Commits by job uid."""
+        """State of the commits, by job uid."""
         self._collecting: set[asyncio.Task[None]] = set()
 
     async def committed_record(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
-        """Return the record of a generation that is committed at the tier already; None otherwise."""
+        """Return the record of a generation that is already committed at the tier; None if it is not."""
         job_memory = self._memory_manager.get(job_uid)
         if job_memory is None:
             return None
@@ -66,8 +70,12 @@ class MemoryLedger:
     async def write(
         self, plan: Assignment, tier: Tier, generation: Generation, votes: Mapping[int, PrepareVote]
     ) -> bool:
-        """Write the record of a generation, or advance its tier. Return False if the slots' votes
-        contradict one another, or if the generation has no local record yet. OSError.
+        """Commit a generation at a tier: write its record at the local tier, or advance the watermark of a
+        later tier. Return True if it is committed.
+
+        Return False if the votes contradict one another, the generation has no local record, the store
+        refuses it, or a later incarnation has started. Raises OSError if the memory has no space for the
+        record.
         """
         job_memory = self._memory_manager.open(plan.job_uid)
         if tier is Tier.LOCAL:
@@ -91,7 +99,8 @@ class MemoryLedger:
             raise
         self._troubles.record_written(plan)
         if written and tier is Tier.LOCAL:
-            # The record may be that of an earlier agent, which ended before it advanced the watermark.
+            # The record may come from an earlier agent that ended before it advanced the watermark. So the
+            # record, not this agent's choice, decides whether the generation goes to the store.
             stands = await self.committed_record(plan.job_uid, tier, generation)
             if stands is not None and stands.remote:
                 job = self._jobs.setdefault(plan.job_uid, _JobCommits())
@@ -103,8 +112,11 @@ class MemoryLedger:
         self._jobs.pop(job_uid, None)
 
     async def _goes_remote(self, plan: Assignment, generation: Generation, last: bool) -> bool:
-        """Return True if a generation goes to the job's store: it is due, and the one before has arrived or
-        is overdue. The job's last generation always goes, because the memory is released after it.
+        """Return True if a generation must go to the job's store. Return False if the job has no store that
+        can commit.
+
+        The job's last generation always goes, because the memory is released afterwards. Another generation
+        goes if the store interval has passed and the previous chosen generation is in the store or overdue.
         """
         use = plan.memory.store if plan.memory else None
         if use is None:
@@ -115,7 +127,7 @@ class MemoryLedger:
             return True
         now = time.monotonic()
         before = self._jobs.get(plan.job_uid, _JobCommits()).chosen
-        # A generation that an earlier incarnation chose is not being uploaded any more.
+        # A generation of an earlier incarnation is not uploaded any more, so it delays nothing.
         if before is not None and before[0].incarnation == generation.incarnation:
             job_memory = self._memory_manager.open(plan.job_uid)
             mark = await job_memory.inspect(lambda store: store.marks.get(Tier.REMOTE))
@@ -146,8 +158,9 @@ class MemoryLedger:
             collected_for = self._jobs.get(plan.job_uid, _JobCommits()).collected_for
             if not error.full or collected_for == record.generation:
                 raise
-        # Garbage is otherwise collected after a commit, and a full store has no space for one. A job without
-        # memory was dropped already: make no entry, since nothing would drop it again.
+        # Garbage is otherwise collected after a commit, but a full store accepts no commit, so collect it
+        # now. Make no entry for a job without memory: `drop_job` was called already and would not remove the
+        # entry.
         if self._memory_manager.get(plan.job_uid) is not None:
             self._jobs.setdefault(plan.job_uid, _JobCommits()).collected_for = record.generation
         await self._remotes.collect_garbage(plan)
@@ -161,8 +174,8 @@ class MemoryLedger:
 
 
 def recorded_generation(store: ShardStore, generation: Generation) -> Generation:
-    """Return the name under which a generation is recorded: an incarnation's start state has the name of
-    its origin.
+    """Return the generation under whose name the record is stored. The start state of an incarnation is
+    recorded under the generation from which it was restored.
     """
     branch = store.branches.get(generation.incarnation)
     started = branch.parent if branch and generation.step == START_STEP else None

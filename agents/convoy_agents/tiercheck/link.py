@@ -1,7 +1,8 @@
-"""The choice whether to encode chunks on their way to a store or to another node: only if encoding takes
-less time than it saves.
+"""The choice whether to encode chunks before they are sent to a store or to another node. Chunks are
+encoded only if encoding takes less time than it saves.
 
-On a link that is faster than the codec, chunks are sent plain. Every 64th is encoded to measure again.
+On a link that is faster than the codec, chunks are sent plain. Every 64th of them is encoded, to measure
+the codec again.
 """
 
 from __future__ import annotations
@@ -21,56 +22,56 @@ from convoy_agents.tiercheck.digest import Buffer
 B = TypeVar("B", bound=Buffer)
 
 PROBE_EVERY = 64
-"""Plain chunks after which one is encoded to measure the codec again."""
+"""Number of plain chunks after which one chunk is encoded to measure the codec again."""
 HALF_LIFE = 64 * 2**20
-"""Bytes after which a measurement counts half. It spans several chunks, so one slow response decides
-nothing.
+"""Bytes sent after which an older measurement has half its weight. This is many chunks, so one slow
+response does not decide alone.
 """
 
 MAX_LINKS = 256
-"""Maximum nodes whose measurements are kept."""
+"""Maximum number of nodes whose measurements are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A moving average of a cost per byte, weighted by bytes. A small chunk mostly measures the round trip
-    and so counts little.
+    """A moving average of a cost per byte, weighted by bytes. A small chunk has little weight, since its
+    time is mostly the round trip.
     """
 
     total: float = 0.0
     size: float = 0.0
-    """Weighted bytes: older ones count less."""
+    """Sum of the measured bytes, where older measurements have less weight."""
 
     @property
     def value(self) -> float | None:
-        """Cost per byte; None before the first measurement."""
+        """The average cost per byte; None before the first measurement."""
         return self.total / self.size if self.size else None
 
     def add(self, total: float, size: int) -> Mean:
-        """Return the average with one more measurement."""
+        """Return the average with one more measurement: `total` cost for `size` bytes."""
         left = math.exp2(-size / HALF_LIFE)
         return Mean(self.total * left + total, self.size * left + size)
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The measurements of one link."""
+    """The measured costs of sending and encoding on one link."""
 
     send: Mean = Mean()
-    """Seconds per byte on the link, as one of several concurrent senders sees it."""
+    """Seconds per sent byte, as measured by one of several concurrent senders."""
     encode: Mean = Mean()
-    """Encoding seconds per byte of a chunk."""
+    """Seconds of encoding per byte of a plain chunk."""
     saved: Mean = Mean()
-    """Bytes saved per byte of an encoded chunk."""
+    """Bytes saved by encoding per byte of a plain chunk."""
     plain: int = 0
-    """Chunks sent plain since the last encoded one."""
+    """Number of chunks sent plain since the last encoded chunk."""
 
 
 def encoding_pays(costs: Costs, ahead: float = 0.0) -> bool:
-    """Return True if the next chunk should be encoded: encoding takes less time than it saves, or must be
-    measured.
+    """Return True if the next chunk should be encoded: because that takes less time than it saves, or
+    because it must be measured.
 
-    `ahead`: chunks in the encoders' queue before it.
+    `ahead`: number of chunks that an encoder thread must encode before this one.
     """
     send, encode, saved = costs.send.value, costs.encode.value, costs.saved.value
     if encode is None or saved is None or costs.plain >= PROBE_EVERY:
@@ -79,7 +80,7 @@ def encoding_pays(costs: Costs, ahead: float = 0.0) -> bool:
 
 
 class Encoders:
-    """The threads that encode for all links. They are few, since training runs beside them."""
+    """The threads that encode chunks for all links. They are few, since the training uses the same cores."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -89,15 +90,17 @@ class Encoders:
 
     @property
     def ahead(self) -> float:
-        """Number of chunks that a new chunk would wait for."""
+        """Average number of chunks that each thread must encode before it can encode a new chunk."""
         return max(0.0, (self._waiting + 1) / self._threads - 1)
 
     def submit(self, data: Buffer) -> Future[tuple[bytes | None, float]]:
-        """Encode a chunk in a thread. Return the result of `planes.encode` and the seconds that it took."""
+        """Encode a chunk in a thread. The future has the result of `planes.encode`, or None, and the
+        seconds of encoding.
+        """
         found = self._pool.submit(_encode, data)
         with self._lock:
             self._waiting += 1
-        # The callback runs also if nobody waits for the result any more.
+        # The callback runs even if the caller was cancelled, so the count stays correct.
         found.add_done_callback(self._done)
         return found
 
@@ -107,10 +110,10 @@ class Encoders:
 
 
 class Link:
-    """The link to one store or one node. Thread-safe."""
+    """The link to one store or one node: decides whether to encode each chunk. Thread-safe."""
 
     def __init__(self, encoders: Encoders, count: Callable[[int, int], None]) -> None:
-        """`count`: called with the length of each chunk and the bytes that were sent for it."""
+        """`count`: called for each chunk with its length and the number of bytes that were sent."""
         self._encoders = encoders
         self._count = count
         self._costs = Costs()
@@ -118,21 +121,21 @@ class Link:
 
     @property
     def costs(self) -> Costs:
-        """The measurements so far."""
+        """The measured costs so far."""
         return self._costs
 
     def pack(self, data: B) -> B | bytes:
-        """Return a chunk as it should be sent: encoded or plain."""
+        """Return the chunk in the form in which it should be sent: encoded or plain."""
         return self._record_encoding(data, *self._encoders.submit(data).result()) if self._wanted() else data
 
     async def pack_async(self, data: B) -> B | bytes:
-        """Do the same as `pack` on the event loop."""
+        """Return the same as `pack`, without blocking the event loop."""
         if not self._wanted():
             return data
         return self._record_encoding(data, *await asyncio.wrap_future(self._encoders.submit(data)))
 
     def record_sent(self, length: int, size: int, seconds: float) -> None:
-        """Record that a chunk of `length` bytes was sent as `size` bytes."""
+        """Record that a chunk of `length` bytes was sent as `size` bytes in so many seconds."""
         self._count(length, size)
         with self._lock:
             self._costs = replace(self._costs, send=self._costs.send.add(seconds, size))
@@ -157,13 +160,13 @@ class Links:
     """The links to other nodes. Not thread-safe: used by the event loop alone."""
 
     def __init__(self, encoders: Encoders, count: Callable[[int, int], None]) -> None:
-        """`count`: see `Link`."""
+        """`count`: as in `Link.__init__`."""
         self._encoders = encoders
         self._count = count
         self._known: dict[str, Link] = {}
 
     def to(self, node: str) -> Link:
-        """Return the link to a node. Beyond MAX_LINKS the least recently used one is dropped."""
+        """Return the link to a node. The least recently used links beyond MAX_LINKS are dropped."""
         link = self._known.pop(node, None) or Link(self._encoders, self._count)
         self._known[node] = link
         while len(self._known) > MAX_LINKS:

@@ -1,8 +1,10 @@
-"""Memory that outlives the processes that use it: one tmpfs for each job on a node, and the files in it.
+"""Memory that survives the processes that use it: one tmpfs for each job on a node, and the files in it.
 
-The kernel charges a page of a tmpfs to the process that touches it first. The agent touches all pages in
-advance. So a trainer that is OOM-killed, or whose pod is deleted, loses no pages. It also makes the first
-save as fast as later ones: a first touch costs ten times as much as a copy.
+The kernel charges a page of a tmpfs to the process that touches the page first, so the agent touches all
+pages in advance. A trainer that is OOM-killed, or whose pod is deleted, then loses no pages.
+
+The first save is also as fast as later saves, because touching a page first takes ten times as long as
+copying it.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from pathlib import Path
 from convoy_agents.csi import mounts
 
 _MADV_POPULATE_WRITE = 23
-"""Advice of madvise(2), since Linux 5.14."""
+"""The advice MADV_POPULATE_WRITE of madvise(2), which exists since Linux 5.14."""
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class ShareExhausted(OSError):
-    """The job's share of the node's memory does not have enough space left."""
+    """The free part of the job's share of the node's memory is too small."""
 
     def __init__(self, wanted: int, left: int) -> None:
         super().__init__(errno.ENOSPC, f"{wanted} bytes are needed, {left} are left")
@@ -35,12 +37,12 @@ class ShareExhausted(OSError):
 
     @property
     def missing(self) -> int:
-        """Bytes that are missing."""
+        """Number of missing bytes."""
         return self.wanted - self.left
 
 
 def open_share(folder: Path, size: int) -> None:
-    """Mount a tmpfs of so many bytes at `folder`, or resize the one that is mounted there. OSError."""
+    """Mount a tmpfs of `size` bytes at `folder`, or resize the mounted one. Raises OSError if that fails."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if os.path.ismount(folder):
         mounts.resize_tmpfs(folder, size)
@@ -49,28 +51,29 @@ def open_share(folder: Path, size: int) -> None:
 
 
 def close_share(folder: Path) -> None:
-    """Unmount the tmpfs, which releases the memory. Idempotent. OSError as umount2(2)."""
+    """Unmount the tmpfs, which frees its memory. Idempotent. Raises the OSError of umount2(2)."""
     mounts.unmount(folder)
     with contextlib.suppress(FileNotFoundError):
         folder.rmdir()
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the free bytes of a tmpfs."""
+    """Return the number of free bytes in a tmpfs."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
 
 
 def used_bytes(folder: Path) -> int:
-    """Return the used bytes of a tmpfs."""
+    """Return the number of used bytes in a tmpfs."""
     found = os.statvfs(folder)
     return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
 def allocate(path: Path, size: int) -> None:
-    """Make a file of at least so many bytes, with all pages allocated. On ShareExhausted nothing changes.
+    """Extend a file to at least `size` bytes and allocate all its pages. Create the file if necessary.
 
-    A file never shrinks: its content may be needed.
+    Raises ShareExhausted, and changes nothing, if the free memory is too small. A file never shrinks, since
+    its content may be needed.
     """
     there = path.stat().st_size if path.exists() else 0
     if there >= size:
@@ -93,16 +96,18 @@ def allocate(path: Path, size: int) -> None:
 
 
 def populate(fd: int, size: int) -> None:
-    """Fault in all pages of a file. It has no effect before Linux 5.14."""
+    """Touch all pages of a file, so that later writes cause no page faults. Before Linux 5.14 this does
+    nothing.
+    """
     with contextlib.suppress(OSError), mapped(fd, size, write=True) as view:
         address = ctypes.addressof(ctypes.c_char.from_buffer(view))
-        # ctypes releases the GIL during the call.
+        # ctypes releases the GIL during this call, so other threads continue.
         _libc.madvise(address, size, _MADV_POPULATE_WRITE)
 
 
 @contextlib.contextmanager
 def mapped(fd: int, size: int, *, write: bool = False) -> Iterator[memoryview]:
-    """Map a file into memory."""
+    """Map a file into memory within the block. Yield a view of it."""
     if not size:
         yield memoryview(b"")
         return
@@ -113,13 +118,17 @@ def mapped(fd: int, size: int, *, write: bool = False) -> Iterator[memoryview]:
         yield view
     finally:
         view.release()
-        # Another view still uses the mapping. It is closed with the last view.
+        # BufferError: another view still uses the mapping. The mapping is closed when that view is released.
         with contextlib.suppress(BufferError):
             area.close()
 
 
 def write_atomic(path: Path, data: bytes | bytearray | memoryview) -> None:
-    """Write a whole file or nothing. It is not synced: it survives this process, not the kernel. OSError."""
+    """Write a file completely or not at all. It is not synced, so it survives this process but not a
+    reboot.
+
+    Raises OSError if the file cannot be written.
+    """
     temporary = path.with_name(f".{path.name}")
     try:
         temporary.write_bytes(data)

@@ -18,16 +18,20 @@ from convoy_agents.tiercheck.memory import close_share
 
 _UID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _THREADS = 4
-"""Threads that compute digests. One core computes 10 GB/s, so they are seldom the bottleneck."""
+"""Maximum number of threads that compute digests. One core computes 10 GB/s, so the threads are seldom the
+bottleneck.
+"""
 
 log = structlog.get_logger()
 
 
 class MemoryManager:
-    """The JobMemory of each job, below one folder. `changed` is called when a job is added or removed."""
+    """The memory of every job on this node, in one folder. `changed` is called when `slot_tokens` has
+    changed.
+    """
 
     def __init__(self, folder: Path, limit: int, changed: Callable[[], None]) -> None:
-        """`limit`: bytes of memory for all jobs together."""
+        """`limit`: maximum bytes of memory for all jobs together."""
         self.budget = Budget(limit)
         self._folder = folder
         self._changed = changed
@@ -38,20 +42,24 @@ class MemoryManager:
 
     @property
     def jobs(self) -> list[str]:
-        """Uids of the jobs that may have memory here."""
+        """The uids of the jobs that may have memory on this node, sorted."""
         return sorted(self._jobs)
 
     @property
     def slot_tokens(self) -> list[tuple[str, str]]:
-        """Pairs (uid, slot token) of these jobs. The token is empty until something is stored with one."""
+        """The jobs in `jobs`, as pairs (job uid, slot token). The token is empty until a shard is stored
+        with a token.
+        """
         return [(uid, self._jobs[uid].slot_token) for uid in self.jobs]
 
     def get(self, job_uid: str) -> JobMemory | None:
-        """Return the job's memory; None if it has none here."""
+        """Return the job's memory on this node; None if the job has none."""
         return self._jobs.get(job_uid)
 
     def open(self, job_uid: str) -> JobMemory:
-        """Return the job's memory, which is made on first use. ValueError for an invalid uid."""
+        """Return the job's memory. Create the JobMemory on first use. Raises ValueError if the uid is
+        invalid.
+        """
         if not _UID.fullmatch(job_uid):
             raise ValueError(f"{job_uid!r} is not a uid")
         job_memory = self._jobs.get(job_uid)
@@ -62,17 +70,18 @@ class MemoryManager:
         return job_memory
 
     async def set_slot_token(self, job_memory: JobMemory, slot_token: str) -> None:
-        """Record the slot token of the job's shards, and report it to the hub. OSError."""
+        """Store the slot token of the job's shards and report it to the hub. Raises OSError if that fails."""
         if slot_token != job_memory.slot_token:
             await job_memory.set_slot_token(slot_token)
             self._changed()
 
     async def recover(self) -> None:
-        """Take over the memory that an earlier agent left."""
+        """Recover the memory of all jobs that an earlier agent left."""
         await asyncio.to_thread(self._folder.mkdir, mode=0o700, parents=True, exist_ok=True)
         for folder in await asyncio.to_thread(lambda: sorted(self._folder.iterdir())):
             if not folder.is_mount():
-                # The agent ended before the tmpfs was mounted, or after it was unmounted.
+                # The earlier agent ended before it mounted the tmpfs, or after it unmounted it, so the folder
+                # is empty.
                 await asyncio.to_thread(close_share, folder)
                 continue
             job_memory = JobMemory(folder.name, folder, self.budget, self._pool)

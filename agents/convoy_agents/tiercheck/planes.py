@@ -7,7 +7,8 @@ that gets smaller is compressed with zstd. An encoded chunk has these fields, by
     6       zeros
     8       length of the plain chunk, little endian
     12      length of each stored plane, little endian
-    planes  the lowest bytes of all words, then their next bytes, and so on; then the bytes after the last whole word
+    planes  one plane for the lowest byte of all words, one for the next byte, and so on
+    rest    the bytes after the last whole word
 
 Neighbouring numbers have similar magnitudes, so the bytes with their exponents compress well. The mantissas
 hardly compress. The byte planes follow ZipNN (arXiv 2411.05239). ZipNN also moves the sign bit into the

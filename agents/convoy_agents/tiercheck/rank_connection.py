@@ -1,7 +1,8 @@
-"""The connection through which a rank uses its node's memory: frames, with file descriptors attached.
+"""The connection through which a rank uses its node's memory. It carries frames with attached file
+descriptors.
 
-A descriptor gives a pod access to exactly one file. The pod needs no path of the node and no mount, so this
-works for running pods too.
+A descriptor gives a pod access to exactly one file. The pod needs no path on the node and no mount, so this
+also works for pods that are already running.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from convoy_agents.pods.connection import Connection
 from convoy_agents.pods.frames import encode
 
 SEND_SECONDS = 10.0
-"""Timeout in seconds of one send. A rank that reads nothing for so long is disconnected."""
+"""Timeout in seconds of one send. A rank that reads nothing for this time is disconnected."""
 _RETRY_SECONDS = 0.002
 MAX_FILES = 64
-"""Maximum descriptors with one frame. Linux allows 253 (unix(7), SCM_RIGHTS)."""
+"""Maximum number of descriptors in one frame. Linux allows 253 (unix(7), SCM_RIGHTS)."""
 
 
 class RankConnection:
-    """The connection of one rank. Requests are answered one at a time."""
+    """The connection of one rank. Its requests are handled one at a time."""
 
     def __init__(
         self, connection: Connection, raw: socket.socket, frames: AsyncIterator[dict[str, Any]]
     ) -> None:
-        """`raw`: a duplicate of the connection's socket, which the caller closes. `frames`: the received
-        frames.
+        """`raw`: a duplicate of the connection's socket; the caller closes it. `frames`: the frames that
+        the rank sends.
         """
         self.rank = connection.rank
         self.incarnation = connection.incarnation
@@ -43,12 +44,15 @@ class RankConnection:
     async def send(
         self, frame: Mapping[str, Any], files: Sequence[Path] = (), *, write: bool = False
     ) -> None:
-        """Send a frame with descriptors of these files, read-only unless `write`. OSError, ConnectionError,
-        TimeoutError.
+        """Send a frame with descriptors of these files, read-only unless `write`.
+
+        Raises OSError if a file cannot be opened, ConnectionError if the rank has disconnected, and
+        TimeoutError after SEND_SECONDS.
         """
         fds: list[int] = []
         try:
-            # Open them one at a time, so that an error closes those that are open already.
+            # The list grows with each opened file, so if an error occurs the files that are open already are
+            # closed below.
             fds.extend(os.open(path, os.O_RDWR) if write else mounts.open_read_only(path) for path in files)
             data = encode({**frame, "files": len(fds)})
             async with asyncio.timeout(SEND_SECONDS):

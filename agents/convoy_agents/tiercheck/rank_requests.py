@@ -1,4 +1,4 @@
-"""Requests that a rank may send to its node's memory. The frames are untrusted input."""
+"""The requests that a rank may send to the memory of its node. The frames are untrusted input."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from convoy_agents.pods.messages import MAX_RANK, MAX_STEP
 MAX_BYTES = 2**50
 MAX_SEGMENTS = 64
 MAX_BROKEN = 4096
-"""Maximum unreadable shards in one request."""
+"""Maximum number of unreadable shards in one request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """A request for buffers of `size` bytes each."""
+    """A request to allocate buffers of `size` bytes each."""
 
     size: int
     segments: int = 0
-    """Number of buffers for journal segments; 0 for the buffers of full saves."""
+    """Number of buffers for journal segments; 0 to allocate the buffers for full saves instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """A long poll for the status of the rank's saves: it returns when the status differs from the last
-    reply.
+    """A long poll for the status of the rank's saves. The reply is sent when the status differs from
+    `known`, or after a timeout.
     """
 
     known: str
-    """The `status` of the last reply."""
+    """The `status` in the last reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +44,25 @@ class Seal:
     world: int
     torch: str
     plan: str
-    """Digest of the plans of all ranks together."""
+    """Digest of the save plans of all ranks together."""
     last: bool = False
-    """True if the job ends with this save."""
+    """True if this is the last save of the job."""
     extends: tuple[int, int] | None = None
-    """Generation (incarnation, step) that a journal segment extends, sealed by the same rank; None for a
-    full save.
+    """The generation that a journal segment extends, as (incarnation, step). The same rank has sealed it.
+    None for a full save.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """A report that the rank could not save a generation, which other ranks may have saved."""
+    """A report that the rank could not save a generation. Other ranks may have saved it."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
 class Inexact:
-    """A report that a journal replay did not reproduce the training's state."""
+    """A report that replaying the journal did not reproduce the exact state of the training."""
 
     what: str
     """Name of the first tensor that differs."""
@@ -70,32 +70,32 @@ class Inexact:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """A request for the generation that the incarnation starts from."""
+    """A request for the decision from which generation the incarnation starts."""
 
     attempt: int
     broken: tuple[tuple[str, str], ...]
-    """Pairs (node, id) of shards that any rank could not read in earlier attempts."""
+    """Pairs (node, shard id) of shards that a rank of the job could not read in earlier attempts."""
     bases: bool = False
-    """True if the ranks can use full saves only."""
+    """True if the ranks can restore only full saves, not journal segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchShard:
-    """A request for one shard of the generation being restored."""
+    """A request for one shard of the generation that is being restored."""
 
     shard: str
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A report that the rank has read everything."""
+    """A report that the rank has read all the shards that it needs."""
 
 
 RankRequest = Reserve | Poll | Seal | Abandon | Inexact | Restore | FetchShard | Restored
 
 
 def parse(frame: Mapping[str, Any]) -> RankRequest:
-    """Parse the request in a frame. The MessageError names the invalid field."""
+    """Parse a request. Raises MessageError, which names the invalid field."""
     kind = frame["type"]
     parser = _PARSERS.get(kind)
     if parser is None:

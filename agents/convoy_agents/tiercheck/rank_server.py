@@ -1,6 +1,4 @@
-"""The server for the ranks' memory requests. It handles the requests of each rank's connection one at a
-time.
-"""
+"""The server for the memory requests of ranks. It handles the requests of each connection one at a time."""
 
 from __future__ import annotations
 
@@ -50,13 +48,15 @@ from convoy_controllers.checkpoint.records import Record
 T = TypeVar("T")
 
 BUFFERS = 2
-"""Buffers for full saves of each rank: one holds the shard that the watermarks need while the other is
-written. With a store a rank has one more, since a shard stays until it is uploaded.
+"""Number of buffers that each rank has for full saves. One holds the last committed shard while the rank
+writes the next shard into the other.
+
+If the job has a store, each rank has one more, since a shard also stays until it is uploaded.
 """
 POLL_SECONDS = 5.0
-"""Seconds after which a poll returns an unchanged status."""
+"""Seconds after which the server replies to a poll even if the status has not changed."""
 WAIT_SECONDS = 5.0
-"""Seconds between `wait` frames to a rank whose request takes long."""
+"""Seconds between the `wait` frames that a rank gets while its request is being handled."""
 _OUTCOMES = {
     hub_pb2.ResumeReply.FOUND: "found",
     hub_pb2.ResumeReply.FRESH: "fresh",
@@ -70,16 +70,16 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class _RestoredShards:
-    """The shards that one job's pods on this node have restored from."""
+    """The shards from which the pods of one job on this node have restored."""
 
     fetched: set[str] = field(default_factory=set)
-    """Shards that were fetched to be read."""
+    """Ids of the shards that were fetched to this node for the restore."""
     kept: set[str] = field(default_factory=set)
-    """Shards among them that the pods must keep."""
+    """Ids of the shards that must stay on this node after the restore."""
 
 
 class RankServer:
-    """The server for the ranks of one node."""
+    """The server for all ranks on one node."""
 
     def __init__(
         self,
@@ -95,13 +95,14 @@ class RankServer:
         self._pods = pods
         self._troubles = troubles
         self._pod_restores: dict[str, PodRestore] = {}
-        """Running restores by pod uid."""
+        """The restore that each pod is doing, by pod uid."""
         self._pod_locks: dict[tuple[str, int], asyncio.Lock] = {}
         self._restored_shards: dict[str, _RestoredShards] = {}
-        """Restored shards by job uid."""
+        """Shards of the restores that are finished, by job uid."""
 
     async def serve(self, pod: Callable[[], PodState], connection: RankConnection) -> None:
-        """Serve a rank until it disconnects or its incarnation ends. MessageError for an invalid request.
+        """Serve a rank until it disconnects or its incarnation ends. Raises MessageError for an invalid
+        request.
 
         `pod`: returns the pod's current state.
         """
@@ -119,13 +120,13 @@ class RankServer:
                 return
 
     def drop_pod(self, uid: str) -> None:
-        """Drop the restore of a pod that left."""
+        """Forget the restore of a pod that left."""
         self._pod_restores.pop(uid, None)
         for key in [key for key in self._pod_locks if key[0] == uid]:
             del self._pod_locks[key]
 
     def drop_job(self, job_uid: str) -> None:
-        """Drop the restored shards of a job whose memory was released."""
+        """Forget the restored shards of a job whose memory was released."""
         self._restored_shards.pop(job_uid, None)
 
     async def _handle_frame(
@@ -187,7 +188,7 @@ class RankServer:
         except (BudgetExceeded, ShareExhausted) as error:
             if kind == BASES:
                 raise
-            # Full saves continue without a journal, so this is no trouble of the job.
+            # Full saves work without a journal, so a refused journal is not reported as a trouble of the job.
             await connection.send(_shortage(error))
             return
         if kind == BASES:
@@ -235,8 +236,8 @@ class RankServer:
             raise ValueError(f"step: there is nothing to save at step {START_STEP}")
 
         def already_sealed(store: ShardStore) -> bool:
-            """Return True if it is sealed already: the rank did not get the reply and sent the request
-            again.
+            """Return True if the shard is sealed already: the rank did not get the reply and repeats its
+            request.
             """
             return generation in store.sealed_generations([owner], plan.incarnation)
 
@@ -273,13 +274,16 @@ class RankServer:
         )
 
     async def _pod_restore(self, plan: Assignment, request: Restore) -> PodRestore:
-        """Return the restore that all ranks of the pod share."""
+        """Return the restore that all ranks of the pod share. Start it if this is the pod's first request
+        of this attempt.
+        """
         uid = plan.pod_uid
         async with self._pod_locks.setdefault((uid, plan.incarnation), asyncio.Lock()):
             known = self._pod_restores.get(uid)
             if known is None or known.plan.incarnation != plan.incarnation or known.attempt < request.attempt:
                 known = await self._start_pod_restore(plan, request, known)
-                # If the pod has left meanwhile, nothing would ever remove the entry.
+                # If the pod left during the await, `drop_pod` has already run, so nothing would remove the
+                # entry.
                 if any(one.uid == uid for one in self._pods()):
                     self._pod_restores[uid] = known
             return known
@@ -287,7 +291,9 @@ class RankServer:
     async def _start_pod_restore(
         self, plan: Assignment, request: Restore, before: PodRestore | None
     ) -> PodRestore:
-        """Start a restore of the pod. `before`: the failed attempt before this one; None for the first."""
+        """Start a restore of the pod. `before`: the pod's previous restore, or None; it belongs to an
+        earlier attempt or incarnation.
+        """
         again = before is not None and before.plan.incarnation == plan.incarnation
         started = before.started if before is not None and again else time.monotonic()
         try:
@@ -339,8 +345,8 @@ class RankServer:
         await connection.send({"type": "done"})
 
     async def _finish_pod_restore(self, pod_restore: PodRestore) -> None:
-        """Copy the restored shards once all ranks of the pod have read everything, so that they survive the
-        next fault.
+        """Start to copy the restored shards, so that they survive the next fault. All ranks must have read
+        them.
         """
         plan = pod_restore.plan
         job_memory: JobMemory = self._memory_manager.open(plan.job_uid)
@@ -348,19 +354,19 @@ class RankServer:
         shards.kept |= await self._committer.copy_restored(plan.pod_uid, pod_restore)
         shards.fetched |= pod_restore.fetched
         others = [one.plan for one in self._pod_restores.values() if one.plan.job_uid == plan.job_uid]
-        # Restores of earlier incarnations that did not finish will never be read.
+        # A restore of an earlier incarnation never finishes, so it does not keep the shards.
         if not any(one.incarnation >= plan.incarnation for one in others):
             await job_memory.unpin(shards.fetched - shards.kept)
             self._restored_shards.pop(plan.job_uid, None)
 
     def _plans(self, plan: Assignment) -> list[Assignment]:
-        """Return the assignments of the job's pods on this node, in this incarnation."""
+        """Return the assignments of the pods on this node that have the job and incarnation of `plan`."""
         plans = [one.assignment for one in self._pods() if one.assignment]
         return [one for one in plans if (one.job_uid, one.incarnation) == (plan.job_uid, plan.incarnation)]
 
 
 async def _with_wait_frames(connection: RankConnection, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`, and send the rank `wait` frames meanwhile."""
+    """Return the result of `work`. Until it is done, send the rank a `wait` frame every WAIT_SECONDS."""
     task = asyncio.create_task(work)
     try:
         while True:

@@ -1,4 +1,4 @@
-"""The remote stores that the hub has announced, and all that this node's jobs read and write there."""
+"""The remote stores that the hub has announced, and the operations of this node's jobs in these stores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 MAX_STORES = 64
 READ_SECONDS = 60.0
-"""Timeout in seconds for reading or writing one chunk in memory."""
+"""Timeout in seconds for reading or writing one chunk in this node's memory."""
 
 log = structlog.get_logger()
 
@@ -49,7 +49,8 @@ class _KnownStore:
         self.blobs = blobs
         self.link = link
         self.metadata_calls = Calls(blobs.where)
-        # Whole shards take long and have threads of their own, and a restore does not wait for uploads.
+        # Whole shards take long, so they have their own threads. Downloads have others than uploads, so a
+        # restore does not wait for uploads.
         self.upload_calls = Calls(blobs.where)
         self.download_calls = Calls(blobs.where)
 
@@ -60,14 +61,16 @@ class _KnownStore:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One use of a store for one job."""
+    """One operation in a store for one job."""
 
     known: _KnownStore = field(repr=False)
     plan: Assignment
     timer: ResponseTimer = field(default_factory=ResponseTimer)
 
     def store(self, job_uid: str = "") -> Store:
-        """Return the part of the job, or of another job in its namespace."""
+        """Return the part of the store that belongs to this job. `job_uid`: another job in the same
+        namespace, to use its part instead.
+        """
         return Store(
             TimedBlobs(self.known.blobs, self.timer),
             self.plan.job.partition("/")[0],
@@ -77,15 +80,17 @@ class _Call:
         )
 
     async def run(self, do: Callable[[], T]) -> T:
-        """See `Calls.run`."""
+        """Run a short operation in a thread: see `Calls.run`."""
         return await self.known.metadata_calls.run(self.timer, do)
 
     async def send(self, do: Callable[[threading.Event], T]) -> T:
-        """Run an upload of whole shards. `do` gets an event that is set once nobody waits for it."""
+        """Upload whole shards in a thread. `do` gets an event that is set when the caller is cancelled or
+        `do` has ended.
+        """
         return await self._move(self.known.upload_calls, do)
 
     async def fetch(self, do: Callable[[threading.Event], T]) -> T:
-        """Run a download of whole shards, like `send`."""
+        """Download whole shards in a thread. `do` gets the same event as in `send`."""
         return await self._move(self.known.download_calls, do)
 
     async def _move(self, calls: Calls, do: Callable[[threading.Event], T]) -> T:
@@ -97,7 +102,7 @@ class _Call:
 
 
 class Remotes:
-    """The remote stores of one node. `report`: sends the result of a probe to the hub."""
+    """The remote stores that jobs of this node use. `report`: sends the result of a probe to the hub."""
 
     def __init__(
         self,
@@ -106,8 +111,8 @@ class Remotes:
         encoders: Encoders,
         rate: float = 0.0,
     ) -> None:
-        """`volumes`: the folder in which each claim is mounted under its name. `rate`: rate limit of one
-        upload in bytes per second; 0 for none.
+        """`volumes`: the folder in which each PersistentVolumeClaim is mounted under its name. `rate`: rate
+        limit of one upload in bytes per second; 0 for no limit.
         """
         self._report = report
         self._volumes = volumes
@@ -115,10 +120,10 @@ class Remotes:
         self._rate = rate
         self._known: dict[str, _KnownStore] = {}
         self._probing: dict[tuple[str, str], asyncio.Task[None]] = {}
-        """Running probes by store name and version."""
+        """Running probes, by the store's name and the version of its settings."""
 
     def apply(self, message: hub_pb2.Store) -> None:
-        """Apply a store's place and credentials from the hub, and probe the store if the hub asks for it."""
+        """Apply a store's location and credentials from the hub. Probe the store if the hub requests it."""
         known = self._known.get(message.name)
         try:
             if known is not None and _location(known.message) == _location(message):
@@ -129,7 +134,7 @@ class Remotes:
                 link = Link(self._encoders, partial(metrics.travelled, "store"))
                 known = _KnownStore(message, self._connect(message), link)
         except (ValueError, BotoCoreError) as error:
-            # No client can be made, for example for a host name with an underscore.
+            # The client cannot be created, for example because the host name has an underscore.
             log.warning("store rejected: its settings are invalid", store=message.name, why=str(error))
             self._drop(message.name)
             self._report(
@@ -144,34 +149,43 @@ class Remotes:
             self._drop(next(iter(self._known)))
         log.info("store settings applied", store=message.name, version=message.version[:12])
         probe_key = (message.name, message.version)
-        # A hanging file system blocks the probe's thread, so one probe at a time is enough.
+        # On a file system that hangs, each probe would block one more thread. So start no second probe of the
+        # same version.
         if message.probe and probe_key not in self._probing:
             task = self._probing[probe_key] = asyncio.create_task(self._probe(known))
             task.add_done_callback(lambda _: self._probing.pop(probe_key, None))
 
     def store_of(self, plan: Assignment) -> Store:
-        """Return the job's part of its store. StoreError if the hub has not announced the store."""
+        """Return the part of the store that belongs to the job. Raises StoreError if the hub has not
+        announced the store.
+        """
         return self._call(plan).store()
 
     def can_commit(self, plan: Assignment) -> bool:
-        """Return True if the job's store is known and can commit generations."""
+        """Return True if the job's store is known and can commit generations safely."""
         use = plan.memory.store if plan.memory else None
         known = self._known.get(use.name) if use else None
         return known is not None and known.message.conditional
 
     async def inventory(self, plan: Assignment) -> Inventory:
-        """Return the inventory of the job's part. StoreError."""
+        """Return the inventory of the job's part of the store. Raises StoreError."""
         call = self._call(plan)
         return await call.run(call.store().inventory)
 
     async def branch(self, plan: Assignment, branch: Branch) -> None:
-        """Write where an incarnation starts, or that this is undecided. StoreError."""
+        """Write to the store from which generation an incarnation starts, or that this is undecided. Raises
+        StoreError.
+        """
         call = self._call(plan)
         part = call.store()
         await call.run(lambda: part.put_branch(branch))
 
     async def adopt(self, plan: Assignment) -> None:
-        """Copy the checkpoint that the job starts from out of another job's part. StoreError, Damaged."""
+        """Copy the checkpoint of another job, from which this job starts, into this job's part of the
+        store. Do nothing if the job starts from no other job.
+
+        Raises StoreError or Damaged.
+        """
         use = plan.memory.store if plan.memory else None
         if use is None or not use.resume_uid:
             return
@@ -187,7 +201,9 @@ class Remotes:
         )
 
     async def upload(self, plan: Assignment, job_memory: JobMemory, key: str) -> None:
-        """Upload a shard from this node's memory. StoreError, Damaged."""
+        """Upload a shard from this node's memory. Raises StoreError, or Damaged if the shard is missing or
+        damaged here.
+        """
         call, loop = self._call(plan), asyncio.get_running_loop()
         part = call.store()
         manifest = await job_memory.inspect(lambda store: store.manifest(key))
@@ -211,7 +227,9 @@ class Remotes:
         )
 
     async def fetch(self, plan: Assignment, job_memory: JobMemory, key: str, limit: int) -> None:
-        """Download a shard into this node's memory. StoreError, Damaged, BudgetExceeded, ShareExhausted."""
+        """Download a shard into this node's memory. Raises StoreError, Damaged, BudgetExceeded or
+        ShareExhausted.
+        """
         call, loop = self._call(plan), asyncio.get_running_loop()
         part = call.store()
         manifest = await call.run(lambda: part.manifest(key))
@@ -226,10 +244,11 @@ class Remotes:
         await job_memory.use(lambda store: store.admit(key))
 
     async def commit(self, plan: Assignment, record: Record) -> bool:
-        """Write a generation's record. Return True if it is committed. StoreError.
+        """Write the record of a generation to the store. Return True if the generation is committed. Raises
+        StoreError.
 
-        Return False if a later incarnation has started there: it may know nothing of this one, which was
-        cut off.
+        Return False if a later incarnation has started in the store. It may not know this generation,
+        because this agent was cut off from it.
         """
         call = self._call(plan)
         part = call.store()
@@ -241,7 +260,7 @@ class Remotes:
         return await call.run(write)
 
     async def collect_garbage(self, plan: Assignment) -> None:
-        """Delete what the job need not keep in the store. StoreError."""
+        """Delete the objects that the job need not keep in the store. Raises StoreError."""
         call = self._call(plan)
         part = call.store()
         use = plan.memory.store if plan.memory else None
@@ -256,7 +275,7 @@ class Remotes:
         )
 
     async def close(self) -> None:
-        """Stop everything without waiting for running calls."""
+        """Cancel probes and close all stores, without waiting for running calls."""
         for task in self._probing.values():
             task.cancel()
         for name in list(self._known):

@@ -1,7 +1,7 @@
-"""The scrubber: it checks every byte of the checkpoints in this node's memory at intervals and replaces
+"""The scrubber: at intervals it checks every byte of the checkpoints in this node's memory, and replaces
 damaged shards.
 
-A restore finds damage too, but by then the other copies may be gone.
+A restore also detects damage, but at that time the other copies may be lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.peer_transfer import PeerTransfer, Shortage, Unreachable
 
 RATE = 256e6
-"""Bytes per second that are checked: a fortieth of what a core can check."""
+"""Bytes checked per second: a fortieth of the rate at which a core can check."""
 
 log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ class Scrubber:
         pods: Callable[[], Iterable[PodState]],
         seconds: float,
     ) -> None:
-        """`seconds`: the interval between two scrubs."""
+        """`seconds`: the maximum interval between two scrubs, in seconds."""
         self._node = node
         self._memory_manager = memory_manager
         self._peer_transfer = peer_transfer
@@ -45,13 +45,13 @@ class Scrubber:
         self._seconds = seconds
 
     async def run(self) -> None:
-        """Scrub at intervals until cancelled."""
+        """Scrub at random intervals of 80 % to 100 % of `seconds`, until cancelled."""
         while True:
             await asyncio.sleep(self._seconds * random.uniform(0.8, 1.0))  # noqa: S311 - spreads load
             await self.scrub()
 
     async def scrub(self) -> None:
-        """Check every shard once."""
+        """Check every shard once, and replace the damaged ones."""
         for job_uid in self._memory_manager.jobs:
             job_memory = self._memory_manager.get(job_uid)
             if job_memory is None:
@@ -86,8 +86,8 @@ class Scrubber:
         log.error("DAMAGED SHARD NOT REPLACED: no reachable node has it", job_uid=job_memory.job_uid)
 
     def _places(self, job_uid: str) -> list[tuple[NodeAddress, Assignment]]:
-        """Return the job's other nodes, each with the assignment to send: the newest, since nodes refuse
-        pods of earlier incarnations.
+        """Return the job's other nodes, each with the assignment to send. This is the newest assignment,
+        since nodes refuse earlier incarnations.
         """
         plans = [one.assignment for one in self._pods() if one.assignment and one.assignment.memory]
         mine = [plan for plan in plans if plan.job_uid == job_uid]

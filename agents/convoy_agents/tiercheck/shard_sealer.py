@@ -1,6 +1,8 @@
-"""Sealing: compute the digests of a shard that a rank has written into a buffer, and record the shard.
+"""Seals shards: computes the digests of a shard that a rank has written into a buffer, and records the
+shard.
 
-Digests are computed outside the ShardStore's lock: nobody writes the buffer meanwhile.
+The ShardStore is not locked while the digests are computed. The buffer is marked instead, so that no rank
+writes to it.
 """
 
 from __future__ import annotations
@@ -26,16 +28,16 @@ class Sealed:
 
     manifest: Manifest
     seconds: float
-    """Seconds that the digests took."""
+    """Seconds that sealing took, mostly for the digests."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenBuffer:
-    """A buffer that a rank reports as complete."""
+    """A buffer that a rank reports as completely written."""
 
     name: str
     shard: str
-    """The rank's number, which is also the shard's name."""
+    """The rank, which is also the name of the shard."""
     length: int
     metadata: ShardMetadata
 
@@ -53,12 +55,14 @@ class ShardSealer:
     async def seal(
         self, written: WrittenBuffer, generation: Generation, extends: Generation | None = None
     ) -> Sealed:
-        """Seal one of a rank's free buffers. OSError, ValueError.
+        """Seal a shard in one of a rank's free buffers. Raises OSError, or ValueError for an invalid
+        request.
 
-        `extends`: for a journal segment, the generation that it extends and that the same rank has sealed.
+        `extends`: the generation that a journal segment extends; the same rank must have sealed it. None
+        for a full save.
 
-        The work continues if the caller is cancelled. A second call with the same arguments waits for the
-        same work.
+        The work continues if the caller is cancelled. A second call for the same buffer and generation
+        waits for the same work.
         """
         key = (written.name, generation)
         task = self._under_way.get(key)
@@ -68,7 +72,8 @@ class ShardSealer:
             def ended(done: asyncio.Task[Sealed]) -> None:
                 self._under_way.pop(key, None)
                 if not done.cancelled():
-                    done.exception()  # the caller gets the exception through the shield
+                    # The caller already gets the exception through the shield, so mark it as retrieved here.
+                    done.exception()
 
             task.add_done_callback(ended)
         return await asyncio.shield(task)
@@ -79,7 +84,9 @@ class ShardSealer:
         started = time.monotonic()
 
         def reserve(store: ShardStore) -> str | None:
-            """Lock the buffer against writes. Return the id of the shard that the segment extends."""
+            """Mark the buffer so that it is not written. Return the id of the shard that the segment
+            extends.
+            """
             if store.incarnation != generation.incarnation:
                 raise ValueError("the incarnation has not started here, or a later one has")
             if written.name not in store.writable(written.shard, BASES if extends is None else SEGMENTS):

@@ -7,9 +7,8 @@ and commits.
     records/, branches/   the committed generations, and where incarnations started
     state.json            watermarks, incarnation, withdrawn shards and slot token
 
-Everything is in the job's tmpfs, so it survives the agent but not the node. Nothing is synced. Each text is
-written under a temporary name and renamed. A buffer without a record is empty or being written, so an
-interrupted save leaves no record behind.
+Everything is in the job's tmpfs, so it survives the agent but not the node. Each text is written under a
+temporary name and renamed, without a sync. A buffer without a record is empty or being written.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Branch, Inventory, MalformedError, Manifest, Record
 
 MAX_WITHDRAWN = 128
-"""Maximum number of withdrawn shards to remember. The copies of older ones stay on their hosts until a
-later generation replaces them.
+"""Maximum number of withdrawn shards to remember. Copies of older ones stay until a generation replaces
+them.
 """
 _FOLDERS = ("buffers", "files", "manifests", "records", "branches")
 
@@ -133,10 +132,10 @@ class ShardStore:
     def reserve(
         self, owner: str, count: int, size: int, owners: Collection[str] = (), kind: str = BASES
     ) -> list[str]:
-        """Allocate `count` buffers of `size` bytes for a rank. Return their names.
+        """Allocate `count` buffers of `size` bytes for a rank. Return their names. `owners`: all ranks that
+        use buffers; unneeded buffers of other ranks are removed first.
 
-        Raises ShareExhausted, and allocates nothing, if the free memory is too small. `owners`: all ranks
-        that use buffers. Unneeded buffers of other ranks are removed first.
+        Raises ShareExhausted, and allocates nothing, if the free memory is too small.
         """
         names = [f"{owner}-{kind}{number}" for number in range(count)]
         self.buffers.remove_unused({owner, *owners}, self.sealing.union(self._used_buffers()))
@@ -166,10 +165,8 @@ class ShardStore:
     def sealed_generations(
         self, shards: Collection[str], incarnation: int
     ) -> dict[Generation, dict[str, str]]:
-        """Return the generations of an incarnation that ranks of this node have sealed, each with its
-        shards: ids by shard name.
-
-        `shards`: the names of the shards to include.
+        """Return the generations of an incarnation that ranks of this node have sealed: shard ids by shard
+        name.
         """
         found: dict[Generation, dict[str, str]] = {}
         for key, record in self._shards.items():
@@ -181,23 +178,20 @@ class ShardStore:
     # Shards that will not be committed.
 
     def give_up(self, keys: Iterable[str], withdraw: bool = True) -> None:
-        """Mark shards of this node's ranks as given up. The next `collect` drops them. `withdraw`: True to
-        have their copies on other nodes dropped too.
+        """Give up shards of this node's ranks: the next `collect` drops them. `withdraw`: True to have
+        their copies on other nodes dropped too.
         """
         mine = [key for key in keys if key in self._shards and self._shards[key].buffer]
         if withdraw:
             self.withdrawn = [*dict.fromkeys([*self.withdrawn, *mine])][-MAX_WITHDRAWN:]
-            # If the memory is full, the list of withdrawn shards is not saved. Their copies then stay until a
-            # later generation replaces them.
+            # If the memory is full, this is not saved. The copies then stay until a generation replaces them.
             with contextlib.suppress(OSError):
                 self._save_state()
         for key in mine:
             self._shards[key].given_up = True
 
     def dropped_withdrawn(self) -> list[str]:
-        """Return the ids of the withdrawn shards that are dropped. A withdrawn shard that another shard
-        extends is not dropped yet.
-        """
+        """Return the ids of withdrawn shards that are dropped. They stay while another shard extends them."""
         return [key for key in self.withdrawn if key not in self._shards]
 
     def copies_from(self, node: str) -> set[str]:
@@ -206,8 +200,8 @@ class ShardStore:
         return whole | {one.manifest.id for one in self.incoming if one.copy_of == node}
 
     def release_copies(self, keys: Iterable[str]) -> None:
-        """Mark copies that their node has withdrawn. The next `collect` drops them unless a watermark needs
-        them or another shard extends them.
+        """Mark copies that their node has withdrawn. The next `collect` drops them unless they are needed
+        here.
         """
         for key in keys:
             if key in self._shards:
@@ -221,8 +215,8 @@ class ShardStore:
         """Allocate memory for a shard that will be sent. Return the indexes of the chunks that no shard
         here has.
 
-        Raises ShareExhausted if the free memory is too small. `copy_of`: the node that sends the shard as
-        its copy; empty for a shard that this node fetches.
+        `copy_of`: the node that sends the shard as its copy; empty for a shard that this node fetches.
+        Raises ShareExhausted if the free memory is too small.
         """
         known = self._shards.get(manifest.id)
         if known is None:
@@ -268,9 +262,7 @@ class ShardStore:
             self._file(key).unlink(missing_ok=True)
 
     def collect(self, pinned: Collection[str] = ()) -> retention.Garbage:
-        """Drop everything that is not needed. Return what was dropped. `pinned`: ids of shards to keep
-        because they are in use.
-        """
+        """Drop everything that is not needed, except the `pinned` shard ids. Return what was dropped."""
         garbage = retention.memory_garbage(self.inventory, self.marks, self.incarnation, self.given_up)
         floor = self.marks.get(Tier.PEER)
         for incoming in self.incoming:
@@ -385,8 +377,7 @@ class ShardStore:
             state = json.loads(records.unseal((self._folder / "state.json").read_bytes()))
             self.incarnation, self.seen = int(state["incarnation"]), int(state["seen"])
             self.marks = {Tier(tier): Generation(*pair) for tier, pair in state["marks"].items()}
-            # A withdrawn shard that still exists was not dropped before the earlier agent ended. It is kept,
-            # so remove it from the list.
+            # A withdrawn shard that still exists was not dropped in time and is kept, so it leaves the list.
             self.slot_token = str(state.get("slotToken", ""))
             self.withdrawn = [key for key in state.get("withdrawn", ()) if key not in self._shards]
 

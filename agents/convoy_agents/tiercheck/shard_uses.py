@@ -1,4 +1,4 @@
-"""Uses that keep shards in a node's memory although no watermark needs them."""
+"""The uses that keep shards in a node's memory although no watermark needs these shards."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class ShardUse:
     """The uses of one shard."""
 
     pinned: bool = False
-    """True while the shard is being read for a restore."""
+    """True while the shard is needed for a restore."""
     is_copy: bool = False
-    """True if the shard is another node's copy, even if it was fetched for something else."""
+    """True if the shard is another node's copy. It may also have been fetched to this node for a restore."""
     uploads: int = 0
-    """Number of uploads to a store that need the shard."""
+    """Number of running uploads to a store that need the shard."""
 
 
 class ShardUses:
-    """The uses of all shards of a job, by id. Thread-safe: the event loop and the ShardStore's threads use
-    it.
+    """The uses of a job's shards, by shard id. Thread-safe, because the event loop and the ShardStore's
+    threads use it.
     """
 
     def __init__(self) -> None:
@@ -33,46 +33,47 @@ class ShardUses:
 
     @property
     def pinned(self) -> set[str]:
-        """Ids of shards that are being read."""
+        """The ids of the shards that are needed for a restore."""
         return self._select(lambda use: use.pinned)
 
     @property
     def copies(self) -> set[str]:
-        """Ids of shards that are other nodes' copies."""
+        """The ids of the shards that this node holds as copies for other nodes."""
         return self._select(lambda use: use.is_copy)
 
     @property
     def uploading(self) -> set[str]:
-        """Ids of shards that are being uploaded."""
+        """The ids of the shards that are being uploaded."""
         return self._select(lambda use: use.uploads > 0)
 
     @property
     def needed(self) -> set[str]:
-        """Ids of shards that are being read or uploaded."""
+        """The ids of the shards that are needed for a restore or are being uploaded."""
         return self._select(lambda use: use.pinned or use.uploads > 0)
 
     def pin(self, keys: Iterable[str]) -> None:
-        """Keep shards while they are read."""
+        """Keep shards for a restore until `unpin_all` is called."""
         with self._lock:
             for key in keys:
                 self._use(key).pinned = True
 
     def unpin_all(self) -> None:
-        """Release all shards that were kept for reading."""
+        """Release all shards that were kept for a restore."""
         with self._lock:
             for use in self._uses.values():
                 use.pinned = False
             self._remove_unused()
 
     def mark_copy(self, key: str) -> None:
-        """Record that a shard is another node's copy."""
+        """Record that this node holds a shard as a copy for another node."""
         with self._lock:
             self._use(key).is_copy = True
 
     def unmark_copies_except(self, known: Collection[str]) -> None:
-        """End all claims except those on `known` shards and on shards that are being read.
+        """Remove the copy mark from every shard that is neither in `known` nor kept for a restore.
 
-        A shard that is being read may be damaged and fetched again. It stays another node's copy meanwhile.
+        A shard that is kept for a restore may be dropped as damaged and fetched again, so its mark must
+        stay.
         """
         with self._lock:
             for key, use in self._uses.items():
@@ -80,20 +81,20 @@ class ShardUses:
             self._remove_unused()
 
     def unmark_all_copies(self) -> None:
-        """End all claims."""
+        """Remove the copy mark from all shards."""
         with self._lock:
             for use in self._uses.values():
                 use.is_copy = False
             self._remove_unused()
 
     def start_upload(self, keys: Iterable[str]) -> None:
-        """Keep shards for one more upload."""
+        """Keep shards for one more upload, until `end_upload` is called."""
         with self._lock:
             for key in keys:
                 self._use(key).uploads += 1
 
     def end_upload(self, keys: Iterable[str]) -> None:
-        """Release shards of one upload."""
+        """Release the shards of one upload."""
         with self._lock:
             for key in keys:
                 use = self._use(key)

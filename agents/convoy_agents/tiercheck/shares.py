@@ -1,7 +1,7 @@
-"""The bytes of a job's memory by purpose, and their file beside the shards.
+"""The bytes of a job's memory by purpose, and the file in the job's memory that stores them.
 
-If the file is damaged or lost, the existing files are measured instead: the next agent must give the job at
-least the memory that it uses already.
+If that file is damaged or lost, the sizes of the shard files are used instead. The next agent must not give
+the job less memory than it already uses.
 """
 
 from __future__ import annotations
@@ -18,31 +18,35 @@ from convoy_agents.tiercheck.memory import write_atomic
 from convoy_controllers.checkpoint import records
 
 OVERHEAD = 8 * 1024 * 1024
-"""Bytes for records and for the file system itself."""
+"""Bytes added to each share for records and for the file system itself."""
 OTHERS = "shards of others"
-"""Purpose of memory beside the buffers: copies and fetched shards."""
+"""Purpose of the memory outside the buffers: copies for other nodes, and fetched shards."""
 BUFFERS = "buffers of "
-"""Prefix of the purposes of buffers; the kind and the rank follow."""
+"""Prefix of the purpose of a rank's buffers. The kind of buffer and the rank follow."""
 FILE = "shares.json"
 
 log = structlog.get_logger()
 
 
 def total_size(shares: Mapping[str, int]) -> int:
-    """Return the bytes of the whole share: these purposes, records, and manifests at about 50 bytes per
-    chunk of 4 MiB.
+    """Return the bytes of the whole share: the sum of all purposes, 1/8192 of it for manifests, and
+    OVERHEAD.
+
+    A manifest takes about 50 bytes per chunk of 4 MiB.
     """
     size = sum(shares.values())
     return size + size // 8192 + OVERHEAD
 
 
 def write(folder: Path, shares: Mapping[str, int]) -> None:
-    """Write the file atomically. OSError."""
+    """Write the bytes by purpose to the file, atomically. Raises OSError if the file cannot be written."""
     write_atomic(folder / FILE, records.seal(json.dumps(shares).encode()))
 
 
 def read(folder: Path) -> dict[str, int]:
-    """Return the bytes by purpose. If the file cannot be read, measure the shards instead. OSError."""
+    """Read the bytes by purpose. If the file is missing or damaged, return the result of `measure`. Raises
+    OSError if that fails.
+    """
     try:
         found = json.loads(records.unseal((folder / FILE).read_bytes()))
         return {str(purpose): int(share) for purpose, share in found.items()}
@@ -58,7 +62,9 @@ def read(folder: Path) -> dict[str, int]:
 
 
 def measure(folder: Path) -> dict[str, int]:
-    """Return the bytes of the existing files, by purpose. OSError."""
+    """Measure the existing files. Return their bytes by purpose. Raises OSError if the folder cannot be
+    read.
+    """
     found: dict[str, int] = {}
     for path in _files(folder / "buffers"):
         owner, kind = owner_of(path.name)
@@ -73,7 +79,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _pages(path: Path) -> int:
-    """Return the allocated bytes of a file (`st_blocks` x 512). Unlike the length, a sparse file cannot
-    inflate it.
+    """Return the allocated bytes of a file (`st_blocks` x 512). A rank can inflate the length with a sparse
+    file, but not this value.
     """
     return path.stat().st_blocks * 512

@@ -1,4 +1,4 @@
-"""The check of the slot tokens by which other agents use a job's memory."""
+"""The check of the slot tokens with which other agents access a job's memory."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class SlotTokenCheck:
         self._enrolment = enrolment
 
     async def require(self, token: str, job_uid: str, context: Any) -> SlotToken:
-        """Return the caller's slot token for a job, of any incarnation, or abort the call.
+        """Return the caller's slot token if it is valid for the job, in any incarnation. Otherwise abort
+        the call.
 
-        UNAUTHENTICATED if the caller is no agent. PERMISSION_DENIED if the token is invalid or not of the
-        caller's node. UNAVAILABLE while this agent has no valid certificate.
+        UNAUTHENTICATED if the caller is no agent. PERMISSION_DENIED if the token is invalid or belongs to
+        another node. UNAVAILABLE while this agent has no valid certificate.
         """
         node = await agent_of(context)
         identity = self._enrolment.current

@@ -1,4 +1,6 @@
-"""Access to a job's ShardStore from the event loop: one user at a time, in a thread if work takes long."""
+"""Access to a job's ShardStore from the event loop. Only one task uses it at a time, in a thread if the
+work takes long.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ T = TypeVar("T")
 
 
 class StoreAccess(ABC):
-    """Serialises the users of one ShardStore, and wakes tasks that wait for a change."""
+    """Serialises the tasks that use one ShardStore. Wakes tasks that wait for a change of it."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -24,16 +26,22 @@ class StoreAccess(ABC):
 
     @abstractmethod
     async def _open(self) -> ShardStore:
-        """Return the store; open it on first use. The caller holds the lock. OSError if there is no store."""
+        """Return the store. Open it on first use. The caller must hold the lock. Raises OSError if that
+        fails.
+        """
 
     async def use(self, do: Callable[[ShardStore], T]) -> T:
-        """Run `do` on the store in a thread, under the lock. OSError if there is no store; BudgetExceeded
-        if the node has no memory for it.
+        """Run `do` on the store in a thread, under the lock. Return the result, and wake the waiting tasks.
+
+        Raises OSError if the store cannot be opened, and BudgetExceeded if the node has no memory for it.
+        If the caller is cancelled, `do` still runs to its end.
         """
         return await self.finish(self.use_in_turn(do))
 
     async def use_in_turn(self, do: Callable[[ShardStore], T]) -> T:
-        """Do the same as `use`, for a caller that is never cancelled."""
+        """Do the same as `use`, but without protection from cancellation. The caller must never be
+        cancelled.
+        """
         async with self._turn:
             store = await self._open()
             found = await asyncio.to_thread(do, store)
@@ -41,7 +49,7 @@ class StoreAccess(ABC):
         return found
 
     async def use_quietly(self, do: Callable[[ShardStore], T]) -> T:
-        """Do the same as `use`, without waking waiting tasks."""
+        """Do the same as `use`, but do not wake the waiting tasks."""
         return await self.finish(self._quietly(do))
 
     async def _quietly(self, do: Callable[[ShardStore], T]) -> T:
@@ -50,13 +58,15 @@ class StoreAccess(ABC):
             return await asyncio.to_thread(do, store)
 
     async def inspect(self, do: Callable[[ShardStore], T]) -> T:
-        """Return the result of `do`, which must be quick and change nothing. OSError as `use`."""
+        """Return the result of `do`, which runs on the event loop. So it must be fast and must not change
+        the store. Raises OSError like `use`.
+        """
         async with self._turn:
             return do(await self._open())
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` to its end, even if the caller is cancelled: a thread cannot be interrupted, and
-        half-done work must not be taken for done.
+        """Run `work` to its end, even if the caller is cancelled. A thread cannot be interrupted, so
+        otherwise the lock would be released while the thread still works.
         """
         task = asyncio.create_task(work)
         self._under_way.add(task)
@@ -66,20 +76,21 @@ class StoreAccess(ABC):
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # the caller gets the exception through the shield
+            # The caller already gets the exception through the shield, so mark it as retrieved here.
+            task.exception()
 
     async def notify_changed(self) -> None:
-        """Wake tasks that wait for a change."""
+        """Wake the tasks that wait in `wait_until`."""
         async with self._changed:
             self._changed.notify_all()
 
     async def wait_until(self, holds: Callable[[ShardStore], T | None], seconds: float) -> T | None:
-        """Return the first result of `holds` that is not None, checked after each change; None after so
-        many seconds.
+        """Call `holds` now and after each change. Return its first result that is not None, or None after
+        so many seconds.
         """
         deadline = time.monotonic() + seconds
         while True:
-            # Lock before `holds` runs, so that a change after it is not missed.
+            # Take the lock before `holds` runs, so that no change between `holds` and the wait is missed.
             async with self._changed:
                 found = await self.inspect(holds)
                 left = deadline - time.monotonic()

@@ -1,4 +1,6 @@
-"""Surveys: this node's report on a job's memory to the agent that forms an incarnation."""
+"""Surveys: reports on a job's memory on this node, for the agent that decides from which generation an
+incarnation starts.
+"""
 
 from __future__ import annotations
 
@@ -19,30 +21,30 @@ log = structlog.get_logger()
 
 
 class Surveys:
-    """The surveys of one node. `pods`: returns the current states of its pods."""
+    """Answers surveys of this node's memory. `pods`: returns the current states of the node's pods."""
 
     def __init__(self, memory_manager: MemoryManager, pods: Callable[[], Iterable[PodState]]) -> None:
         self._memory_manager = memory_manager
         self._pods = pods
 
     def plan(self, job_uid: str) -> Assignment | None:
-        """Return the newest assignment of the job to a pod of this node; if there are several, that of the
-        lowest slot.
+        """Return the assignment of the job's latest incarnation on this node. If several pods have one,
+        return that of the lowest slot.
         """
         plans = [one.assignment for one in self._pods() if one.assignment]
         mine = [plan for plan in plans if plan.job_uid == job_uid]
         return max(mine, key=lambda plan: (plan.incarnation, -plan.slot), default=None)
 
     def current_plan(self, plan: Assignment) -> Assignment:
-        """Return the current version of an assignment: the hub may have sent it again with another
-        authority's slot token.
+        """Return the current version of an assignment. The hub may have sent it again with a slot token
+        that a new authority has signed.
         """
         now = self.plan(plan.job_uid)
         return now if now is not None and now.incarnation == plan.incarnation else plan
 
     async def renew_slot_token(self, job_memory: JobMemory) -> None:
-        """Replace the slot token of the job's memory once a token of another authority has come for a slot
-        on this node.
+        """Replace the stored slot token of the job if the token of the current assignment has another
+        signing key.
         """
         plan = self.plan(job_memory.job_uid)
         if (
@@ -57,8 +59,11 @@ class Surveys:
                 log.warning("slot token not renewed", job=plan.job, why=str(error))
 
     async def survey(self, job_uid: str, incarnation: int, member: bool) -> Surveyed:
-        """Return the inventory of the job, and refuse earlier incarnations from then on, so that no commit
-        happens behind the surveyor's back. OSError.
+        """Return everything that this node holds of the job. From then on, refuse calls of earlier
+        incarnations, so that they commit nothing that the survey does not show.
+
+        Raises OSError if the memory cannot be used. `member`: True if a slot of the incarnation is on this
+        node.
         """
         plan = self.plan(job_uid)
         known = plan.incarnation if plan else 0

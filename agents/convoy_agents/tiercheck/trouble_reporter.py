@@ -1,4 +1,4 @@
-"""Reports of trouble with a job's checkpoints, and when people are notified of it."""
+"""Collects troubles with a job's checkpoints, and reports them to the operator once they last long enough."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from convoy_agents.tiercheck.troubles import Cause, Kind, Troubles, by_kind, wit
 from convoy_controllers.checkpoint.generation import Generation
 
 REPORT_AFTER_SECONDS = 30.0
-"""Seconds for which a store or a host of copies may fail before that is reported. Permanent errors are
-reported at once.
+"""Seconds for which a store or a host of copies may fail before the trouble is reported. Permanent errors
+are reported at once.
 """
 
 ReportTroubles = Callable[[str, int, Mapping[str, str]], None]
-"""A callback (pod uid, incarnation, message by kind) with all current troubles. Called when they change."""
+"""A callback that gets the pod uid, the incarnation, and a message for each kind of current trouble. It is
+called when they change.
+"""
 
 _RECORDS = Cause(Kind.NO_MEMORY, "records")
 _LOST = Cause(Kind.LOST)
@@ -31,14 +33,16 @@ class _Pod:
     incarnation: int
     troubles: Troubles = field(default_factory=dict)
     store_failed_since: float | None = None
-    """Time of the store's first failure since the last stored generation."""
+    """Time of the store's first failure after the last stored generation, in seconds of the reporter's
+    clock. None if it has not failed.
+    """
     copy_failed_since: dict[tuple[str, str], float] = field(default_factory=dict)
-    """Time of the first failure of each copy, by node and shard."""
+    """Time of the first failure of each copy, in seconds of the reporter's clock, by (node, shard id)."""
 
 
 class TroubleReporter:
-    """The troubles of the pods of one node. Each incarnation starts without any; reports on earlier ones
-    are ignored.
+    """The troubles of the pods on one node. Each incarnation starts without troubles. Reports on earlier
+    incarnations are ignored.
     """
 
     def __init__(self, report: ReportTroubles, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,15 +51,15 @@ class TroubleReporter:
         self._pods: dict[str, _Pod] = {}
 
     def memory_refused(self, plan: Assignment, rank: int, what: str, why: str) -> None:
-        """Report that a rank's request for memory, such as its buffers, was refused."""
+        """Record that a rank's request for memory was refused. `what`: the purpose, such as saving."""
         self._set(plan, Cause(Kind.NO_MEMORY, what, rank), f"rank {rank}: {why}")
 
     def memory_granted(self, plan: Assignment, rank: int, what: str) -> None:
-        """Report that the rank has that memory."""
+        """End the trouble that `memory_refused` recorded for this rank and purpose."""
         self._set(plan, Cause(Kind.NO_MEMORY, what, rank), "")
 
     def record_not_written(self, plan: Assignment, generation: Generation, error: OSError) -> None:
-        """Report that the node's memory has no space for a record."""
+        """Record that the memory of this node has no space for a generation's record."""
         self._set(
             plan,
             _RECORDS,
@@ -63,19 +67,23 @@ class TroubleReporter:
         )
 
     def record_written(self, plan: Assignment) -> None:
-        """Report that a record was written."""
+        """End the trouble that `record_not_written` recorded."""
         self._set(plan, _RECORDS, "")
 
     def checkpoints_lost(self, plan: Assignment, why: str) -> None:
-        """Report that the incarnation starts without the checkpoints that existed. This trouble stays."""
+        """Record that the incarnation starts without the checkpoints that existed. This trouble lasts until
+        the incarnation ends.
+        """
         self._set(plan, _LOST, why)
 
     def inexact(self, plan: Assignment, rank: int, what: str) -> None:
-        """Report that a rank's journal replay did not reproduce the training's state. This trouble stays."""
+        """Record that a rank's journal replay did not reproduce the training's state. This trouble lasts
+        until the incarnation ends.
+        """
         self._set(plan, Cause(Kind.INEXACT, "journal", rank), f"rank {rank}: {what}")
 
     def not_stored(self, plan: Assignment, generation: Generation, error: StoreError) -> None:
-        """Report that the store did not accept a shard or the record. Missing objects are sent again."""
+        """Record that the store did not accept a shard or a record. The upload is retried."""
         pod = self._pod(plan)
         if pod is None:
             return
@@ -87,20 +95,22 @@ class TroubleReporter:
             self._set(plan, _STORE, f"{generation.name}: {error}; the upload is tried again")
 
     def upload_failed(self, plan: Assignment, generation: Generation, error: BaseException) -> None:
-        """Report that an upload ended before all shards were stored, and is not retried."""
+        """Record that an upload ended before all shards were stored. It is not retried."""
         why = str(error) or type(error).__name__
         do = "; if that happens again, test the node's memory" if isinstance(error, Damaged) else ""
         self._set(plan, _SHARD, f"{generation.name}: {why}; the next generation is uploaded instead{do}")
 
     def stored(self, plan: Assignment) -> None:
-        """Report that a generation is in the store. This ends troubles of earlier generations too."""
+        """Record that a generation is in the store. This also ends the store troubles of earlier
+        generations.
+        """
         if (pod := self._pod(plan)) is not None:
             pod.store_failed_since = None
         self._set(plan, _STORE, "")
         self._set(plan, _SHARD, "")
 
     def not_copied(self, plan: Assignment, host: str, key: str, why: str) -> None:
-        """Report that a node does not accept a shard's copy, or does not answer. The copy is retried."""
+        """Record that a node does not accept the copy of a shard, or does not answer. The copy is retried."""
         pod = self._pod(plan)
         if pod is None:
             return
@@ -110,8 +120,8 @@ class TroubleReporter:
             self._set(plan, Cause(Kind.NOT_COPIED, host), why)
 
     def copied(self, plan: Assignment, host: str) -> None:
-        """Report that a node has all its copies of a generation. This ends troubles of earlier generations
-        too.
+        """Record that a node has all its copies of a generation. This also ends the copy troubles of
+        earlier generations.
         """
         if (pod := self._pod(plan)) is not None:
             pod.copy_failed_since = {
@@ -120,11 +130,13 @@ class TroubleReporter:
         self._set(plan, Cause(Kind.NOT_COPIED, host), "")
 
     def not_restored(self, plan: Assignment, why: str) -> None:
-        """Report that the ranks wait for the store, because the newest checkpoint may be only there."""
+        """Record that the restore waits for a store that does not answer, because only the store may have
+        the newest checkpoint.
+        """
         self._set(plan, _RESTORE, why)
 
     def restorable(self, plan: Assignment) -> None:
-        """Report that the restore is decided."""
+        """Record that the restore decision was made. This ends the trouble that `not_restored` recorded."""
         self._set(plan, _RESTORE, "")
 
     def drop_pod(self, uid: str) -> None:
@@ -132,7 +144,7 @@ class TroubleReporter:
         self._pods.pop(uid, None)
 
     def _pod(self, plan: Assignment) -> _Pod | None:
-        """Return the troubles of the pod in this incarnation; None if a later one has started."""
+        """Return the troubles of the pod in this incarnation; None if a later incarnation has started."""
         pod = self._pods.get(plan.pod_uid)
         if pod is None or pod.incarnation < plan.incarnation:
             pod = self._pods[plan.pod_uid] = _Pod(plan.incarnation)

@@ -1,4 +1,4 @@
-"""The table of troubles with a pod's checkpoints, by cause. Pure."""
+"""The table of current troubles with a pod's checkpoints, by cause. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Kind(StrEnum):
-    """The kinds of trouble, as in hub.proto."""
+    """The kinds of trouble. hub.proto has the same names."""
 
     NO_MEMORY = "NO_MEMORY"
     LOST = "LOST"
@@ -19,22 +19,22 @@ class Kind(StrEnum):
 
 
 class Cause(NamedTuple):
-    """The cause of a trouble. A cause has at most one message."""
+    """The cause of a trouble. The table has at most one message for each cause."""
 
     kind: Kind
     source: str = ""
-    """Where the trouble comes from, if a pod can have several of one kind."""
+    """The part that has the trouble, such as a node, if a pod can have several troubles of one kind."""
     rank: int = 0
-    """The rank, for troubles that each rank has on its own."""
+    """The rank that has the trouble; 0 for troubles that do not belong to a rank."""
 
 
 Troubles = Mapping[Cause, str]
-"""Messages by cause."""
+"""Messages of the current troubles, by cause."""
 
 
 def with_message(known: Troubles, cause: Cause, message: str) -> Troubles:
-    """Return the table with this message of a cause, or without the cause if the message is empty. If
-    nothing changes, the same table is returned.
+    """Return the table with this message for a cause. An empty message removes the cause. If nothing
+    changes, return the same table.
     """
     if known.get(cause, "") == message:
         return known
@@ -43,7 +43,7 @@ def with_message(known: Troubles, cause: Cause, message: str) -> Troubles:
 
 
 def by_kind(known: Troubles) -> dict[str, str]:
-    """Return the messages of each kind, joined in the order of their causes."""
+    """Return one message for each kind of trouble: the messages of its causes, joined."""
     found: dict[str, list[str]] = {}
     for cause in sorted(known):
         found.setdefault(cause.kind.value, []).append(known[cause])

@@ -21,20 +21,22 @@ from convoy_controllers.checkpoint import retention
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
 UPLOAD_SECONDS = 3600.0
-"""Seconds for all slots to upload a generation. After that it stays in memory alone."""
+"""Seconds within which all slots must upload a generation. After this time it is not uploaded any more."""
 RECHECK_EVERY = 4
-"""Number of unfinished commits after which a slot checks whether its shards are still in the store."""
+"""Number of commit requests without a result after which a slot checks again that its shards are in the
+store.
+"""
 
 CommitInStore = Callable[[Assignment, JobMemory, Generation], Awaitable[bool | None]]
-"""Requests the commit in the store. Returns True if the generation is committed there; None if that is
-undecided.
+"""A function that requests the commit of a generation in the store. It returns True if the generation is
+committed, False if the commit is refused, None if the result is unknown.
 """
 
 log = structlog.get_logger()
 
 
 class Uploads:
-    """The uploads of one node's pods, one at a time for each pod."""
+    """The uploads of the pods on one node. Each pod has at most one at a time."""
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class Uploads:
         commit: CommitInStore,
         is_current: Callable[[Assignment], bool],
     ) -> None:
-        """`is_current`: returns True if a pod is on this node and still in the same incarnation."""
+        """`is_current`: returns True if the pod is on this node and still in the assignment's incarnation."""
         self._remotes = remotes
         self._troubles = troubles
         self._commit = commit
@@ -54,7 +56,7 @@ class Uploads:
     def start(
         self, plan: Assignment, job_memory: JobMemory, generation: Generation, keys: Collection[str]
     ) -> None:
-        """Start an upload. An unfinished upload of the same pod is cancelled."""
+        """Start to upload a generation. An unfinished upload of the same pod is cancelled."""
         if (before := self._tasks.pop(plan.pod_uid, None)) is not None:
             log.warning(
                 "unfinished upload cancelled: a newer generation replaces it",
@@ -72,7 +74,7 @@ class Uploads:
             self._tasks[uid].cancel()
 
     async def close(self) -> None:
-        """Cancel every upload."""
+        """Cancel all uploads."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -93,14 +95,14 @@ class Uploads:
             exc_info=None if known else error,
             **generation._asdict(),
         )
-        # A job that ends releases its memory: that is no trouble.
+        # The memory of a job that ended is released, so its upload fails. Do not report this.
         if self._is_current(plan) and not job_memory.closed:
             self._troubles.upload_failed(plan, generation, error)
 
     async def _store(
         self, plan: Assignment, job_memory: JobMemory, generation: Generation, keys: Collection[str]
     ) -> None:
-        """Upload the shards and request the commit. Damaged or Stopped if a shard cannot be sent."""
+        """Upload the shards, then request the commit. Raises Damaged or Stopped if a shard cannot be sent."""
         started, result = time.monotonic(), "failed"
         deadline = started + UPLOAD_SECONDS
         pause = Backoff(first=1.0, cap=30.0)
@@ -111,8 +113,8 @@ class Uploads:
             while time.monotonic() < deadline and self._is_current(plan):
                 try:
                     if full and not collected:
-                        # Garbage is otherwise collected after a commit, and a full store has no space for
-                        # one.
+                        # Garbage is otherwise collected after a commit, but a full store accepts no commit,
+                        # so collect it now.
                         collected = True
                         await self._remotes.collect_garbage(plan)
                     if (key := queue.next) is not None:
@@ -151,7 +153,7 @@ class Uploads:
 
 
 class UploadQueue:
-    """The shards to upload, one after another. Pure."""
+    """The shards of one generation that must be uploaded, in order. Pure."""
 
     def __init__(self, keys: Collection[str]) -> None:
         self._keys = sorted(keys)
@@ -160,16 +162,17 @@ class UploadQueue:
 
     @property
     def next(self) -> str | None:
-        """Id of the shard to upload next; None if all are in the store."""
+        """The id of the next shard to upload; None if all are in the store."""
         return self._keys[self._sent] if self._sent < len(self._keys) else None
 
     def mark_sent(self) -> None:
-        """Record that the next shard is in the store."""
+        """Record that the shard `next` is in the store."""
         self._sent += 1
 
     def commit_pending(self) -> None:
-        """Record that the generation is not committed yet, usually because other slots still upload. Its
-        objects may have been deleted meanwhile, so all shards are checked again at every
+        """Record that a commit request had no result, usually because other slots still upload.
+
+        The store may delete uploaded objects during this time. So all shards are checked again at every
         RECHECK_EVERY-th call.
         """
         self._opened += 1
@@ -178,8 +181,8 @@ class UploadQueue:
 
 
 def unfinished_upload(store: ShardStore, plan: Assignment) -> tuple[Generation, set[str]] | None:
-    """Return the generation that an earlier agent was uploading for a pod, and the ids of its shards with
-    all that they extend; None if there is none.
+    """Return the generation that an earlier agent was uploading for a pod, and the ids of its shards and of
+    all that they extend. Return None if no upload was interrupted.
     """
     there = store.marks.get(Tier.REMOTE)
     for generation in sorted(store.records, reverse=True):
