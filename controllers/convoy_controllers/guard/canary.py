@@ -1,7 +1,7 @@
-"""A test of the detector: slow one rank in copies of the tables and check that the detector finds it.
+"""A test of the detector: slow one rank in copies of the tables and check that the detector finds the rank.
 
-A detector can go blind: telemetry that is all zeros or NaN, wrong peers, or noise that was learned wrongly.
-Its reports then look like those of a healthy job. The canary tells the two apart.
+A detector can stop working: the telemetry may be all zeros or NaN, the peers wrong, or the learned noise
+too large. Its reports then look like those of a healthy job. The test distinguishes the two cases.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from convoy_controllers.guard.telemetry import Table
 
 SLOWDOWN = 0.5
 TABLES = 32
-"""Tables within which the detector must find the slowed rank. Noisy ranks take longer to find."""
+"""Number of tables within which the detector must find the slowed rank. Noisy ranks take longer to find."""
 SETTLE = 32
-"""Tables to wait before the first test, until the noise estimate is reliable."""
+"""Number of tables before the first test. The noise estimate is reliable only after them."""
 PERIOD_SECONDS = 3600.0
 """Seconds between two tests."""
 
@@ -32,12 +32,12 @@ class CanaryResult(StrEnum):
     DETECTED = "Detected"
     MISSED = "Missed"
     UNTESTED = "Untested"
-    """No rank could be slowed: each has too few peers or missed a window."""
+    """No rank could be slowed: each rank has too few peers or missed a window."""
 
 
 @dataclass(slots=True)
 class Canary:
-    """The tests of one job. Between tests it stores no tables."""
+    """The tests of one job. Between two tests no tables are stored."""
 
     tables_seen: int = 0
     due: float = 0.0
@@ -47,10 +47,11 @@ class Canary:
     last_result: CanaryResult = CanaryResult.UNTESTED
 
     def add(self, state: State, table: Table, now: float) -> bool:
-        """Add a table and the detector's state before it. Return True if a test ended."""
+        """Add a table and the detector's state before that table. Return True if a test ended."""
         self.tables_seen += 1
         if self.before is None:
-            # A small job makes many tables. Without enough peers there is no test, so do not store them.
+            # Without enough peers there is no test. Then do not store the tables: a small job makes many of
+            # them.
             if (
                 self.tables_seen <= SETTLE
                 or now < self.due
@@ -67,10 +68,10 @@ class Canary:
 
 
 def run_canary(state: State, tables: Sequence[Table], slowdown: float = SLOWDOWN) -> CanaryResult:
-    """Slow one rank by `slowdown` in these tables and return whether the detector reports it.
+    """Slow one rank by `slowdown` in these tables and return whether the detector reports the rank.
 
-    `state` is the detector's state before the first table; pass four tables or more. Neither argument is
-    changed. The slowed rank is one that has no alarm.
+    `state` is the detector's state before the first table. A test needs at least four tables. Neither
+    `state` nor `tables` is changed. The slowed rank is one without an alarm.
     """
     rank = _healthy(state, tables)
     if rank is None:
@@ -83,7 +84,7 @@ def run_canary(state: State, tables: Sequence[Table], slowdown: float = SLOWDOWN
 
 
 def slowed(table: Table, rank: int, slowdown: float) -> Table:
-    """Return a copy of the table in which the compute of `rank` takes the share `slowdown` longer."""
+    """Return a copy of the table in which `rank` computes longer: by 50 % if `slowdown` is 0.5."""
     compute, wall = table.compute.copy(), table.wall + table.compute[rank] * slowdown
     compute[rank] *= 1 + slowdown
     micro = table.micro
@@ -94,8 +95,8 @@ def slowed(table: Table, rank: int, slowdown: float) -> Table:
 
 
 def _healthy(state: State, tables: Sequence[Table]) -> int | None:
-    """Return a rank without an alarm that reported in every table and has the most peers; None if none
-    fits.
+    """Return the rank with the most peers among the ranks that reported in every table and have no alarm.
+    Return None if there is no such rank or it has too few peers.
     """
     peers = state.setting.peers
     reported = np.all([table.reported for table in tables], axis=0) & ~state.compute.alarmed

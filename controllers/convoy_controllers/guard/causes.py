@@ -1,7 +1,8 @@
-"""Turns alarms into findings: each names what is slow and gives exactly one cause, which may be Unknown.
+"""Turns alarms into findings. Each finding names what is slow and gives exactly one cause, which may be
+Unknown.
 
-A finding with ranks blames these ranks only. A finding without ranks blames nobody, so no node is acted on:
-common shifts of many ranks, imbalance of the work, and slow storage.
+A finding with ranks blames only these ranks. A finding without ranks blames no node, so no action follows.
+Common shifts of many ranks, imbalance of work and slow storage give findings without ranks.
 """
 
 from __future__ import annotations
@@ -21,29 +22,31 @@ from convoy_controllers.guard.state import State
 from convoy_controllers.guard.telemetry import Bools, Floats, Layout, Table
 
 _COMMON_SHARE = 0.2
-"""Share of a rank's peers above which slow ranks share one cause and are no stragglers."""
+"""Share of a rank's peers above which slow ranks have a common cause. Such ranks are no stragglers."""
 _MOST_OF_A_NODE = 0.6
 _MOST_OF_A_RACK = 0.6
 _STORAGE_SHARE = 0.8
-"""Share of ranks waiting for input at and above which the storage is the cause."""
+"""Minimum share of the ranks that must wait for input for the storage to be the cause."""
 _INPUT_WAIT_FACTOR = 3.0
-"""Factor of the median input wait above which a rank is blamed even if all ranks wait for input."""
-_EXPLAINED_SHARE = 0.5
-"""Share of a slowdown that the clock or the host must explain to be its cause. Findings that together
-explain this share of a slower step leave no other cause to name.
+"""Factor by which a rank's input wait must exceed the median wait. Below it the rank is not blamed while
+all ranks wait for input.
 """
+_EXPLAINED_SHARE = 0.5
+"""Minimum share of a slowdown that the clock, the host or other findings must explain to be its cause."""
 _EARLIER_CAUSE_WINDOWS = 16
-"""Windows before the suspicion of a slower step in which its cause may already have started."""
+"""Number of windows by which the cause of a slower step may precede the suspicion of the slower step."""
 _IMBALANCED_WINDOWS = 0.7
-"""Share of the recent windows in which imbalance must have been costly."""
+"""Minimum share of the recent windows in which imbalance must be costly to be reported."""
 _LEAST_TRANSFER_SHARE = 0.002
-"""Share of a step's work below which a slow transfer is not reported."""
+"""Minimum share of the compute and optimizer time that a slow transfer must cost to be reported."""
 _SETTLED_WINDOWS = 4
-"""Windows with an unchanged set of alarmed ranks before imbalance is reported."""
+"""Number of windows for which the set of alarmed ranks must stay the same before imbalance is reported."""
 
 
 def report(state: State, table: Table, too_few: Bools) -> Report:
-    """Return the findings and verdicts that follow from the state's alarms."""
+    """Return the findings and verdicts that follow from the state's alarms. `too_few`: mask of the ranks
+    with too few peers.
+    """
     findings = [*_input(state, table), *_compute_and_host(state, table), *_communication(state, table)]
     findings += _shifts(state, table, findings)
     findings += _imbalance(state, table)
@@ -77,7 +80,8 @@ def _compute_and_host(state: State, table: Table) -> list[Finding]:
     compute, host = state.compute, state.channels[Channel.HOST]
     common = _slow_among_peers(compute.alarmed, state, table) | _in_slow_racks(compute.alarmed, state, table)
     known = host.alarmed & ~_slow_among_peers(host.alarmed, state, table)
-    # A slow host delays the whole rank. Its own channel shows that first, because it has less noise.
+    # A slow host delays the whole rank, so both channels show the delay. Blame the host if it explains enough
+    # of the delay. The host channel has less noise, so its alarm comes first.
     by_host = known & (host.size >= _EXPLAINED_SHARE * compute.size)
     slow = (compute.alarmed | (known & ~by_host)) & ~common & ~by_host
     hot = (state.throttled >= _EXPLAINED_SHARE) | (
@@ -98,9 +102,9 @@ def _compute_and_host(state: State, table: Table) -> list[Finding]:
 
 
 def _replicas(state: State, table: Table, slow: Bools) -> tuple[list[Finding], Bools]:
-    """Return findings of replicas that are slow as a whole, and a mask of their ranks.
+    """Return findings of replicas that are slow as a whole, and a mask of the ranks in these replicas.
 
-    If the tokens are unknown, longer samples may explain the slowness: the cause is then imbalance.
+    If the tokens are unknown, longer samples may explain the slowness. The cause is then imbalance.
     """
     channel, (names, numbers) = state.channels[Channel.REPLICAS], state.setting.places[Division.REPLICAS]
     size = np.bincount(numbers)
@@ -140,7 +144,7 @@ def _communication(state: State, table: Table) -> list[Finding]:
     findings = []
     for part, numbers in _merge_inside_parts(explain(table.groups, slow, layout), table, layout):
         if lost[numbers].max() <= least:
-            continue  # The loss is negligible.
+            continue
         nodes = (
             set(part.where)
             if part.kind in (FindingPlace.NODE, FindingPlace.INSIDE, FindingPlace.LINK)
@@ -165,7 +169,10 @@ def _communication(state: State, table: Table) -> list[Finding]:
 def _merge_inside_parts(
     found: list[tuple[Part, list[int]]], table: Table, layout: Layout
 ) -> list[tuple[Part, list[int]]]:
-    """Blame no node if more than half of the nodes are slow inside at once: the program has changed then."""
+    """Return the parts, with the links inside nodes merged into one part if more than half of the nodes are
+    slow inside. The merged part blames no node: if so many nodes are slow at once, the program has
+    changed.
+    """
     inside = {nodes[0] for one in table.groups if len(nodes := nodes_of(one, layout)) == 1}
     slow = {part.where[0] for part, _ in found if part.kind is FindingPlace.INSIDE}
     if len(inside) < 2 or 2 * len(slow) <= len(inside):
@@ -178,8 +185,8 @@ def _merge_inside_parts(
 
 
 def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
-    """Return findings of the job or a class of hardware against its own past, and of a slower step that
-    nothing else explains.
+    """Return findings of changes against the past: of the job, of racks, of classes of hardware, and of a
+    step that became slower without another explanation.
     """
     step = float(np.nanmedian(busy(table)))
     job, classes, racks = (
@@ -205,7 +212,8 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
     if wall.persistent(state.setting.rules)[0]:
         lost = float(stepping(table)[0]) * table.steps * -np.expm1(-wall.size[0])
         cause, others = _cause_of_slower_step(state), [*known, *findings]
-        # Whatever existed earlier is part of the past that the step is compared with.
+        # A finding that is older belongs to the past that the step is compared with, so it does not explain
+        # the slower step.
         fresh = [one for one in others if one.since > wall.since[0] - _EARLIER_CAUSE_WINDOWS * table.steps]
         explained = sum(one.lost for one in fresh) >= _EXPLAINED_SHARE * lost
         known_already = any((one.cause, one.place) == (cause, FindingPlace.JOB) for one in others)
@@ -218,7 +226,8 @@ def _cause_of_slower_step(state: State) -> Cause:
     """Return the cause of a slower step without a slow rank: the quantity that grew with the step."""
     needed = _EXPLAINED_SHARE * state.channels[Channel.JOB_WALL].size[0]
     if state.channels[Channel.JOB_PAUSES].size[0] >= needed:
-        # Host before Communication: over several steps, pauses of alternating ranks look like transfer.
+        # Check the pauses first. Over several steps, pauses of alternating ranks also look like a slower
+        # transfer.
         return Cause.HOST
     return Cause.COMMUNICATION if state.channels[Channel.JOB_TRANSFER].size[0] >= needed else Cause.UNKNOWN
 
@@ -238,7 +247,9 @@ def _imbalance(state: State, table: Table) -> list[Finding]:
 
 
 def _slow_among_peers(alarmed: Bools, state: State, table: Table) -> Bools:
-    """Return by rank whether more than a fifth of its peers, on at least three nodes, are slow at once."""
+    """Return a mask of the ranks whose peer group is slow as a whole: more than a fifth of the group, on at
+    least three nodes, is slow at once.
+    """
     peers, nodes = state.setting.peers, state.setting.places[Division.NODES][1]
     slow = np.bincount(peers[alarmed], minlength=peers.max() + 1)
     reported = np.bincount(peers[table.reported], minlength=peers.max() + 1)
@@ -248,8 +259,8 @@ def _slow_among_peers(alarmed: Bools, state: State, table: Table) -> Bools:
 
 
 def _in_slow_racks(alarmed: Bools, state: State, table: Table) -> Bools:
-    """Return by rank whether most of its rack, on at least three nodes, is slow at once, with other racks
-    present.
+    """Return a mask of the ranks in racks that are slow as a whole: most ranks of the rack, on at least
+    three nodes, are slow at once. The mask is empty if the job uses one rack only.
     """
     names, rack = state.setting.places[Division.RACKS]
     nodes = state.setting.places[Division.NODES][1]
@@ -302,7 +313,10 @@ def _places(state: State, channel: ChannelState, kind: Division, place: FindingP
 def _by_node(
     state: State, table: Table, channel: ChannelState, accused: dict[Cause, Bools], saved: Floats
 ) -> list[Finding]:
-    """Return one finding for each node and cause with blamed ranks. `saved`: seconds by rank."""
+    """Return one finding for each node and cause with blamed ranks.
+
+    `accused`: mask of the blamed ranks by cause; `saved`: seconds by rank that would be saved.
+    """
     names, numbers = state.setting.places[Division.NODES]
     reported = np.bincount(numbers[table.reported], minlength=len(names))
     persistent = channel.persistent(state.setting.rules)

@@ -1,10 +1,10 @@
 """Residuals of a rank's micro-batches against the other stages that process the same micro-batches.
 
-Sequences of different length make ranks of one stage differ by 10 % and more. Stages react differently:
-time in attention grows with the square of the length, time elsewhere grows linearly. So a rank's times are
-compared with a curve over the times of the other stages, fitted over all replicas. On a public trace with
-such sequences the noise of a window falls to 0.4 %, from 12 % with peers alone and 3 % with a common
-factor.
+Sequences of different length make the ranks of one stage differ by 10 % and more. Stages react differently:
+time in attention grows with the square of the length, other time grows linearly. So a rank's times are
+compared with a curve over the times of the other stages. The curve is fitted over all replicas. On a public
+trace with such sequences the noise of one window falls to 0.4 %. It is 12 % in a comparison with peers
+alone, and 3 % if the work is removed as a common factor.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
 
 FEWEST_REPLICAS = 4
 _FEWEST_POINTS = 48
-"""Fewest micro-batches for a fitted curve. With fewer, all stages are assumed to react equally."""
+"""Minimum number of points for a fitted curve. With fewer points, all stages are assumed to react equally."""
 _MOST_VALUES = 200_000
-"""Most times of one window to process: 20 of each of 10,000 ranks."""
+"""Maximum number of micro-batch times of one window to process: 20 for each of 10,000 ranks."""
 _MOST_POINTS = 4096
-"""Most points of a fit; more do not improve the curve."""
+"""Maximum number of points of a fit. More points do not improve the curve."""
 _ROUNDS = 3
 _BISQUARE = 4.685
 _LEAST = 1e-3
@@ -30,10 +30,12 @@ _LEAST = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """Ranks in a grid: rows are the positions within the stages, columns are the replicas."""
+    """A grid of the ranks. A row holds the ranks with the same position in their replicas; a column holds
+    one replica.
+    """
 
     grid: Ints
-    """Rank by row and column."""
+    """Number of the rank in each row and column."""
     stage: Ints
     """Stage of each row, numbered from 0."""
 
@@ -41,7 +43,8 @@ class Cells:
     def of(cls, layout: Layout) -> Cells | None:
         """Return the grid of a layout.
 
-        None with one row only, too few replicas, unequal replicas, or several classes of hardware.
+        Return None if the layout has only one row, too few replicas, unequal replicas or several classes of
+        hardware.
         """
         if not layout.size or len(np.unique(layout.hardware)) > 1:
             return None
@@ -59,8 +62,8 @@ class Cells:
 
 
 def within_cells(micro: Floats, cells: Cells) -> Floats:
-    """Return by rank the residual of its micro-batch times with the work in them removed; NaN: not
-    reported.
+    """Return by rank the mean residual of its micro-batch times, with the effect of the work removed; NaN
+    if the rank reported no such times.
     """
     logs = np.log(_thinned(micro)[cells.grid])
     silent: Bools = np.asarray(np.isnan(logs).any(axis=2))
@@ -84,7 +87,7 @@ def within_cells(micro: Floats, cells: Cells) -> Floats:
 
 
 def _thinned(micro: Floats) -> Floats:
-    """Return an even selection of the micro-batches if all values would take too long."""
+    """Return all micro-batches, or every n-th of them if there are more than `_MOST_VALUES` times."""
     every = -(-micro.size // _MOST_VALUES)
     if every == 1 or micro.shape[1] % 2:
         return micro
@@ -97,7 +100,7 @@ def _by_stage(values: Floats, stage: Ints) -> Floats:
 
 
 def _work(logs: Floats) -> Floats:
-    """Return by row the work of each micro-batch: the median over the other rows."""
+    """Return for each row the work of every micro-batch: the median of the other rows' times."""
     half = len(logs) // 2
     if len(logs) % 2 == 0:
         middle = np.partition(logs, (half - 1, half), axis=0)
@@ -109,7 +112,7 @@ def _work(logs: Floats) -> Floats:
 
 
 def _curve(work: Floats, logs: Floats) -> Floats:
-    """Return the values of `logs` that `work` predicts: a robustly fitted parabola (bisquare)."""
+    """Return `logs` as predicted from `work` by a parabola, which is fitted robustly (bisquare weights)."""
     if work.size < _FEWEST_POINTS:
         return work
     every = -(-work.size // _MOST_POINTS) | 1
@@ -132,7 +135,7 @@ def _curve(work: Floats, logs: Floats) -> Floats:
 
 
 def _fill(logs: Floats, silent: Bools) -> None:
-    """Give silent ranks the median of their row, so that they distort no estimate."""
+    """Give ranks without times the median of their row, so that these ranks distort no estimate."""
     for row in np.unique(np.nonzero(silent)[0]):
         reported = logs[row][~silent[row]]
         logs[row][silent[row]] = np.median(reported, axis=0) if len(reported) else 0.0

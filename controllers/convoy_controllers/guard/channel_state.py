@@ -1,6 +1,6 @@
 """State of one channel: the residuals of many units over windows, their noise, baselines and suspicions.
 
-Scale, autocorrelation and baselines are learned from past windows of unsuspected units only.
+The noise and the baselines are learned only from windows of units that are not suspected.
 """
 
 from __future__ import annotations
@@ -20,35 +20,37 @@ class Rules:
     """Limits that define slowness and alarms."""
 
     delta: float = 0.02
-    """Slowness that is never blamed. Use 0.1 on shared devices."""
+    """Slowness that is tolerated: less is never blamed. Use 0.1 on shared devices."""
     run_length: float = 1e6
-    """Least mean number of windows between two false alarms of a job."""
+    """Minimum mean number of windows between two false alarms of a job."""
     least_sigma: float = 0.003
     cap: float = 0.05
-    """Upper limit of a unit's assumed baseline offset."""
+    """Maximum offset that a unit's baseline may have."""
     settle: int = 64
-    """Windows from which a baseline is learned. It then stays fixed, so that later drift stands out."""
+    """Number of windows from which a unit's baseline is learned. The baseline then stays fixed, so that
+    later drift is detected.
+    """
     lasting: int = 16
-    """Windows after the alarm for which slowness must last to be persistent."""
+    """Minimum number of windows since the alarm for slowness to be persistent."""
     share: float = 0.7
-    """Share of those windows that must have been slow."""
+    """Minimum share of the windows since the alarm that must be slow for slowness to be persistent."""
     clear: float = 1e3
-    """Evidence at which an alarm ends: that nothing is slow, or that less than half of the slowness is
-    left.
+    """Evidence at which an alarm ends: evidence that nothing is slow, or that less than half of the
+    slowness is left.
     """
     slight: float = 0.05
-    """Slowness below which nothing is acted on. While more is left, an alarm does not end by fading."""
+    """Slowness that needs no action. An alarm with more remaining slowness does not end by fading."""
 
 
 _NOISE_WINDOWS = 32
-"""Windows over which the noise is averaged."""
+"""Number of windows over which the noise is averaged."""
 _LEVEL = 16
 _PRIOR_RHO, _PRIOR_RHO_WINDOWS = 0.2, 4.0
 _MOST_RHO = 0.8
 SUSPECTED = float(np.log(30.0))
-"""Evidence (logarithm) at and above which nothing is learned from a unit."""
+"""Logarithm of the evidence at and above which no noise or baseline is learned from a unit."""
 _WARM_UP = 12
-"""Residuals needed before the noise estimate permits a verdict."""
+"""Minimum number of residuals from which the noise must be estimated before evidence accumulates."""
 _FEW_UNITS = 8
 """Number of units below which one outlier moves their median."""
 _FEW_WINDOWS = 8
@@ -60,44 +62,49 @@ _BASELINE_TAUS = 3.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChannelState:
-    """Everything known about a channel after some windows. Arrays have one entry per unit."""
+    """A channel's state after some windows. Arrays have one entry per unit."""
 
     windows: int
     sigma: float
-    """Standard deviation of a healthy unit's residual around its own level in one window; NaN: unknown."""
+    """Standard deviation of a healthy unit's residual around the unit's own level in one window; NaN if
+    unknown.
+    """
     rho: float
     """Lag-1 autocorrelation of the residuals."""
     level: Floats
-    """Recent mean of the residual."""
+    """Moving average of the residual."""
     level_windows: Floats
     """Number of windows in `level`."""
     deviation: Floats
-    """Deviation of the last window from the level before it."""
+    """Last residual minus the unit's level before that residual."""
     mean: Floats
-    """Mean over the first windows; the baseline is derived from it."""
+    """Mean residual over the first windows. The baseline is derived from it."""
     mean_windows: Floats
     """Number of windows in `mean`."""
     sums: Floats
-    """Sums of evidence for slowness, shifts by units."""
+    """Accumulated evidence of slowness: one row per assumed shift, one column per unit."""
     strength: Floats
     """Logarithm of the evidence that the unit is slow."""
     against: Floats
-    """Sums of evidence that nothing is slow any more, shifts by units."""
+    """Accumulated evidence that the unit is no longer slow: one row per assumed shift, one column per unit.
+    """
     fading: Floats
-    """Sums of evidence that less than half of the slowness is left, shifts by units."""
+    """Accumulated evidence that less than half of the slowness is left: one row per assumed shift, one
+    column per unit.
+    """
     since: Ints
-    """First step of the current suspicion; 0 without one."""
+    """First step of the current suspicion; 0 without a suspicion."""
     suspected_windows: Ints
-    """Windows reported by the unit since the suspicion started."""
+    """Number of windows that the unit has reported since the suspicion started."""
     alarmed: Bools
     alarmed_windows: Ints
-    """Windows reported by the unit since the alarm."""
+    """Number of windows that the unit has reported since the alarm."""
     hits: Ints
     """Number of slow windows among `alarmed_windows`."""
     size: Floats
     """Mean residual above the baseline since the suspicion started."""
     worst: Floats
-    """Maximum of `size`, counted once it covers enough windows."""
+    """Maximum of `size` during the current suspicion; 0 until `size` covers enough windows."""
     episodes: Ints
     """Number of alarms so far."""
 
@@ -131,7 +138,7 @@ class ChannelState:
     def rearranged(self, order: Ints) -> ChannelState:
         """Return the state for a new set of units.
 
-        `order` gives each new unit's old number, or -1 for a unit without a past.
+        `order` gives each new unit's old number; -1 means that the unit is new.
         """
         fresh, arrays = ChannelState.initial(len(order)), dict[str, Any]()
         for one in fields(fresh):
@@ -141,16 +148,18 @@ class ChannelState:
         return replace(self, **arrays)
 
     def noise(self, rules: Rules) -> float:
-        """Return the standard deviation of independent noise that would raise as many false alarms as this
-        autocorrelated noise does.
+        """Return the standard deviation of independent noise that would raise as many false alarms as the
+        actual, autocorrelated noise.
         """
-        # With few residuals sigma is uncertain: rather overestimate it.
+        # With few residuals the estimate of sigma is uncertain, so enlarge it.
         known = 1 + 2 / np.sqrt(max(1, min(self.windows, _NOISE_WINDOWS) * len(self.level)))
         sigma = max(self.sigma * known, rules.least_sigma)
         return float(sigma * np.sqrt((1 + self.rho) / (1 - self.rho)))
 
     def baseline(self, rules: Rules) -> tuple[Floats, Floats]:
-        """Return by unit its own offset, shrunk and capped, and the remaining uncertainty of that offset."""
+        """Return each unit's permanent offset, shrunk and capped, and the remaining uncertainty of that
+        offset.
+        """
         noise = self.noise(rules) ** 2 / np.maximum(self.mean_windows, 1)
         known = (self.mean_windows > 0) & (self.strength < SUSPECTED)
         between = spread(np.where(known, self.mean, np.nan))
@@ -162,12 +171,12 @@ class ChannelState:
         return offset, np.minimum(_PRIOR_TAUS * tau * np.sqrt(1 - weight), rules.cap)
 
     def allowed(self, rules: Rules) -> Floats:
-        """Return by unit the residual up to which it counts as healthy."""
+        """Return the largest residual at which a unit still counts as healthy, by unit."""
         offset, doubt = self.baseline(rules)
         return np.asarray(offset + np.minimum(doubt, rules.cap) + np.log1p(rules.delta))
 
     def persistent(self, rules: Rules) -> Bools:
-        """Return by unit whether it has been slow for long, and for most of that time."""
+        """Return a mask of the units that have been slow for a long time and during most of that time."""
         return np.asarray(
             self.alarmed
             & (self.alarmed_windows >= rules.lasting)
@@ -176,9 +185,9 @@ class ChannelState:
 
 
 def advance(state: ChannelState, residual: Floats, first: int, family: int, rules: Rules) -> ChannelState:
-    """Return the state after one more window that starts at step `first`.
+    """Return the state after one more window, which starts at step `first`.
 
-    `residual`: by unit, NaN without information. `family`: number of units in all channels of the job.
+    `residual`: by unit, NaN if unknown; `family`: number of units in all channels of the job.
     """
     if np.isnan(residual).all():
         return state
@@ -221,11 +230,13 @@ def advance(state: ChannelState, residual: Floats, first: int, family: int, rule
 def _endings(
     state: ChannelState, residual: Floats, allowed: Floats, rules: Rules
 ) -> tuple[Floats, Floats, Bools]:
-    """Return both kinds of evidence against the current alarms, and a mask of the alarms that end.
+    """Return the evidence that slowness has ended, the evidence that slowness has faded, and a mask of the
+    alarms that end.
 
-    Evidence that nothing is left takes forever if the noise is many times the allowed slowness. Such an
-    alarm ends when less than half of the slowness is left, and at most a slight one. A slow unit scatters
-    more than a healthy one, so half of the slowness is the smallest unit of that evidence.
+    If the noise is many times the allowed slowness, the evidence that nothing is left would take forever.
+    Such an alarm ends once less than half of the slowness is left and the remaining slowness is slight. A
+    slow unit scatters more than a healthy one, so the evidence of fading is scaled by at least half of the
+    slowness.
     """
     over = np.zeros(len(residual), dtype=np.bool_)
     against, fading = evidence.empty_sums(len(residual)), evidence.empty_sums(len(residual))
@@ -278,17 +289,15 @@ def _sigma(state: ChannelState, deviations: Floats, rules: Rules) -> float:
     if np.isnan(state.sigma):
         return now
     if len(known) < _FEW_UNITS and state.windows > _WARM_UP:
-        # A single one of few units may be slow in this window already.
+        # With few units, one slow unit may enlarge the spread of this window, so limit the growth of sigma.
         now = min(now, 2 * max(state.sigma, rules.least_sigma))
     weight = 1 / min(state.windows + 1, _NOISE_WINDOWS)
     return state.sigma + weight * (now - state.sigma)
 
 
 def _rho(state: ChannelState, deviation: Floats, trusted: Bools) -> float:
-    """Update the autocorrelation from how often two windows deviate to the same side (quadrant
-    correlation).
-
-    The size of a deviation has no effect.
+    """Return the autocorrelation, updated from how often two successive windows deviate to the same side
+    (quadrant correlation). Only the sign of a deviation counts, so outliers have little effect.
     """
     both = trusted & ~np.isnan(deviation) & ~np.isnan(state.deviation)
     if not both.any():

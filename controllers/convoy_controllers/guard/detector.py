@@ -1,5 +1,5 @@
-"""The online detector: a pure function from a state and a table to the next state and a report. It has no
-clock and does no I/O.
+"""The online detector. A pure function maps a state and a table to the next state and a report; the
+function reads no clock and does no I/O.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from convoy_controllers.guard.state import JOB, State
 from convoy_controllers.guard.telemetry import Floats, Group, Ints, Table
 
 _BETTER_NOISE = 0.8
-"""Noise relative to the plain peer model at and below which another model replaces it."""
+"""Maximum noise of another compute model, relative to the plain peer model, to replace the plain peer
+model.
+"""
 _RECENT = 1 / 8
 _PAUSE_WINDOWS = 16
 """Number of windows over which pauses are averaged. Pauses are rare, so one window is not enough."""
@@ -33,13 +35,13 @@ _COMMUNICATORS_PER_RANK = 4
 _MORE_COMMUNICATORS = 64
 """Number of communicators that may be remembered in addition, however small the job is."""
 _DROP_AFTER = 64
-"""Silent windows after which a communicator is dropped."""
+"""Number of silent windows after which a communicator is dropped."""
 
 
 def advance(state: State, table: Table) -> tuple[State, Report]:
     """Return the state after one more table of the same incarnation, and the report on that table.
 
-    ValueError if the table has another number of ranks.
+    Raises ValueError if the table's number of ranks is not the job's.
     """
     size = state.setting.layout.size
     if table.size != size:
@@ -85,7 +87,7 @@ def _compute(state: State, table: Table) -> tuple[dict[Channel, Floats], Ints]:
 def _group_residuals(
     state: State, table: Table, residuals: Mapping[Channel, Floats]
 ) -> tuple[dict[Channel, Floats], dict[Level, InitialMean]]:
-    """Return the residuals of the job, its places and communicators, and the updated initial means."""
+    """Return the residuals of the job, its places and its communicators, and the updated initial means."""
     places = state.setting.places
     times = signals.transfers(table.groups)
     values = {
@@ -112,7 +114,8 @@ def _group_residuals(
         Channel.CLASSES: group_medians(shift[Level.COMPUTE], places[Division.CLASSES][1]),
         Channel.REPLICAS: signals.against_other_replicas(load, places[Division.REPLICAS][1]),
     }
-    # A job may always have waited for input, so that wait has no initial mean to compare with.
+    # Ignore suspected input waits: JOB_DATA is not compared with the past, and a job may always wait for
+    # input.
     calm = all(state.channels[name].strength[0] < SUSPECTED for name in JOB if name is not Channel.JOB_DATA)
     slow = np.maximum(state.channels[Channel.GROUPS].strength, state.channels[Channel.GROUPS_PAST].strength)
     initial_means = {
@@ -123,20 +126,21 @@ def _group_residuals(
 
 
 def _of_equal_size(state: State, table: Table, times: Floats) -> Floats:
-    """Return the times of communicators that move as many bytes as at first, NaN for others.
+    """Return the times of communicators; NaN if a communicator moves another number of bytes than at first.
 
-    Only equal sizes are comparable with the past.
+    Only transfers of equal size are comparable with the past.
     """
     same = [one.bytes == now.bytes for one, now in zip(state.communicators, table.groups, strict=True)]
     return np.where(np.array(same, dtype=np.bool_), times, np.nan)
 
 
 def _known_communicators(state: State, table: Table) -> tuple[State, Table]:
-    """Return the table with its communicators in a fixed order: the order in which they became known.
+    """Return the updated state, and the table with all known communicators in the order in which they
+    became known.
 
-    Known communicators that the table lacks are silent. A communicator is known once all its members have
-    reported it. It is dropped after a long silence: some work only now and then, such as those of an
-    evaluation.
+    A communicator becomes known once all its members have reported it in one window. If the table lacks a
+    known communicator, it is added as silent. After a long silence a communicator is dropped. The silence
+    must be long, because some communicators work rarely, such as those of an evaluation.
     """
     reported = {group.name: group for group in table.groups}
     known = state.communicators
@@ -177,7 +181,9 @@ def _transferring(group: Group, last: float) -> float:
 
 
 def _model(channels: Mapping[Channel, channel_state.ChannelState], state: State) -> Channel:
-    """Return the model with the least noise so far; plain peers unless another one is clearly better."""
+    """Return the compute model with the least noise so far. Plain peers win unless another model is clearly
+    better.
+    """
     rules = state.setting.rules
     noise = {
         name: channels[name].noise(rules) * (1 if name == MODELS[0] else 1 / _BETTER_NOISE)
@@ -190,17 +196,17 @@ def _model(channels: Mapping[Channel, channel_state.ChannelState], state: State)
 def _mean_of_known(values: Floats) -> Floats:
     """Return the mean of the known values as an array of one.
 
-    Pauses hit another rank each time and delay all ranks, so only the mean shows them.
+    Pauses hit a different rank each time and delay all ranks, so only the mean shows the pauses.
     """
     known = values[~np.isnan(values)]
     return np.array([known.mean() if len(known) else np.nan])
 
 
 def _recent_pauses(state: State, table: Table) -> tuple[float, ...]:
-    """Return the pauses of the last windows including this one.
+    """Return the pauses of the last windows, this window included.
 
-    A window's pauses count at most as much as the step grew. The result is empty while ranks are named for
-    their own compute, input or host time.
+    A window's pauses count only up to the growth of its steps. The result is empty while a rank has an
+    alarm for its own compute, input or host time.
     """
     if (
         state.channels[Channel.HOST].alarmed | state.channels[Channel.DATA].alarmed | state.compute.alarmed
@@ -215,8 +221,9 @@ def _recent_pauses(state: State, table: Table) -> tuple[float, ...]:
 
 
 def _mean_pause(state: State) -> Floats:
-    """Return the mean pause without the worst windows, as an array of one. A rare pause, such as an
-    evaluation by one rank, does not count.
+    """Return the mean of the recent pauses, without the largest ones, as an array of one.
+
+    So a rare pause, such as an evaluation by one rank, does not count.
     """
     worst_first = sorted(state.pauses, reverse=True)
     return np.array([sum(worst_first[_IGNORED_PAUSES:]) / (_PAUSE_WINDOWS - _IGNORED_PAUSES)])
@@ -241,7 +248,7 @@ def _with_shares(state: State, table: Table) -> State:
     }
     before = state.shares
     if before is None or (state.compute.alarmed != state.alarmed_ranks).any():
-        # Other ranks are alarmed now, so the averages so far describe a different situation.
+        # The set of alarmed ranks has changed, so start the averages again.
         return replace(
             state, shares=now, imbalanced_share=costly, alarmed_ranks=state.compute.alarmed, unchanged=1
         )

@@ -1,14 +1,15 @@
-"""Evidence that a unit is slow, accumulated window by window, with the false alarm rate bounded for all
-time.
+"""Evidence that a unit is slow, accumulated window by window. The false alarm rate is bounded, however long
+the job runs.
 
-The method is an e-detector (Shin, Ramdas, Rinaldo 2022, arXiv 2203.03532). Each unit has Shiryaev-Roberts
-sums of e-values, `R <- (1 + R) e`, mixed over shifts of different size. While no unit is slow, each e-value
-has a mean of at most 1. The mean of all units' mixtures after t windows is then at most t. So alarms at
-`units x run length` are at least `run length` windows apart on average, however long the job runs.
+The method is an e-detector (Shin, Ramdas, Rinaldo 2022, arXiv 2203.03532). Each unit has one
+Shiryaev-Roberts sum of e-values, `R <- (1 + R) e`, for each assumed slowdown. The unit's evidence is the
+mean of its sums. While no unit is slow, each e-value has a mean of at most 1. After t windows, the mean
+evidence of all units is then at most t. So alarms at an evidence of `units x run length` are on average at
+least `run length` windows apart.
 
-The e-values are likelihood ratios of Student's t distribution. They are made monotone and cut off above, so
-that a single window never raises an alarm. They are divided by their largest mean under normal, Laplace or
-t noise.
+The e-values are likelihood ratios of Student's t distribution. They are made monotone and have an upper
+limit, so that a single window never raises an alarm. They are divided by their largest mean under normal,
+Laplace or t noise, so that the mean stays at most 1.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ SHIFTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Assumed slowdowns, in units of the noise."""
 _FREEDOM = 6.0
 _WIDTH = 0.35
-"""Width of the alternative around its shift, as a share of the shift. It covers values between two shifts."""
+"""Width of the distribution around an assumed slowdown, as a share of the slowdown. The width covers values
+between two entries of SHIFTS.
+"""
 MOST = 8.0
 """Logarithm of the largest e-value."""
 _LOWEST, _HIGHEST, _STEP = -20.0, 256.0, 0.02
@@ -33,7 +36,7 @@ def _log_t(z: Floats, scale: float) -> Floats:
 
 
 def _null_weights() -> list[Floats]:
-    """Return distributions of healthy noise on the grid, each with sum 1."""
+    """Return three distributions of healthy noise on the grid, each with sum 1."""
     densities = (
         np.exp(-0.5 * _GRID**2),
         np.exp(_log_t(_GRID, 1.0)),
@@ -61,12 +64,12 @@ _TABLE = _table()
 
 
 def log_e_values(z: Floats) -> Floats:
-    """Return the logarithms of the e-values, shifts by units.
+    """Return the logarithms of the e-values: one row per shift, one column per unit.
 
-    `z`: by unit, the residual above the allowed one, in units of the noise. NaN carries no information and
-    gives 0.
+    `z`: by unit, the excess of the residual over the allowed residual, in units of the noise. NaN adds no
+    evidence, so it gives 0.
     """
-    # Round down: an e-value must never be too large.
+    # Round down, because an e-value must never be too large.
     at = np.clip((np.nan_to_num(z) - _LOWEST) / _STEP, 0, len(_GRID) - 1).astype(np.int64)
     values: Floats = _TABLE.take(at, axis=1)
     values[:, np.isnan(z)] = 0.0
@@ -74,7 +77,7 @@ def log_e_values(z: Floats) -> Floats:
 
 
 def empty_sums(units: int) -> Floats:
-    """Return the logarithms of the sums before the first window, shifts by units."""
+    """Return the logarithms of the sums before the first window: one row per shift, one column per unit."""
     return np.full((len(SHIFTS), units), -np.inf)
 
 
@@ -84,7 +87,7 @@ def accumulate(sums: Floats, z: Floats) -> Floats:
 
 
 def mixed(sums: Floats) -> Floats:
-    """Return by unit the logarithm of its evidence: the mean over the shifts."""
+    """Return by unit the logarithm of its evidence, which is the mean of its sums over the shifts."""
     top = np.max(sums, axis=0)
     safe = np.where(np.isfinite(top), top, 0.0)
     return np.asarray(safe + np.log(np.mean(np.exp(sums - safe), axis=0) + 1e-300))

@@ -1,4 +1,4 @@
-"""Faults of synthetic telemetry, and the cause that a detector must report for each."""
+"""Faults of synthetic telemetry, and the cause that the detector must report for each fault."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault from window `onset` up to `end`."""
+    """One fault. It starts at window `onset` and ends before window `end`."""
 
     kind: str
-    """One of KINDS."""
+    """A key of KINDS."""
     where: tuple[int, ...] = ()
-    """Numbers of ranks, nodes, racks or replicas; the kind says which."""
+    """Numbers of ranks, nodes, racks or replicas. KINDS gives the meaning by kind."""
     size: float = 0.1
-    """Share of extra time: 0.1 is 10 %. Relative to the compute for input and host, to the transfer for
-    links.
+    """Extra time as a share: 0.1 is 10 %. The share is relative to the compute for input and host faults,
+    and to the transfer for link faults.
     """
     onset: int = 1
     end: int = 1 << 60
     period: int = 60
-    """Windows of one sawtooth, or between two bursts."""
+    """Number of windows of one sawtooth or ramp, or between two bursts or checkpoints."""
 
 
 KINDS: dict[str, tuple[str, str]] = {
@@ -49,15 +49,17 @@ KINDS: dict[str, tuple[str, str]] = {
     "hot rack": ("CommonMode", "racks"),
     "lost telemetry": ("", ""),
 }
-"""Cause to report (empty: none) and meaning of `where`, by kind."""
+"""Cause to report (empty if none) and meaning of `Fault.where`, by kind of fault."""
 _BURST = 10
 CROWD = 32
-"""Nodes of a communicator from which on a "crowd" fault shows; in smaller groups the node is fast."""
+"""Minimum number of nodes in a communicator for a "crowd" fault to slow it. In smaller communicators the
+node is fast.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class Effects:
-    """All faults of one window combined. Arrays have one entry per rank."""
+    """The combined effects of all faults in one window. Arrays have one entry per rank."""
 
     compute: Floats
     """Logarithm of the factor on compute time."""
@@ -69,9 +71,11 @@ class Effects:
     save: float
     work: float
     nodes: dict[tuple[int, ...], float]
-    """Factor of transfers: through a node (n,), over a link (a, b), or inside a node (n, n)."""
+    """Factor on the duration of transfers. Key: (n,) for node n, (a, b) for the link between nodes a and b,
+    (n, n) for the links inside node n.
+    """
     crowds: dict[int, float]
-    """Factor of transfers among at least CROWD nodes, by node."""
+    """Factor on the duration of transfers among at least CROWD nodes, by node."""
     racks: dict[int, float]
 
     @classmethod
@@ -98,7 +102,9 @@ class Effects:
         return effects
 
     def transfer(self, members: Ints, layout: Layout) -> float:
-        """Return the factor of a communicator's transfer: that of its slowest part."""
+        """Return the factor on the duration of a communicator's transfer: the largest factor among its
+        nodes, links and racks.
+        """
         nodes = [int(node) for node in layout.node[members]]
         if len(set(nodes)) == 1:
             return self.nodes.get((nodes[0], nodes[0]), 1.0)

@@ -32,12 +32,14 @@ class Verdict(IntEnum):
     SILENT = 1
     """The rank did not report the window."""
     TOO_FEW_PEERS = 2
-    """The rank cannot be judged."""
+    """The rank has too few peers for a verdict."""
     VICTIM = 3
     """The rank waits for others."""
     SUSPECT = 4
     PERSISTENT = 5
-    """Slow for long, and for most of that time. Only this verdict may lead to action."""
+    """The rank has been slow for a long time and during most of that time. Only this verdict permits an
+    action.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +49,17 @@ class Finding:
     cause: Cause
     place: FindingPlace
     ranks: tuple[int, ...]
-    """Blamed ranks; empty if nobody is blamed."""
+    """Blamed ranks; empty if no rank is blamed."""
     where: tuple[int, ...]
-    """Numbers of the nodes, racks, classes or replicas; `place` says which."""
+    """Numbers of nodes, racks, classes or replicas, according to `place`."""
     since: int
     """Step at which the slowness started."""
     slowdown: float
-    """Share of extra time: 0.1 is 10 %. Relative to the step's own part for input and host, to the transfer
-    for communication.
+    """Extra time as a share: 0.1 is 10 %. The share is relative to the step's compute for input and host,
+    and to the transfer for communication.
     """
     lost: float
-    """Seconds that every rank would have saved in this window, at most."""
+    """Maximum number of seconds that each rank would have saved in this window without the slowness."""
     persistent: bool
 
 
@@ -69,8 +71,8 @@ class Report:
     last: int
     findings: tuple[Finding, ...]
     verdicts: NDArray[np.int8]
-    """A Verdict by rank."""
+    """The Verdict on each rank."""
     model: Channel
     sigma: float
-    """Noise of a rank's compute against the model's expectation in one window."""
+    """Standard deviation of a healthy rank's compute residual in one window."""
     shares: Shares

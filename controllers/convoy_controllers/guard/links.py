@@ -1,4 +1,6 @@
-"""Finds the parts of the network that explain the slow communicators: the smallest cover, chosen greedily."""
+"""Finds the parts of the network that explain the slow communicators. The parts are the smallest cover,
+chosen greedily.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from convoy_controllers.guard.channels import FindingPlace
 from convoy_controllers.guard.telemetry import Group, Layout
 
 _MOST_LINKED_NODES = 64
-"""Most nodes of a communicator for which every link between two of them is a candidate. Larger
-communicators have no candidate links.
+"""Maximum number of nodes in a communicator whose links may be named. In a larger communicator a link
+between two nodes is never named.
 """
 _FAST_SHARE = 0.1
-"""Share of the communicators through a part that may be fast although the part is slow."""
+"""Maximum share of fast communicators among all communicators through a slow part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Part:
     kind: FindingPlace
     """NODE, INSIDE, LINK or RACK; GROUP if the communicator's slow part is unknown."""
     where: tuple[int, ...]
-    """One node, two nodes, one rack, or all nodes of the group."""
+    """Numbers of one node, of the two nodes of a link, of one rack, or of all nodes of a group."""
 
 
 def nodes_of(group: Group, layout: Layout) -> list[int]:
@@ -35,7 +37,7 @@ def nodes_of(group: Group, layout: Layout) -> list[int]:
 
 
 def parts(group: Group, layout: Layout) -> set[Part]:
-    """Return the parts that a communicator's traffic passes through."""
+    """Return the parts of the network that a communicator's traffic passes through."""
     nodes = nodes_of(group, layout)
     racks = sorted({int(rack) for rack in layout.rack[group.members]})
     if len(nodes) == 1:
@@ -49,11 +51,12 @@ def parts(group: Group, layout: Layout) -> set[Part]:
 
 
 def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> list[tuple[Part, list[int]]]:
-    """Return the parts that explain the slow communicators, each with the numbers of those it explains.
+    """Return the parts that explain the slow communicators, each part with the numbers of the communicators
+    that it explains. `slow`: numbers of the slow communicators among `groups`.
 
-    A part is named only if nearly all communicators through it are slow, and if no other part explains one
-    of them equally well. If several parts explain the same communicators, the result names the whole
-    `group`.
+    A part is named only if nearly all communicators through the part are slow, and if no other part
+    explains one of them equally well. If no part can be named for a communicator, all nodes of that
+    communicator form one GROUP.
     """
     left = set(slow)
     if not left:
@@ -61,7 +64,7 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
     passes = [parts(group, layout) for group in groups]
     through: dict[Part, set[int]] = {}
     for number, found in enumerate(passes):
-        # A silent communicator carries no information.
+        # Leave out silent communicators: they may be slow or fast.
         if number in left or not np.isnan(groups[number].seconds).all():
             for part in found:
                 through.setdefault(part, set()).add(number)
@@ -76,7 +79,8 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
         best = max((len(numbers & left) for numbers in fit.values()), default=0)
         equal = [part for part, numbers in fit.items() if len(numbers & left) == best and best]
         number = min(set().union(*(fit[part] & left for part in equal)) or left)
-        # Other equal parts explain other communicators; later rounds choose them.
+        # Choose among the parts that explain this communicator. Later rounds choose parts for other
+        # communicators.
         chosen = _unambiguous_part([part for part in equal if number in fit[part]])
         if chosen is None:
             nodes = nodes_of(groups[number], layout)
@@ -89,10 +93,11 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
 
 
 def _unambiguous_part(equal: list[Part]) -> Part | None:
-    """Return the part to name if several explain equally many communicators; None if it is undecidable.
+    """Return the part to name if several parts explain equally many communicators; None if the choice is
+    ambiguous.
 
-    A single node is preferred to links and racks, and a single link to racks. Two nodes with the link
-    between them mean the link. More than two nodes of one rack mean the rack.
+    A single node is preferred to links and racks, and a single link to racks. Two nodes and the link
+    between them give the link. More than two nodes and one rack give the rack.
     """
     nodes = [part for part in equal if part.kind is FindingPlace.NODE]
     links = [part for part in equal if part.kind is FindingPlace.LINK]

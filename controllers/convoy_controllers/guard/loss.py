@@ -1,10 +1,10 @@
-"""Cost of slowness: the step as it is, compared with the step if slow ranks, stages or replicas were like
-others.
+"""Cost of slowness: the duration of a step, compared with its duration if slow ranks, stages or replicas
+were as fast as the others.
 
 The model is a pipeline of S stages and M micro-batches (1F1B; S = 1 is plain data parallelism). A replica
-takes `(sum of stages + (M - 1) x slowest stage) / M`; the step takes as long as its slowest replica.
-Gradient exchange and other waits come on top and are unchanged. See the what-if analysis of Lin et al.,
-OSDI 2025.
+takes `(sum of stages + (M - 1) x slowest stage) / M`. The step takes as long as its slowest replica. The
+model leaves out the gradient exchange and other waits, which slowness does not change. See the what-if
+analysis of Lin et al., OSDI 2025.
 """
 
 from __future__ import annotations
@@ -17,32 +17,34 @@ from convoy_controllers.guard.robust import Sorted, group_medians
 from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
 
 IMBALANCED = 0.05
-"""Share of the step that imbalance must cost to be reported."""
+"""Minimum share of the modelled step time that imbalance must cost to be reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Shares of the step's own part that would be saved, from 0 to 1."""
+    """Shares of the modelled step time that each improvement would save, from 0 to 1."""
 
     named: float
-    """Saved if the named ranks were like their peers."""
+    """Share saved if the ranks with an alarm were as fast as their peers."""
     stages: float
-    """Saved in addition if all stages took the same time."""
+    """Share saved if, after the saving of `named`, all stages also took the same time."""
     replicas: float
-    """Saved in addition if all replicas had the same work, with stages unchanged. A replica's work is what
-    at least half of its ranks show: in a large job some rank is late in every step, and that is not
-    work.
+    """Share saved if, after the saving of `named`, all replicas also had the same work; stages keep their
+    durations.
+
+    A replica's work is the time that at least half of its ranks reach. A single late rank does not count as
+    work, because in a large job some rank is late in every step.
     """
     seconds: float
-    """Seconds of the step's own part as it is."""
+    """Modelled step time in seconds, without any improvement."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """Positions of the ranks, prepared for the model."""
+    """Positions of the ranks in the modelled pipeline."""
 
     cell: Ints
-    """Number of each rank's (replica, stage) cell; a replica is a block of `stages` cells."""
+    """Number of each rank's cell: replica x `stages` + stage."""
     stages: int
     replicas: int
 
@@ -55,16 +57,19 @@ class Shape:
         return cls(replica.reshape(-1) * stages + stage.reshape(-1), stages, replicas)
 
     def step(self, compute: Floats, micro: int) -> Floats:
-        """Return the seconds by replica. The ranks of one cell wait for each other, so the slowest counts."""
+        """Return the modelled step time in seconds by replica. The ranks of one cell wait for each other,
+        so the slowest rank of a cell counts.
+        """
         grid = np.zeros(self.stages * self.replicas)
         np.maximum.at(grid, self.cell, np.nan_to_num(compute))
         return self.times(grid.reshape(self.replicas, self.stages), micro)
 
     def delays(self, healthy: Floats, compute: Floats, micro: int) -> Floats:
-        """Return by rank the seconds that its compute alone adds to the step while all others take
-        `healthy`.
+        """Return by rank the seconds that its time in `compute` adds to the step while all other ranks take
+        their time in `healthy`.
 
-        The delay is 0 if others delay the step as much: another class of hardware, or a longer stage.
+        The delay is 0 if other ranks make the step as long: ranks of another class of hardware, or of a
+        longer stage.
         """
         grid = np.zeros(self.stages * self.replicas)
         np.maximum.at(grid, self.cell, np.nan_to_num(healthy))
@@ -78,20 +83,22 @@ class Shape:
 
     @staticmethod
     def times(grid: Floats, micro: int) -> Floats:
-        """Return the seconds by replica, from times by replica and stage."""
+        """Return the modelled step time in seconds by replica. `grid`: seconds by replica and stage."""
         return np.asarray((grid.sum(axis=1) + (micro - 1) * grid.max(axis=1)) / micro)
 
 
 def mended(compute: Floats, slow: Bools, groups: Ints) -> Floats:
-    """Return the times with each slow rank's time replaced by the median of its other peers, if that is
-    less.
+    """Return `compute` with each slow rank's time replaced by the median of its healthy peers, if the
+    median is less.
     """
     others = Sorted(np.where(slow, np.nan, compute), groups).others()
     return np.where(slow & ~np.isnan(others), np.fmin(compute, others), compute)
 
 
 def shares(compute: Floats, slow: Bools, groups: Ints, shape: Shape, micro: int) -> Shares:
-    """Return the savings. `micro`: micro-batches of a step."""
+    """Return the shares that would be saved. `slow`: mask of the ranks with an alarm; `groups`: peer group
+    by rank; `micro`: number of micro-batches in a step.
+    """
     now = float(shape.step(compute, micro).max())
     if now <= 0:
         return Shares(0.0, 0.0, 0.0, 0.0)
@@ -113,7 +120,9 @@ def shares(compute: Floats, slow: Bools, groups: Ints, shape: Shape, micro: int)
 
 
 def _load(compute: Floats, groups: Ints, shape: Shape) -> Floats:
-    """Return by replica its relative work, as half of its ranks show it; 1 is the usual amount."""
+    """Return the relative work of each replica: the value that at least half of its ranks reach. 1 is the
+    usual work.
+    """
     usual = group_medians(compute, groups)[groups]
     times = compute / np.maximum(usual, 1e-12)
     return np.nan_to_num(Sorted(times, shape.cell // shape.stages).low_medians(), nan=1.0)

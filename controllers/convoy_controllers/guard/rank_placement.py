@@ -1,4 +1,4 @@
-"""Positions of an incarnation's ranks: from slots, pods and nodes to the detector's layout."""
+"""Converts an incarnation's slots, pods and nodes to the layout of ranks that the detector needs."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from convoy_crds.layout import Slot
 T = TypeVar("T")
 
 HARDWARE_LABELS = ("nvidia.com/gpu.product", "node.kubernetes.io/instance-type")
-"""Node labels that define a class of hardware. The first one that a node carries counts."""
+"""Node labels that define a class of hardware. The first label that a node carries counts."""
 RACK_LABEL = "topology.kubernetes.io/rack"
 
 
 @dataclass(frozen=True, slots=True)
 class RankPlacement:
-    """The ranks of an incarnation and their nodes."""
+    """The ranks of an incarnation, and the nodes on which they run."""
 
     layout: Layout
     nodes: tuple[str, ...]
     """Node names, indexed by the layout's node numbers."""
     ranks: Mapping[str, range]
-    """Ranks by pod name."""
+    """Ranks of each pod, by pod name."""
 
     def by_node(self, ranks: Iterable[int]) -> dict[str, tuple[int, ...]]:
-        """Return these ranks by the name of their node."""
+        """Return these ranks grouped by node name."""
         return grouped(ranks, lambda rank: self.nodes[int(self.layout.node[rank])])
 
 
 def grouped(ranks: Iterable[int], where: Callable[[int], str]) -> dict[str, tuple[int, ...]]:
-    """Return the ranks by the name of their place, sorted by name."""
+    """Return the ranks grouped by the name that `where` returns, sorted by that name."""
     found: dict[str, list[int]] = {}
     for rank in ranks:
         found.setdefault(where(rank), []).append(rank)
@@ -44,7 +44,7 @@ def place_ranks(
 ) -> RankPlacement:
     """Return the placement of these slots' ranks. Each role does different work, so each role is a stage.
 
-    `nodes`: node name by pod; `labels`: labels by node. KeyError if a pod's node is unknown.
+    `nodes`: node name by pod; `labels`: labels by node. Raises KeyError if a pod's node is unknown.
     """
     of_slots = [nodes[slot.pod] for slot in slots]
     names, roles = _numbered(of_slots), _numbered([slot.role for slot in slots])
@@ -74,5 +74,5 @@ def _hardware(labels: Mapping[str, str]) -> str:
 
 
 def _numbered(values: Iterable[T]) -> dict[T, int]:
-    """Number the distinct values in order of appearance."""
+    """Return a number from 0 for each distinct value, in order of appearance."""
     return {value: number for number, value in enumerate(dict.fromkeys(values))}

@@ -1,9 +1,11 @@
-"""Residuals of compute: the log ratio of each rank's time to the expected time in one window; 0.1 is about
-10 %.
+"""Residuals of compute: the logarithm of each rank's time divided by its expected time in one window. A
+residual of 0.1 means about 10 % longer.
 
-Three models give the expected time; the caller uses the one with the least noise so far: peers    the
-median of the other ranks of the same stage and class of hardware (leave one out) cells    the other stages'
-times for the same micro-batches tokens   the peers, with times divided by the effect of a window's tokens
+Three models give the expected time. The detector uses the model with the least noise so far.
+
+- peers: the median of the other ranks of the same stage and class of hardware
+- cells: the times of the other stages for the same micro-batches
+- tokens: the peers, after the effect of a window's tokens on the times is removed
 """
 
 from __future__ import annotations
@@ -19,30 +21,32 @@ from convoy_controllers.guard.telemetry import Floats, Ints, Table
 
 MODELS = (Channel.PEERS, Channel.CELLS, Channel.TOKENS)
 FEWEST = 4
-"""Fewest ranks of a peer group, including the rank in question, for a verdict on any of them."""
+"""Minimum number of ranks in a peer group for a verdict on any of them."""
 _SPREAD_OF_TOKENS = 0.01
-"""Relative spread of tokens below which they explain nothing."""
+"""Relative spread of tokens below which tokens explain no difference between ranks."""
 
 
 class Peers(NamedTuple):
-    """Residuals and peer counts by rank."""
+    """Residual of each rank, and size of its peer group."""
 
     residual: Floats
     """NaN if the rank did not report or has no peers."""
     known: Ints
-    """Number of ranks in its peer group that reported, including itself."""
+    """Number of ranks in the rank's peer group that reported, the rank itself included."""
 
 
 def against_peers(values: Floats, groups: Ints) -> Peers:
-    """Return the logarithm of each positive value relative to the median of the others in its group."""
+    """Return by rank the logarithm of its positive value divided by the median of the other ranks in its
+    group.
+    """
     logs = np.log(np.maximum(values, 1e-9))
     ordered = Sorted(logs, groups)
     return Peers(logs - ordered.others(), ordered.counts[groups])
 
 
 def with_tokens(compute: Floats, tokens: Floats, groups: Ints) -> Peers | None:
-    """Return residuals against peers with the effect of tokens removed; None if tokens are unknown or all
-    equal.
+    """Return residuals against peers after the effect of tokens is removed. Return None if tokens are
+    unknown or all equal.
     """
     known = ~np.isnan(tokens) & ~np.isnan(compute)
     if known.sum() < FEWEST or known.sum() < (~np.isnan(compute)).sum():
@@ -59,9 +63,7 @@ def with_tokens(compute: Floats, tokens: Floats, groups: Ints) -> Peers | None:
 
 
 def compute_residuals(table: Table, groups: Ints, cells: Cells | None) -> dict[Channel, Peers]:
-    """Return residuals by each model that this table permits. `groups`: peer groups, as numbered by the
-    layout.
-    """
+    """Return the residuals by each model that this table permits. `groups`: peer group by rank."""
     plain = against_peers(table.compute, groups)
     found = {Channel.PEERS: plain}
     if cells is not None and table.micro is not None:
@@ -73,8 +75,8 @@ def compute_residuals(table: Table, groups: Ints, cells: Cells | None) -> dict[C
 
 
 def _slope(x: Floats, y: Floats) -> float:
-    """Return the robust slope of y over x through the origin: the median of ratios weighted by |x|, limited
-    to 0..2.
+    """Return a robust slope of y over x through the origin, limited to 0..2: the median of the ratios y /
+    x, weighted by |x|.
     """
     order = np.argsort(y / np.where(x == 0, np.inf, x))
     weights = np.abs(x)[order].cumsum()

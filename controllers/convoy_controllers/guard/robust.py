@@ -1,4 +1,4 @@
-"""Medians over all groups at once, ignoring NaN. Everything is vectorised over ranks."""
+"""Medians of all groups at once, ignoring NaN. The functions are vectorised over ranks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import numpy as np
 from convoy_controllers.guard.telemetry import Floats, Ints
 
 MEDIAN_ERROR = 1.2533
-"""Standard error of the median of normal values, relative to that of their mean."""
+"""Standard error of the median of normally distributed values, divided by the standard error of their mean.
+"""
 TO_SIGMA = 1.4826
-"""Standard deviation of a normal distribution, relative to its median absolute deviation."""
+"""Standard deviation of a normal distribution, divided by its median absolute deviation."""
 
 
 class Sorted:
-    """Values sorted within groups, prepared for medians. `groups`: by value, a group number from 0."""
+    """Values sorted within groups, from which medians are computed. `groups`: by value, the number of its
+    group from 0.
+    """
 
     def __init__(self, values: Floats, groups: Ints) -> None:
         self._groups = groups
@@ -27,12 +30,12 @@ class Sorted:
         self._known = known
 
     def medians(self) -> Floats:
-        """Return the median by group; NaN without known values."""
+        """Return the median of each group; NaN for a group without known values."""
         return self._between(self._starts, self.counts, np.full(len(self.counts), len(self._values)))
 
     def low_medians(self) -> Floats:
-        """Return by group the largest value that at least half of the values reach; NaN without known
-        values.
+        """Return for each group the largest value that at least half of its known values reach; NaN for a
+        group without known values.
         """
         if len(self._values) == 0:
             return np.full(len(self.counts), np.nan)
@@ -40,7 +43,9 @@ class Sorted:
         return np.where(self.counts > 0, self._values[np.minimum(low, len(self._values) - 1)], np.nan)
 
     def others(self) -> Floats:
-        """Return by value the median of the OTHER known values of its group; NaN without any."""
+        """Return for each value the median of the OTHER known values of its group; NaN if there are no
+        others.
+        """
         position = np.empty(len(self._values), dtype=np.int64)
         position[self._order] = np.arange(len(self._values))
         counts = self.counts[self._groups] - self._known
@@ -49,8 +54,8 @@ class Sorted:
         )
 
     def _between(self, starts: Ints, counts: Ints, without: Ints) -> Floats:
-        """Return medians of `counts` sorted values starting at `starts`, leaving out the value at
-        `without`.
+        """Return one median for each entry: the median of `counts` sorted values from index `starts`, with
+        the value at index `without` left out.
         """
         if len(self._values) == 0:
             return np.full(len(starts), np.nan)
@@ -63,14 +68,14 @@ class Sorted:
 
 
 def others_median(values: Floats, groups: Ints | None = None) -> Floats:
-    """Return by value the median of the other known values of its group. By default all values are one
-    group.
+    """Return for each value the median of the other known values of its group. By default all values form
+    one group.
     """
     return Sorted(values, np.zeros(len(values), dtype=np.int64) if groups is None else groups).others()
 
 
 def group_medians(values: Floats, groups: Ints) -> Floats:
-    """Return the median by group; NaN without known values."""
+    """Return the median of each group; NaN for a group without known values."""
     return Sorted(values, groups).medians()
 
 

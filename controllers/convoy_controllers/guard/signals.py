@@ -1,5 +1,5 @@
-"""Signals of a table other than compute against peers: input, host, communicators, and shifts of many at
-once.
+"""Signals of a table in addition to compute against peers: input, host, communicators, and changes that
+affect many ranks at once.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from convoy_controllers.guard.robust import group_medians, others_median, spread
 from convoy_controllers.guard.telemetry import Bools, Floats, Group, Ints, Table
 
 _MEAN_WINDOWS = 32
-"""Windows in an initial mean."""
+"""Number of windows in a complete initial mean."""
 _OUTLIER_SIGMAS = 4.0
-"""Standard deviations above the median from which on a rank's time is an outlier."""
+"""Number of standard deviations above the median at which a rank's time becomes an outlier."""
 _ENOUGH_WINDOWS = 4
 """Minimum number of windows in an initial mean before values are compared with the mean."""
 _ENOUGH_VALUES = 4
@@ -24,31 +24,31 @@ _ENOUGH_VALUES = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InitialMean:
-    """The mean over the first windows, by unit. It stays fixed afterwards."""
+    """The mean of each unit's values over its first windows. The mean then stays fixed."""
 
     mean: Floats
     count: Floats
 
     @classmethod
     def initial(cls, units: int) -> InitialMean:
-        """Return a mean without windows."""
+        """Return the means before the first window."""
         return cls(np.zeros(units), np.zeros(units))
 
     def rearranged(self, order: Ints) -> InitialMean:
         """Return the means for a new set of units.
 
-        `order` gives each new unit's old number, or -1 for a unit without a past.
+        `order` gives each new unit's old number; -1 means that the unit is new.
         """
         mean, count = np.zeros(len(order)), np.zeros(len(order))
         mean[order >= 0], count[order >= 0] = self.mean[order[order >= 0]], self.count[order[order >= 0]]
         return replace(self, mean=mean, count=count)
 
     def shift(self, values: Floats) -> Floats:
-        """Return how far the values are from the mean; NaN while the mean covers too few windows."""
+        """Return the values minus their initial means; NaN while a mean covers too few windows."""
         return np.where(self.count >= _ENOUGH_WINDOWS, values - self.mean, np.nan)
 
     def learned(self, values: Floats, trusted: Bools) -> InitialMean:
-        """Return the mean with one more window of the trusted units, until it covers enough windows."""
+        """Return the means with one more window of the trusted units. A complete mean stays as it is."""
         learns = ~np.isnan(values) & trusted & (self.count < _MEAN_WINDOWS)
         count = self.count + learns
         step = np.where(learns, values, self.mean) - self.mean
@@ -56,36 +56,41 @@ class InitialMean:
 
 
 def busy(table: Table) -> Floats:
-    """Return the seconds of work by rank."""
+    """Return by rank the seconds of compute and optimizer."""
     return np.maximum(table.compute + np.nan_to_num(table.optimizer), 1e-9)
 
 
 def share(values: Floats, table: Table) -> Floats:
-    """Return the logarithm of the factor by which these seconds prolong a rank's own part of the step."""
+    """Return the logarithm of the factor by which `values` (seconds) prolong the median rank's compute and
+    optimizer time.
+    """
     return np.log1p(np.maximum(values, 0.0) / np.nanmedian(busy(table)))
 
 
 def against_all(values: Floats) -> Floats:
-    """Return by rank the value minus the median of the others."""
+    """Return by rank its value minus the median of the other ranks."""
     return values - others_median(values)
 
 
 def middle(values: Floats) -> Floats:
-    """Return the median of the known values as an array of one; NaN without any."""
+    """Return the median of the known values as an array of one; NaN if no value is known."""
     known = values[~np.isnan(values)]
     return np.array([np.median(known) if len(known) else np.nan])
 
 
 def stepping(table: Table) -> Floats:
-    """Return the seconds of one step without saving, as the median of the ranks in an array of one."""
+    """Return the seconds of one step without the waits for checkpoints. The result is the median of the
+    ranks, as an array of one.
+    """
     return middle(table.wall - table.save) / table.steps
 
 
 def pauses(values: Floats) -> Floats:
-    """Return the sum of the outlier ranks' excess over the others, as an array of one.
+    """Return the time by which outlier ranks exceed the outlier limit, summed over the ranks, as an array
+    of one.
 
-    A pause of one rank delays all ranks. If another rank pauses each time, no single rank's mean shows it,
-    and the mean of all ranks shows only a small part of it.
+    A pause of one rank delays all ranks. If a different rank pauses each time, no single rank's mean shows
+    the pauses. The mean of all ranks shows only a small part of them.
     """
     known = values[~np.isnan(values)]
     if len(known) < _ENOUGH_VALUES:
@@ -95,24 +100,24 @@ def pauses(values: Floats) -> Floats:
 
 
 def transfer(table: Table) -> Floats:
-    """Return the least time in collectives of any rank, as an array of one; NaN unless all ranks reported.
+    """Return the shortest time of any rank in collectives, as an array of one; NaN unless all ranks
+    reported.
 
-    The last rank to arrive does not wait. Over several steps that is a different rank each time, so this is
-    an upper bound.
+    The last rank to arrive does not wait, so its time is the transfer alone. Over several steps a different
+    rank is last each time, so the result is an upper limit of the transfer time.
     """
     return np.array([table.wait.min()])
 
 
 def against_other_racks(values: Floats, rack: Ints) -> Floats:
-    """Return by rack its median minus that of the other racks; NaN with fewer than four racks."""
+    """Return by rack its median minus the median of the other racks; NaN with fewer than four racks."""
     return _beyond(group_medians(values, rack))
 
 
 def against_other_replicas(values: Floats, replica: Ints) -> Floats:
-    """Return by replica the value of its fastest rank, which ALL its ranks reach, minus that of the other
-    replicas.
+    """Return by replica the value of its fastest rank minus the median of the other replicas.
 
-    NaN with fewer than four replicas.
+    The fastest rank counts because ALL ranks of a slow replica are slow. NaN with fewer than four replicas.
     """
     least = np.full(int(replica.max()) + 1, np.nan)
     np.fmin.at(least, replica, values)
@@ -124,17 +129,18 @@ def _beyond(values: Floats) -> Floats:
 
 
 def numbered(values: Ints) -> tuple[Ints, Ints]:
-    """Return the distinct values, and by element the index of its value."""
+    """Return the distinct values, and for each element the index of its value among them."""
     kinds, numbers = np.unique(values, return_inverse=True)
     return kinds, numbers.reshape(-1).astype(np.int64)
 
 
 def transfers(groups: Sequence[Group]) -> Floats:
-    """Return by communicator the logarithm of the seconds that the transfer took.
+    """Return by communicator the logarithm of the seconds that the transfer took; NaN unless all members
+    reported.
 
     The last member to arrive does not wait, so the shortest of the members' durations is the transfer
-    itself. No two clocks are compared. NaN unless all members reported: the missing one may have been the
-    last to arrive.
+    alone. A member that did not report may have been the last one. The clocks of two machines are never
+    compared.
     """
     times = np.full(len(groups), np.nan)
     for number, group in enumerate(groups):
@@ -144,8 +150,8 @@ def transfers(groups: Sequence[Group]) -> Floats:
 
 
 def communicator_classes(groups: Sequence[Group]) -> Ints:
-    """Return by communicator the number of its class: same kind, members and bytes; -1 if the bytes are
-    unknown.
+    """Return by communicator the number of its class: same kind, number of members and bytes; -1 if the
+    bytes are unknown.
     """
     known: dict[tuple[str, int, int], int] = {}
     numbers = [
@@ -156,7 +162,9 @@ def communicator_classes(groups: Sequence[Group]) -> Ints:
 
 
 def slow_transfers(times: Floats, like: Ints) -> Floats:
-    """Return by communicator its time minus the median of its class; NaN in a class of fewer than four."""
+    """Return by communicator its time minus the median of the others in its class; NaN if the class has
+    fewer than four.
+    """
     residual = np.full(len(times), np.nan)
     for number in np.unique(like[like >= 0]):
         same = like == number

@@ -16,7 +16,7 @@ from convoy_controllers.guard.signals import InitialMean, numbered
 from convoy_controllers.guard.telemetry import Bools, Floats, Group, Ints, Layout
 
 RANKS = (*MODELS, Channel.DATA, Channel.HOST)
-"""Channels with one unit per rank. Of the compute channels only the chosen model's counts."""
+"""Channels with one unit per rank. Of the compute channels, only the channel of the chosen model counts."""
 JOB = (
     Channel.JOB_COMPUTE,
     Channel.JOB_DATA,
@@ -41,15 +41,15 @@ class Setting:
     layout: Layout
     rules: Rules
     peers: Ints
-    """Number of each rank's peer group."""
+    """Peer group number of each rank."""
     cells: Cells | None
     shape: Shape
     places: Mapping[Division, tuple[Ints, Ints]]
-    """Names of the places, and each rank's index among them; by division."""
+    """By division: the numbers of its places in the layout, and each rank's index among these places."""
 
     @classmethod
     def of(cls, layout: Layout, rules: Rules) -> Setting:
-        """Prepare the setting of a layout."""
+        """Return the setting of a layout."""
         places = {
             Division.RACKS: numbered(layout.rack),
             Division.CLASSES: numbered(layout.hardware),
@@ -67,41 +67,45 @@ class State:
     channels: Mapping[Channel, ChannelState]
     initial_means: Mapping[Level, InitialMean]
     clock_deficit: Floats
-    """Logarithm of the others' clock rate relative to each rank's own, as a recent mean."""
+    """By rank: logarithm of the other ranks' median clock rate divided by the rank's own, as a moving
+    average.
+    """
     throttled: Floats
-    """Share of recent windows with a throttled device, by rank."""
+    """Share of the recent windows in which the device was throttled, by rank."""
     imbalanced_share: Mapping[FindingPlace, float]
-    """Share of recent windows with costly imbalance, for stages and for replicas."""
+    """Share of the recent windows in which imbalance was costly, for stages and for replicas."""
     alarmed_ranks: Bools
-    """Mask of the ranks that were alarmed in these windows."""
+    """Mask of the ranks with a compute alarm in the last window."""
     communicators: tuple[Group, ...] = ()
-    """Communicators in the order in which they became known, with their size at that time. Their times are
-    unset.
+    """Known communicators in the order in which they became known, each with its byte count of that window.
+    Their times are NaN.
     """
     silent_windows: tuple[int, ...] = ()
-    """Number of windows for which each communicator has been silent."""
+    """Number of windows since the last report of each communicator."""
     transferring: tuple[float, ...] = ()
-    """Seconds per window in the largest transfers of each communicator, when last known."""
+    """Seconds per window in each communicator's largest transfers, from the last window that all its
+    members reported.
+    """
     pauses: tuple[float, ...] = ()
-    """Host pauses of outlier ranks in the last windows, as shares of a step."""
+    """Host pauses of outlier ranks in each of the last windows, as shares of a step."""
     model: Channel = MODELS[0]
-    """The compute model with the least noise."""
+    """The compute model with the least noise so far."""
     shares: Shares | None = None
-    """Mean shares since the set of alarmed ranks last changed."""
+    """Mean of the shares over the windows since the set of alarmed ranks last changed."""
     unchanged: int = 0
     """Number of windows since the set of alarmed ranks last changed."""
     windows: int = 0
     recent: Mapping[Channel, Floats] = field(default_factory=dict)
-    """Residuals of the last window."""
+    """Residuals of the last window, by channel."""
 
     @property
     def family(self) -> int:
-        """Return the number of units that may raise an alarm."""
+        """Return the number of units of all channels. Each unit may raise an alarm."""
         return sum(len(watch.alarmed) for watch in self.channels.values())
 
     @property
     def compute(self) -> ChannelState:
-        """Return the channel whose verdicts on compute count."""
+        """Return the state of the chosen model's compute channel."""
         return self.channels[self.model]
 
 

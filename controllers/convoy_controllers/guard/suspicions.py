@@ -1,7 +1,7 @@
-"""Suspicions against nodes, from the detector's findings: their start and their cost.
+"""Suspicions against nodes, derived from the detector's findings: their start and their cost.
 
-Only slowness that may be the node's own fault counts. Slow input, uneven work, garbage collection of the
-program, and slowness that all ranks share say nothing about hardware.
+Only slowness that may be the node's own fault counts. Slow input, uneven work, the program's garbage
+collection, and slowness of all ranks prove nothing about hardware.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from convoy_controllers.guard.findings import Cause, Finding
 
 CAUSES = frozenset((Cause.COMPUTE, Cause.THERMAL, Cause.COMMUNICATION))
 NOTICED = frozenset((Cause.INPUT, Cause.HOST))
-"""Causes that may be a node's fault but do not prove it. A health sweep of the node would tell."""
+"""Causes that may be a node's fault but do not prove it. A health sweep of the node can decide."""
 PLACES = frozenset((FindingPlace.RANK, FindingPlace.NODE, FindingPlace.INSIDE))
 _SMOOTH = 0.2
-"""Weight of the last window in a mean."""
+"""Weight of the last window in a moving average."""
 GAP_SECONDS = 120.0
-"""Seconds without renewal after which a suspicion ends. A later finding starts a new one."""
+"""Seconds without a finding after which a suspicion ends. A later finding starts a new suspicion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +27,24 @@ class SuspicionRecord:
     """The suspicion of one job against one node."""
 
     since: float
-    """Unix seconds of the first window of this suspicion."""
+    """Unix time in seconds of this suspicion's first window."""
     seen: float
-    """Unix seconds of the last such window."""
+    """Unix time in seconds of this suspicion's last window."""
     loss: float
     """GPU-seconds that the job has lost since `since`."""
     slowdown: float
-    """Share of extra time: 0.1 is 10 % longer than its peers."""
+    """Extra time compared with the peers, as a share: 0.1 is 10 %."""
     cause: Cause
     gain: float
-    """Seconds that a step would save without the slow node, averaged over the last windows."""
+    """Seconds that each step would save without the slow node, averaged over the recent windows."""
     lasting: bool
-    """True if the last window found persistent slowness. Nothing else may lead to action."""
+    """True if the last window found persistent slowness. Only persistent slowness permits an action."""
     ranks: tuple[int, ...] = ()
     """Ranks on this node that the last window blamed."""
 
 
 def blamed(finding: Finding) -> bool:
-    """Return True if a finding counts against the nodes of its ranks."""
+    """Return True if a finding counts against the nodes on which its ranks run."""
     return finding.cause in CAUSES and finding.place in PLACES and bool(finding.ranks)
 
 
@@ -63,9 +63,9 @@ def update_suspicions(
 ) -> dict[str, SuspicionRecord]:
     """Return the suspicions by node after one more window.
 
-    `found`: the window's findings, each with its ranks by node; `accelerators`: the job's number of
-    accelerators, all of which wait for the slowest; `steps`: steps of the window; `which`: selects the
-    findings that count.
+    `found`: the window's findings, each with its ranks by node; `accelerators`: number of the job's
+    accelerators, all of which wait for the slowest one; `steps`: number of steps in the window; `which`:
+    returns True for a finding that counts.
     """
     kept = {
         node: replace(one, lasting=False) for node, one in before.items() if now - one.seen <= GAP_SECONDS
@@ -90,8 +90,8 @@ def update_suspicions(
 def _by_node(
     found: Iterable[tuple[Mapping[str, tuple[int, ...]], Finding]], which: Callable[[Finding], bool]
 ) -> dict[str, tuple[Finding, tuple[int, ...], float, bool]]:
-    """Return by node its most costly finding, the ranks of all findings, the node's share of the lost time,
-    and whether any finding persists.
+    """Return by node its most costly finding, the ranks of all its findings, the node's share of the lost
+    time, and True if any finding persists.
     """
     worst_by_node: dict[str, tuple[Finding, tuple[int, ...], float, bool]] = {}
     for nodes, finding in found:

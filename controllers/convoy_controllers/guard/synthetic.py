@@ -2,7 +2,7 @@
 
 The noise matches two public traces (tests/data/straggler). A rank's window deviates by 0.5 % with a lag-1
 autocorrelation of 0.2, a micro-batch by 1 %. Ranks differ permanently by 0.7 %. The work of micro-batches
-varies by 0 or 20 %, and stages react differently to it. Single windows are late for no reason.
+varies by 0 or 20 %, and each stage reacts differently to the work. Single windows are late at random.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Job:
     stages: int = 4
     replicas: int = 8
     lanes: int = 1
-    """Ranks that share a stage of a replica (tensor parallelism)."""
+    """Number of ranks that share one stage of a replica (tensor parallelism)."""
     per_node: int = 8
     per_rack: int = 4
-    """Nodes per rack."""
+    """Number of nodes per rack."""
     micro: int = 8
     seconds: float = 1.0
     """Mean seconds of a rank's compute in one window."""
@@ -39,9 +39,11 @@ class Job:
     work: float = 0.0
     """Relative spread of the micro-batches' work."""
     last_stage: float = 1.0
-    """Duration of the last stage relative to the others."""
+    """Duration of the last stage relative to each other stage."""
     classes: int = 1
-    """Number of classes of hardware; each further class takes 30 % longer. A replica is of one class."""
+    """Number of classes of hardware. Each further class takes 30 % longer. All ranks of a replica have one
+    class.
+    """
     tokens: bool = False
     """True if ranks report tokens."""
     groups: bool = True
@@ -67,7 +69,7 @@ class Job:
 
 
 def play(job: Job, faults: Sequence[Fault], windows: int, seed: int) -> Iterator[Table]:
-    """Yield tables of that many windows of one step each."""
+    """Yield the tables of `windows` windows; each window covers one step."""
     return _Play(job, faults, seed).tables(windows)
 
 
@@ -78,7 +80,7 @@ class _Play:
         self._offset = self._rng.normal(0, job.offset, job.size)
         self._offset += np.log(1.3) * self._layout.hardware
         self._noise = self._rng.normal(0, job.sigma, job.size)
-        # Extra time of a stage if the work doubles: attention and the loss react more than the rest.
+        # Weight of the quadratic part of each stage's time: attention and the loss react more to the work.
         self._sensitivity = 1 + 0.4 * np.cos(np.arange(job.stages) * 2.4)
         self._weight = np.where(np.arange(job.stages) == job.stages - 1, job.last_stage, 1.0)
 
@@ -126,14 +128,16 @@ class _Play:
         )
 
     def _micro(self, effects: Effects) -> tuple[Floats, Floats]:
-        """Return the times by rank and micro-batch, forward then backward, and the mean work by replica."""
+        """Return the micro-batch times by rank (all forward passes, then all backward passes), and the mean
+        work by replica.
+        """
         job, rng, layout = self._job, self._rng, self._layout
         fresh = rng.normal(0, job.sigma * np.sqrt(1 - job.rho**2), job.size)
         self._noise = job.rho * self._noise + fresh
         late = np.where(rng.random(job.size) < 0.002, rng.exponential(0.2, job.size), 0.0)
         work = rng.normal(0, job.work + effects.work, (job.replicas, job.micro))
         load = np.exp(work)
-        # One part grows linearly with the work, another with its square.
+        # One part of the time grows linearly with the work, the other part with its square.
         sensitivity = self._sensitivity[:, None, None]
         stage = np.log((1 - 0.3 * sensitivity) * load + 0.3 * sensitivity * load**2)[
             layout.stage, layout.replica

@@ -1,7 +1,7 @@
 """Telemetry of the ranks' steps, and the layout of the ranks.
 
-All times are seconds of the rank's own monotonic clock. Nothing in the detector compares two machines'
-clocks.
+All times are seconds of the rank's own monotonic clock. The detector never compares the clocks of two
+machines.
 """
 
 from __future__ import annotations
@@ -26,25 +26,27 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """The largest collectives of one rank in one communicator within a window."""
+    """The largest collectives that one rank ran in one communicator within a window."""
 
     group: str
-    """Name of the communicator, the same at all its members."""
+    """Name of the communicator. All its members report the same name."""
     kind: str
     """`dp`, `tp`, `pp` and so on. Only communicators of one kind are compared."""
     members: tuple[range, ...]
     """Ranks of the communicator."""
     bytes: int
-    """Bytes that each of them moves; 0: unknown."""
+    """Bytes that each of these collectives moves; 0 if unknown."""
     count: int
-    """Number of these collectives."""
+    """Number of these collectives in the window."""
     seconds: float
-    """Seconds of the fastest one, from the call to the end of the transfer, including the wait for other
-    members.
+    """Seconds of the fastest of these collectives, from the call to the end of the transfer. The wait for
+    other members is included.
     """
 
     def joined(self, other: Collective) -> Collective:
-        """Return the union with another window's collectives. Of two sizes only the larger one is kept."""
+        """Return these collectives combined with another window's. If the sizes differ, only the larger
+        size is kept.
+        """
         if self.bytes != other.bytes:
             return max(self, other, key=lambda one: one.bytes)
         seconds = min(self.seconds, other.seconds)
@@ -53,28 +55,30 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The work of ONE rank in the steps `first..last`, summed over the steps."""
+    """The work of ONE rank in the steps `first..last`. All times are sums over these steps."""
 
     rank: int
     first: int
     last: int
     wall: float
     compute: float
-    """Seconds of its own forward and backward passes, without waits for other ranks."""
+    """Seconds of the rank's own forward and backward passes, without waits for other ranks."""
     optimizer: float = 0.0
     data: float = 0.0
-    """Seconds of waiting for input."""
+    """Seconds for which the rank waited for input."""
     wait: float = 0.0
-    """Seconds of waiting in collectives."""
+    """Seconds for which the rank waited in collectives."""
     save: float = 0.0
-    """Seconds of waiting for checkpoints."""
+    """Seconds for which the rank waited for checkpoints."""
     tokens: int = 0
-    """0: unknown."""
+    """Number of tokens; 0 if unknown."""
     micro: tuple[float, ...] = ()
-    """Own compute per micro-batch: all forward passes, then as many backward passes; empty: unknown."""
+    """Seconds of own compute per micro-batch: all forward passes, then as many backward passes; empty if
+    unknown.
+    """
     collectives: tuple[Collective, ...] = ()
     clock: float = 1.0
-    """The device's clock rate relative to its maximum; also 1 if unknown."""
+    """Clock rate of the device relative to its maximum; 1 if unknown."""
     throttled: bool = False
 
     @property
@@ -84,7 +88,7 @@ class Window:
 
     @property
     def host(self) -> float:
-        """Return the remaining seconds: the program between its kernels."""
+        """Return the remaining seconds, which the program spent between its kernels."""
         known = self.compute + self.optimizer + self.data + self.wait + self.save
         return max(0.0, self.wall - known)
 
@@ -93,8 +97,9 @@ class Window:
 def parse_members(text: str, size: int) -> tuple[range, ...] | None:
     """Return the ranks of a communicator, parsed from a comma-separated rising list.
 
-    Items: `0-3`, `0-12:4` for every fourth rank, `7`. None if the text has another form, names fewer than
-    two ranks, or names ranks beyond `size`.
+    An item is a rank (`7`), a range (`0-3`) or a range with a stride (`0-12:4` for every fourth rank).
+    Return None if the text has another form, names fewer than two ranks, or names a rank that is not below
+    `size`.
     """
     found: list[range] = []
     for part in text.split(","):
@@ -110,8 +115,8 @@ def parse_members(text: str, size: int) -> tuple[range, ...] | None:
 
 
 def joined(windows: Sequence[Window]) -> Window:
-    """Return one rank's windows of consecutive steps as one window. ValueError if there are none, or of
-    several ranks.
+    """Return one rank's windows of consecutive steps as one window. Raises ValueError if there are no
+    windows, or windows of several ranks.
     """
     if len({one.rank for one in windows}) != 1:
         raise ValueError("can only join one or more windows of a single rank")
@@ -147,8 +152,8 @@ def _joined_collectives(windows: Sequence[Window]) -> tuple[Collective, ...]:
 
 
 def window_of(step: int, length: int) -> tuple[int, int]:
-    """Return the aligned window of `length` steps that contains `step`. `length` is a power of two; steps
-    count from 1.
+    """Return the first and last step of the aligned window that contains `step`. `length`: number of steps
+    per window, a power of two. Steps count from 1.
     """
     first = (step - 1) // length * length + 1
     return first, first + length - 1
@@ -156,16 +161,16 @@ def window_of(step: int, length: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """The position of each rank; all arrays are indexed by rank."""
+    """The position of each rank. All arrays are indexed by rank."""
 
     stage: Ints
-    """Stage of the pipeline."""
+    """Number of the pipeline stage."""
     replica: Ints
-    """Replica of the model. All its ranks work on the same samples."""
+    """Number of the model replica. All ranks of a replica work on the same samples."""
     node: Ints
     rack: Ints
     hardware: Ints
-    """Class of hardware. Ranks of different classes are no peers."""
+    """Number of the class of hardware. Ranks of different classes are no peers."""
 
     @classmethod
     def of(
@@ -176,10 +181,10 @@ class Layout:
         rack: Sequence[int] = (),
         hardware: Sequence[int] = (),
     ) -> Layout:
-        """Return a layout made from lists.
+        """Return a layout made from lists with one entry per rank.
 
-        Without nodes each rank has its own; without racks or classes there is one. ValueError if the
-        lengths differ.
+        Without `node` each rank has its own node. Without `rack` or `hardware` all ranks share one rack or
+        class. Raises ValueError if the lists differ in length.
         """
         size = len(stage)
         lists = (stage, replica, node or range(size), rack or [0] * size, hardware or [0] * size)
@@ -194,7 +199,7 @@ class Layout:
 
     @property
     def peers(self) -> Ints:
-        """Return by rank the number of its peer group: same stage, same class of hardware."""
+        """Return by rank the number of its peer group: the ranks of the same stage and class of hardware."""
         _, number = np.unique(np.stack([self.stage, self.hardware]), axis=1, return_inverse=True)
         return number.reshape(-1).astype(np.int64)
 
@@ -207,25 +212,25 @@ class Group:
     kind: str
     members: Ints
     bytes: int
-    """Bytes that each of its largest collectives moves; 0: unknown."""
+    """Bytes that each of the communicator's largest collectives moves; 0 if unknown."""
     count: int
-    """Number of these collectives."""
+    """Number of these collectives in the window."""
     seconds: Floats
-    """Seconds of the fastest of them, by member; NaN: not reported."""
+    """Seconds of the fastest of these collectives, by member; NaN if the member did not report."""
 
     @property
     def transfer(self) -> float:
-        """Return the seconds of the transfer itself; NaN unless all members reported."""
+        """Return the seconds of the transfer alone; NaN unless all members reported."""
         return float(self.seconds.min()) if len(self.seconds) else np.nan
 
     def silent(self) -> Group:
-        """Return this communicator for a window without any report."""
+        """Return this communicator as it appears in a window without any report."""
         return replace(self, count=0, seconds=np.full(len(self.members), np.nan))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """One aligned window of all ranks. Columns are indexed by rank; NaN: not reported."""
+    """One aligned window of all ranks. Columns are indexed by rank; NaN if a rank did not report."""
 
     first: int
     last: int
@@ -237,11 +242,13 @@ class Table:
     save: Floats
     host: Floats
     tokens: Floats
-    """NaN: unknown."""
+    """Number of tokens by rank; NaN if unknown."""
     clock: Floats
     throttled: Bools
     micro: Floats | None = None
-    """Times by rank and micro-batch, forward then backward; None if no rank reported them."""
+    """Seconds by rank and micro-batch: all forward passes, then all backward passes. None if no rank
+    reported them.
+    """
     groups: tuple[Group, ...] = ()
 
     @property
@@ -256,13 +263,13 @@ class Table:
 
     @property
     def reported(self) -> Bools:
-        """Return by rank whether it reported this window."""
+        """Return a mask of the ranks that reported this window."""
         return ~np.isnan(self.wall)
 
 
 def tabulate(windows: Sequence[Window], size: int) -> Table:
-    """Return windows of the same steps as a table for `size` ranks. ValueError if there are none or the
-    steps differ.
+    """Return windows of the same steps as a table for `size` ranks. Raises ValueError if there are no
+    windows or their steps differ.
     """
     if len({(one.first, one.last) for one in windows}) != 1:
         raise ValueError("a table needs one or more windows of the same steps")
@@ -295,8 +302,8 @@ def tabulate(windows: Sequence[Window], size: int) -> Table:
 
 
 def _micro(windows: Sequence[Window], size: int) -> Floats | None:
-    """Return the micro-batch times. A rank with an unusual count is left out: its steps are of another
-    kind.
+    """Return the micro-batch times by rank; None if most ranks report none. A rank with an unusual number
+    of micro-batches is left out, because its steps are of another kind.
     """
     counts = np.bincount([len(one.micro) for one in windows])
     usual = int(counts.argmax())
@@ -310,8 +317,8 @@ def _micro(windows: Sequence[Window], size: int) -> Floats | None:
 
 
 def _groups(windows: Sequence[Window]) -> tuple[Group, ...]:
-    """Return the communicators that at least half of their members report. The list of members itself is
-    only a claim.
+    """Return the communicators that at least half of their members report. One rank's report alone does not
+    prove the list of members.
     """
     by_group: dict[str, dict[int, Collective]] = {}
     for one in windows:
@@ -328,7 +335,7 @@ def _groups(windows: Sequence[Window]) -> tuple[Group, ...]:
 def _group(name: str, by_rank: dict[int, Collective]) -> Group:
     any_one = next(iter(by_rank.values()))
     ranks = list(chain.from_iterable(any_one.members))
-    # Ignore members that report another size: their times are not comparable.
+    # Ignore members that report another size than most members: their times are not comparable.
     size = statistics.multimode(one.bytes for one in by_rank.values())[0]
     alike = {rank: one for rank, one in by_rank.items() if one.bytes == size}
     seconds = [alike[rank].seconds if rank in alike else np.nan for rank in ranks]

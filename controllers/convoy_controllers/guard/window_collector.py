@@ -1,5 +1,5 @@
-"""Collects the ranks' windows into tables. Needs no clock: windows of later steps show that an earlier one
-is late.
+"""Collects the ranks' windows into tables. No clock is needed: a window is late once windows of later steps
+have arrived.
 """
 
 from __future__ import annotations
@@ -9,17 +9,21 @@ from dataclasses import dataclass, field
 from convoy_controllers.guard.telemetry import Table, Window, joined, tabulate
 
 PATIENCE = 4
-"""Later windows after which the ranks still missing from a window are left out."""
+"""Number of later spans that an incomplete span waits for. Then its table is made without the missing
+ranks.
+"""
 MOST_TIMES = 8
-"""Largest ratio between the lengths of two ranks' windows that can be combined."""
+"""Maximum ratio between the lengths of two ranks' windows that are combined."""
 
 Span = tuple[int, int]
-"""First and last step."""
+"""First and last step of a range of steps."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """A span that waits for ranks. A rank with shorter windows contributes several."""
+    """A span of steps that waits for windows of ranks. A rank with shorter windows contributes several
+    windows.
+    """
 
     span: Span
     windows_by_rank: dict[int, list[Window]] = field(default_factory=dict)
@@ -27,7 +31,7 @@ class _Open:
     """Number of ranks that have reported the whole span."""
 
     def add(self, window: Window) -> bool:
-        """Add a window. Return False if its rank has already reported one of its steps."""
+        """Add a window. Return False if the window's rank has already reported one of its steps."""
         mine = self.windows_by_rank.setdefault(window.rank, [])
         if any(one.first <= window.last and window.first <= one.last for one in mine):
             return False
@@ -36,13 +40,13 @@ class _Open:
         return True
 
     def absorb(self, inner: _Open) -> None:
-        """Add all windows of a span that lies within this one."""
+        """Add all windows of the span `inner`, which lies within this span."""
         for windows in inner.windows_by_rank.values():
             for window in windows:
                 self.add(window)
 
     def windows(self) -> list[Window]:
-        """Return one joined window of each rank that has reported the whole span."""
+        """Return one window for each rank that has reported the whole span, joined from its windows."""
         return [joined(mine) for mine in self.windows_by_rank.values() if self._covers(mine)]
 
     def _covers(self, mine: list[Window]) -> bool:
@@ -50,31 +54,32 @@ class _Open:
 
 
 class WindowCollector:
-    """Collects the windows of ONE incarnation of a job. It stores at most `patience` incomplete spans.
+    """Collects the windows of ONE incarnation of a job. At most `patience` incomplete spans are stored.
 
-    Ranks may report windows of different lengths; these are combined under the longest. The collector is
-    mutable, since a job may have 10,000 ranks. Its result depends on its input alone.
+    Ranks may report windows of different lengths. These are combined into the span of the longest window.
+    The collector is mutable, because a job may have 10,000 ranks. The tables depend only on the windows and
+    their order.
     """
 
     def __init__(self, size: int, incarnation: int = 0, patience: int = PATIENCE) -> None:
         self.dropped = 0
-        """Number of windows that came late or twice, or were invalid."""
+        """Number of windows that arrived too late, arrived twice, or were invalid."""
         self._patience = patience
         self.reset(incarnation, size)
 
     def reset(self, incarnation: int, size: int) -> None:
-        """Start another incarnation with `size` ranks, and drop everything of the one before."""
+        """Start another incarnation with `size` ranks, and drop all windows of the previous incarnation."""
         self._incarnation, self._size = incarnation, size
         self._done = 0
         self._open: dict[Span, _Open] = {}
 
     @property
     def open(self) -> int:
-        """Return the number of spans that wait for ranks."""
+        """Return the number of spans that wait for windows of ranks."""
         return len(self._open)
 
     def add(self, incarnation: int, window: Window) -> tuple[Table, ...]:
-        """Add a window. Return the tables that are complete, oldest first."""
+        """Add a window. Return the tables that this window completes, oldest first."""
         before = len(self._open)
         found = self._find_span(window) if incarnation == self._incarnation and self._valid(window) else None
         if found is None or not found.add(window):
@@ -96,10 +101,11 @@ class WindowCollector:
         )
 
     def _find_span(self, window: Window) -> _Open | None:
-        """Return the span of a window: its own or a longer one. None if the other ranks' spans are too
-        short.
+        """Return the open span that contains the window, or open the window's own span.
 
-        Aligned spans are either nested or disjoint.
+        Return None if the window is too long or too short to be combined with the other ranks' windows (see
+        `MOST_TIMES`). Aligned spans are either nested or disjoint, so at most one open span contains the
+        window.
         """
         span = (window.first, window.last)
         outer = next((one for at, one in self._open.items() if at[0] <= span[0] and span[1] <= at[1]), None)
@@ -114,7 +120,7 @@ class WindowCollector:
         return found
 
     def _ready(self) -> tuple[Table, ...]:
-        """Return the tables that are ready. An incomplete span delays at most `patience` later ones."""
+        """Return the tables of the spans that are complete or have `patience` later spans, oldest first."""
         spans = sorted(self._open)
         tables = []
         for number, span in enumerate(spans):

@@ -1,1 +1,3 @@
-"""Rules of health sweeps: which nodes and pairs to test, and the verdicts on them. Pure: no clock, no I/O."""
+"""Rules of health sweeps: the choice of nodes and pairs to test, and the verdicts on them. Pure: no clock,
+no I/O.
+"""

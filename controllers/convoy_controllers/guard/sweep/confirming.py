@@ -1,5 +1,5 @@
-"""The confirmation stage: suspects are tested with good partners in different racks, next to pairs of good
-nodes.
+"""The confirmation stage of a pair sweep: each suspect is tested with good partners in different racks.
+Pairs of good nodes are tested at the same time, for comparison.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ class Confirmed:
 
     tests: int
     median: float
-    """Median cost above that of good pairs."""
+    """Median cost of the tests, minus the cost of good pairs."""
     error: float
     limit: float
-    """Median cost above which the node fails."""
+    """Value of `median` above which the node fails."""
 
 
 def first_tests(state: PairState, rng: random.Random) -> tuple[Pair, ...]:
-    """Return the first_tests tests of every suspect, and the pairs of good nodes to compare them with."""
+    """Return the first tests of every suspect, and the pairs of good nodes for comparison."""
     if not state.suspects:
         return ()
     load = dict.fromkeys(state.good, 0)
     rounds = [_partners(state, one, state.settings.partners, load) for one in state.suspects]
     return _references(state, rng) + tuple(
-        # Each suspect's first_tests partner, then each one's second: so a round holds many tests.
+        # Put every suspect's first partner before any suspect's second partner, so that a round holds many
+        # tests.
         found[turn]
         for turn in range(state.settings.partners)
         for found in rounds
@@ -43,7 +44,7 @@ def first_tests(state: PairState, rng: random.Random) -> tuple[Pair, ...]:
 
 
 def further_tests(state: PairState) -> tuple[Pair, ...]:
-    """Return further tests for suspects whose median is closer to the limit than its error."""
+    """Return further tests for suspects whose median is too close to the limit for a verdict."""
     load = dict.fromkeys(state.good, 0)
     found: list[Pair] = []
     for node, one in confirmed(state).items():
@@ -53,7 +54,7 @@ def further_tests(state: PairState) -> tuple[Pair, ...]:
 
 
 def confirmed(state: PairState) -> dict[str, Confirmed]:
-    """Return the results by suspect, for each that was tested with good partners."""
+    """Return the results of each suspect that was tested with good partners."""
     found = values(state)
     reference = normal(found, state.suspects)
     beyond = NormalDist().inv_cdf(1 - state.settings.false_alarm / max(1, len(state.suspects)))
@@ -70,12 +71,12 @@ def confirmed(state: PairState) -> dict[str, Confirmed]:
 
 
 def reference(state: PairState) -> Normal:
-    """Return what good pairs reach, and the noise of one test."""
+    """Return the typical results of good pairs, and the noise of one test."""
     return normal(values(state), state.suspects)
 
 
 def _is_confirmation(one: Value, node: str, suspects: Collection[str]) -> bool:
-    """Return True for a confirmation test of this suspect with a partner that is no suspect."""
+    """Return True if `one` is a confirmation test of the suspect `node` with a partner that is no suspect."""
     return (
         one.stage in (Stage.CONFIRM, Stage.MORE)
         and node in one.pair
@@ -84,8 +85,8 @@ def _is_confirmation(one: Value, node: str, suspects: Collection[str]) -> bool:
 
 
 def _partners(state: PairState, node: str, count: int, load: dict[str, int]) -> list[Pair]:
-    """Return pairs with good partners: not met before if possible, each in another rack, the least busy
-    first_tests.
+    """Return up to `count` pairs of `node` with good partners. Partners that the node has not met come
+    first, then partners in racks that the node has not met, then the least busy partners.
     """
     rack = {one.node: one.rack for one in state.members}
     met = {test.measured.pair for test in state.tests}
@@ -114,11 +115,11 @@ def _others(one: Pair, node: str) -> tuple[str, ...]:
 
 
 def _references(state: PairState, rng: random.Random) -> tuple[Pair, ...]:
-    """Return pairs of good nodes, in different racks if possible, with few pairs per node."""
+    """Return pairs of good nodes, in different racks if possible. A node is in few of these pairs."""
     rack = {one.node: one.rack for one in state.members}
     good = list(state.good)
     found: list[Pair] = []
-    # Few nodes have few pairs: a turn may repeat known pairs only.
+    # With few nodes a turn may give known pairs only, so there are more turns than pairs.
     for _ in range(4 * state.settings.references):
         rng.shuffle(good)
         row = sorted(good, key=lambda node: rack[node])

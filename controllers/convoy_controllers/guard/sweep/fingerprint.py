@@ -1,4 +1,6 @@
-"""Silent corruption: a short training with a fixed seed must give the same bits on every node of a class."""
+"""A test for silent data corruption: a short training with a fixed seed must give the same bits on every
+node of a class.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from convoy_controllers.guard.sweep.verdict import Outcome, Reason, Verdict
 
 FEWEST = 3
-"""Fewest other nodes of the class for a majority on the right hash."""
+"""Minimum number of other nodes of the class from which a majority determines the correct hash."""
 
 
 def agreed(hashes: Mapping[str, str], without: str = "") -> str | None:
-    """Return the hash that more than half of the nodes except `without` have; None if too few nodes or no
-    majority.
+    """Return the hash of more than half of the nodes, the node `without` left out. Return None if there are
+    too few nodes or there is no majority.
     """
     counts = Counter(one for node, one in hashes.items() if node != without and one)
     if counts.total() < FEWEST:
@@ -23,12 +25,13 @@ def agreed(hashes: Mapping[str, str], without: str = "") -> str | None:
 
 
 def judge(node: str, runs: Sequence[str], others: Mapping[str, str], frozen: str | None = None) -> Verdict:
-    """Judge a node by the hashes of its runs.
+    """Return the verdict on a node from the hashes of its runs.
 
-    `runs`: the node's hashes, oldest first; `frozen`: the right hash if the class's reference has one.
+    `runs`: the node's hashes, oldest first; `frozen`: the correct hash, if the class's reference contains
+    one.
 
-    A node whose runs differ computes wrongly, whatever the right hash is. A failure is sticky: a fault that
-    corrupts one run in a thousand passes the next one.
+    A node whose own runs differ is faulty, whatever the correct hash is. A failure is sticky: a fault that
+    corrupts one run in a thousand would pass the next run.
     """
     if not runs:
         words = "the test training returned no hash"

@@ -1,5 +1,5 @@
-"""Search for faults that show in groups only: halve the slow group, filled up with good nodes, down to one
-node.
+"""Search for faults that only a group of nodes shows. The slow group is halved until one node is left; each
+half is filled up with good nodes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class Halving:
 
     nodes: Group
     fillers: Group
-    """Good nodes that keep every test as large as the group was."""
+    """Good nodes that fill up each half to the size of the group."""
     normal: float
-    """Value that good groups of this size reach."""
+    """Value that groups of good nodes of this size reach."""
     better: Better = Better.HIGHER
     deficit: float = 0.05
     wanted: tuple[tuple[Group, Group], ...] = ()
-    """Pairs of halves of a slow part whose tests are not both done."""
+    """Pairs of halves in which at least one half is not tested yet."""
     found: tuple[Group, ...] = ()
-    """The smallest slow parts: single nodes where the search went that far."""
+    """The smallest slow parts found so far. A part is a single node if the search went that far."""
     tested: tuple[tuple[Group, float | None], ...] = ()
     """Slowdown of each tested part; None if its test gave no value."""
 
@@ -40,9 +40,7 @@ def start(
     better: Better = Better.HIGHER,
     deficit: float = 0.05,
 ) -> Halving:
-    """Start the search in a group that was slow together: two nodes or more. Fillers in the group are
-    ignored.
-    """
+    """Start the search in a slow group. A filler that belongs to the group is ignored."""
     group = tuple(sorted(set(nodes)))
     spare = tuple(sorted(set(fillers) - set(group)))
     state = Halving(group, spare, normal, better, deficit)
@@ -50,15 +48,15 @@ def start(
 
 
 def next_round(state: Halving) -> tuple[Group, ...]:
-    """Return the halves to test at the same time, filled up with good nodes; no node is in two. Empty when
-    done.
+    """Return the groups to test at the same time: halves filled up with good nodes. No node is in two
+    groups. The result is empty when the search is done.
     """
     planned = _planned(state)
     return tuple(tuple(sorted((*half, *filled))) for half, filled in planned.items())
 
 
 def apply_results(state: Halving, results: Iterable[tuple[Group, float | None]]) -> Halving:
-    """Return the state after the whole round. A test without a result counts as a test without a value."""
+    """Return the state after a whole round. A missing result counts as a test that gave no value."""
     values = {tuple(sorted(group)): value for group, value in results}
     tested = dict(state.tested)
     for half, filled in _planned(state).items():
@@ -72,7 +70,8 @@ def apply_results(state: Halving, results: Iterable[tuple[Group, float | None]])
         amounts = [tested[half] for half in one]
         bad = [half for half in one if (tested[half] or 0.0) > state.deficit]
         if not bad and None not in amounts:
-            # Neither half alone is slow: the fault needs nodes of both, or as many nodes as there were.
+            # Neither half alone is slow, so the fault needs nodes of both halves or the larger number of
+            # nodes.
             found.append(tuple(sorted((*one[0], *one[1]))))
         found += [half for half in bad if len(half) == 1]
         wanted += [_halves(half) for half in bad if len(half) > 1]
@@ -85,7 +84,7 @@ def _slower(state: Halving, value: float | None) -> float | None:
 
 
 def verdicts(state: Halving) -> tuple[Verdict, ...]:
-    """Return one verdict per node of the group, once no test is left."""
+    """Return one verdict on each node of the group. A node with outstanding tests is inconclusive."""
     by_node = {node: part for part in state.found for node in part}
     result = []
     for node in state.nodes:
@@ -116,7 +115,9 @@ def verdicts(state: Halving) -> tuple[Verdict, ...]:
 
 
 def _planned(state: Halving) -> dict[Group, Group]:
-    """Return the halves of this round with their fillers. The first half runs even with too few fillers."""
+    """Return the halves to test in this round, each with its fillers. The first half is tested even if
+    there are too few fillers.
+    """
     spare = list(state.fillers)
     found: dict[Group, Group] = {}
     known = {group for group, _ in state.tested}

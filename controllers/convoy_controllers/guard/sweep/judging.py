@@ -15,15 +15,15 @@ from convoy_controllers.guard.sweep.state import PairState, Stage
 from convoy_controllers.guard.sweep.verdict import Outcome, Reason, Verdict
 
 _FEWEST_TESTS = 2
-"""Fewest tests of a suspect with good partners for a verdict."""
+"""Minimum number of a suspect's tests with good partners for a verdict."""
 _FEWEST_REFERENCES = 3
 _FEWEST_FAILED = 3
-"""Fewest failed nodes of a rack for a verdict on the rack."""
+"""Minimum number of failed nodes in a rack for a verdict on the rack."""
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """Common figures for the verdicts on all nodes."""
+    """Figures that the verdicts on all nodes share."""
 
     state: PairState
     score: dict[str, float]
@@ -35,9 +35,9 @@ class _View:
 
 
 def verdicts(state: PairState) -> tuple[Verdict, ...]:
-    """Return one verdict per node, then those on slow racks and on the links that were examined.
+    """Return a verdict on each node, then on each slow rack, then on each examined link.
 
-    Before the sweep is done the verdicts show what is known so far.
+    While the sweep is running, the verdicts follow from the results so far.
     """
     found = values(state)
     matchings = Counter(node for one in found if one.stage <= Stage.ACROSS for node in one.pair)
@@ -132,7 +132,7 @@ def _evidence(view: _View, node: str) -> tuple[tuple[str, float], ...]:
 
 
 def _slow_racks(state: PairState, failed: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Return the racks that are slow as a whole, each with its number of failed nodes and of all nodes."""
+    """Return the slow racks by name, each with its number of failed nodes and its number of nodes."""
     nodes: dict[str, list[str]] = {}
     for one in state.members:
         nodes.setdefault(one.rack, []).append(one.node)
@@ -151,7 +151,7 @@ def _rack(name: str, count: tuple[int, int]) -> Verdict:
 
 
 def _spared(one: Verdict, rack: str) -> Verdict:
-    """Make a node's failure inconclusive if its rack explains it."""
+    """Return the verdict on a node, made inconclusive if the node's slow rack explains a failure."""
     if one.outcome is not Outcome.FAIL:
         return one
     words = f"{one.words}; most of rack {rack} is slow, too"
@@ -159,7 +159,9 @@ def _spared(one: Verdict, rack: str) -> Verdict:
 
 
 def _link(link: linking.Link) -> Verdict:
-    """Judge a link. It fails if every test is slow and both ends are fast with other partners."""
+    """Return the verdict on a link. The link fails if every test of it is slow and both nodes are fast with
+    other partners.
+    """
     subject = "|".join(link.pair)
     again = [("run again", slower(value)) for value in link.repeats]
     other_partners = [("an end with another partner", slower(value)) for value in link.other_partners]

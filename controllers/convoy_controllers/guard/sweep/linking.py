@@ -1,5 +1,5 @@
-"""The search for slow links: slow pairs of nodes that are fast with others are tested again, then each node
-with another partner.
+"""The search for slow links. A slow pair is tested again if both nodes are fast with other partners. If the
+pair stays slow, each node is tested with another partner.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from convoy_controllers.guard.sweep.scores import Normal, values
 from convoy_controllers.guard.sweep.state import PairState, Stage
 
 REPEATS = 2
-"""Further tests of a pair that was slow once. All must be slow again."""
+"""Number of further tests of a pair that was slow once. The link fails only if all are slow."""
 _LINKS_PER_NODE = 1 / 16
-"""Links to examine per node of the sweep, the slowest first; at least four."""
+"""Maximum number of links to examine per node of the sweep, the slowest links first. At least four are
+permitted.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +26,17 @@ class Link:
 
     pair: Pair
     repeats: tuple[float, ...]
-    """Costs above those of good pairs when the test was repeated."""
+    """Costs of the repeated tests, minus the cost of good pairs."""
     other_partners: tuple[float, ...]
-    """Costs above those of good pairs for each node with another partner."""
+    """Costs of the tests of each node with another partner, minus the cost of good pairs."""
     limit: float
     """Cost above which one test is slow."""
 
 
 def candidates(state: PairState) -> tuple[Pair, ...]:
-    """Return the pairs that were slow once and whose nodes are fast elsewhere, the slowest first."""
+    """Return the pairs that were slow once although both nodes were fast in other tests, the slowest pair
+    first.
+    """
     normal = confirming.reference(state)
     least = _limit(state, normal)
     slow: dict[Pair, float] = {}
@@ -50,8 +54,8 @@ def candidates(state: PairState) -> tuple[Pair, ...]:
 
 
 def partner_changes(state: PairState) -> tuple[Pair, ...]:
-    """Return for every link that stayed slow the pairs of each node with another node of its partner's
-    rack.
+    """Return two tests for every link that stayed slow: each node with a new partner, from its old
+    partner's rack if possible.
     """
     rack = {one.node: one.rack for one in state.members}
     found = []
@@ -67,7 +71,7 @@ def partner_changes(state: PairState) -> tuple[Pair, ...]:
 
 
 def links(state: PairState) -> tuple[Link, ...]:
-    """Return the results of all examined pairs."""
+    """Return the test results of all examined links."""
     normal = confirming.reference(state)
     limit = _limit(state, normal)
     found = values(state)

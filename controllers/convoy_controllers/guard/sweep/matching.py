@@ -1,4 +1,4 @@
-"""Matchings: every node gets one partner, first inside its rack, then in another rack."""
+"""Matchings: every node gets one partner, first in its own rack, then in another rack."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from convoy_controllers.guard.sweep.measuring import Member, Pair, pair
 
 
 def inside(members: Sequence[Member], rng: random.Random) -> list[Pair]:
-    """Return pairs within racks. Nodes left over in odd racks are paired with one another; one may stay
-    alone.
+    """Return pairs within racks. Nodes left over in racks of odd size are paired with one another. At most
+    one node stays alone.
     """
     found: list[Pair] = []
     over: list[str] = []
@@ -23,9 +23,9 @@ def inside(members: Sequence[Member], rng: random.Random) -> list[Pair]:
 
 
 def across(members: Sequence[Member], before: Collection[Pair], rng: random.Random) -> list[Pair]:
-    """Return pairs across racks as far as possible, without the pairs in `before`.
+    """Return pairs of nodes in different racks if possible. No pair is in `before`.
 
-    If the number is odd, a node that was in `before` stays alone.
+    If the number of nodes is odd, one node stays alone: a node in `before`, if there is one.
     """
     tested = {node for one in before for node in one}
     racks = sorted(_racks(members, rng), key=len, reverse=True)
@@ -33,14 +33,15 @@ def across(members: Sequence[Member], before: Collection[Pair], rng: random.Rand
     if len(row) % 2:
         row.remove(next((node for node in row if node in tested), row[0]))
     half = len(row) // 2
-    # The row is sorted by rack, so two halves meet in one rack only if that rack holds more than half.
+    # Pair each node with the node half a row later. The row is sorted by rack, so both are in one rack only
+    # if that rack holds more than half of the nodes.
     pairs = [(row[at], row[at + half]) for at in range(half)]
     _renew(pairs, before, {one.node: one.rack for one in members})
     return [pair(*one) for one in pairs if pair(*one) not in before]
 
 
 def _renew(pairs: list[Pair], before: Collection[Pair], rack: dict[str, str]) -> None:
-    """Exchange partners so that no pair is repeated, across racks if possible."""
+    """Exchange partners in place so that no pair is in `before`, across racks if possible."""
     for at, (one, other) in enumerate(pairs):
         if pair(one, other) not in before:
             continue
@@ -55,7 +56,7 @@ def _renew(pairs: list[Pair], before: Collection[Pair], rack: dict[str, str]) ->
 
 
 def _racks(members: Sequence[Member], rng: random.Random) -> list[list[str]]:
-    """Return the nodes by rack. `rng` determines the order of racks and nodes."""
+    """Return the nodes of each rack. `rng` determines the order of racks and nodes."""
     by_rack: dict[str, list[str]] = {}
     for one in sorted(members, key=lambda one: one.node):
         by_rack.setdefault(one.rack, []).append(one.node)

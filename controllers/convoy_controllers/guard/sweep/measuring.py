@@ -1,4 +1,4 @@
-"""Tests of two nodes: the participants, the result, and the scale on which results are compared."""
+"""The test of a pair of nodes: the participants, the result, and the scale on which results are compared."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ class Better(StrEnum):
     """The direction in which a metric improves."""
 
     HIGHER = "higher"
-    """Bandwidth."""
+    """A higher value is better, as for bandwidth."""
     LOWER = "lower"
-    """Latency or duration."""
+    """A lower value is better, as for latency or duration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node of the sweep. `node` is the name of its hardware."""
+    """A node of the sweep. `node` is the name of the node's hardware."""
 
     node: str
     rack: str = ""
-    """Nodes of one rack share a switch; empty if unknown."""
+    """Name of the rack, empty if unknown. The nodes of one rack share a switch."""
 
 
 Pair = tuple[str, str]
@@ -35,17 +35,17 @@ class Measured:
 
     pair: Pair
     value: float | None
-    """Value in the metric's unit; None if the test gave none."""
+    """Value in the metric's unit; None if the test gave no value."""
 
 
 def pair(one: str, other: str) -> Pair:
-    """Return the two names, sorted."""
+    """Return the pair of two nodes, sorted by name."""
     return (one, other) if one < other else (other, one)
 
 
 def cost(value: float | None, better: Better) -> float | None:
-    """Return the logarithm of the value, with the sign chosen so that slower is larger; None for an invalid
-    value.
+    """Return the value's logarithm, with the sign that makes a slower result larger. Return None for an
+    invalid value.
     """
     if value is None or not math.isfinite(value) or value <= 0:
         return None
@@ -53,5 +53,5 @@ def cost(value: float | None, better: Better) -> float | None:
 
 
 def slower(log_cost: float) -> float:
-    """Return the share by which something with this extra cost is slower."""
+    """Return the share of extra time that a difference of costs means: 0.1 is 10 % slower."""
     return math.expm1(log_cost)

@@ -1,4 +1,4 @@
-"""Verdict on one node in one metric, from the samples of up to three runs of its test."""
+"""The verdict on one node in one metric, from the samples of up to three runs of the metric's test."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from convoy_controllers.guard.sweep.reference import Healthy, Reference
 from convoy_controllers.guard.sweep.verdict import Outcome, Reason, Verdict
 
 RUNS = 3
-"""Most runs of a test. Two runs that agree decide."""
+"""Maximum number of runs of a test. Two runs with the same outcome decide."""
 FEWEST = 8
-"""Fewest reference nodes for a distribution to compare a node with."""
+"""Minimum number of reference nodes for a comparison of a node with their distribution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """Limits of a metric. A run fails if distance, z and deficit all exceed theirs, or variation alone
-    does.
+    """Limits of a metric. A run fails if distance, z and deficit all exceed their limits, or if variation
+    alone exceeds its limit.
     """
 
     deficit: float
-    """Share by which the median must be worse."""
+    """Share by which the run's median may be worse than the reference median."""
     z: float = 4.0
-    """Deficit in robust standard deviations of the healthy medians."""
+    """Limit of the deficit, in robust standard deviations of the healthy nodes' medians."""
     distance: float = 0.05
-    """Upper limit of a healthy node's distance, whatever the members' own distances are; 1 - 0.95."""
-    variation: float = 3.0
-    """Coefficient of variation relative to that of the members."""
-    doubt: float = 0.75
-    """Share of both deficit and z from which on a run is unclear."""
-    floor: float | None = None
-    """Value that the class's catalogue promises, in the metric's unit. Used only without enough reference
+    """Upper bound of the distance limit. The limit is otherwise derived from the distances of the reference
     nodes.
+    """
+    variation: float = 3.0
+    """Limit of the coefficient of variation, relative to that of the reference nodes."""
+    doubt: float = 0.75
+    """Share of their limits that deficit and z must both exceed for a run to be unclear."""
+    floor: float | None = None
+    """Value that the class's catalogue promises, in the metric's unit. It is the limit if there are too few
+    reference nodes.
     """
 
 
@@ -46,7 +48,9 @@ CRITERIA = {
     "disk-write": Criterion(0.30, distance=0.2),
     "disk-read": Criterion(0.30, distance=0.2),
 }
-"""Criteria of metrics whose deficit is not 5 %. Results of kernels and shared disks vary more."""
+"""Criteria of metrics that differ from the default deficit of 5 %. Results of kernels and shared disks vary
+more.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,8 @@ class _Run:
 def judge(
     node: str, runs: Sequence[Sequence[float]], known: Reference, criterion: Criterion | None = None
 ) -> Verdict:
-    """Judge a node by its runs so far, in their order. The node is never its own reference.
+    """Return the verdict on a node from its runs so far, oldest first. The node's own values are left out
+    of the reference.
 
     A first run that passes is enough. Otherwise two of three runs must agree.
     """
@@ -86,7 +91,7 @@ def judge(
         )
     last = results[-1]
     reason = Reason.NOT_REPRODUCED if last.outcome is not Outcome.INCONCLUSIVE else last.reason
-    # Without enough references another run would not help.
+    # Another run adds no reference nodes, so do not request one.
     again = again and reason is not Reason.TOO_FEW_REFERENCES
     words = f"{known.metric}: of {len(results)} runs {len(failed)} failed and {len(passed)} passed"
     return Verdict(node, Outcome.INCONCLUSIVE, reason, words, last.evidence, again)
@@ -108,7 +113,8 @@ def _run(samples: Sequence[float], better: Better, others: Healthy | None, crite
     deficit = sign * (others.middle - middle) / others.middle
     z = sign * (others.middle - middle) / others.spread
     away = reference.distance(row, others.quantiles, better)
-    # Allow the distance of healthy members, but let a pure shift by the deficit still fail.
+    # The limit permits the distance of healthy nodes, but a uniform shift by the deficit still exceeds the
+    # limit.
     least = min(criterion.distance, max(others.distance, criterion.deficit / 2))
     variation = float(row.std() / row.mean()) / others.variation
     evidence = (

@@ -1,8 +1,8 @@
-"""The pair sweep: which pairs to test next, and what follows from the results. A pure state machine without
-a clock.
+"""The pair sweep: chooses the pairs to test next, and derives suspects and slow links from the results. A
+pure state machine without a clock.
 
 Two matchings find suspects. Each suspect is then tested with good partners in different racks, next to
-pairs of good nodes. Slow pairs whose nodes are fast elsewhere are then examined from both ends.
+pairs of good nodes. Slow pairs whose nodes are fast with other partners are then examined from both ends.
 """
 
 from __future__ import annotations
@@ -17,20 +17,24 @@ from convoy_controllers.guard.sweep.scores import scores, suspicion, values
 from convoy_controllers.guard.sweep.state import PairState, Settings, Stage, Test
 
 FEWEST = 4
-"""Fewest nodes for telling a slow node from its partner."""
+"""Minimum number of nodes of a sweep. With fewer, a slow pair does not show which of its nodes is slow."""
 _FEWEST_GOOD = 6
-"""Good nodes to choose partners from if so many exist; otherwise the better half of all nodes."""
+"""Minimum number of good nodes from which partners are chosen, if so many exist. In a large sweep the best
+half of all nodes is used.
+"""
 
 
 def start(members: Iterable[Member], settings: Settings | None = None, seed: int = 0) -> PairState:
-    """Return the state of a sweep of these nodes before its first round."""
+    """Return the state of a sweep of these nodes before the first round."""
     unique = tuple(sorted({one.node: one for one in members}.values(), key=lambda one: one.node))
     state = PairState(unique, settings or Settings(), seed, Stage.INSIDE)
     return _settled(replace(state, wanted=tuple(matching.inside(unique, _random(state)))))
 
 
 def next_round(state: PairState) -> tuple[Pair, ...]:
-    """Return the pairs to test at the same time, no node twice; empty when the sweep is done."""
+    """Return the pairs to test at the same time; no node is in two pairs. The result is empty when the
+    sweep is done.
+    """
     found: list[Pair] = []
     busy: set[str] = set()
     for one in state.wanted:
@@ -43,8 +47,8 @@ def next_round(state: PairState) -> tuple[Pair, ...]:
 
 
 def apply_results(state: PairState, results: Iterable[Measured], leaving: Collection[str] = ()) -> PairState:
-    """Return the state after some results, in any order, and after the nodes in `leaving` have left for
-    good.
+    """Return the state after some results, in any order. The nodes in `leaving` leave the sweep and never
+    return.
 
     A pair without a result is tested again. Report a pair that cannot give a result with the value None.
     Results that were not requested are ignored.
@@ -61,7 +65,9 @@ def apply_results(state: PairState, results: Iterable[Measured], leaving: Collec
 
 
 def _without(wanted: Sequence[Pair], leaving: Collection[str], state: PairState) -> list[Pair]:
-    """Return the tests that can still run. In a matching, nodes that lost their partners are paired anew."""
+    """Return the tests that are still possible after `leaving` nodes left. In a matching, nodes that lost
+    their partners are paired again.
+    """
     kept = [one for one in wanted if not set(one) & set(leaving)]
     if state.stage > Stage.ACROSS:
         return kept
@@ -70,7 +76,7 @@ def _without(wanted: Sequence[Pair], leaving: Collection[str], state: PairState)
 
 
 def _settled(state: PairState) -> PairState:
-    """Advance through the stages until a test is wanted or the sweep is done."""
+    """Return the state in the next stage that has tests to run, or in stage DONE."""
     while not state.wanted and state.stage is not Stage.DONE:
         state = _next(replace(state, stage=Stage(state.stage + 1)))
     return state
@@ -95,12 +101,12 @@ def _next(state: PairState) -> PairState:
 
 
 def _confirm(state: PairState, here: Sequence[Member]) -> PairState:
-    """Separate suspects from good nodes, and plan the suspects' tests."""
+    """Return the state with suspects and good nodes, and with the first tests of the suspects."""
     score = {node: value for node, value in scores(values(state)).items() if node not in state.left}
     if len(here) < FEWEST or not score:
         return replace(state, stage=Stage.DONE)
     limit = suspicion(score, state.settings)
-    # A node without any value is suspected, too.
+    # Suspect a node without any value, too: its score is assumed to be above the limit.
     suspects = tuple(one.node for one in here if score.get(one.node, limit + 1) > limit)
     ranked = sorted(set(score) - set(suspects), key=lambda node: (score[node], node))
     good = tuple(ranked[: max(len(score) // 2, _FEWEST_GOOD)])
@@ -109,5 +115,5 @@ def _confirm(state: PairState, here: Sequence[Member]) -> PairState:
 
 
 def _random(state: PairState) -> random.Random:
-    """Return the same random generator for the same stage of the same sweep."""
+    """Return a random generator that gives the same numbers for the same seed and stage."""
     return random.Random(f"{state.seed}/{state.stage.name}")  # noqa: S311

@@ -1,8 +1,9 @@
-"""Values that healthy nodes of one hardware class reach in one metric: frozen, and monitored for drift.
+"""Values that healthy nodes of one hardware class reach in one metric. The values are frozen and monitored
+for drift.
 
-The reference distribution is that of the medoid: the node whose samples are nearest to those of all others,
-as in SuperBench (ATC '24, "Proactive validation"). It is frozen under a version, so that a slow decay of
-the whole fleet does not lower it.
+The reference distribution is that of the medoid: the node whose samples are nearest to the samples of all
+other nodes, as in SuperBench (ATC '24, "Proactive validation"). The reference is frozen under a version, so
+that a slow decay of the whole fleet does not lower the reference.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ Row = NDArray[np.float64]
 LEVELS = 33
 """Number of quantiles that represent a node's samples."""
 ALARM = 0.02
-"""Share of drift of the medoid that raises an alarm."""
+"""Share by which the medoid's median may drift before an alarm is raised."""
 _LEARNED = 0.95
-"""Quantile of the members' distances from the medoid that a healthy node may have."""
+"""Quantile of the members' distances from the medoid that becomes the limit of healthy nodes."""
 _LEAST_SPREAD = 0.003
-"""Smallest assumed spread of medians and of samples, as a share: no metric is steadier."""
+"""Minimum assumed spread of medians and of samples, as a share: no metric is steadier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Reference of one metric and one class (accelerator, driver, firmware, power cap). The order of
-    members is free.
+    """Reference of one metric and one class of hardware (accelerator, driver, firmware, power cap). The
+    order of members has no effect.
     """
 
     metric: str
@@ -40,12 +41,12 @@ class Reference:
     better: Better
     version: int
     members: tuple[tuple[str, tuple[float, ...]], ...]
-    """Hardware name, then quantiles of its samples in rising order."""
+    """By member: hardware name, and quantiles of its samples in rising order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Healthy:
-    """Figures to compare a node with."""
+    """Figures of the reference, with which a node is compared."""
 
     count: int
     """Number of members, without the node itself."""
@@ -56,18 +57,18 @@ class Healthy:
     spread: float
     """Robust standard deviation of the members' medians."""
     distance: float
-    """Largest distance from the medoid among healthy members."""
+    """Largest distance from the medoid at which a node still counts as healthy."""
     variation: float
     """Median of the members' coefficients of variation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Distance of the recent samples' medoid from the frozen one."""
+    """Drift of the medoid of recent samples from the frozen medoid."""
 
     change: float
-    """Change as a share of the frozen median. Negative is slower, whichever direction the metric improves
-    in.
+    """Change of the medoid's median, as a share of the frozen median. Negative means slower, for any
+    direction of the metric.
     """
     alarm: bool
 
@@ -75,7 +76,7 @@ class Drift:
 def freeze(
     metric: str, hardware: str, better: Better, version: int, samples: Mapping[str, Sequence[float]]
 ) -> Reference:
-    """Return the reference made of these nodes' samples. A node with an invalid value is left out."""
+    """Return a reference made of these nodes' samples. A node with an invalid sample is left out."""
     rows = {node: quantiles(row) for node, row in samples.items()}
     members = tuple(
         (node, tuple(float(value) for value in row)) for node, row in sorted(rows.items()) if row is not None
@@ -84,8 +85,8 @@ def freeze(
 
 
 def quantiles(samples: Sequence[float]) -> Row | None:
-    """Return the samples on a fixed grid of levels; None without samples, or if one is not a positive
-    number.
+    """Return the samples' quantiles on a fixed grid of levels. Return None if there are no samples, or if
+    one is not a positive number.
     """
     row = np.asarray(samples, float)
     if not row.size or not np.isfinite(row).all() or (row <= 0).any():
@@ -94,8 +95,9 @@ def quantiles(samples: Sequence[float]) -> Row | None:
 
 
 def healthy(reference: Reference, without: str = "") -> Healthy | None:
-    """Return the figures of all members except `without`; None without any."""
-    # All non-members share one result, and so one cache entry.
+    """Return the figures of all members except `without`; None if no member is left."""
+    # A node that is no member gets the same result as any other non-member, so let them share one cache
+    # entry.
     member = any(node == without for node, _ in reference.members)
     return _healthy(reference, without if member else "")
 
@@ -122,17 +124,19 @@ def _healthy(reference: Reference, without: str) -> Healthy | None:
 
 
 def distance(row: Row, medoid: Row, better: Better) -> float:
-    """Return the area by which the samples are worse than the medoid's, relative to its median.
+    """Return the area by which the samples are worse than the medoid's, relative to the medoid's median.
 
-    It is the integral of max(0, F(t) - F0(t)), taken along the levels instead of the values: both areas are
-    equal.
+    The area is the integral of max(0, F(t) - F0(t)) over the values. The code integrates over the levels
+    instead, which gives the same area.
     """
     worse = medoid - row if better is Better.HIGHER else row - medoid
     return float(np.maximum(worse, 0).mean() / medoid[LEVELS // 2])
 
 
 def drift(frozen: Reference, recent: Mapping[str, Sequence[float]]) -> Drift | None:
-    """Compare recent samples of the class with the frozen ones; None if one of both is empty."""
+    """Return the drift of the class's recent samples from the frozen samples; None if either has no
+    members.
+    """
     fresh = freeze(frozen.metric, frozen.hardware, frozen.better, frozen.version, recent)
     before, now = healthy(frozen), healthy(fresh)
     if before is None or now is None:

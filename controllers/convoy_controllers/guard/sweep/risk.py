@@ -1,7 +1,7 @@
-"""Probability of an undetected fault of a node: a gamma-Poisson model by hardware, over the time since its
-sweep.
+"""Probability that a node has an undetected fault. A gamma-Poisson model gives the fault rate of each
+hardware; the probability grows with the time since the last sweep.
 
-Faults concentrate on few nodes, so a node's own past says more than the fleet's mean. The rate is the
+Faults concentrate on few nodes, so a node's own past predicts more than the fleet's mean. The rate is the
 posterior mean of a Poisson rate. Its gamma prior is estimated from the fleet (empirical Bayes, as in
 Clayton and Kaldor 1987).
 """
@@ -24,12 +24,12 @@ class Event(StrEnum):
 
 
 WEIGHT = {Event.CONFIRMED: 1.0, Event.SUSPECTED: 0.5}
-"""Number of faults that one event counts for."""
+"""Number of faults that one event counts as."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Gamma distribution of faults per hour, with mean shape/hours."""
+    """Gamma distribution of the faults per hour, with mean `shape` / `hours`."""
 
     shape: float = 0.5
     hours: float = 5_000.0
@@ -40,7 +40,7 @@ class History:
     """Past of one piece of hardware."""
 
     hours: float = 0.0
-    """Hours for which it has been observed."""
+    """Hours for which the hardware has been observed."""
     events: tuple[tuple[Event, int], ...] = field(default=())
     """Number of events of each kind."""
 
@@ -50,10 +50,11 @@ class History:
 
 
 def prior(fleet: Sequence[History], least_shape: float = 0.05, most_shape: float = 50.0) -> Prior:
-    """Estimate the prior from the moments of the nodes' rates: the more they differ, the lower its shape.
+    """Return the prior, estimated from the moments of the nodes' fault rates. The more the rates differ,
+    the lower the shape.
 
-    The default prior takes part with the weight of its own hours. It is the result if nothing has happened
-    or too few nodes are known.
+    The default prior is included with the weight of its own hours. It is returned unchanged if there were
+    no faults or fewer than two nodes were observed.
     """
     before = Prior()
     hours = math.fsum(one.hours for one in fleet)
@@ -62,7 +63,7 @@ def prior(fleet: Sequence[History], least_shape: float = 0.05, most_shape: float
     if len(known) < 2 or faults <= 0:
         return before
     mean = (before.shape + faults) / (before.hours + hours)
-    # The variance of a node's count is mean*T + (mean*T)^2/shape.
+    # Estimate the shape from the variance of a node's count over T hours, which is mean*T + (mean*T)^2/shape.
     beyond = math.fsum((one.faults() - mean * one.hours) ** 2 - mean * one.hours for one in known)
     square = math.fsum((mean * one.hours) ** 2 for one in known)
     shape = square / beyond if beyond > 0 else most_shape
@@ -71,10 +72,10 @@ def prior(fleet: Sequence[History], least_shape: float = 0.05, most_shape: float
 
 
 def hazard(history: History, before: Prior) -> float:
-    """Return the faults per hour of this hardware: the posterior mean."""
+    """Return the expected faults per hour of this hardware: the posterior mean."""
     return (before.shape + history.faults()) / (before.hours + max(0.0, history.hours))
 
 
 def defective(per_hour: float, age_hours: float) -> float:
-    """Return the probability of a fault since the last sweep."""
+    """Return the probability of at least one fault since the last sweep, `age_hours` ago."""
     return -math.expm1(-per_hour * max(0.0, age_hours))

@@ -1,7 +1,9 @@
-"""Figures of a pair sweep: a score for every node, the suspects, and the results of good pairs.
+"""Figures of a pair sweep: a score for every node, the limit for suspects, and the typical results of good
+pairs.
 
-Model: log t(i, j) = max(a(i), a(j)) + l(i, j) + noise, so the lowest of a node's values bounds its own.
-Values of pairs inside a rack and of pairs across racks are each compared with their own kind.
+The model is log t(i, j) = max(a(i), a(j)) + l(i, j) + noise, with a(i) for node i and l(i, j) for the link.
+So the lowest of a node's values is an upper limit of the node's own a(i). Pairs inside a rack are compared
+with pairs inside racks only, and pairs across racks with pairs across racks only.
 """
 
 from __future__ import annotations
@@ -19,15 +21,15 @@ from convoy_controllers.guard.sweep.measuring import Pair, cost
 from convoy_controllers.guard.sweep.state import PairState, Settings, Stage, Test
 
 _LEAST_SIGMA = 0.003
-"""Smallest assumed noise: no network test is more exact."""
+"""Minimum assumed noise: no network test is more exact."""
 _FEW = 4
-"""Fewest values for a kind of pair to have its own centre."""
+"""Minimum number of values of one kind of pair (inside a rack or across racks) for a centre of its own."""
 _MOST_TURNS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A test result on the cost scale, relative to the fast pairs of its kind in the matchings."""
+    """A test result on the cost scale, minus the cost of fast pairs of the same kind in the matchings."""
 
     stage: Stage
     pair: Pair
@@ -36,23 +38,25 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """Results of the good pairs tested next to the suspects, on the scale of `Value.excess`; and the noise
-    of one test.
+    """Typical results of good pairs on the scale of `Value.excess`, and the noise of one test. `centre`
+    comes from the pairs tested next to the suspects.
     """
 
     centre: float
     sigma: float
     count: int
     matched: float
-    """The same as `centre`, for the matchings."""
+    """Typical result of good pairs in the matchings."""
 
     def error(self, tests: int) -> float:
-        """Return the standard error of the median of `tests` results, including the error of the centre."""
+        """Return the standard error of the median of `tests` results, minus `centre`. The error of `centre`
+        is included.
+        """
         return MEDIAN_ERROR * self.sigma * math.sqrt(1 / tests + 1 / max(1, self.count))
 
 
 def robust_sigma(values: Iterable[float], least: float = _LEAST_SIGMA) -> float:
-    """Return a standard deviation that ignores outliers, at least `least`."""
+    """Return a standard deviation that ignores outliers. The result is at least `least`."""
     row = np.fromiter(values, dtype=np.float64)
     return max(least, spread(row)) if len(row) else least
 
@@ -61,7 +65,7 @@ def values(state: PairState) -> tuple[Value, ...]:
     """Return all tests with a value, each relative to the lower tercile of the matchings' tests of its
     kind.
 
-    The median would fail once half of the pairs contain a slow node: at 29 % slow nodes.
+    The median would not do: at 29 % slow nodes, half of the pairs contain a slow node.
     """
     rack = {one.node: one.rack for one in state.members}
     costs = [(test, cost(test.measured.value, state.settings.better)) for test in state.tests]
@@ -94,7 +98,7 @@ def _near(test: Test, rack: Mapping[str, str]) -> bool:
 
 
 def scores(found: Iterable[Value]) -> dict[str, float]:
-    """Return the lowest value of every node in the matchings."""
+    """Return each node's score: the lowest of its values in the matchings."""
     lowest: dict[str, float] = {}
     for one in found:
         if one.stage <= Stage.ACROSS:
@@ -108,7 +112,8 @@ def suspicion(score: Mapping[str, float], settings: Settings) -> float:
     row = sorted(score.values())
     least = settings.suspect_share * math.log1p(settings.deficit)
     limit = math.inf
-    # Slow nodes widen the spread and could hide themselves. Repeat without them until the limit is stable.
+    # Slow nodes widen the spread, so they could hide themselves. Leave out the nodes above the limit and
+    # repeat until the limit is stable.
     for _ in range(_MOST_TURNS):
         kept = row[: bisect_right(row, limit)]
         beyond = settings.suspect_sigmas * robust_sigma(kept)
@@ -119,11 +124,11 @@ def suspicion(score: Mapping[str, float], settings: Settings) -> float:
 
 
 def normal(found: Collection[Value], bad: Collection[str]) -> Normal:
-    """Return the figures of pairs without a node in `bad`: the centre next to the suspects, and the noise
-    of all.
+    """Return the typical results of pairs without a node in `bad`. The noise is estimated from all these
+    pairs.
 
-    The matchings load the network differently than a few pairs do, so their centre is used only if there is
-    no other.
+    The centre comes from the pairs tested next to the suspects. It comes from the matchings only if there
+    are no such pairs, because the matchings load the network differently.
     """
     clean = [one for one in found if not set(one.pair) & set(bad)]
     stages: dict[bool, list[float]] = {True: [], False: []}
@@ -138,8 +143,8 @@ def normal(found: Collection[Value], bad: Collection[str]) -> Normal:
 
 
 def power(limit: float, sigma: float, matchings: int, settings: Settings) -> float:
-    """Return the chance that a node slower by `Settings.detectable` is suspected.
+    """Return the probability that a node slower by `Settings.detectable` is suspected.
 
-    A node is suspected if its values in all its `matchings` exceed the limit.
+    A node is suspected only if its values in all its `matchings` exceed the limit.
     """
     return NormalDist().cdf((math.log1p(settings.detectable) - limit) / sigma) ** matchings

@@ -1,4 +1,4 @@
-"""Selection of nodes for routine sweeps: those where the expected gain exceeds the cost."""
+"""Selection of nodes for routine sweeps: nodes for which the expected gain of a sweep exceeds its cost."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ class Candidate:
     """A node that can be swept now."""
 
     node: str
-    """Name of its hardware."""
+    """Name of the node's hardware."""
     history: History = field(default_factory=History)
     age_hours: float | None = None
-    """Hours since its last sweep; None if it never had one."""
+    """Hours since the last sweep of the hardware; None if there was none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepCosts:
-    """Cost of an undetected fault, and cost of a sweep."""
+    """Cost of an undetected fault, and duration of a sweep."""
 
     slow: float = 0.15
-    """Share of a job's speed that a defective node costs."""
+    """Share of a job's speed that is lost to a defective node."""
     hours: float = 24.0
-    """Hours for which a fault would stay undetected without a sweep."""
+    """Hours for which a fault stays undetected without a sweep."""
     minutes: float = 10.0
-    """Minutes of a node that a sweep takes."""
+    """Duration of a sweep of one node, in minutes."""
 
 
 def worth(one: Candidate, prior: Prior, costs: SweepCosts) -> float:
-    """Return the expected hours saved by a sweep relative to its duration: above 1 it pays.
+    """Return the time that a sweep is expected to save, divided by the duration of the sweep. Above 1 a
+    sweep pays.
 
-    A node that was never swept is always worth it: other nodes are compared with its values.
+    A node that was never swept is always worth a sweep, because other nodes are compared with its values.
     """
     if one.age_hours is None:
         return math.inf
@@ -50,7 +51,7 @@ def choose(
     prior: Prior | None = None,
     costs: SweepCosts | None = None,
 ) -> list[str]:
-    """Return the nodes worth a sweep, the best first, within the budget of node-minutes."""
+    """Return the nodes that are worth a sweep, the most valuable first, within the budget of node-minutes."""
     prior, costs = prior or Prior(), costs or SweepCosts()
     found = sorted(
         (-worth(one, prior, costs), -risk.hazard(one.history, prior), one.node) for one in candidates

@@ -1,4 +1,4 @@
-"""State of a pair sweep between two rounds, as plain data."""
+"""The state of a pair sweep between two rounds, as plain data."""
 
 from __future__ import annotations
 
@@ -9,59 +9,61 @@ from convoy_controllers.guard.sweep.measuring import Better, Measured, Member, P
 
 
 class Stage(IntEnum):
-    """Purpose of the tests that are wanted."""
+    """Stage of a sweep: the purpose of its tests."""
 
     INSIDE = 0
-    """Matching inside racks."""
+    """Test every node with a partner in its own rack."""
     ACROSS = 1
-    """Matching across racks."""
+    """Test every node with a partner in another rack."""
     CONFIRM = 2
-    """Suspects with good partners, and good nodes with each other."""
+    """Test suspects with good partners, and good nodes with each other."""
     MORE = 3
-    """More partners for suspects near the limit, and repeated tests of slow links."""
+    """Test suspects near the limit with more partners, and repeat the tests of slow links."""
     LINKS = 4
-    """Each node of a slow link with another partner."""
+    """Test each node of a slow link with another partner."""
     DONE = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Limits of slowness, and amounts of tests. Chosen on seeds 0 to 9 of `make bench-guard-sweep`."""
+    """Limits of slowness, and numbers of tests. The values were chosen on seeds 0 to 9 of `make
+    bench-guard-sweep`.
+    """
 
     better: Better = Better.HIGHER
     deficit: float = 0.05
     """Smallest slowdown that is a fault. Healthy silicon varies by up to this much."""
     detectable: float = 0.10
-    """Slowdown that must not be missed. If noise hides it, no node passes."""
+    """Slowdown that must be detected. If the noise could hide such a slowdown, no node passes."""
     suspect_sigmas: float = 2.1
-    """A node is suspected if its score exceeds the median by this many standard deviations of the scores
-    ...
-    """
+    """Minimum excess of a suspect's score over the median score, in standard deviations of the scores."""
     suspect_share: float = 0.5
-    """... and by at least this share of `deficit`."""
+    """Minimum excess of a suspect's score over the median score, as a share of `deficit`."""
     references: int = 10
-    """Pairs of good nodes to test next to the suspects."""
+    """Number of pairs of good nodes to test next to the suspects."""
     partners: int = 3
-    """Good partners of a suspect, in different racks."""
+    """Number of good partners of a suspect, in different racks."""
     more: int = 2
-    """Further partners if the first ones leave a doubt."""
+    """Number of further partners if the first partners give no clear result."""
     false_alarm: float = 0.01
     """Probability that noise alone fails one of a sweep's suspects."""
     power: float = 0.8
-    """Least probability that a node slower by `detectable` would have become a suspect. Below it no node
-    passes.
+    """Minimum probability that a node slower by `detectable` would have become a suspect. If the
+    probability is lower, no node passes.
     """
     link_sigmas: float = 4.0
-    """A test is slow beyond this many standard deviations of the noise, and beyond `deficit`."""
+    """Number of standard deviations of the noise that the cost of a slow test exceeds. It also exceeds
+    `deficit`.
+    """
     rack_share: float = 0.6
-    """Share of a rack's nodes, at least three, whose failure is blamed on the rack."""
+    """Minimum share of a rack's nodes that must fail for the rack to be blamed; at least three nodes."""
     at_once: int = 0
-    """Most pairs in a round; 0: unlimited."""
+    """Maximum number of pairs in a round; 0 means unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """A result and the stage that requested it."""
+    """The result of a test, and the stage that requested the test."""
 
     stage: Stage
     measured: Measured
@@ -69,7 +71,7 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class PairState:
-    """State of one sweep. `wanted` holds the tests still to run in this stage."""
+    """State of one sweep. `wanted` holds the tests that are still to run in this stage."""
 
     members: tuple[Member, ...]
     settings: Settings
@@ -81,6 +83,6 @@ class PairState:
     """Nodes that have left the sweep."""
     suspects: tuple[str, ...] = ()
     good: tuple[str, ...] = ()
-    """Partners for suspects, the best first."""
+    """Good nodes that serve as partners for suspects, the best first."""
     links: tuple[Pair, ...] = ()
-    """Pairs that are slow although both nodes are fast with others."""
+    """Pairs that were slow although both nodes were fast with other partners."""

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """Result of a test: pass, fail, or inconclusive if it cannot tell."""
+    """Outcome of a test: pass, fail, or inconclusive if the test cannot decide."""
 
     PASS = "Pass"  # noqa: S105
     FAIL = "Fail"
@@ -22,7 +22,7 @@ class Reason(StrEnum):
     SLOW_LINK = "SlowLink"
     SLOW_RACK = "SlowRack"
     SLOW_TOGETHER = "SlowTogether"
-    """Slow in groups only."""
+    """The node is slow only in groups of nodes."""
     BELOW_REFERENCE = "BelowReference"
     BELOW_FLOOR = "BelowFloor"
     ABOVE_FLOOR = "AboveFloor"
@@ -48,23 +48,25 @@ class Verdict:
     outcome: Outcome
     reason: Reason
     words: str
-    """Explanation for a person."""
+    """Explanation for people."""
     evidence: tuple[tuple[str, float], ...] = ()
     """Figures by name. Ratios are shares: 0.1 is 10 % slower than the reference."""
     again: bool = False
-    """True if one more run of the same test may decide."""
+    """True if one more run of the same test may give a clear outcome."""
     sticky: bool = False
-    """True if Fail stays until a person clears it or the hardware changes."""
+    """True if a failure stays until a person clears it or the hardware changes."""
 
 
 def kept(before: Verdict | None, now: Verdict) -> Verdict:
-    """Return the verdict that holds after `now` follows `before`: a sticky failure survives a later pass."""
+    """Return the verdict that applies when `now` follows `before`. A sticky failure survives a later pass."""
     if before is not None and before.sticky and before.outcome is Outcome.FAIL:
         return before
     return now
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """Return the verdict that decides over a node judged by several tests."""
+    """Return the verdict that decides about a node with several tests: a sticky one first, then a failure,
+    then an inconclusive one.
+    """
     order = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
     return min(verdicts, key=lambda one: (not one.sticky, order.index(one.outcome)))
