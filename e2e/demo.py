@@ -29,9 +29,7 @@ LINE = re.compile(r"step (\d+)/\d+\s+loss ([0-9.]+)")
 
 
 def main() -> None:
-    """Create the cluster, train and print the loss curve. The cluster stays up. Exits with code 1 if the
-    job fails.
-    """
+    """Create the cluster, train, and print the loss curve. The cluster stays up. Exits with 1 on failure."""
     progress = Progress()
     job = yaml.safe_load(EXAMPLE.read_text())["metadata"]["name"]
     cluster = Cluster(NAME, progress=progress)

@@ -73,9 +73,7 @@ class Request:
 
 
 def parse(line: bytes | str, namespace: str) -> Request | None:
-    """Return the request of one line. None without a service account of this namespace, or without a
-    resource.
-    """
+    """Return the request of one line; None if it is not of this namespace's accounts or has no resource."""
     event = json.loads(line)
     of, _, account = event["user"]["username"].removeprefix(_PREFIX).partition(":")
     about = event.get("objectRef") or {}

@@ -1,6 +1,4 @@
-"""ReadWriteMany volumes for a local cluster: a default StorageClass, and volumes in a folder that all nodes
-share.
-"""
+"""ReadWriteMany volumes of a local cluster: a default StorageClass, and volumes in a shared folder."""
 
 from __future__ import annotations
 

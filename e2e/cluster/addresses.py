@@ -72,9 +72,7 @@ def mac(address: str) -> str:
 
 
 def cluster_id(checkout: Path, name: str) -> str:
-    """Return a name that is unique for the checkout and `name`. Everything the cluster creates has this
-    prefix.
-    """
+    """Return a unique name for the checkout and `name`. Everything the cluster creates has this prefix."""
     digest = hashlib.sha256(f"{checkout}\0{name}".encode()).hexdigest()[:6]
     return f"{name}-{digest}"
 

@@ -60,9 +60,7 @@ class Cgroups:
                         (path / file).write_text((path.parent / file).read_text())
 
     def remove(self, name: str, *, deadline: float = 15.0) -> None:
-        """Remove the group and all groups below it, once the kernel has removed the processes that were
-        killed.
-        """
+        """Remove the group and all groups below it, once the kernel has removed its killed processes."""
         for mount in self.mounts:
             top = mount / name
 

@@ -106,8 +106,8 @@ class ControlPlane:
         (self.folder / "etcd").mkdir(mode=0o700, exist_ok=True)
 
     def corefile(self) -> str:
-        """Return the DNS server's configuration. It resolves only the cluster's names: pods cannot reach
-        others.
+        """Return the DNS server's configuration. It resolves only the names that pods can reach: the
+        cluster's.
         """
         return f"""cluster.local:{DNS_PORT} in-addr.arpa:{DNS_PORT} {{
     bind {self.addresses.host}

@@ -102,8 +102,8 @@ class Authority:
         addresses: Iterable[str] = (),
         client: bool = True,
     ) -> Pair:
-        """Issue a certificate for `common_name`: for a server if it has names or addresses, for a client if
-        `client`.
+        """Issue a certificate for `common_name`. Names or addresses make it a server's, `client` a
+        client's.
         """
         alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
         alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]

@@ -20,9 +20,7 @@ MARK = "CONVOY_LOCAL_CLUSTER"
 
 @dataclass(frozen=True)
 class ProcessId:
-    """The identity of a process. A pid is reused, but not with the same start time (clock ticks since
-    boot).
-    """
+    """The identity of a process. A pid is reused, but never with the same start time (ticks since boot)."""
 
     pid: int
     started: int

@@ -91,9 +91,7 @@ class StateFile:
         files.write(self.path, state.dump())
 
     def lock(self, deadline: float = 300.0) -> Any:
-        """Return a context manager that keeps other commands off this cluster. The lock file stays
-        afterwards.
-        """
+        """Return a context manager that keeps other commands off this cluster. The lock file is kept."""
         return files.locked(
             self.folder.parent / f".{self.identity}.lock", deadline=deadline, what=f"cluster {self.identity}"
         )

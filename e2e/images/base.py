@@ -94,9 +94,7 @@ def _rootfs(progress: Progress) -> Path:
 
 
 def mirror() -> list[str]:
-    """Return the Debian mirror that this machine's apt uses for the release; empty for debootstrap's
-    default.
-    """
+    """Return the Debian mirror of this machine's apt for the release; empty for debootstrap's default."""
     try:
         lines = run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"])
     except CommandError:

@@ -139,9 +139,7 @@ class Builder:
 
 
 def check_sizes(store: Store, references: Iterable[str], most_mb: float = MOST_MB) -> None:
-    """Compare the sizes of images with a limit. Raises ClusterError with the names and sizes of larger
-    ones.
-    """
+    """Compare the sizes of images with a limit. Raises ClusterError with the names of larger images."""
     sizes = {reference: store.bytes_of(store.get(reference)) / 1e6 for reference in references}
     large = [f"{reference} has {size:,.0f} MB" for reference, size in sizes.items() if size > most_mb]
     if large:

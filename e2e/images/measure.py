@@ -21,9 +21,7 @@ from e2e.images.build import MOST_MB
 REPEATS = 5
 PREFIX = "image "
 IMPORT = "import time, torch, convoy; print(time.process_time())"
-"""Program that prints the processor time of its imports. Other load on the machine hardly changes that
-time.
-"""
+"""Program that prints the processor time of its imports. Other load on the machine hardly changes it."""
 
 
 def measure(store: Store, names: Iterable[str], tag: str = "dev") -> Figures:

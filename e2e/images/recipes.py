@@ -13,9 +13,7 @@ from e2e.cluster.errors import ClusterError
 
 @dataclass(frozen=True)
 class Recipe:
-    """One image, `convoy/<name>`. `images/<name>.Dockerfile` builds it on the base or on another image of
-    ours.
-    """
+    """One image, `convoy/<name>`, built by `images/<name>.Dockerfile` on the base or another image of ours."""
 
     name: str
     extra: str
@@ -65,9 +63,7 @@ def distribution(requirement: str) -> str:
 
 
 def requirements(project: Mapping[str, Any], extra: str) -> list[str]:
-    """Return the requirements of pyproject.toml's project table with one extra, including the extras that
-    it names.
-    """
+    """Return the requirements of a pyproject.toml with one extra. Follows extras that name other extras."""
     extras: Mapping[str, Sequence[str]] = project.get("optional-dependencies", {})
     own = distribution(project["name"])
     found: dict[str, None] = dict.fromkeys(project.get("dependencies", ()))

@@ -1,6 +1,6 @@
-"""A real kube-apiserver and etcd for the tests, and rights as the chart gives them.
+"""A real kube-apiserver and etcd for the tests.
 
-Binaries: the folder named by CONVOY_BINARIES, else what `python -m e2e.cluster binaries` prints last.
+The programs come from the folder in CONVOY_BINARIES, or else from `python -m e2e.cluster binaries`.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ START_SECONDS = 180.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that take longest come first."""
+    """Run the longest tests first."""
     items.sort(key=grouping.rank)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Groups of our own with `--dist loadgroup`."""
+    """Return our own scheduler for `--dist loadgroup`."""
     return grouping.Scheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def binaries() -> Path:
-    """Folder of kube-apiserver and etcd."""
+    """Return the folder of kube-apiserver and etcd."""
     named = os.environ.get("CONVOY_BINARIES")
     if named:
         return Path(named)
@@ -67,7 +67,7 @@ class ControlPlane:
 
     url: str
     token: str
-    """Of a cluster administrator."""
+    """Token of a cluster administrator."""
     etcd_url: str
     folder: Path
     ca_file: Path
@@ -75,7 +75,7 @@ class ControlPlane:
     def request(
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
     ) -> dict:
-        """One request as administrator; HTTPError for a refusal."""
+        """Send a request as administrator. Return the parsed response. Raises HTTPError if it is refused."""
         return orjson.loads(
             self.raw(path, method, orjson.dumps(body) if body is not None else None, content_type)
         )
@@ -87,7 +87,7 @@ class ControlPlane:
         data: bytes | None = None,
         content_type: str = "application/json",
     ) -> bytes:
-        """One request as administrator, bytes in and out."""
+        """Send a request with bytes as administrator. Return the bytes of the response."""
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -99,15 +99,15 @@ class ControlPlane:
             return bytes(answer.read())
 
     def audited_requests(self, namespace: str, account: str) -> list[rights.Request]:
-        """What a service account has asked for."""
+        """Return the requests of a service account."""
         user = f'"system:serviceaccount:{namespace}:{account}"'.encode()
         lines = (self.folder / "audit.log").read_bytes().splitlines(keepends=True)
-        # The last one may be half-written.
+        # The last line may be incomplete.
         whole = [line for line in lines if user in line and line.endswith(b"\n")]
         return [found for line in whole if (found := rights.parse(line, namespace))]
 
     def kubeconfig(self, token: str | None = None) -> Path:
-        """A kubeconfig file of that token's owner, the administrator's without one."""
+        """Write a kubeconfig for the owner of the token, or for the administrator. Return its path."""
         path = self.folder / f"kubeconfig-{secrets.token_hex(4)}"
         path.write_text(
             yaml.safe_dump(
@@ -129,7 +129,7 @@ class ControlPlane:
         return path
 
     def namespace(self, prefix: str = "test") -> str:
-        """A new namespace."""
+        """Create a namespace and return its name."""
         name = f"{prefix}-{secrets.token_hex(4)}"
         self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         return name
@@ -166,7 +166,7 @@ def _start(stack: ExitStack, command: list[str], output: Path) -> subprocess.Pop
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """One API server for the session, with Convoy's CRDs."""
+    """Run one API server with Convoy's CRDs for the session."""
     folder, programs = tmp_path_factory.mktemp("control-plane"), binaries()
     _keys(folder)
     token = secrets.token_hex(16)
@@ -202,11 +202,11 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
                 f"--service-account-key-file={folder / 'sa.pub'}",
                 "--service-cluster-ip-range=10.0.0.0/24",
                 "--disable-admission-plugins=ServiceAccount",
-                # As clusters have it: pods ask, and pod security answers.
+                # As in real clusters: pods may ask for privileges, and pod security decides.
                 "--allow-privileged=true",
                 f"--audit-policy-file={folder / 'audit.json'}",
                 f"--audit-log-path={folder / 'audit.log'}",
-                # Far more than the tests of a session fill: a second file would not be read.
+                # Larger than the log of a whole session, because only one file is read.
                 "--audit-log-maxsize=256",
                 "--audit-log-maxbackup=1",
             ],
@@ -230,7 +230,7 @@ def _wait(plane: ControlPlane, server: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            # Ready includes the default roles, without which nobody may discover anything.
+            # The API server is ready once the default roles exist. Without them nobody may use discovery.
             plane.raw("/readyz")
             plane.request("GET", "/api/v1/namespaces/default")
             return
@@ -244,7 +244,7 @@ def _wait(plane: ControlPlane, server: subprocess.Popen[bytes]) -> None:
 def _install(plane: ControlPlane, crd: dict) -> None:
     name = crd["metadata"]["name"]
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    # As kubectl asks: a keyword that the server does not know would be dropped without a word.
+    # Strict, as kubectl does. Otherwise the server would drop unknown keywords without an error.
     plane.request("POST", f"{path}?fieldValidation=Strict", crd)
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
@@ -259,7 +259,7 @@ def _install(plane: ControlPlane, crd: dict) -> None:
 
 
 def _served(plane: ControlPlane, spec: dict) -> bool:
-    """Whether a kind can be listed: for a moment after it is established it cannot."""
+    """Return True if a kind can be listed. Right after it is established, it cannot be listed yet."""
     version = next(entry["name"] for entry in spec["versions"] if entry["storage"])
     try:
         plane.request("GET", f"/apis/{spec['group']}/{version}/{spec['names']['plural']}")

@@ -1,4 +1,4 @@
-"""A file system of its own that can be frozen (fsfreeze): who writes to it then hangs in the kernel."""
+"""A separate file system that can be frozen (fsfreeze). A process that writes to it hangs in the kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 MIB = 2**20
 LONGEST_SECONDS = 60
-"""After which it thaws by itself: nobody can kill a process that hangs, not even this one's."""
+"""Seconds after which a frozen file system thaws by itself. A process that hangs on it cannot be killed."""
 _FREEZE = f"""
 fsfreeze --freeze "$1" && echo frozen
 read -t {LONGEST_SECONDS}
@@ -19,7 +19,7 @@ fsfreeze --unfreeze "$1"
 
 @contextlib.contextmanager
 def disk(folder: Path, mib: int = 96) -> Iterator[Path]:
-    """An ext4 of so many MiB in a file in `folder`; where it is mounted. Needs root and a loop device."""
+    """Mount an ext4 of `mib` MiB from a file in `folder`. Yield its path. Needs root and a loop device."""
     image, target = folder / "disk.img", folder / "disk"
     target.mkdir()
     with image.open("wb") as file:
@@ -34,7 +34,7 @@ def disk(folder: Path, mib: int = 96) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def frozen(target: Path) -> Iterator[None]:
-    """Meanwhile each write to the file system that is mounted there hangs; reads are answered."""
+    """Freeze the file system mounted at `target` while the block runs. Writes to it hang, reads do not."""
     holder = subprocess.Popen(
         ["bash", "-c", _FREEZE, "freeze", str(target)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -42,8 +42,8 @@ def frozen(target: Path) -> Iterator[None]:
     try:
         assert holder.stdout.readline() == b"frozen\n"
         yield
-        assert holder.poll() is None, "it has thawed too early"
+        assert holder.poll() is None, "the file system thawed too early"
     finally:
-        # The end of its input.
+        # Closes the input, which ends the freeze.
         holder.communicate(timeout=20)
     assert holder.returncode == 0

@@ -1,7 +1,8 @@
-"""How the processes of pytest-xdist share the tests, with `--dist loadgroup`.
+"""Distributes the tests among the processes of pytest-xdist with `--dist loadgroup`.
 
-A module's tests run in one process, for its fixtures. All modules of the dashboard run in the same process,
-since they share a browser and a dashboard. The marks of `loadgroup` itself have no effect under this pytest.
+The tests of a module run in one process because they share fixtures. All modules of the dashboard run in
+the same process because they share a browser and a dashboard. The marks of `loadgroup` have no effect under
+this pytest.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ LONGEST = (
     "operator/test_template_fuzz.py",
     "chart/test_effects.py",
 )
-"""Groups that take longest: they start first, so that no process ends long after the others."""
+"""The groups that take longest. They start first, so that no process ends long after the others."""
 
 
 def group(nodeid: str) -> str:
-    """The name of a test's group."""
+    """Return the name of a test's group."""
     path = PurePosixPath(nodeid.split("::", 1)[0])
     if not path.is_relative_to(HERE):
         return str(path)
@@ -38,13 +39,13 @@ def group(nodeid: str) -> str:
 
 
 def rank(item: pytest.Item) -> int:
-    """The place of a test's group among those that take longest."""
+    """Return the position of a test's group in LONGEST, or its length for other groups."""
     found = group(item.nodeid)
     return LONGEST.index(found) if found in LONGEST else len(LONGEST)
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives each group to one process."""
+    """Assigns each group to one process."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group(nodeid)

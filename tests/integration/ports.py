@@ -1,7 +1,7 @@
-"""TCP ports of this machine.
+"""Free TCP ports of this machine.
 
-Each worker of pytest-xdist has a range of its own, below the ports that the kernel gives to connections and
-to servers that name none: a port stays free between its being found and its use.
+Each worker of pytest-xdist has its own range. The ranges are below the kernel's ephemeral ports, so a free
+port stays free until the test uses it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ import socket
 from collections.abc import Iterator
 
 FIRST = 12_000
-"""Below are ports of well-known servers, from 30,000 on those of Kubernetes' Services."""
+"""First port of the ranges. Ports of well-known servers are below it. The ranges end at 30,000, where the
+ports of Kubernetes' Services begin.
+"""
 EACH = 1_500
 WORKERS = 12
 
 
 def _range() -> Iterator[int]:
-    """This worker's ports, over and over. Another run on this machine begins elsewhere in the range."""
+    """Yield this worker's ports endlessly. Each run on this machine starts at another port of the range."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
-    begin = random.SystemRandom().randrange(EACH)
-    return itertools.cycle(FIRST + worker * EACH + (begin + number) % EACH for number in range(EACH))
+    start = random.SystemRandom().randrange(EACH)
+    return itertools.cycle(FIRST + worker * EACH + (start + number) % EACH for number in range(EACH))
 
 
 _PORTS = _range()
@@ -41,10 +43,10 @@ def _is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many different ones that nobody has now."""
+    """Return this many different free ports."""
     return list(itertools.islice(filter(_is_free, _PORTS), count))
 
 
 def free_port() -> int:
-    """One that nobody has now."""
+    """Return a free port."""
     return free_ports(1)[0]

@@ -1,4 +1,4 @@
-"""Which addresses and names clusters get."""
+"""Addresses and names of local clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration files of nodes and control plane, and the machine's parts they depend on."""
+"""The configuration files of nodes and control plane, and the machine's resources that they use."""
 
 from __future__ import annotations
 

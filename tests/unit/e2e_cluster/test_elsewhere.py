@@ -1,4 +1,4 @@
-"""What the e2e slice leaves to other tests: those tests are there."""
+"""Rights that the slice of e2e tests leaves to other tests: these tests exist."""
 
 from __future__ import annotations
 

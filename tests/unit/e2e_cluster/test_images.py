@@ -1,4 +1,4 @@
-"""The image store, what goes into images, and checked downloads."""
+"""The image store, the contents of images, and checked downloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rights held against requests."""
+"""The comparison of rights with requests."""
 
 from __future__ import annotations
 

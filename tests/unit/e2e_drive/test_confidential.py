@@ -1,4 +1,4 @@
-"""That logs give something away is found out, whatever the form in which they have it."""
+"""The search for confidential values in logs, in every form in which a log may contain them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a job's log."""
+"""Values read from a job's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specs of jobs that tests on a cluster create."""
+"""Specs of jobs for tests on a cluster."""
 
 from __future__ import annotations
 
