@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from convoy_controllers.nodehealth import evidence
 from convoy_controllers.nodehealth.observed import HardwareFacts
-from convoy_controllers.nodehealth.record import ACCUSED, length
+from convoy_controllers.nodehealth.record import ACCUSED, parse_duration
 from convoy_crds.guardpolicy import Breaker, BreakerState, BreakerStatus, GuardPolicy
 from convoy_crds.nodehealth import Action, EvidenceKind, NodeHealthStatus, Outcome, State
 from convoy_crds.reasons.catalogue import Reasons
@@ -60,7 +60,7 @@ def next_state(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: date
         return known if trip is None else _opened(trip, now)
     since = known.since or now
     if known.state is BreakerState.OPEN:
-        if now - since < length(rules.half_open_after):
+        if now - since < parse_duration(rules.half_open_after):
             return known
         if trip is not None:
             return _opened(trip, now)
@@ -90,7 +90,7 @@ def _half_open(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: date
             return known
         return known.model_copy(update={"trial": ""})
     waiting = any(_may_be_tried(one, policy.spec.sweeps is not None) for one in nodes.values())
-    if calm and not waiting and now - since >= length(rules.half_open_after):
+    if calm and not waiting and now - since >= parse_duration(rules.half_open_after):
         return closed
     return known
 
@@ -131,7 +131,7 @@ def tripped(
 ) -> Trip | None:
     """Return the reason for which the breaker must open; None without one."""
     total = size(nodes)
-    window = length(rules.window)
+    window = parse_duration(rules.window)
     confirmed = [
         (name, one)
         for name, one in nodes.items()

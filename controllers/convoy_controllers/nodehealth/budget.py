@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from convoy_controllers.nodehealth import breaker as breakers
 from convoy_controllers.nodehealth.breaker import AssessedNode
 from convoy_controllers.nodehealth.machine import SWEEPS, Request, RequestKind
-from convoy_controllers.nodehealth.record import ACCUSED, IN_SERVICE, length
+from convoy_controllers.nodehealth.record import ACCUSED, IN_SERVICE, parse_duration
 from convoy_controllers.nodehealth.sweeping import OPTIONAL_CAUSES
 from convoy_crds.guardpolicy import BreakerState, BreakerStatus, GuardPolicy
 from convoy_crds.meta import seconds
@@ -64,7 +64,7 @@ class BudgetUsage:
         self.racks = Counter(status.actions[-1].rack for status in held if status.actions)
         recent = [action for one in nodes.values() for action in one.status.actions]
         self.hour = sum(1 for action in recent if now - action.at < _HOUR)
-        span = length(self.rules.job_interval)
+        span = parse_duration(self.rules.job_interval)
         self.jobs = {job for action in recent if now - action.at < span for job in action.jobs}
         self.accused = sum(1 for one in nodes.values() if one.either(ACCUSED))
         sweeping = [one.status.sweep for one in nodes.values() if one.status.sweep is not None]

@@ -7,7 +7,7 @@ from typing import Literal
 
 from convoy_controllers.nodehealth.budget import Refusal
 from convoy_controllers.nodehealth.observed import HardwareFacts
-from convoy_controllers.nodehealth.record import ACCUSED, length
+from convoy_controllers.nodehealth.record import ACCUSED, parse_duration
 from convoy_crds.guardpolicy import GuardPolicy, Mode
 from convoy_crds.meta import Condition
 from convoy_crds.nodehealth import NodeHealthStatus, State
@@ -53,7 +53,7 @@ def _qualified(status: NodeHealthStatus, policy: GuardPolicy | None) -> tuple[_V
     if state is State.QUALIFIED:
         return "True", Reasons.SWEEP_PASSED, status.message
     if state is State.PROBATION and status.since is not None:
-        until = f"{status.since + length(policy.spec.qualification.probation):%Y-%m-%dT%H:%M:%SZ}"
+        until = f"{status.since + parse_duration(policy.spec.qualification.probation):%Y-%m-%dT%H:%M:%SZ}"
         return "True", Reasons.ON_PROBATION, Reasons.ON_PROBATION.format(until=until)
     if state is State.SUSPECT:
         return "Unknown", Reasons.SLOWER_THAN_PEERS, status.message
@@ -76,7 +76,7 @@ def _acting(
         return "False", refusal.reason, refusal.message
     if status.state is State.DRAINING and policy is not None and status.since is not None and facts.node:
         waited = now - status.since
-        limit = length(policy.spec.drain.timeout)
+        limit = parse_duration(policy.spec.drain.timeout)
         if waited >= limit:
             pods = facts.node.pods
             reason = Reasons.DRAIN_BLOCKED

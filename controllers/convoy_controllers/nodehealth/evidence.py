@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from convoy_controllers.nodehealth.observed import HardwareFacts, Suspicion, SweepResult
-from convoy_controllers.nodehealth.record import length
+from convoy_controllers.nodehealth.record import parse_duration
 from convoy_crds.guardpolicy import Detection, GuardPolicySpec
 from convoy_crds.meta import seconds
 from convoy_crds.nodehealth import MOST_EVIDENCE, Evidence, EvidenceKind, NodeHealthStatus
@@ -26,10 +26,10 @@ class Case(NamedTuple):
     why: str = ""
 
 
-def counts(suspicion: Suspicion, detection: Detection, now: datetime) -> bool:
+def is_evidence(suspicion: Suspicion, detection: Detection, now: datetime) -> bool:
     """Return True if a suspicion is evidence: slow enough, for long enough, and still present."""
     slow = suspicion.slowdown >= 1 + detection.least_slowdown_percent / 100
-    lasting = suspicion.seen - suspicion.since >= length(detection.lasting)
+    lasting = suspicion.seen - suspicion.since >= parse_duration(detection.lasting)
     return slow and lasting and now - suspicion.seen <= STALE
 
 
@@ -43,9 +43,11 @@ def gathered(
         return status.evidence
     known = {(one.kind, one.source): one for one in status.evidence}
     for suspicion in facts.suspicions:
-        if counts(suspicion, spec.detection, now):
+        if is_evidence(suspicion, spec.detection, now):
             key = (EvidenceKind.ONLINE, suspicion.job)
-            known[key] = _noted(known.get(key), suspicion, length(spec.qualification.suspect_clears) / 8)
+            known[key] = _noted(
+                known.get(key), suspicion, parse_duration(spec.qualification.suspect_clears) / 8
+            )
     return sorted(known.values(), key=lambda one: one.seen)[-MOST_EVIDENCE:]
 
 
@@ -71,7 +73,7 @@ def _noted(known: Evidence | None, suspicion: Suspicion, refresh: timedelta) -> 
     )
 
 
-def failed(evidence: Sequence[Evidence], result: SweepResult) -> list[Evidence]:
+def with_failed_sweep(evidence: Sequence[Evidence], result: SweepResult) -> list[Evidence]:
     """Return the evidence with a failed sweep added."""
     found = Evidence(
         kind=EvidenceKind.SWEEP,
@@ -90,7 +92,7 @@ def forgiven(facts: HardwareFacts) -> list[Evidence]:
     return [one.model_copy(update={"forgiven": one.loss}) for one in known][-MOST_EVIDENCE:]
 
 
-def passed(evidence: Sequence[Evidence]) -> list[Evidence]:
+def with_passed_sweep(evidence: Sequence[Evidence]) -> list[Evidence]:
     """Return the evidence after a passed sweep: earlier failures are refuted, and losses until now are
     forgiven.
     """
@@ -129,7 +131,9 @@ def case(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, 
         return Case(True, f"the node failed HealthSweeps {sweeps[-2].source} and {sweeps[-1].source}")
     cost = swap_cost(facts, spec)
     lasting = (
-        [one for one in facts.suspicions if counts(one, spec.detection, now)] if facts.agent_connected else []
+        [one for one in facts.suspicions if is_evidence(one, spec.detection, now)]
+        if facts.agent_connected
+        else []
     )
     forgiven = {one.source: one.forgiven for one in evidence if one.kind is EvidenceKind.ONLINE}
     for suspicion in lasting:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from convoy_controllers.nodehealth.observed import Suspicion
-from convoy_controllers.nodehealth.pacing import JobPace, Slow, as_before, later
+from convoy_controllers.nodehealth.pacing import JobPace, Slow, is_later_incarnation, is_slow_again
 from convoy_crds.nodehealth import Action, NodeHealth, Outcome, PaceRecord
 
 KEPT = timedelta(days=7)
@@ -55,6 +55,6 @@ def _remembered(action: Action, pace: PaceRecord, now: datetime) -> bool:
 
 
 def _same(one: Suspicion, swapped: PaceRecord, now: JobPace | None) -> bool:
-    if one.job != swapped.job or now is None or not later(swapped, now):
+    if one.job != swapped.job or now is None or not is_later_incarnation(swapped, now):
         return False
-    return as_before(swapped, Slow(frozenset(one.ranks), one.cause, one.gain))
+    return is_slow_again(swapped, Slow(frozenset(one.ranks), one.cause, one.gain))

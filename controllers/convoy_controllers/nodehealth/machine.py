@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from convoy_controllers.nodehealth import evidence, manual, noticing, outcome, repairing, sweeping
 from convoy_controllers.nodehealth.observed import HardwareFacts, Member
-from convoy_controllers.nodehealth.record import ACCUSED, lemon_score, length, with_state
+from convoy_controllers.nodehealth.record import ACCUSED, lemon_score, parse_duration, with_state
 from convoy_crds.guardpolicy import GuardPolicy, Mode, OnJoin
 from convoy_crds.nodehealth import (
     MOST_ACTIONS,
@@ -185,15 +185,15 @@ def clean(
 ) -> bool:
     """Return True if there was no sign against the node for `span`, while its agent was connected."""
     if not facts.agent_connected or any(
-        evidence.counts(one, policy.spec.detection, now) for one in facts.suspicions
+        evidence.is_evidence(one, policy.spec.detection, now) for one in facts.suspicions
     ):
         return False
     since = max(status.clean_since or now, status.since or now)
-    return now - since >= length(span)
+    return now - since >= parse_duration(span)
 
 
 def _clear(status: NodeHealthStatus, now: datetime, span: str) -> NodeHealthStatus:
-    message = Reasons.CLEARED.format(seconds=int(length(span).total_seconds()))
+    message = Reasons.CLEARED.format(seconds=int(parse_duration(span).total_seconds()))
     fresh: dict[str, Any] = {"evidence": [], "confirmed_at": None, "inconclusive": 0}
     return with_state(status.model_copy(update=fresh), service(status, now), now, Reasons.CLEARED, message)
 
@@ -232,9 +232,9 @@ def requests(
         if case.proven and facts.agent_connected:
             found.append(Request(RequestKind.QUARANTINE, case.why))
     decided = status.state is State.QUARANTINED and status.sweep is None
-    if decided and (why := repairing.may_leave(status, facts, policy.spec, now)):
+    if decided and (why := repairing.reason_to_drain(status, facts, policy.spec, now)):
         found.append(Request(RequestKind.DRAIN, why))
-    if (cause := sweeping.wanted(status, facts, policy, now)) is not None:
+    if (cause := sweeping.needed_sweep(status, facts, policy, now)) is not None:
         optional = cause in sweeping.OPTIONAL_CAUSES
         found.append(Request(RequestKind.ROUTINE if optional else RequestKind.SWEEP, cause=cause))
     return tuple(found)

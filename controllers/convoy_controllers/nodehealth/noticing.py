@@ -10,7 +10,7 @@ from datetime import datetime
 
 from convoy_controllers.nodehealth import evidence
 from convoy_controllers.nodehealth.observed import HardwareFacts
-from convoy_controllers.nodehealth.record import length
+from convoy_controllers.nodehealth.record import parse_duration
 from convoy_crds.guardpolicy import GuardPolicySpec, Mode
 from convoy_crds.nodehealth import NodeHealthStatus, Notice, State
 
@@ -25,7 +25,7 @@ def with_notice(
 
     A slow loader comes back with its job again and again. Remove a hint that no sweep will test.
     """
-    known, kept = status.noticed, length(spec.qualification.suspect_clears)
+    known, kept = status.noticed, parse_duration(spec.qualification.suspect_clears)
     sweeps = spec.sweeps is not None and spec.mode is Mode.ACT and status.state in _OPEN
     if known is not None:
         if sweeps and (status.sweep is not None or now - known.at < kept):
@@ -37,7 +37,7 @@ def with_notice(
         or (status.looked_at is not None and now - status.looked_at < kept)
     ):
         return status
-    lasting = [one for one in facts.noticed if evidence.counts(one, spec.detection, now)]
+    lasting = [one for one in facts.noticed if evidence.is_evidence(one, spec.detection, now)]
     if not lasting:
         return status
     worst = max(lasting, key=lambda one: one.slowdown)

@@ -83,7 +83,7 @@ def paces(facts: HardwareFacts, now: Mapping[str, JobPace]) -> list[PaceRecord]:
     return found
 
 
-def as_before(swapped: PaceRecord, now: Slow) -> bool:
+def is_slow_again(swapped: PaceRecord, now: Slow) -> bool:
     """Return True if swapped ranks are slow again, for the same cause and by about as much."""
     alike = ENOUGH * swapped.gain <= now.gain <= swapped.gain / ENOUGH
     return alike and now.cause == swapped.cause and bool(now.ranks & set(swapped.slow))
@@ -105,7 +105,7 @@ def recovered(action: Action | None, node: str, now: Mapping[str, JobPace]) -> f
         alone = not known.slow and known.windows >= NAMED_WINDOWS
         if clear and (share >= ENOUGH or alone):
             shares.append(share)
-        elif any(as_before(one, slow) for slow in known.slow):
+        elif any(is_slow_again(one, slow) for slow in known.slow):
             shares.append(0.0)
     return max(shares, default=None)
 
@@ -115,11 +115,11 @@ def followed(action: Action | None, node: str, now: Mapping[str, JobPace]) -> fr
     return frozenset(
         one.job
         for one, known in _since(action, node, now)
-        if any(as_before(one, slow) for slow in known.slow)
+        if any(is_slow_again(one, slow) for slow in known.slow)
     )
 
 
-def later(swapped: PaceRecord, now: JobPace) -> bool:
+def is_later_incarnation(swapped: PaceRecord, now: JobPace) -> bool:
     """Return True if it is the same job (same uid), in a later incarnation of the same size."""
     return now.uid == swapped.uid and now.incarnation > swapped.incarnation and now.ranks == swapped.ranks
 
@@ -132,7 +132,7 @@ def _since(
         return
     for one in action.paces:
         known = now.get(one.job)
-        if one.gain <= 0 or known is None or not later(one, known):
+        if one.gain <= 0 or known is None or not is_later_incarnation(one, known):
             continue
         if known.windows >= FEWEST_WINDOWS and not known.nodes & {node, *one.others}:
             yield one, known

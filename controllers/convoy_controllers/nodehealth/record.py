@@ -22,7 +22,7 @@ _HALF_LIFE = timedelta(days=30)
 _MESSAGE = 1024
 
 
-def length(duration: str) -> timedelta:
+def parse_duration(duration: str) -> timedelta:
     """Parse a `Duration` of a policy."""
     return timedelta(seconds=seconds(duration))
 

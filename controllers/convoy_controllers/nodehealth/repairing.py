@@ -6,7 +6,7 @@ from datetime import datetime
 
 from convoy_controllers.nodehealth import evidence
 from convoy_controllers.nodehealth.observed import HardwareFacts
-from convoy_controllers.nodehealth.record import length, with_state, within
+from convoy_controllers.nodehealth.record import parse_duration, with_state, within
 from convoy_crds.guardpolicy import GuardPolicySpec, Repair
 from convoy_crds.nodehealth import NodeHealthStatus, RepairStatus, State
 from convoy_crds.reasons.catalogue import Reasons
@@ -16,7 +16,9 @@ _BOOTS = (Repair.REBOOT, Repair.REIMAGE, Repair.REPLACE)
 """Repairs after which the node has booted."""
 
 
-def may_leave(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime) -> str:
+def reason_to_drain(
+    status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
+) -> str:
     """Return why a quarantined node need not wait any longer for its jobs to save; empty while it must
     wait.
     """
@@ -28,12 +30,12 @@ def may_leave(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicyS
     if facts.saved is not None and facts.saved >= since:
         return "its jobs have saved their state"
     waited = now - since
-    if waited >= length(spec.drain.checkpoint_wait):
+    if waited >= parse_duration(spec.drain.checkpoint_wait):
         return f"its jobs have not saved their state within {int(waited.total_seconds())} s"
     lost = sum(
         one.loss * (now - since) / (now - one.since)
         for one in facts.suspicions
-        if evidence.counts(one, spec.detection, now) and now > one.since
+        if evidence.is_evidence(one, spec.detection, now) and now > one.since
     )
     if lost >= facts.unsaved > 0:
         return "waiting longer costs its jobs more than the unsaved work"
@@ -46,10 +48,10 @@ def next_state(
     """Return the next state of a drained or repaired node, once it is reached."""
     if status.state is State.DRAINING and facts.idle:
         rules = spec.qualification
-        count = within(status.quarantines, length(rules.quarantine_window), now)
+        count = within(status.quarantines, parse_duration(rules.quarantine_window), now)
         if count >= rules.condemn_after_quarantines:
             words = Reasons.LEMON.format(
-                count=count, seconds=int(length(rules.quarantine_window).total_seconds())
+                count=count, seconds=int(parse_duration(rules.quarantine_window).total_seconds())
             )
             return with_state(status, State.CONDEMNED, now, Reasons.LEMON, words)
         return _step(status, facts, spec, status.repair.step, now)
@@ -76,7 +78,7 @@ def _repairing(
         status = status.model_copy(update={"node_ref": ref})
         return with_state(status, State.REQUALIFYING, now, Reasons.REPAIR_DONE, message)
     step = next((one for one in spec.repair.ladder if one.action == repair.action), None)
-    if step is not None and now - since < length(step.timeout):
+    if step is not None and now - since < parse_duration(step.timeout):
         return status
     waited = int((now - since).total_seconds())
     reason = Reasons.REPAIR_TIMED_OUT

@@ -7,7 +7,7 @@ from typing import Any
 
 from convoy_controllers.nodehealth import evidence
 from convoy_controllers.nodehealth.observed import HardwareFacts, SweepResult
-from convoy_controllers.nodehealth.record import lemon_score, length, with_state
+from convoy_controllers.nodehealth.record import lemon_score, parse_duration, with_state
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicySpec, OnJoin
 from convoy_crds.nodehealth import (
     EvidenceKind,
@@ -49,7 +49,7 @@ def with_verdict(
         status = _with_other_verdict(status, result, spec, now)
         if status.sweep is None:
             return status
-        if spec.sweeps is not None and now - ref.since < length(spec.sweeps.deadline) + GRACE:
+        if spec.sweeps is not None and now - ref.since < parse_duration(spec.sweeps.deadline) + GRACE:
             return status
         result = SweepResult(ref.name, now, Verdict.INCONCLUSIVE, "it did not finish by its deadline")
     if ref.cause is SweepCause.NOTICED or result.verdict is not Verdict.INCONCLUSIVE:
@@ -93,8 +93,8 @@ def _with_hint_tested(
 def _passed(
     status: NodeHealthStatus, result: SweepResult, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
-    until = result.at + length(spec.qualification.expiry)
-    kept = evidence.passed(status.evidence)
+    until = result.at + parse_duration(spec.qualification.expiry)
+    kept = evidence.with_passed_sweep(status.evidence)
     message = Reasons.SWEEP_PASSED.format(name=result.name)
     update = {"qualified_until": until, "inconclusive": 0, "failures": 0, "evidence": kept}
     status = status.model_copy(update=update)
@@ -128,7 +128,7 @@ def _failed(
         Reasons.SWEEP_FAILED.format(name=result.name, why=result.message or "see its findings"),
     )
     found: Provenance | None = result.provenance
-    known = evidence.failed(status.evidence, result)
+    known = evidence.with_failed_sweep(status.evidence, result)
     status = status.model_copy(update={"evidence": known, "inconclusive": 0, "clean_since": result.at})
     if status.state is State.REQUALIFYING:
         return _retest_failed(status, message, spec, now)
@@ -165,7 +165,7 @@ def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) 
             "clean_since": now,
             "repair": RepairStatus(),
             "confirmed_at": None,
-            "evidence": evidence.passed(status.evidence),
+            "evidence": evidence.with_passed_sweep(status.evidence),
         }
         status = status.model_copy(update=update)
         return with_state(status, State.SUSPECT, now, reason, message, result.provenance)
@@ -175,7 +175,7 @@ def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) 
     return with_state(status, after, now, reason, message, result.provenance)
 
 
-def wanted(
+def needed_sweep(
     status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime
 ) -> SweepCause | None:
     """Return why the node needs a sweep now; None if it needs none or is busy."""

@@ -43,7 +43,7 @@ from convoy_crds.nodehealth import State
 def test_what_is_slow_enough_for_long_enough_and_still_so_is_evidence(
     suspicion: Suspicion, counts: bool
 ) -> None:
-    assert evidence.counts(suspicion, policy().spec.detection, NOW) is counts
+    assert evidence.is_evidence(suspicion, policy().spec.detection, NOW) is counts
     facts = replace(BUSY, suspicions=(suspicion,))
     assert (after(health("Unverified"), facts).state is State.SUSPECT) is counts
 

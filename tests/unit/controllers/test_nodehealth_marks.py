@@ -213,8 +213,10 @@ def test_what_is_wanted_in_vain_says_which_budget_is_in_the_way() -> None:
 
 def test_who_failed_before_it_joined_is_not_swept_again() -> None:
     found = health("Gated", evidence=[swept()]).status
-    assert sweeping.wanted(found, IDLE, policy(onJoin="Gate"), NOW) is None
-    assert sweeping.wanted(health("Gated").status, IDLE, policy(onJoin="Gate"), NOW) is SweepCause.JOINED
+    assert sweeping.needed_sweep(found, IDLE, policy(onJoin="Gate"), NOW) is None
+    assert (
+        sweeping.needed_sweep(health("Gated").status, IDLE, policy(onJoin="Gate"), NOW) is SweepCause.JOINED
+    )
 
 
 @pytest.mark.parametrize(
