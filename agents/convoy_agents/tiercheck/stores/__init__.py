@@ -1,1 +1,1 @@
-"""The remote tier: checkpoints in a store that outlives the cluster's memory."""
+"""The remote tier: checkpoints in a store, where they survive the loss of all nodes."""

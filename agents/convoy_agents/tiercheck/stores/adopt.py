@@ -1,8 +1,8 @@
-"""Adoption: a job starts from another job's checkpoint, which is copied into the job's own part of the
-store.
+"""Adoption: a job starts from another job's checkpoint. The checkpoint is copied from that job's part of
+the store into this job's own part.
 
-After the copy the two jobs share nothing. What the other job deletes or saves later changes nothing here.
-The copy is generation 0-<step>, so it is older than anything that this job saves.
+After the copy the two jobs share nothing, so nothing that the other job deletes or saves affects this job.
+The copy is generation 0-<step>, so it is older than every generation that this job saves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Adopted(NamedTuple):
     """The result of an adoption."""
 
     source: Generation
-    """The generation's name in the other job."""
+    """The generation in the other job that was copied."""
     record: Record
     sent_bytes: int
 
@@ -31,10 +31,10 @@ class Adopted(NamedTuple):
 def adopt(
     source: Store, target: Store, step: int, stop: StopFlag, cap_bytes_per_second: float = 0
 ) -> Adopted:
-    """Copy the newest whole generation of another job, or the one of `step` unless that is 0.
+    """Copy a complete generation of another job: the generation of `step`, or the newest if `step` is 0.
 
-    After an error, call it again: chunks that were copied are kept. StoreError, Damaged, Stopped. The
-    StoreError is not `retriable` when there is no such generation.
+    Raises StoreError, Damaged or Stopped. The StoreError is not `retriable` if there is no such generation.
+    After any error the call can be repeated: it keeps the chunks that were copied.
     """
     chosen = choose(source.inventory(), step)
     if chosen is None:
@@ -57,8 +57,8 @@ def adopt(
 
 
 def choose(stored: Inventory, step: int) -> restore.Restore | None:
-    """Return the newest whole generation, or the one of `step` unless that is 0; None if there is none.
-    Pure.
+    """Return the newest complete generation, or that of `step` unless `step` is 0. Return None if there is
+    none. Pure.
     """
     known = stored
     if step:
@@ -69,9 +69,10 @@ def choose(stored: Inventory, step: int) -> restore.Restore | None:
 
 
 def relabel(chosen: restore.Restore) -> tuple[list[Manifest], Record]:
-    """Return manifests and a record for the same bytes under this job's names. Pure.
+    """Return copies of the generation's manifests and record under this job's names. They refer to the same
+    chunks. Pure.
 
-    Each manifest follows the one that it extends.
+    Each manifest comes after the manifest that it extends.
     """
     manifests: list[Manifest] = []
     heads: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The interface of a store's backend: named blobs of bytes, in a bucket or on a volume."""
+"""The interface of a store's backend: named blobs of bytes in a bucket or on a volume."""
 
 from __future__ import annotations
 
@@ -9,74 +9,72 @@ from typing import NamedTuple, Protocol
 from convoy_agents.tiercheck import digest
 
 MAX_TEXT = 32 * 1024 * 1024
-"""Maximum bytes that are read of a record, branch or manifest. A manifest of 700,000 chunks has this size."""
+"""Maximum bytes to read of a record, branch or manifest. A manifest of 700,000 chunks has about this size."""
 
 
 class Listing(NamedTuple):
-    """The blobs in a folder."""
+    """The blobs in one folder of the store."""
 
     now: float
-    """The current time by the clock that `written` comes from, in Unix seconds."""
+    """Unix time in seconds when the folder was listed, by the same clock as `written`."""
     written: Mapping[str, float]
-    """Unix seconds of the last write, by name."""
+    """Unix time in seconds of each blob's last write, by name."""
     sizes: Mapping[str, int] = MappingProxyType({})
-    """Sizes in bytes, by name."""
+    """Size of each blob in bytes, by name."""
     unfinished: Mapping[str, int] = MappingProxyType({})
-    """Sizes in bytes, by temporary name, of blobs that are being written or whose write was interrupted.
-    `Blobs.tidy` removes them.
+    """Size in bytes of each blob that is being written or whose write was interrupted, by temporary name.
+    `Blobs.tidy` removes such blobs.
     """
 
 
 class Blobs(Protocol):
-    """Named blobs of bytes. All methods block, raise StoreError, and may be called from several threads at
-    once.
-    """
+    """Named blobs of bytes. All methods block, raise StoreError and are thread-safe."""
 
     @property
     def where(self) -> str:
-        """The store's place, for messages."""
+        """The location of the store, for messages."""
 
     def put(self, key: str, data: digest.Buffer) -> None:
-        """Write a blob durably and atomically. It replaces an existing one."""
+        """Write a blob durably and atomically. Replace an existing blob of this name."""
 
     def create(self, key: str, data: digest.Buffer) -> bool:
-        """Write a blob as `put` does, unless it exists. Return True for exactly one of several concurrent
-        callers.
+        """Write a blob durably and atomically, unless one of this name exists. If several callers do this
+        at the same time, exactly one gets True.
         """
 
     def get(self, key: str, span: tuple[int, int] | None = None, limit: int = MAX_TEXT) -> bytes | None:
-        """Return a blob's bytes, or `length` bytes from `offset` for a span (offset, length); None if it
-        does not exist.
+        """Return the bytes of a blob, at most `limit`; None if the blob does not exist. `span`: an offset
+        and a length, to read only this part.
 
-        At most `limit` bytes are read, so a caller must treat a longer blob as truncated.
+        A caller must treat a blob that is longer than `limit` as truncated.
         """
 
     def names(
         self, folder: str, alive: Callable[[], None] = lambda: None, wanted: Container[str] | None = None
     ) -> Listing:
-        """List the blobs directly in a folder. `alive` is called repeatedly while the store answers.
+        """List the blobs directly in a folder. `alive` is called repeatedly while the store responds.
 
-        `wanted`: list these names alone, and nothing unfinished. This bounds the memory for a folder of any
+        `wanted`: list only these names, and no unfinished blobs. This bounds the memory for folders of any
         size.
         """
 
     def folders(self, folder: str, alive: Callable[[], None] = lambda: None) -> set[str]:
-        """Return the names of the folders directly in a folder, or in the root for an empty name. `alive`:
-        see `names`.
+        """Return the names of the folders directly in a folder. An empty name is the root. `alive`: called
+        repeatedly while the store responds.
         """
 
     def touch(self, key: str) -> bool:
-        """Set a blob's time of writing to now. Return False if it does not exist or the store cannot do
-        this.
+        """Set the write time of a blob to now. Return False if the blob does not exist or the store cannot
+        do this.
         """
 
     def remove(self, key: str) -> None:
         """Remove a blob. Idempotent."""
 
     def tidy(self, folder: str, before: float, alive: Callable[[], None] = lambda: None) -> None:
-        """Remove unfinished blobs whose write started before that time, and the folder if it is empty.
-        `alive`: see `names`.
+        """Remove unfinished blobs that were last written before `before`, a Unix time in seconds. Also
+        remove the folder if it is empty. `alive`: called repeatedly while the store responds.
         """
 
     def refuses_damage(self, key: str) -> bool:
-        """Send bytes with a wrong checksum. Return True if the store refuses them."""
+        """Send bytes with a wrong checksum to the store. Return True if the store refuses them."""

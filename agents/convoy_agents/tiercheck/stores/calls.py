@@ -1,5 +1,5 @@
-"""Threads for the calls to one store. When a store hangs, for example NFS without its server, only these
-threads hang.
+"""Runs the calls to a store in threads of their own. If a store hangs, for example NFS without its server,
+only these threads hang.
 """
 
 from __future__ import annotations
@@ -19,32 +19,36 @@ from convoy_agents.tiercheck.stores.errors import StoreError
 T = TypeVar("T")
 
 THREADS = 8
-"""Threads for one kind of calls to one store."""
+"""Number of threads for each kind of call to each store."""
 ANSWER_SECONDS = 180.0
-"""Timeout of one operation in seconds. It exceeds the S3 client's own timeouts and retries, and an NFS
-server's grace.
+"""Timeout in seconds of one operation. It is longer than the S3 client's own timeouts and retries, and
+longer than the grace period of an NFS server.
 """
 _POLL_SECONDS = 1.0
 
 
 class ResponseTimer:
-    """A timer for the operations of one call: how long the store has not responded. Thread-safe."""
+    """Measures how long a store has not responded to the operations of one call. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._last_response: dict[object, float] = {}
-        """Time of the store's last response, by running operation."""
+        """Time of the store's last response to each running operation, in seconds of the timer's clock."""
 
     @property
     def silent_seconds(self) -> float:
-        """The longest time in seconds that a running operation has had no response; 0 if none is running."""
+        """Seconds since the last response to the running operation that has waited longest; 0 if none is
+        running.
+        """
         with self._lock:
             return self._clock() - min(self._last_response.values()) if self._last_response else 0.0
 
     @contextlib.contextmanager
     def operation(self) -> Iterator[Callable[[], None]]:
-        """Time one operation. Yield a function to call at each response of the store."""
+        """Time one operation within the block. Yield a function that the operation must call at each
+        response.
+        """
         this = object()
 
         def alive() -> None:
@@ -60,7 +64,7 @@ class ResponseTimer:
 
 
 class TimedBlobs:
-    """Blobs whose operations are timed."""
+    """Blobs whose operations are timed by a ResponseTimer."""
 
     def __init__(self, blobs: Blobs, timer: ResponseTimer) -> None:
         self._blobs = blobs
@@ -68,7 +72,7 @@ class TimedBlobs:
 
     @property
     def where(self) -> str:
-        """The store's place, for messages."""
+        """The location of the store, for messages."""
         return self._blobs.where
 
     def put(self, key: str, data: digest.Buffer) -> None:
@@ -128,10 +132,10 @@ def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[],
 
 
 class Calls:
-    """One kind of calls to one store. Used from the event loop alone."""
+    """Runs one kind of call to one store. Only the event loop may use it."""
 
     def __init__(self, where: str, threads: int = THREADS) -> None:
-        """`where`: the store's place, for messages."""
+        """`where`: the location of the store, for messages."""
         self._where = where
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "store")
@@ -142,9 +146,10 @@ class Calls:
         """Run `do` in a thread and return its result. `do` must use the store through TimedBlobs with this
         timer.
 
-        A retriable StoreError is raised when one operation takes longer than ANSWER_SECONDS, however many
-        operations `do` has. A hanging thread cannot be stopped; it becomes usable again if the store
-        recovers. While all threads hang, waiting callers get the error at once.
+        Raises a retriable StoreError if one operation of `do` gets no response for ANSWER_SECONDS. If all
+        threads hang, waiting callers get this error at once.
+
+        A hanging thread cannot be stopped. It becomes usable again if the store recovers.
         """
         if self._closed:
             raise self._replaced()
@@ -155,7 +160,7 @@ class Calls:
             try:
                 return do()
             finally:
-                with contextlib.suppress(RuntimeError):  # the event loop is closed
+                with contextlib.suppress(RuntimeError):  # RuntimeError: the event loop is closed.
                     loop.call_soon_threadsafe(self._running.discard, timer)
 
         work = self._pool.submit(call)
@@ -169,7 +174,7 @@ class Calls:
                         retriable=True,
                     )
         finally:
-            # A call that has not started yet is dropped.
+            # Cancel the call if it has not started. A running call continues in its thread.
             work.cancel()
             future.cancel()
         if future.cancelled():
@@ -177,7 +182,7 @@ class Calls:
         return future.result()
 
     def close(self) -> None:
-        """Refuse further calls. Do not wait for running ones."""
+        """Refuse further calls, and do not wait for running calls."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 

@@ -1,4 +1,4 @@
-"""The errors of a store. Each message says what to do."""
+"""The errors of a store. Each message says what to do next."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ _FULL = (ENOSPC, EDQUOT)
 
 
 class StoreError(Exception):
-    """A store's operation failed. The message names the place, the operation and the remedy."""
+    """An operation of a store failed. The message names the location, the operation and the remedy."""
 
     def __init__(self, message: str, *, retriable: bool, errno: int | None = None) -> None:
         super().__init__(message)
         self.retriable = retriable
         """True if a retry may succeed."""
         self.errno = errno
-        """The errno of the failed system call, or the errno that corresponds to the store's own code."""
+        """The errno of the failed system call, or the errno that corresponds to the store's own error code.
+        None if there is no such errno.
+        """
 
     @property
     def full(self) -> bool:
@@ -28,8 +30,8 @@ class StoreError(Exception):
 
 
 class Missing(StoreError):
-    """A record cannot be written because objects that it needs are missing. Their shards are uploaded
-    again.
+    """A record cannot be written, because objects that it needs are missing. The shards of these objects
+    are uploaded again.
     """
 
     def __init__(self, where: str, manifests: frozenset[str], chunks: frozenset[str]) -> None:
@@ -45,8 +47,8 @@ class Missing(StoreError):
 
 
 class NotMounted(StoreError):
-    """The volume is not mounted on this node. A write would go to the node's own disk."""
+    """The volume is not mounted on this node, so a write would go to the node's own disk."""
 
 
 class Stopped(Exception):
-    """The caller has cancelled the operation."""
+    """The caller has cancelled the transfer."""

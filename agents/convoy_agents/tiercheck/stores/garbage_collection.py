@@ -1,4 +1,4 @@
-"""Garbage collection in a store, safe beside uploads and commits of other agents."""
+"""Garbage collection in a store. It is safe while other agents upload and commit."""
 
 from __future__ import annotations
 
@@ -14,29 +14,37 @@ from convoy_controllers.checkpoint.records import Manifest
 from convoy_controllers.checkpoint.retention import Garbage, Keep
 
 GRACE_SECONDS = 1800.0
-"""Seconds for which a written object is never deleted. An upload that takes longer may send some chunks
-twice.
+"""The grace period: seconds after its last write for which an object is never deleted. If an upload takes
+longer, some of its chunks may be sent twice.
 """
 DELETE_SECONDS = 60.0
-"""Seconds for which one collection deletes old objects. The next collection continues."""
+"""Maximum seconds for which one garbage collection deletes manifests, and likewise chunks. The next
+collection continues.
+"""
 MARKER_SECONDS = 300.0
-"""Seconds for which a deletion marker counts after its last renewal. A deletion that starts within
-DELETE_SECONDS may take until then. If the collector dies, nothing is committed until its marker expires.
+"""Seconds for which a deletion marker is valid after its last renewal. A deletion that was started within
+DELETE_SECONDS may take until the marker expires.
+
+If the collecting agent dies, nothing is committed until its marker expires.
 """
 
 
 class GarbageCollector:
-    """The garbage collector of one job's part. It blocks, raises StoreError, and is thread-safe."""
+    """The garbage collector of one job's part of a store. All methods block, raise StoreError and are
+    thread-safe.
+    """
 
     def __init__(self, part: Part, grace_seconds: float, clock: Callable[[], float]) -> None:
-        """`clock`: the clock that measures durations."""
+        """`grace_seconds`: the grace period of objects. `clock`: measures durations in seconds."""
         self._part = part
         self._where = part.where
         self._grace = grace_seconds
         self._clock = clock
 
     def collect_garbage(self, keep: Keep, pinned: Collection[Generation] = ()) -> Garbage:
-        """Delete everything that the store need not keep. Return what was deleted."""
+        """Delete everything that the store need not keep, except the `pinned` generations. Return what was
+        deleted.
+        """
         stored = self._part.inventory()
         chunks = self._part.names("chunks")
         return self.delete(
@@ -44,9 +52,10 @@ class GarbageCollector:
         )
 
     def delete(self, garbage: Garbage) -> Garbage:
-        """Delete these objects, except those in use or written within the grace. Return what was deleted.
+        """Delete these objects, except those in use or within the grace period. Return what was deleted.
 
-        It stops after DELETE_SECONDS each for manifests and chunks. The next collection finds the rest.
+        It stops after DELETE_SECONDS for manifests, and again for chunks. The next collection deletes the
+        rest.
         """
         self._part.remove("records", (one.name for one in garbage.records))
         self._part.remove("branches", (f"{one}{end}" for one in garbage.branches for end in (UNDECIDED, "")))
@@ -59,14 +68,14 @@ class GarbageCollector:
             alive = retention.reachable(heads, left.manifests)
             manifests = self._delete_old("manifests", garbage.manifests - alive, renew_marker)
             used = chunk_digests(one for key, one in left.manifests.items() if key not in manifests)
-            # A manifest that is in use but unreadable may be uploaded again, so its chunks must stay until
-            # then.
+            # Such a manifest is in use but missing or unreadable. It may be uploaded again, so no chunk is
+            # deleted before.
             lost = alive - left.manifests.keys()
             chunks = frozenset() if lost else self._delete_old("chunks", garbage.chunks - used, renew_marker)
         return Garbage(garbage.records, garbage.branches, manifests, chunks)
 
     def check_none_running(self) -> None:
-        """Raise StoreError while any agent deletes objects."""
+        """Raise StoreError if any agent is deleting objects of this job."""
         now, markers, *_ = self._part.names("deletions")
         if any(now - at < MARKER_SECONDS for at in markers.values()):
             raise StoreError(
@@ -76,11 +85,12 @@ class GarbageCollector:
 
     @contextlib.contextmanager
     def _deletion_marker(self) -> Iterator[Callable[[], float]]:
-        """Keep a deletion marker in the store within the block. Yield a function that renews it.
+        """Keep a deletion marker in the store within the block. Yield a function that renews the marker.
 
-        That function returns the time until which deletions may start, since listings of many names take
-        long. After an error the marker stays until it expires, because failed deletions may still be in
-        progress.
+        The function returns the time until which deletions may start, by the collector's clock. It fails if
+        the last renewal is too long ago, since listing many names takes long.
+
+        After an error the marker stays until it expires, because failed deletions may still be in progress.
         """
         name, last = secrets.token_hex(8), self._clock()
         self._part.blobs.put(self._part.key("deletions", name), b"")
@@ -102,14 +112,16 @@ class GarbageCollector:
         self._part.remove("deletions", [name])
 
     def _tidy(self) -> None:
-        """Remove expired markers and unfinished objects."""
+        """Remove expired deletion markers and unfinished objects."""
         now, markers, *_ = self._part.names("deletions")
         self._part.remove("deletions", [one for one, at in markers.items() if now - at > 2 * MARKER_SECONDS])
         for folder in FOLDERS:
             self._part.tidy(folder, now - self._grace)
 
     def _old_and_gone(self, folder: str, names: Collection[str]) -> tuple[list[str], set[str]]:
-        """Return those names that were written before the grace, and the set of those that are gone."""
+        """Return the names of the objects that are older than the grace period, and the names of those that
+        do not exist.
+        """
         if not names:
             return [], set()
         now, written, *_ = self._part.names(folder)
@@ -119,7 +131,11 @@ class GarbageCollector:
     def _delete_old(
         self, folder: str, names: Collection[str], renew_marker: Callable[[], float]
     ) -> frozenset[str]:
-        """Delete the old ones of these names. Return those that are gone. `renew_marker`: see `_marked`."""
+        """Delete the objects that are older than the grace period. Return the names that do not exist
+        afterwards.
+
+        `renew_marker`: the function that `_deletion_marker` yields.
+        """
         old, gone = self._old_and_gone(folder, names)
         if not old:
             return frozenset(gone)

@@ -1,4 +1,4 @@
-"""The jobs whose checkpoints a store holds."""
+"""Finds the jobs that have checkpoints in a store."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from convoy_agents.tiercheck.stores.part import FOLDERS, NAME
 
 
 class JobFolder(NamedTuple):
-    """The folder of one job."""
+    """The folder of one job in a store: <namespace>/<uid>."""
 
     namespace: str
     uid: str
 
 
 def job_folders(blobs: Blobs) -> list[JobFolder]:
-    """Return all folders that look like a job's, sorted by name. StoreError."""
+    """Return all folders that look like the folder of a job, sorted by name. Raises StoreError."""
     return [
         JobFolder(namespace, uid)
         for namespace in sorted(filter(NAME.fullmatch, blobs.folders("")))

@@ -1,22 +1,25 @@
 """One job's part of a store: its layout, and functions that read it.
 
-    chunks/<digest>                 bytes, perhaps encoded (planes.py); the digest is that of the plain chunk
+    chunks/<digest>                 bytes, plain or encoded (planes.py); the digest is that of the plain chunk
     manifests/<id>                  the manifest of a shard; written after its chunks
     records/<generation>            the commit record; written once, after everything that it needs
-    branches/<number>               where an incarnation started; `<number>.undecided` until that is decided
+    branches/<number>               where an incarnation started; `<number>.undecided` before the decision
     deletions/<random>              the marker of a running garbage collection
 
-An encoded chunk is shorter than the chunk and starts with its own header. A writer may replace one form by
-the other: each is replaced as a whole and decodes to the same bytes.
+An encoded chunk is shorter than the plain chunk and has its own header. A writer may replace one form by
+the other, since the whole blob is replaced and decodes to the same bytes.
 
-Records and branches end with the SHA-256 of their text; the name of a manifest is its SHA-256. There is no
-index: all state follows from listings.
+Records and branches end with the SHA-256 of their text. The name of a manifest is its SHA-256. There is no
+index: all state is read from listings.
 
-An upload reuses chunks that it finds here, so they must not be deleted under it. Two rules ensure that.
-First, nothing written within the grace is deleted, and whoever reuses an old chunk makes it young again
-(`touch`). Second, the garbage collector writes its marker to `deletions/` before it reads the ages. A
-committer makes everything young, then checks that there is no marker, then checks that everything exists.
-Whichever comes first, the other one sees it.
+An upload reuses chunks that exist already, so garbage collection must not delete these. Two rules ensure
+this:
+
+1. Nothing is deleted within the grace period after its last write. An upload that reuses an old chunk sets
+   the chunk's write time to now (`touch`).
+2. The garbage collector writes its marker to `deletions/` before it reads the write times. A commit first
+   touches everything that it needs, then checks that there is no marker, then checks that everything exists.
+   So whichever acts first, the other one notices it.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ R = TypeVar("R")
 
 _THREADS = 8
 UNDECIDED = ".undecided"
-"""Suffix of the name of an undecided branch."""
+"""Suffix in the name of an undecided branch."""
 FOLDERS: Mapping[str, re.Pattern[str]] = MappingProxyType(
     {
         "records": re.compile(r"gen-[0-9]{1,18}-[0-9]{1,18}"),
@@ -49,13 +52,13 @@ FOLDERS: Mapping[str, re.Pattern[str]] = MappingProxyType(
         "deletions": re.compile(r"[0-9a-f]{16}"),
     }
 )
-"""Folders of a job and patterns of the names in them. Objects with other names belong to somebody else and
-stay.
+"""The folders of a job, each with a pattern of the names in it. Objects with other names belong to other
+programs and are never deleted.
 
-The order is that of deletion: a half-deleted generation never looks whole.
+Objects are deleted in this order, so that a half-deleted generation never looks complete.
 """
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
-"""Pattern of the name of a namespace or of a job's uid."""
+"""Pattern that the name of a namespace and the uid of a job must match."""
 
 
 log = structlog.get_logger()
@@ -67,14 +70,14 @@ class Part:
     def __init__(
         self, blobs: Blobs, namespace: str, job_uid: str, report: Callable[[str], None] | None = None
     ) -> None:
-        """`report`: called with a description of each malformed object."""
+        """`report`: called with a message for each malformed object; None to log the message."""
         self.blobs = blobs
         self._folder = f"{_plain(namespace)}/{_plain(job_uid)}"
         self._report = report or (lambda what: log.warning("malformed object in the store", what=what))
 
     @property
     def where(self) -> str:
-        """The place in the store, for messages."""
+        """The location of the job's part, for messages."""
         return f"{self.blobs.where}: {self._folder}"
 
     def key(self, folder: str, name: str) -> str:
@@ -82,7 +85,7 @@ class Part:
         return f"{self._folder}/{folder}/{name}"
 
     def names(self, folder: str, wanted: Container[str] | None = None) -> Listing:
-        """List the objects in one of FOLDERS, or only the wanted ones, by digest, id or name."""
+        """List the objects in one of FOLDERS. `wanted`: list only these names."""
         found = self.blobs.names(f"{self._folder}/{folder}", wanted=wanted)
         own = FOLDERS[folder].fullmatch
         written = {name: at for name, at in found.written.items() if own(name)}
@@ -90,7 +93,7 @@ class Part:
         return found._replace(written=written, sizes=sizes)
 
     def manifest(self, key: str) -> Manifest | None:
-        """Return the manifest of that id; None if it does not exist or is damaged."""
+        """Return the manifest with this id; None if it does not exist or is damaged."""
         if not FOLDERS["manifests"].fullmatch(key):
             return None
         text = self.blobs.get(self.key("manifests", key))
@@ -98,14 +101,15 @@ class Part:
         return one if one is not None and one.id == key else None
 
     def inventory(self) -> Inventory:
-        """Return all records, branches and manifests. Malformed ones are reported and skipped."""
+        """Return all records, branches and manifests. Malformed objects are reported and left out."""
         found: dict[Generation, Record] = {}
         for name, record in self._read("records", lambda text: records.parse_record(records.unseal(text))):
             if self._fits("records", name, record.generation.name):
                 found[record.generation] = record
         branches: dict[int, Branch] = {}
         branches_found = self._read("branches", lambda text: records.parse_branch(records.unseal(text)))
-        # A decided branch comes after the undecided one and replaces it.
+        # Decided branches sort after undecided ones, so a decided branch replaces the undecided one of its
+        # incarnation.
         for name, branch in sorted(branches_found, key=lambda one: one[1].decided):
             if self._fits("branches", name, f"{branch.incarnation}{'' if branch.decided else UNDECIDED}"):
                 branches[branch.incarnation] = branch
@@ -117,15 +121,17 @@ class Part:
         return Inventory(found, branches, manifests)
 
     def remove(self, folder: str, names: Iterable[str]) -> None:
-        """Remove these objects."""
+        """Remove objects from one of FOLDERS."""
         self.run_parallel(lambda name: self.blobs.remove(self.key(folder, name)), list(names))
 
     def tidy(self, folder: str, before: float) -> None:
-        """Remove unfinished objects in one of FOLDERS whose write started before that time."""
+        """Remove unfinished objects in one of FOLDERS that were last written before `before`, a Unix time
+        in seconds.
+        """
         self.blobs.tidy(f"{self._folder}/{folder}", before)
 
     def run_parallel(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Return the results of `work` for all items, in parallel."""
+        """Call `work` for each item in parallel threads. Return the results in the order of the items."""
         if len(items) < 2:
             return [work(one) for one in items]
         with ThreadPoolExecutor(min(_THREADS, len(items)), "store") as pool:
@@ -146,7 +152,7 @@ class Part:
             return None if text is None else self._parsed(key, text, parse)
 
         names = sorted(filter(own, found.written))
-        # Each text is parsed in its thread, so that not all texts are in memory at once.
+        # Parse each text in the thread that reads it, so that not all texts are in memory at once.
         for name, one in zip(names, self.run_parallel(read, names), strict=True):
             if one is not None:
                 yield name, one

@@ -1,5 +1,5 @@
-"""Tests of a store's guarantees. Some S3 APIs ignore what they do not know, and some file systems have no
-hard links.
+"""Tests the guarantees of a store. Some S3 APIs ignore options that they do not know, and some file systems
+have no hard links.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ _ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The guarantees that a store gives."""
+    """The guarantees that a store gives, as `probe` found them."""
 
     conditional: bool
-    """Exactly one of several clients that create the same object succeeds. Otherwise nothing is committed
-    there.
+    """True if exactly one of several clients that create the same object succeeds. If False, nothing is
+    committed in the store.
     """
     listing: bool
-    """A listing contains every written object and no deleted one. Otherwise a restart may use an older
-    generation.
+    """True if a listing contains every written object and no deleted object. If False, a restart may use an
+    older generation.
     """
     ranges: bool
-    """A range of a blob can be read."""
+    """True if part of a blob can be read."""
     touch: bool
-    """A chunk can be made young again without its bytes."""
+    """True if the write time of a blob can be renewed without sending its bytes."""
     checksums: bool
-    """The store refuses bytes that were damaged in transit. Otherwise the damage is found when they are
-    read.
+    """True if the store refuses bytes that were damaged in transit. If False, the damage is detected when
+    they are read.
     """
 
     @property
     def summary(self) -> str:
-        """One line for a condition's message."""
+        """A line for a condition's message: the missing guarantees, or that all work."""
         wanting = [
             what
             for there, what in (
@@ -54,8 +54,10 @@ class Capabilities:
 
 
 def probe(blobs: Blobs) -> Capabilities:
-    """Write a few small blobs, check what the store does with them, and delete them. StoreError if the
-    store is unusable.
+    """Write a few small blobs to the store, check how the store treats them, and delete them. Return the
+    guarantees.
+
+    Raises StoreError if the store is unusable.
     """
     folder = f"probe-{secrets.token_hex(8)}"
     data = bytes(range(64))
@@ -83,7 +85,7 @@ def probe(blobs: Blobs) -> Capabilities:
 
 
 def _one_wins(blobs: Blobs, key: str) -> bool:
-    """Return True if exactly one of several concurrent creators succeeds, and its bytes stay."""
+    """Return True if exactly one of several concurrent `create` calls succeeds, and its bytes stay."""
     claims = [str(number).encode() for number in range(_CREATORS)]
     errors: list[StoreError] = []
 
@@ -91,7 +93,8 @@ def _one_wins(blobs: Blobs, key: str) -> bool:
         try:
             return blobs.create(key, claim)
         except StoreError as error:
-            # A store may refuse the other creators with a conflict.
+            # A retriable error may be a conflict between the creators, so it counts as a failed `create`. If
+            # no `create` succeeds, the error is raised below.
             if error.retriable:
                 errors.append(error)
             return False

@@ -1,4 +1,6 @@
-"""Blobs in a bucket of an S3 API, through boto3. Import this module only for such a store: boto3 is large."""
+"""Blobs in a bucket of an S3 API, through boto3. Import this module only for such a store, because boto3 is
+large.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ _CANNOT = frozenset({400, 405, 501})
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Credentials of the store. They are never printed."""
+    """The credentials of a store. Their `repr` does not show them."""
 
     access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
@@ -65,7 +67,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket of an S3 API, or only its keys under a prefix."""
+    """The location of a store: a bucket of an S3 API, or only the keys with a prefix in it."""
 
     name: str
     endpoint_url: str = ""
@@ -77,32 +79,32 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Limits of boto3's client, and the checksum that it sends with each body."""
+    """Limits of the boto3 client, and the kind of checksum that it sends with each body."""
 
     checksum: Literal["crc32", "md5"] = "crc32"
     ca_file: str = ""
-    """File of the CA that signs the endpoint's certificate; empty for the system's CAs."""
+    """File of the CA that signed the endpoint's certificate; empty to use the system's CAs."""
     attempts: int = 2
-    """Total attempts that boto3 makes for one operation."""
+    """Maximum attempts of boto3 for one operation, including the first."""
     connections: int = 32
     connect_seconds: float = CONNECT_SECONDS
     read_seconds: float = READ_SECONDS
 
 
 _connecting = threading.Lock()
-"""Lock for making clients: a session makes one at a time."""
+"""Lock for creating clients. A boto3 session must create only one client at a time."""
 
 
 @cache
 def _session() -> boto3.session.Session:
-    """Return the session of all clients. Each session reads S3's description: 12 MiB and a tenth of a
-    second.
+    """Return the boto3 session that all clients share. A session takes 12 MiB and 0.1 s to read the
+    description of S3.
     """
     return boto3.session.Session()
 
 
 class S3:
-    """The blobs of one bucket, or only those under a prefix."""
+    """Blobs in one bucket, or only those with a prefix."""
 
     def __init__(
         self,
@@ -122,7 +124,8 @@ class S3:
             read_timeout=settings.read_seconds,
             max_pool_connections=settings.connections,
             retries={"mode": "standard", "total_max_attempts": settings.attempts},
-            # TLS protects the bytes already. A SHA-256 of them would be slower than the network.
+            # Over TLS the bytes are protected already, and a SHA-256 of them would be slower than the
+            # network.
             s3={
                 "addressing_style": bucket.addressing,
                 "payload_signing_enabled": endpoint.startswith("http:"),
@@ -134,12 +137,12 @@ class S3:
         self._client = self._connect(credentials)
 
     def renew(self, credentials: Credentials) -> None:
-        """Use these credentials from now on. Running calls keep theirs."""
+        """Use these credentials for all further calls. Running calls keep the old ones."""
         self._client = self._connect(credentials)
 
     @property
     def where(self) -> str:
-        """The store's place, for messages."""
+        """The location of the store, for messages."""
         return self._where
 
     def put(self, key: str, data: digest.Buffer) -> None:
@@ -149,7 +152,7 @@ class S3:
             self._put(key, body, body)
 
     def create(self, key: str, data: digest.Buffer) -> bool:
-        """See `Blobs.create`. It works only if the store honours If-None-Match."""
+        """See `Blobs.create`. This works only if the store supports If-None-Match."""
         body = bytes(data)
         with self._store_errors("create", key):
             try:
@@ -171,7 +174,7 @@ class S3:
                     return None
                 raise
             with contextlib.closing(found["Body"]) as body:
-                # botocore detects a truncated body only if it is read without a size.
+                # botocore detects a truncated body only if `read` is called without a size.
                 whole = found.get("ContentLength", limit + 1) <= limit
                 return bytes(body.read() if whole else body.read(limit))
 
@@ -204,7 +207,7 @@ class S3:
         return found
 
     def touch(self, key: str) -> bool:
-        """See `Blobs.touch`. It copies the object onto itself."""
+        """See `Blobs.touch`. The object is copied onto itself."""
         full = self._prefix + key
         source = {"Bucket": self._bucket, "Key": full}
         with self._store_errors("touch", key):
@@ -224,7 +227,7 @@ class S3:
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
 
     def tidy(self, folder: str, before: float, alive: Callable[[], None] = lambda: None) -> None:
-        """Do nothing: uploads have one part, so an interrupted upload leaves nothing."""
+        """Do nothing: an upload is one request, so an interrupted upload leaves no object."""
 
     def refuses_damage(self, key: str) -> bool:
         """See `Blobs.refuses_damage`."""
@@ -238,7 +241,9 @@ class S3:
         return False
 
     def _pages(self, folder: str, start: str) -> Iterator[Mapping[str, Any]]:
-        """Yield the pages of a listing of what is directly under `start`. `folder` names it in messages."""
+        """Yield the pages of a listing of the names directly under the prefix `start`. `folder`: its name
+        in messages.
+        """
         with self._store_errors("list", folder):
             pages = self._client.get_paginator("list_objects_v2")
             yield from pages.paginate(Bucket=self._bucket, Prefix=start, Delimiter="/")
@@ -257,7 +262,9 @@ class S3:
             )
 
     def _put(self, key: str, body: bytes, checked: bytes, **more: str) -> None:
-        """Put an object. `checked`: the bytes whose checksum is sent with the body."""
+        """Put an object. `checked`: the bytes from which the checksum is computed; they differ from `body`
+        only in a test.
+        """
         if self._checksum == "crc32":
             more["ChecksumCRC32"] = _base64(zlib.crc32(checked).to_bytes(4, "big"))
         else:
@@ -270,7 +277,7 @@ class S3:
         try:
             yield
         except ClientError as error:
-            # Leave the error's own message out: it may repeat the request.
+            # The error's own message may contain the request, so leave it out.
             status, code = _status(error), _code(error)
             advice, retriable = _ADVICE.get(code, (_BUSY if status >= 500 else "", status >= 500))
             if status == 429:

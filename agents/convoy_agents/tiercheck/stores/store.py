@@ -1,6 +1,7 @@
-"""One job's checkpoints in a remote store, addressed by content: upload, restore and commit.
+"""One job's checkpoints in a remote store: upload, restore and commit. Chunks and manifests are named by
+their digests.
 
-The layout is described in part.py, deletion in garbage_collection.py.
+The layout is described in part.py, and deletion in garbage_collection.py.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _ROUNDS = 3
 
 
 class Packer(Protocol):
-    """An encoder that shortens chunks where that saves time. Thread-safe."""
+    """An encoder that shortens chunks if that saves time. Thread-safe."""
 
     def pack(self, data: digest.Buffer) -> digest.Buffer:
-        """Return a chunk as it is to be sent, encoded (planes.py) or plain."""
+        """Return the chunk in the form in which it should be sent: encoded (planes.py) or plain."""
 
     def record_sent(self, length: int, size: int, seconds: float) -> None:
         """Record that a chunk of `length` bytes was sent as `size` bytes in so many seconds."""
@@ -36,16 +37,16 @@ class Packer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CommitRules:
-    """The rules that keep a commit whole while other agents commit and delete."""
+    """The settings that make commits safe while other agents commit and delete."""
 
     conditional: bool = True
-    """True if exactly one of several concurrent `Blobs.create` calls for a key wins, as `probe` finds out.
-    If False, the store is only read, and nothing is committed.
+    """True if exactly one of several concurrent `Blobs.create` calls for a key succeeds, as `probe` found.
+    If False, nothing is committed.
     """
     grace_seconds: float = GRACE_SECONDS
-    """Seconds for which a written object is never deleted."""
+    """The grace period: seconds after its last write for which an object is never deleted."""
     clock: Callable[[], float] = time.monotonic
-    """The clock that measures durations."""
+    """Returns the time in seconds, to measure durations."""
 
 
 class Store:
@@ -61,8 +62,8 @@ class Store:
         report: Callable[[str], None] | None = None,
         packer: Packer | None = None,
     ) -> None:
-        """`report`: called with a description of each malformed object. `packer`: encodes chunks; None to
-        send them plain.
+        """`report`: called with a message for each malformed object; None to log the message. `packer`:
+        encodes chunks; None to send them plain.
         """
         self._part = Part(blobs, namespace, job_uid, report)
         self._conditional = rules.conditional
@@ -73,7 +74,7 @@ class Store:
 
     @property
     def where(self) -> str:
-        """The store's place, for messages."""
+        """The location of the job's part of the store, for messages."""
         return self._part.where
 
     # Uploading and restoring.
@@ -81,10 +82,10 @@ class Store:
     def put_chunk(
         self, chunk: Chunk, data: digest.Buffer, pace: Callable[[int], None] = lambda _: None
     ) -> int:
-        """Write a chunk. Return the bytes that were sent. Idempotent. Damaged if `data` does not match the
-        chunk.
+        """Write a chunk. Return the number of bytes that were sent. Idempotent. Raises Damaged if `data`
+        does not match the chunk.
 
-        `pace`: called with a number of bytes, waits until they may be sent.
+        `pace`: a function that gets a number of bytes and waits until they may be sent.
         """
         _check(chunk, data)
         key = self._part.key("chunks", chunk.digest)
@@ -97,8 +98,8 @@ class Store:
         return len(body)
 
     def get_chunk(self, chunk: Chunk) -> bytes:
-        """Return a chunk's bytes. Damaged if the chunk is missing or damaged."""
-        # One byte more than the chunk has, so that a longer blob is noticed.
+        """Return the plain bytes of a chunk. Raises Damaged if the chunk is missing or damaged."""
+        # Read up to one byte more than the chunk's length, so that a longer blob is detected.
         data = self._part.blobs.get(self._part.key("chunks", chunk.digest), limit=chunk.length + 1)
         if data is None:
             raise Damaged(f"chunk {chunk.digest} is missing in {self.where}")
@@ -110,23 +111,23 @@ class Store:
         return whole
 
     def chunks(self) -> Mapping[str, float]:
-        """Return when each chunk was last written or touched, in Unix seconds, by digest."""
+        """Return the Unix time in seconds of each chunk's last write or touch, by digest."""
         return self._part.names("chunks").written
 
     def listing(self, folder: str) -> Listing:
-        """List the objects in one of FOLDERS, by digest, id or name."""
+        """List the objects in one of FOLDERS."""
         return self._part.names(folder)
 
     def reusable(self, names: Collection[str]) -> Mapping[str, bool]:
-        """Return those of these chunks that exist. The value is True if a chunk is young enough to be
-        reused without a touch.
+        """Return which of these chunks exist, by digest. The value is True if the chunk was written
+        recently, so that it need not be touched before reuse.
         """
         found = self._part.names("chunks", names)
         return {name: self._young(found.now, at) for name, at in found.written.items()}
 
     def touch(self, names: Iterable[str]) -> set[str]:
-        """Make chunks young again. Return those that must be sent instead, because they are gone or the
-        store cannot touch them.
+        """Set the write time of these chunks to now. Return those that must be sent instead, because they
+        do not exist or the store cannot touch them.
         """
         wanted = list(names)
         done = self._part.run_parallel(
@@ -135,7 +136,7 @@ class Store:
         return {name for name, there in zip(wanted, done, strict=True) if not there}
 
     def put_manifest(self, manifest: Manifest) -> None:
-        """Write a manifest whose chunks have all been written. Idempotent."""
+        """Write a manifest. All its chunks must have been written before. Idempotent."""
         self._part.blobs.put(self._part.key("manifests", manifest.id), manifest.text)
 
     def manifest(self, key: str) -> Manifest | None:
@@ -145,9 +146,11 @@ class Store:
     # Records and branches.
 
     def put_branch(self, branch: Branch) -> bool:
-        """Write where an incarnation started. Return False if another decision about it stands already.
+        """Write where an incarnation started. Return False if the store has another decision about it
+        already.
 
-        An undecided branch has its own name, so a late undecided one replaces no decision.
+        An undecided branch has a name of its own, so it cannot replace a decision that was written before
+        it.
         """
         key = self._part.key("branches", str(branch.incarnation))
         text = records.seal(branch.text)
@@ -162,10 +165,11 @@ class Store:
         return True
 
     def commit(self, record: Record) -> bool:
-        """Write the record of a whole generation. Return False if another record of that generation exists.
+        """Write the record of a complete generation. Return False if the store has another record of this
+        generation.
 
-        It returns True also for an identical existing record: the response to an earlier call may have been
-        lost. Missing is raised, and nothing is written, if an object that the record needs does not exist.
+        Return True also if the identical record exists, since the response to an earlier call may have been
+        lost. Raises Missing, and writes nothing, if an object that the record needs does not exist.
         """
         key = self._part.key("records", record.generation.name)
         text = records.seal(record.text)
@@ -175,12 +179,13 @@ class Store:
         elif standing != text:
             return False
         elif self._part.blobs.create(key, text):
-            # A collection has deleted the record since, and perhaps the objects that it needs.
+            # The record existed a moment ago, so garbage collection has deleted it, and perhaps also the
+            # objects that it needs.
             self._part.blobs.remove(key)
             raise StoreError(
                 f"{self.where}: {key} was deleted during the call; Convoy tries again", retriable=True
             )
-        # Write also if it exists: its writer may have died before it was durable.
+        # Write also if the record exists: its writer may have died before the record was durable.
         return self._create_once(key, text)
 
     def inventory(self) -> Inventory:
@@ -198,10 +203,10 @@ class Store:
         return self._garbage.delete(garbage)
 
     def erase(self) -> int:
-        """Delete everything of the job, however young. Return the number of deleted objects.
+        """Delete all objects of the job, whatever their age. Return the number of deleted objects.
 
-        Use it only for a job that is over: a running upload may bring some objects back. After an error,
-        call it again.
+        Use this only for a job that is over, because a running upload may write some objects again. After
+        an error, call it again.
         """
         done = 0
         for folder in FOLDERS:
@@ -217,7 +222,7 @@ class Store:
         return now - written < self._grace / 2
 
     def _create_once(self, key: str, text: bytes) -> bool:
-        """Write an object unless its key exists. Return True if the object that stands has this text."""
+        """Write an object unless its key exists. Return True if the existing object has this text."""
         if not self._conditional:
             raise StoreError(
                 f"{self.where}: it ignores conditional writes, or was not probed yet, so nothing is "
@@ -234,8 +239,8 @@ class Store:
         return standing == text
 
     def _protect_objects(self, record: Record) -> None:
-        """Check that every object that the record needs exists, and protect all of them from deletion until
-        the record can be written.
+        """Check that every object that the record needs exists. Touch the old ones, so that none is deleted
+        before the record is written.
         """
         for _ in range(_ROUNDS):
             started = self._clock()

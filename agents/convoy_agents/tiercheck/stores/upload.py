@@ -1,4 +1,4 @@
-"""Transfer shards to and from a store, chunk by chunk, with limits on rate, memory and retries."""
+"""Transfers shards to and from a store, chunk by chunk, with limits on rate, memory and retries."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from convoy_controllers.checkpoint.records import Chunk, Manifest
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.25
-"""Seconds after which a waiting thread checks whether another one has failed."""
+"""Seconds between the checks of a waiting thread for a failure in another thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """Limits on retries of operations that may succeed later."""
+    """The limits on retries of failed operations."""
 
     attempts: int = 5
-    """Attempts of one operation."""
+    """Maximum attempts of one operation, including the first."""
     budget: int = 50
-    """Retries of all operations together, so that a store that is down is not tried for every chunk."""
+    """Maximum retries of all operations of a transfer together. So a store that is down is not retried for
+    every chunk.
+    """
     first_seconds: float = 0.2
     cap_seconds: float = 5.0
 
@@ -38,9 +40,9 @@ class TransferLimits:
     """The limits of one shard's transfer."""
 
     threads: int = 8
-    """Chunks that are transferred at once."""
+    """Maximum number of chunks that are transferred at the same time."""
     bytes_per_second: float = 0
-    """Rate limit in bytes per second; 0 for none."""
+    """Rate limit in bytes per second; 0 for no limit."""
     retries: Retries = Retries()
 
 
@@ -48,7 +50,7 @@ class StopFlag(Protocol):
     """A flag that cancels a transfer, for example a `threading.Event`."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait until the flag is set or the timeout in seconds ends. Return True if it is set."""
+        """Wait until the flag is set, but at most `timeout` seconds. Return True if the flag is set."""
 
     def is_set(self) -> bool:
         """Return True if the flag is set."""
@@ -56,27 +58,27 @@ class StopFlag(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
-    """The result of an upload."""
+    """The size and duration of an upload."""
 
     sent_bytes: int
-    """Bytes of the chunks that were sent, before encoding."""
+    """Plain size in bytes of the chunks that were sent."""
     wire_bytes: int
-    """Bytes that were sent for these chunks, some of them encoded."""
+    """Size in bytes of the same chunks as they were sent, encoded or plain."""
     skipped_bytes: int
-    """Bytes of chunks that existed already or occur several times."""
+    """Bytes of the chunks that were not sent, because they existed already or are repeated in the shard."""
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Downloaded:
-    """The result of a download."""
+    """The size and duration of a download."""
 
     received_bytes: int
     seconds: float
 
 
 class Rate:
-    """A token bucket that starts empty. Callers wait for their own bytes in the order of their calls."""
+    """A rate limiter without bursts. Callers get their delays in the order of their calls."""
 
     def __init__(self, bytes_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = bytes_per_second
@@ -85,12 +87,14 @@ class Rate:
         self._lock = threading.Lock()
 
     def delay(self, size: int) -> float:
-        """Return the seconds to wait before moving so many bytes, and count them as moved."""
+        """Return the seconds that the caller must wait before it transfers `size` bytes. Count these bytes
+        as transferred.
+        """
         if not self._rate:
             return 0.0
         with self._lock:
             now = self._clock()
-            # Unused capacity is not saved up.
+            # Start at `now` after an idle time, so that unused capacity does not allow a burst.
             self._free = max(self._free, now) + size / self._rate
             return self._free - now
 
@@ -104,12 +108,13 @@ def upload(
     limits: TransferLimits = TransferLimits(),
     broken: Collection[str] = (),
 ) -> Uploaded:
-    """Upload the chunks that do not exist yet, then the manifest. After an error, call it again: it
-    continues.
+    """Upload the chunks of a shard that the store does not have, then its manifest.
 
-    `read`: returns a chunk's bytes by its index; called from several threads. `broken`: digests of chunks
-    that are known to be damaged in the store. Stopped, StoreError, or Damaged if `read` returns other bytes
-    than the chunk's.
+    `read`: returns the bytes of a chunk by its index; it is called from several threads. `broken`: digests
+    of chunks that are known to be damaged in the store.
+
+    Raises Stopped, StoreError, or Damaged if the bytes from `read` do not match the chunk. After an error,
+    call it again: it continues where it stopped.
     """
     started = time.monotonic()
     work = _Transfer(stop, limits)
@@ -142,11 +147,11 @@ def download(
     limits: TransferLimits = TransferLimits(),
     wanted: Collection[int] | None = None,
 ) -> Downloaded:
-    """Download the chunks of these indices, or all. Each is checked and written at least once, in any
-    order.
+    """Download the chunks with these indexes, or all chunks. Each chunk is checked and then written, in any
+    order and perhaps more than once.
 
-    `write`: receives a chunk by its index; called from several threads. Stopped, StoreError, or Damaged if
-    a chunk is missing, or damaged on two reads.
+    `write`: gets a chunk's index and bytes; it is called from several threads. Raises Stopped, StoreError,
+    or Damaged if a chunk is missing or was damaged in two reads.
     """
     started = time.monotonic()
     work = _Transfer(stop, limits)
@@ -172,10 +177,10 @@ def verify_chunks(
     stop: StopFlag,
     limits: TransferLimits = TransferLimits(),
 ) -> dict[str, str]:
-    """Read and check each of these chunks once. Return the error, by digest, of each chunk that is missing
-    or damaged on two reads.
+    """Read and check each of these chunks. Return an error message, by digest, for each chunk that is
+    missing or was damaged in two reads.
 
-    `checked`: called with each chunk after its check, from several threads. Stopped, StoreError.
+    `checked`: called with each chunk after its check, from several threads. Raises Stopped or StoreError.
     """
     work = _Transfer(stop, limits)
     found: dict[str, str] = {}
@@ -192,7 +197,7 @@ def verify_chunks(
 
 
 class _Transfer:
-    """The threads of one transfer, which stop together."""
+    """The threads of one transfer. If one fails, all stop."""
 
     def __init__(self, stop: StopFlag, limits: TransferLimits) -> None:
         self._stop = stop
@@ -204,23 +209,24 @@ class _Transfer:
         self._failed = False
 
     def each(self, work: Callable[[T], None], items: Sequence[T]) -> None:
-        """Call `work` for all items in parallel. The first error stops all threads and is raised."""
+        """Call `work` for all items in parallel. The first error stops all threads and is raised here."""
         waiting = iter(items)
         count = min(self._threads, len(items))
         if count:
             with ThreadPoolExecutor(count, "shard") as pool:
                 ends = [pool.submit(self._run, work, waiting) for _ in range(count)]
             errors = [error for end in ends if (error := end.exception())]
-            # Raise the cause first: the other threads stopped because of it.
+            # Other threads raise Stopped because of the first error, so sort Stopped last and raise the
+            # cause.
             for error in sorted(errors, key=lambda one: isinstance(one, Stopped)):
                 raise error
 
     def pace(self, size: int) -> None:
-        """Wait until so many bytes may be moved."""
+        """Wait until `size` bytes may be transferred within the rate limit."""
         self._pause(self._rate.delay(size))
 
     def retried(self, do: Callable[[], T]) -> T:
-        """Return the result of `do`, with retries within the limits."""
+        """Return the result of `do`. Retry it after a retriable StoreError, within the limits."""
         backoff = Backoff(self._retries.first_seconds, self._retries.cap_seconds)
         for attempt in range(1, self._retries.attempts + 1):
             self._check_not_stopped()
@@ -262,9 +268,11 @@ class _Transfer:
 
 
 def _receive(work: _Transfer, store: Store, chunk: Chunk) -> bytes:
-    """Return the bytes of a chunk. Damaged if two reads are damaged. StoreError, Stopped."""
+    """Return the bytes of a chunk. Raises StoreError, Stopped, or Damaged if the chunk is damaged in two
+    reads.
+    """
     try:
         return work.retried(lambda: store.get_chunk(chunk))
     except Damaged:
-        # The first read may have been damaged in transit.
+        # The bytes of the first read may have been damaged in transit, so read again.
         return work.retried(lambda: store.get_chunk(chunk))

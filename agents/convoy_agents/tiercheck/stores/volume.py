@@ -1,11 +1,12 @@
-"""Blobs in a POSIX folder: a volume that is mounted on every node, or on the one that uploads.
+"""Blobs in a POSIX folder: on a volume that is mounted on every node, or on each node that uploads.
 
-A blob is written under a temporary name, synced and renamed; then its folder is synced. Nodes that share a
-volume must see each other's files and times at once, so NFS must be mounted with noac. The clocks of nodes
-and file server must agree within minutes, because they decide what was written within the grace.
+A blob is written under a temporary name, synced and renamed. Then its folder is synced. Nodes that share a
+volume must see each other's files and write times at once, so NFS must be mounted with noac. The clocks of
+the nodes and of the file server must agree within minutes, because they decide what is within the grace
+period.
 
-Others may be able to write to the volume, and the agent is root. Below the volume's root each folder is
-opened relative to its parent, no link is followed, and only regular files are read.
+Other users may be able to write to the volume, and the agent runs as root. So below the volume's root each
+folder is opened relative to its parent, symbolic links are not followed, and only regular files are read.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _ADVICE = {
 }
 _TRIES = 3
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_PATH opens nothing yet: opening a pipe may block, and opening a device may have effects.
+# O_PATH does not open the file itself. To open a pipe may block, and to open a device may have side effects.
 _PATH_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -52,15 +53,18 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}", re.DOTALL)
 
 
 class Volume:
-    """Blobs below one existing folder. If the volume is not mounted, nothing is written beside it."""
+    """Blobs below an existing folder. If the volume is not mounted at this folder, nothing is written
+    there.
+    """
 
     def __init__(
         self, root: Path, path: str = "", *, claim: str = "", mounted: Callable[[Path], bool] = Path.is_dir
     ) -> None:
-        """`path`: the folder of the volume that holds everything; it is made if missing.
+        """`path`: the folder on the volume that contains all blobs; it is created if it is missing.
+        `claim`: the PersistentVolumeClaim, for messages.
 
-        `claim`: the PersistentVolumeClaim, for messages. `mounted`: returns True if the volume is mounted
-        at `root`; otherwise NotMounted is raised. Links on the way to `root` are followed.
+        `mounted`: returns True if the volume is mounted at `root`; otherwise NotMounted is raised. Symbolic
+        links in the path of `root` are followed.
         """
         self._root = root
         self._path = path
@@ -70,7 +74,7 @@ class Volume:
 
     @property
     def where(self) -> str:
-        """The store's place, for messages."""
+        """The location of the store, for messages."""
         return self._where
 
     def put(self, key: str, data: digest.Buffer) -> None:
@@ -81,7 +85,7 @@ class Volume:
             os.fsync(folder)
 
     def create(self, key: str, data: digest.Buffer) -> bool:
-        """See `Blobs.create`. Of several links to one name exactly one is made."""
+        """See `Blobs.create`. Of several concurrent calls of link(2) for one name, exactly one succeeds."""
         name = self._parts(key)[-1]
         with (
             self._store_errors("create", key),
@@ -92,7 +96,7 @@ class Volume:
                 made = True
             except FileExistsError:
                 made = False
-                # Its writer may have died before the file was durable.
+                # The writer of the existing file may have died before the file was durable, so sync it.
                 with contextlib.suppress(FileNotFoundError), _regular(folder, name) as fd:
                     os.fsync(fd)
             os.fsync(folder)
@@ -144,7 +148,7 @@ class Volume:
         return True
 
     def remove(self, key: str) -> None:
-        """See `Blobs.remove`. It is synced, so that removals keep their order."""
+        """See `Blobs.remove`. The folder is synced, so that removals become durable in their order."""
         *above, name = self._parts(key)
         with (
             self._store_errors("delete", key),
@@ -177,7 +181,9 @@ class Volume:
         return False
 
     def _parts(self, key: str) -> list[str]:
-        """Return the names of the path from the root to a key."""
+        """Split the path of a key below the volume's root into names. Raises ValueError if it leaves the
+        root.
+        """
         parts = [part for part in f"{self._path}/{key}".split("/") if part]
         if not parts or ".." in parts:
             raise ValueError(f"{key!r} names nothing below a volume's root")
@@ -185,8 +191,8 @@ class Volume:
 
     @contextlib.contextmanager
     def _folder(self, parts: Sequence[str], *, make: bool = False, durable: bool = False) -> Iterator[int]:
-        """Open a folder. `make`: create missing folders on the way. `durable`: sync all of them, whoever
-        created them.
+        """Open a folder within the block. Yield its descriptor. `make`: create missing folders. `durable`:
+        sync every parent folder, even if another process created it.
         """
         fd = self._open_root()
         try:
@@ -222,7 +228,7 @@ class Volume:
 
     @contextlib.contextmanager
     def _file(self, key: str) -> Iterator[int]:
-        """Open a regular file."""
+        """Open a regular file for reading within the block. Yield its descriptor."""
         *above, name = self._parts(key)
         with self._folder(above) as folder, _regular(folder, name) as fd:
             yield fd
@@ -230,8 +236,8 @@ class Volume:
     def _entries(
         self, folder: str, alive: Callable[[], None], wanted: Container[str] | None = None
     ) -> Iterator[tuple[str, os.stat_result]]:
-        """Yield the entries directly in a folder, or only the wanted ones; links are not followed. `alive`
-        is called for each.
+        """Yield the entries directly in a folder, or only the wanted ones. Symbolic links are not followed.
+        `alive` is called for each entry.
         """
         parts = self._parts(folder) if folder or self._path else []
         try:
@@ -246,7 +252,7 @@ class Volume:
             self._check_mounted()
 
     def _check_mounted(self) -> None:
-        """Raise NotMounted if the volume is not mounted. Call it before making a first folder and when
+        """Raise NotMounted if the volume is not mounted. Call this before a folder is created, and if
         something is missing.
         """
         if not self._mounted(self._root):
@@ -258,8 +264,10 @@ class Volume:
     def _temporary_file(
         self, key: str, data: digest.Buffer, *, durable: bool = False
     ) -> Iterator[tuple[int, str]]:
-        """Yield the folder and a temporary, synced file with these bytes, which is removed unless renamed.
-        `durable`: also sync all folders above.
+        """Write and sync a temporary file with these bytes. Yield the folder's descriptor and the file's
+        name. `durable`: also sync all parent folders.
+
+        The file is removed after the block, unless the block has renamed it.
         """
         *above, name = self._parts(key)
         temporary = f".{name}.{secrets.token_hex(8)}"
@@ -276,7 +284,7 @@ class Volume:
 
     @contextlib.contextmanager
     def _new_file(self, above: Sequence[str], name: str, durable: bool) -> Iterator[tuple[int, int]]:
-        """Yield a folder and a new file in it, both open."""
+        """Create a file within the block. Yield the descriptors of its folder and of the file."""
         with contextlib.ExitStack() as stack:
             for left in reversed(range(_TRIES)):
                 try:
@@ -284,7 +292,7 @@ class Volume:
                     fd = os.open(name, _FRESH, 0o600, dir_fd=folder)
                     break
                 except FileNotFoundError:
-                    # The folder was empty, and `tidy` has just removed it.
+                    # `tidy` has removed the folder, because it was empty, so create it again.
                     if not left:
                         raise
             stack.callback(os.close, fd)
@@ -306,7 +314,9 @@ class Volume:
 
 @contextlib.contextmanager
 def _regular(folder: int, name: str) -> Iterator[int]:
-    """Open a regular file. OSError; ELOOP for anything else."""
+    """Open a regular file for reading. Yield its descriptor. Raises OSError, with ELOOP for anything but a
+    regular file.
+    """
     seen = os.open(name, _PATH_ONLY, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(seen).st_mode):
@@ -321,7 +331,7 @@ def _regular(folder: int, name: str) -> Iterator[int]:
 
 
 def _read(fd: int, offset: int, length: int) -> bytes:
-    """Return so many bytes from an offset, or fewer if the file was shorter when it was opened."""
+    """Return `length` bytes from `offset`, or fewer if the file is shorter. `fd`: an open file."""
     left = min(length, max(0, os.fstat(fd).st_size - offset))
     pieces: list[bytes] = []
     while left > 0 and (piece := os.pread(fd, left, offset)):
