@@ -185,8 +185,8 @@ def ensure_go() -> None:
     needed = ".".join(map(str, GO_NEEDED))
     if not reachable(GO_SITE):
         raise SetupError(
-            f"neither {RELEASES} nor {GO_SITE} can be reached, and there is no Go {needed} to build the"
-            f" cluster's programs with: install Go {needed} or newer and put it on the PATH"
+            f"neither {RELEASES} nor {GO_SITE} can be reached, and no Go {needed} is installed to build the"
+            f" cluster's programs: install Go {needed} or newer and put it on the PATH"
         )
     download_go(needed)
 

@@ -146,8 +146,8 @@ class _Run:
         """Cordon the accused nodes and replace them. Return True if any node was replaced."""
         before = len(self._cordoned)
         for one in sorted(accused):
-            taken = {*self._cordoned, *self._nodes}
-            spare = next((other for other in range(MACHINES) if other not in taken), None)
+            in_use = {*self._cordoned, *self._nodes}
+            spare = next((other for other in range(MACHINES) if other not in in_use), None)
             if spare is not None:
                 self._cordoned.add(one)
                 self._nodes = [spare if other == one else other for other in self._nodes]

@@ -169,7 +169,7 @@ def bench(seeds: int, figures: Figures) -> None:
     tasks += [("crashes", writes) for writes in WRITES]
     with ProcessPoolExecutor(machine.cores()) as pool:
         storms = list(pool.map(_storm, tasks))
-    progress.report(f"{len(storms)} storms")
+    progress.report(f"{len(storms)} storms are finished")
     add_rows(storms, figures)
 
 

@@ -18,7 +18,7 @@ async def account_config(plane: Plane, api: Api, user: str) -> Path:
     path.
     """
     namespace, name = user.split(":")[-2:]
-    answer = await api.create(
+    response = await api.create(
         f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
         {
             "apiVersion": "authentication.k8s.io/v1",
@@ -27,7 +27,7 @@ async def account_config(plane: Plane, api: Api, user: str) -> Path:
         },
     )
     config = yaml.safe_load(plane.cluster.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": answer["status"]["token"]}
+    config["users"][0]["user"] = {"token": response["status"]["token"]}
     path = plane.cluster.folder / "config" / f"{name}.kubeconfig"
     files.write(path, yaml.safe_dump(config), mode=0o600)
     return path

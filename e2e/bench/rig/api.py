@@ -69,8 +69,8 @@ class Api:
             text = await response.read()
             if response.status >= 400:
                 raise ApiError(response.status, text.decode(errors="replace"))
-            answer: Object = orjson.loads(text)
-            return answer
+            result: Object = orjson.loads(text)
+            return result
 
     async def get(self, path: str, **params: str) -> Object:
         """Return one object or one list."""

@@ -145,7 +145,7 @@ class FakeAgent:
     def _handle(self, message: wire.HubMessage) -> None:
         kind = message.WhichOneof("body")
         if kind == "redirect":
-            raise ConnectionError("another leads")
+            raise ConnectionError("another operator is the leader")
         if kind == "sweep_order" and self.measure is not None:
             self._sweep_reports.append(self.measure(message.sweep_order, self.node))
             self._wake.set()
@@ -153,21 +153,21 @@ class FakeAgent:
             self._set_held(message.drop_job.job_uid, None)
         if kind not in ("assignment", "pick_port", "shutdown"):
             return
-        told = getattr(message, kind)
-        pod = self.pods.get(told.pod_uid)
+        order = getattr(message, kind)
+        pod = self.pods.get(order.pod_uid)
         if pod is None:
             return
         if kind == "assignment":
-            member_nodes = self.member_nodes.setdefault((told.job_uid, told.incarnation), set())
+            member_nodes = self.member_nodes.setdefault((order.job_uid, order.incarnation), set())
             member_nodes.add(self.node)
-            pod.assign(told, member_nodes, time.time())
+            pod.assign(order, member_nodes, time.time())
             if pod.interval:
-                self._set_held(told.job_uid, told.slot_token)
+                self._set_held(order.job_uid, order.slot_token)
         elif kind == "pick_port":
-            pod.pick_port(told)
+            pod.pick_port(order)
         else:
             pod.ended = True
-            self.shut_down(pod, told.exit_code)
+            self.shut_down(pod, order.exit_code)
         self._mark_changed(pod.uid)
 
     async def _write(self, call: Call) -> None:
@@ -185,9 +185,9 @@ class FakeAgent:
             if self._held_changed:
                 self._held_changed = False
                 await call.write(wire.AgentMessage(held_jobs=self._held_jobs()))
-            told, self._telemetry = self._telemetry, []
-            if told:
-                await call.write(wire.AgentMessage(telemetry=wire.Telemetry(pods=told)))
+            telemetry, self._telemetry = self._telemetry, []
+            if telemetry:
+                await call.write(wire.AgentMessage(telemetry=wire.Telemetry(pods=telemetry)))
             removed, self._removed = self._removed, []
             for uid in removed:
                 await call.write(wire.AgentMessage(pod_removed=wire.PodRemoved(pod_uid=uid)))

@@ -183,7 +183,7 @@ class Soak:
         running = [pod for job in self.soak_jobs if not job.finished for pod in self.jobs.pods(job.name)]
         scheduled = [pod for pod in running if pod.spec.node_name and pod.status.phase == "Running"]
         if not scheduled:
-            raise AssertionError("no pod runs")
+            raise AssertionError("no pod of these jobs is Running")
         return self.rng.choice(scheduled)
 
     def _rank(self) -> None:

@@ -103,7 +103,7 @@ async def node(root: Path, hub: FakeHub, memory: int) -> AsyncIterator[Host]:
     host = Host(root, "one", hub, memory, hub.address)
     await host.start()
     try:
-        await hub.until(lambda name, said: name == host.node and said.HasField("hello"))
+        await hub.until(lambda name, message: name == host.node and message.HasField("hello"))
         yield host
     finally:
         await host.stop()

@@ -64,7 +64,7 @@ class FarHost(Host):
                 env={**os.environ, **settings, "PYTHONPATH": str(files.CHECKOUT / "agents")},
                 stdout=log,
             )
-        await self._hub.until(lambda name, said: name == self.node and said.HasField("hello"))
+        await self._hub.until(lambda name, message: name == self.node and message.HasField("hello"))
 
     async def stop(self) -> None:
         """Kill the agent and delete everything in its memory."""
