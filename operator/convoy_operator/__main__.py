@@ -10,7 +10,9 @@ from convoy_operator.settings import SettingError, from_environment
 
 
 def main() -> None:
-    """Exit with 0 after SIGTERM, 1 after a failure or a lost Lease, 2 for a wrong setting."""
+    """Run one replica of the operator. Exit with 0 after SIGTERM, 1 after a failure or a lost Lease, 2 for
+    an invalid setting.
+    """
     try:
         settings = from_environment()
         log.configure(settings.log_level)

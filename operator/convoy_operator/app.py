@@ -62,19 +62,23 @@ log = structlog.get_logger(__name__)
 
 GOODPUT_SECONDS = 15.0
 """Seconds between two counts of the jobs' goodput; Prometheus usually scrapes at the same interval."""
-MARKS = 1000
-"""Requests that may be sent at once to store and mark nodes' health. After them the limit is
-`settings.qps`.
+NODE_BURST = 1000
+"""Minimum burst of the gateway for NodeHealth and node requests: so many requests may be sent at once.
+Further requests are limited to `settings.qps`.
 """
 URGENT_QPS = 50.0
-"""Requests per second reserved for nodes: patches of their labels, and reads of the Leases of silent nodes.
+"""Maximum number of urgent node requests per second: patches of node labels, and reads of the Leases of
+silent nodes.
 """
 URGENT_CONNECTIONS = 8
-"""Connections to the API server reserved for those requests."""
+"""Maximum number of connections to the API server for urgent node requests. No other request uses these
+connections.
+"""
 LEASE_CONNECTIONS = 2
-"""Connections to the API server reserved for the leader's Lease.
+"""Maximum number of connections to the API server for the leader's Lease. No other request uses these
+connections.
 
-Two, because a call may start before the connection of a cancelled call is free again.
+There are two: the connection of a cancelled call may still be closing when the next call starts.
 """
 
 
@@ -91,8 +95,9 @@ class Operator:
     ) -> None:
         """Build all parts of a replica.
 
-        `aside` is the client for urgent node requests: they must not wait behind the pods of a huge job.
-        `lease` is the client for the Lease alone: renewals must not wait behind the labels of many nodes.
+        `aside` is the client for urgent node requests, so that these requests never wait behind requests
+        for the pods of a huge job. `lease` is the client for the Lease alone, so that renewals never wait
+        behind patches of node labels.
         """
         self.settings = settings
         self.controllers = controllers
@@ -119,9 +124,9 @@ class Operator:
         self.reader = reader = ClusterReader(cache, hub.reader, refusals.standing)
         Triggers(cache, reader, self.queue, settings.debounce_seconds, controllers)
         self.pod_events = PodEvents(gateway, cache, self.queue.add)
-        # Nodes that fail together are marked together. This gateway has its own token bucket, so it is full
-        # when many nodes fail at once.
-        marking = KubernetesGateway(client, replace(settings, burst=max(settings.burst, MARKS)), metrics)
+        # Many nodes can fail at the same time, and all of them must be marked at once. So this gateway has a
+        # token bucket of its own, which other requests do not empty.
+        marking = KubernetesGateway(client, replace(settings, burst=max(settings.burst, NODE_BURST)), metrics)
         reconcile_context = ReconcileContext(
             gateway=gateway,
             node_gateway=marking,
@@ -172,8 +177,9 @@ class Operator:
         )
 
     async def _serve(self) -> None:
-        """Start the parts that need the certificate authority. Probes are served before: the authority may
-        take long to appear.
+        """Run the parts that need the certificate authority.
+
+        The probe pages are served by `run` instead, because the authority may take long to appear.
         """
         authority = await self._authority()
         self.hub.tokens.start(authority)
@@ -194,8 +200,8 @@ class Operator:
 
     async def _lead(self) -> None:
         """Run the parts that only the leader runs."""
-        # List again before any decision. A watch may hang on an API server that failed together with the last
-        # leader.
+        # List everything again before the first decision: the watches may still hang on an API server that
+        # failed together with the previous leader.
         await self.reflectors.list_all()
         self.queue.open = True
         self.hub.monitor.start_leading()
@@ -229,7 +235,9 @@ class Operator:
         await asyncio.Event().wait()
 
     async def _count_goodput(self) -> None:
-        """Count the jobs' seconds periodically, also when no scrape asks for them."""
+        """Count the jobs' goodput periodically, so that the count does not depend on scrapes of the
+        metrics.
+        """
         while True:
             self.goodput.count(self.cache.jobs, datetime.now(UTC))
             await asyncio.sleep(GOODPUT_SECONDS)
@@ -247,7 +255,7 @@ class Operator:
                 self.queue.add(controller.key(item.namespace, item.name), high=False)
 
     def _wake(self, kind: Kind[Any]) -> None:
-        """Enqueue the unfinished objects of a kind, because agents reported something that concerns them."""
+        """Enqueue the unfinished objects of a kind after an agent has reported news for that kind."""
         for item in self.reader.live(kind):
             if item.status.get("completionTime"):
                 continue
@@ -297,8 +305,8 @@ class Operator:
             self.goodput.remove(before, datetime.now(UTC))
 
     def _refresh(self) -> None:
-        """Set the gauges that are computed at a scrape. Only the leader counts jobs, so a sum over replicas
-        counts each job once.
+        """Set the gauges that are computed at each scrape. Only the leader counts jobs, so a sum over all
+        replicas counts each job once.
         """
         if self.leads:
             self.goodput.count(self.cache.jobs, datetime.now(UTC))
@@ -338,8 +346,8 @@ async def run(settings: Settings) -> int:
     ):
         operator = Operator(settings, client, aside, lease)
         for number in (signal.SIGTERM, signal.SIGINT):
-            # These handlers serve until kopf starts. Kopf then installs its own handlers and returns on a
-            # signal.
+            # These handlers are needed only until kopf starts. Kopf installs its own signal handlers, and
+            # `kopf_watch.run` returns on a signal.
             loop.add_signal_handler(number, stop.set)
         work = asyncio.create_task(operator.run())
         stopped = asyncio.create_task(stop.wait())

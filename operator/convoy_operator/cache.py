@@ -1,14 +1,15 @@
 """The operator's cache of API objects: versioned stores that never go back in time.
 
 A store receives changes from two sources: watches, which are late but ordered, and responses to the
-operator's own writes, which come at once. The higher resourceVersion wins. So a reconcile sees its own
-writes, and a slow watch cannot undo them. Other controllers use "expectations" for that.
+operator's own writes, which come at once. The store keeps the object with the higher resourceVersion. So a
+reconcile sees the operator's own writes, and a slow watch cannot undo them. Kubernetes' built-in
+controllers use "expectations" for the same purpose.
 
-A store remembers the uids of deleted objects for a while (tombstones). Without them the late response to a
-create could bring back an object whose deletion the watch has already reported.
+A store remembers the uids of deleted objects for a while (tombstones). Without tombstones, the late
+response to a create could bring back an object after the watch has reported its deletion.
 
 A watch with a label selector also reports an object as deleted if the object loses the label. Such an
-object may come back at a later version.
+object may return to the store at a higher resourceVersion.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ class Versioned(Protocol):
 T = TypeVar("T", bound=Versioned)
 
 Listener = Callable[[T | None, T | None, bool], None]
-"""Callback (before, after, own) for every change; `before` or `after` is None for a new or deleted object.
+"""Callback (before, after, own) for every change of a store.
 
-`own` is True for the response to a write of the operator itself that needs no further reconcile.
+`before` is None for a new object, `after` for a deleted one. `own` is True if the change is the response to
+the operator's own write and needs no further reconcile.
 """
 
 
@@ -60,13 +62,15 @@ class Store(Generic[T]):
         self._indexed: dict[tuple[str, str], dict[str, T]] = {}
         self._indexes: dict[str, tuple[Callable[[T], Iterable[str]], dict[str, dict[str, T]]]] = {}
         self._tombstones: OrderedDict[str, float] = OrderedDict()
-        """By uid of a deleted object, the highest version that is known to be deleted."""
+        """The highest resourceVersion at which each deleted object must stay deleted, by uid; infinity for
+        a final deletion.
+        """
         self._listeners: list[Listener[T]] = []
         self.newest = 0
-        """The highest resourceVersion of any object that was ever stored."""
+        """The highest resourceVersion of all objects that were ever stored."""
 
     def listen(self, listener: Listener[T]) -> None:
-        """Call `listener` on every change from now on."""
+        """Register `listener` for every later change."""
         self._listeners.append(listener)
 
     def get(self, namespace: str, name: str) -> T | None:
@@ -111,9 +115,11 @@ class Store(Generic[T]):
         return True
 
     def remove(self, item: T, *, final: bool = True) -> bool:
-        """Remove a deleted object; return True if it was known. A newer object of the same name stays.
+        """Remove a deleted object; return True if the object was stored. A different, newer object of the
+        same name is kept.
 
-        `final` is False if the object may still exist without the watched label, and may come back.
+        `final` is False if the object may only have lost the watched label. Such an object may come back
+        later.
         """
         self._add_tombstone(item.uid, math.inf if final else item.version)
         key = (item.namespace, item.name)
@@ -124,11 +130,14 @@ class Store(Generic[T]):
         return True
 
     def replace(self, items: Iterable[T], version: int, floor: int = 0) -> None:
-        """Make the store equal to a LIST of that version. Objects missing from the LIST are removed, unless
-        they are newer than it.
+        """Make the store equal to the result of a LIST at resourceVersion `version`.
 
-        `floor` is the newest version known before the LIST was requested. A LIST below `floor` means that
-        the API server was restored from an etcd backup: then everything known is dropped.
+        A stored object that the LIST does not contain is removed, unless the object's own version is higher
+        than `version`.
+
+        `floor` is the newest version that was known before the LIST was requested. If `version` is below
+        `floor`, the API server was restored from an etcd backup. In that case all stored objects are
+        dropped first.
         """
         if version < floor:
             self._tombstones.clear()

@@ -32,7 +32,8 @@ def read(folder: Path) -> list[Engine]:
 async def install(gateway: ApiGateway, folder: Path) -> None:
     """Apply the folder's Engines by server-side apply.
 
-    Retry each until the API server accepts it, or rejects it for good (Invalid or Forbidden).
+    Retry each Engine until the API server accepts it. Skip an Engine that the API server rejects with
+    Invalid or Forbidden.
     """
     for engine in read(folder):
         name = engine.metadata.name

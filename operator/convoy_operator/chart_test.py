@@ -1,8 +1,9 @@
 """The command `python -m convoy_operator.chart_test ENGINE PARAMS SECONDS POD`, which `helm test` runs.
 
-It trains a small job with one worker in the operator's namespace, and deletes the job at the end, whatever
-the outcome. A job left by an earlier test is deleted first. PARAMS is a JSON object of engine parameters.
-SECONDS is the time limit for everything. POD is a JSON object with further fields of the worker's pod spec.
+The command trains a small job with one worker in the operator's namespace. At the end it deletes the job,
+whatever the outcome. A job left by an earlier test is deleted first. PARAMS is a JSON object of engine
+parameters. SECONDS is the time limit of the whole command. POD is a JSON object with further fields of the
+worker's pod spec.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ POLL_SECONDS = 2.0
 CLEANUP_SECONDS = 30.0
 """Seconds of the time limit that are reserved for deleting the job."""
 TTL_SECONDS = 600
-"""Seconds after its end in which the operator deletes a job whose test was interrupted."""
+"""Seconds after a job's end until the operator deletes the job. This applies only if the test was
+interrupted before it could delete the job.
+"""
 
 
 class Failed(Exception):
@@ -76,7 +79,10 @@ async def train(
     seconds: float,
     report: Callable[[str], None] = print,
 ) -> None:
-    """Create the job, wait until it completes, and delete it. Raise Failed or errors.ApiError."""
+    """Create the job, wait until it completes, and delete it.
+
+    Raises Failed if the job does not complete in time, and errors.ApiError if a request fails.
+    """
     namespace, job = body["metadata"]["namespace"], {}
     try:
         async with asyncio.timeout(seconds - CLEANUP_SECONDS):
@@ -98,7 +104,8 @@ async def train(
         raise Failed(f"the job did not end within {seconds - CLEANUP_SECONDS:g} s; {what}") from None
     finally:
         if job:
-            # The pods may need longer; from here on Kubernetes' garbage collector deletes them.
+            # Kubernetes' garbage collector deletes the pods. Do not wait longer for the job than
+            # CLEANUP_SECONDS.
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLEANUP_SECONDS):
                     await delete_job(gateway, namespace)
@@ -115,7 +122,7 @@ async def delete_job(gateway: ApiGateway, namespace: str) -> None:
         except errors.NotFound:
             return
         except errors.Conflict:
-            continue  # another job has the name meanwhile
+            continue  # The name already belongs to a different job. Read that job and try again.
         await asyncio.sleep(POLL_SECONDS)
 
 

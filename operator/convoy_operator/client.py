@@ -1,8 +1,8 @@
 """The operator's client of the API server.
 
-It uses `kubernetes.aio` for configuration, authentication and the HTTP session, and orjson for the bodies:
-the generated models would double the time of a request. Every request has a deadline. A request that the
-server throttles or does not answer is retried a few times, while the retry budget lasts.
+The client uses `kubernetes.aio` for configuration, authentication and the HTTP session. It encodes bodies
+with orjson, because the generated models would double the time of a request. Every request has a deadline.
+A request that the server throttles or does not answer is retried a few times while the retry budget lasts.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ APPLY_PATCH = "application/apply-patch+yaml"
 _RETRIED = (errors.TooManyRequests, errors.Unavailable)
 _LONGEST_WAIT = 30.0
 EVENT_PAGES = 10
-"""Maximum number of pages that are read of the Events about one object."""
+"""Maximum number of pages to read when listing the Events about one object."""
 CONNECT_SECONDS = 10.0
-"""Seconds to wait for a connection, be it a free one of the pool or a new one."""
+"""Timeout in seconds for getting a connection: an idle one from the pool, or a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,12 @@ class KubernetesGateway:
         self._timeout = aiohttp.ClientTimeout(total=settings.request_seconds, connect=CONNECT_SECONDS)
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
-        """See ApiGateway."""
+        """See `ApiGateway.get`."""
         return await self._call("get", resource, resource.path(namespace, name))
 
     async def events_of(self, namespace: str, uid: str) -> list[Object]:
-        """Return the Events about one object, at most EVENT_PAGES pages, in no useful order: the API server
-        sorts them by name.
+        """Return the Events about one object, from at most EVENT_PAGES pages. The API server sorts Events
+        by name, so the order says nothing about their times.
         """
         params = {"fieldSelector": f"involvedObject.uid={uid}", "limit": str(self._settings.list_page)}
         found: list[Object] = []
@@ -80,7 +80,7 @@ class KubernetesGateway:
         return found
 
     async def list(self, resource: Resource, selector: str = "") -> tuple[list[Object], str]:
-        """See ApiGateway."""
+        """See `ApiGateway.list`."""
         items: list[Object] = []
         version = ""
         async for page, of in self.pages(resource, selector):
@@ -89,7 +89,7 @@ class KubernetesGateway:
         return items, version
 
     async def pages(self, resource: Resource, selector: str = "") -> AsyncIterator[Page]:
-        """See ApiGateway."""
+        """See `ApiGateway.pages`."""
         params = {"limit": str(self._settings.list_page)}
         if selector:
             params["labelSelector"] = selector
@@ -108,7 +108,7 @@ class KubernetesGateway:
         selector: str = "",
         opened: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[tuple[str, Object]]:
-        """See ApiGateway. `opened` is called when the server has accepted the watch, before any event."""
+        """See `ApiGateway.watch`. `opened` is called when the server has accepted the watch, before any event."""
         settings = self._settings
         length = settings.watch_seconds * random.uniform(0.8, 1.0)  # noqa: S311 - jitter, not a secret
         params = {
@@ -144,14 +144,15 @@ class KubernetesGateway:
             raise errors.Unavailable(0, f"watch of {resource.plural}: {fault!r}") from fault
 
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
-        """See ApiGateway."""
-        # A retry is safe: names are deterministic, so a retry after a lost response gets AlreadyExists.
+        """See `ApiGateway.create`."""
+        # A retry is safe because names are deterministic: if only the response was lost, the retry fails with
+        # AlreadyExists.
         return await self._call(
             "create", resource, resource.path(namespace), body=body, params={"fieldManager": FIELD_MANAGER}
         )
 
     async def dry_run(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> None:
-        """See ApiGateway."""
+        """See `ApiGateway.dry_run`."""
         params = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": FIELD_MANAGER}
         await self._call("dry_run", resource, resource.path(namespace), body=body, params=params)
 
@@ -164,7 +165,7 @@ class KubernetesGateway:
         uid: str,
         grace_seconds: int | None = None,
     ) -> Object:
-        """See ApiGateway."""
+        """See `ApiGateway.delete`."""
         body: Object = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
@@ -173,7 +174,7 @@ class KubernetesGateway:
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any]
     ) -> Object:
-        """See ApiGateway."""
+        """See `ApiGateway.patch`."""
         return await self._call(
             "patch",
             resource,
@@ -186,7 +187,7 @@ class KubernetesGateway:
     async def patch_status(
         self, resource: Resource, namespace: str | None, name: str, version: str, patch: Mapping[str, Any]
     ) -> Object:
-        """See ApiGateway."""
+        """See `ApiGateway.patch_status`."""
         return await self._call(
             "patch_status",
             resource,
@@ -197,7 +198,7 @@ class KubernetesGateway:
         )
 
     async def evict(self, namespace: str, name: str, *, uid: str) -> None:
-        """See ApiGateway."""
+        """See `ApiGateway.evict`."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -216,7 +217,7 @@ class KubernetesGateway:
         subresource: str | None = None,
         force: bool = True,
     ) -> Object:
-        """See ApiGateway."""
+        """See `ApiGateway.apply`."""
         return await self._call(
             "apply",
             resource,
@@ -248,7 +249,9 @@ class KubernetesGateway:
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Object:
-        """Send one request; retry while the server throttles or is unavailable and the retry budget lasts."""
+        """Send one request. Retry it if the server throttles or is unavailable, while the retry budget
+        lasts.
+        """
         data = orjson.dumps(body) if body is not None else None
         self._retries.request()
         for attempt in range(self._settings.request_tries):
@@ -298,7 +301,7 @@ class KubernetesGateway:
         *,
         pool: aiohttp.ClientSession | None = None,
     ) -> aiohttp.ClientResponse:
-        """Send a request. `pool` is used instead of the connections that all requests share."""
+        """Send a request. `pool` replaces the default connection pool, which all other requests share."""
         rest = self._client.rest_client
         if rest.pool_manager is None:
             rest.pool_manager = rest._create_pool_manager()
@@ -342,8 +345,8 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 
 async def _error(response: aiohttp.ClientResponse) -> errors.ApiError:
-    """Return the typed error of a response. Proxies may respond with pages that are not a Kubernetes
-    Status.
+    """Return the typed error of a response. The body may be any text, because a proxy may have sent the
+    response instead of the API server.
     """
     body = await response.read()
     causes: tuple[tuple[str, str], ...] = ()
@@ -359,7 +362,9 @@ async def _error(response: aiohttp.ClientResponse) -> errors.ApiError:
 
 
 def _retry_after(text: str | None) -> float | None:
-    """Return the seconds of a Retry-After header, in either of its forms; None if it cannot be read."""
+    """Return the seconds to wait from a Retry-After header, which holds seconds or a date. Return None if
+    it is missing or invalid.
+    """
     if not text:
         return None
     if text.isdigit():

@@ -21,7 +21,7 @@ from convoy_operator import views
 from convoy_operator.cache import Store
 
 _OWNER = "owner"
-"""Name of the index of applied objects by their owner's uid."""
+"""Name of the index that finds applied objects by the uid of their owner."""
 
 
 class ClusterCache:
@@ -33,13 +33,13 @@ class ClusterCache:
         self.kinds: Mapping[str, Store[CachedObject]] = {
             one.resource.kind: Store() for one in controllers if one.kind is not None
         }
-        """Objects of the reconciled kinds, by kind."""
+        """The store of each reconciled kind, by name of the kind."""
         own = {one.resource: self.kinds[one.resource.kind] for one in controllers if one.kind is not None}
         made = {made.resource for one in controllers for made in one.makes if made.applied}
         self.applied: Mapping[Resource, Store[CachedObject]] = {
             resource: Store() for resource in sorted(made - own.keys(), key=lambda one: one.plural)
         }
-        """Objects that plans apply and that no controller reconciles, by resource."""
+        """The store of each resource that plans apply but no controller reconciles."""
         self._children = {**self.applied, **{one: own[one] for one in made & own.keys()}}
         self._views: Mapping[Resource, tuple[Store[Any], Callable[[Mapping[str, Any]], Any]]] = {
             PODS: (self.pods, views.pod),
@@ -55,7 +55,9 @@ class ClusterCache:
         self._over = {one.resource.kind: one.over for one in controllers}
         self.jobs = self.kinds[trainingjob.KIND.name]
         self.pod_warnings: dict[str, PodWarning] = {}
-        """The newest Warning Event of each late pod, by pod uid (pod_events.py)."""
+        """The newest Warning Event of each pod that starts too slowly, by pod uid. `PodEvents` fills this
+        mapping.
+        """
         self.phases: Counter[str] = Counter()
         """Number of jobs in each phase; a job without a phase counts as Pending."""
         self._ready_nodes: set[str] = set()
@@ -69,7 +71,7 @@ class ClusterCache:
         return self.kinds[kind.name]
 
     def over(self, kind: Kind[Any], item: CachedObject) -> bool:
-        """Return True if an object is finished: then only its own changes queue it."""
+        """Return True if an object is finished. Changes of other objects do not enqueue a finished object."""
         return self._over[kind.name](item)
 
     def store(self, resource: Resource) -> Store[Any]:
@@ -103,18 +105,18 @@ class ClusterCache:
 
     @property
     def agent_nodes(self) -> int:
-        """Number of nodes that carry the agent-ready label."""
+        """Return the number of nodes that carry the agent-ready label."""
         return len(self._ready_nodes)
 
     @property
     def ready_nodes(self) -> frozenset[str]:
-        """Names of the nodes that carry the agent-ready label."""
+        """Return the names of the nodes that carry the agent-ready label."""
         return frozenset(self._ready_nodes)
 
     @property
     def occupied(self) -> Iterable[str]:
-        """Nodes that pods of jobs still need. Pods that only carry the job label do not count: anybody can
-        set it.
+        """Return the nodes that pods of jobs still need. A pod counts only if its job owns it, because any
+        user can set the job label on a pod.
         """
         return [node for node, pods in self._on_node.items() if any(map(self._of_a_job, pods.values()))]
 
@@ -123,7 +125,7 @@ class ClusterCache:
         return [pod for pod in self.pods_on(node) if self._of_a_job(pod)]
 
     def pods_on(self, node: str) -> tuple[Pod, ...]:
-        """Return the pods that need the node, see PodView.needs_node."""
+        """Return the pods that still need the node. See `PodView.needs_node`."""
         return tuple(self._on_node.get(node, {}).values())
 
     def jobs_on(self, node: str) -> set[Key]:
@@ -132,12 +134,12 @@ class ClusterCache:
 
     @property
     def active(self) -> int:
-        """Number of unfinished jobs."""
+        """Return the number of unfinished jobs."""
         return self.phases.total() - sum(self.phases[phase] for phase in TERMINAL)
 
     def own_pods(self, key: Key) -> list[Pod]:
-        """Return the running or pending pods of a job; pods of other owners that carry the job's label are
-        left out.
+        """Return the job's pods that have not ended. A pod that carries the job's label but has another
+        owner is left out.
         """
         job = self.jobs.get(key.namespace, key.name)
         pods = self.pods.indexed((key.namespace, key.name)) if job is not None else []

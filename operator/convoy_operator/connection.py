@@ -15,8 +15,8 @@ from convoy_operator.settings import Settings
 
 
 async def connect(settings: Settings) -> ApiClient:
-    """Return a client of the API server. Inside a cluster it uses the pod's service account, outside the
-    kubeconfig.
+    """Return a client of the API server. Use the pod's service account inside a cluster, and the kubeconfig
+    elsewhere.
     """
     configuration = Configuration()
     if "KUBERNETES_SERVICE_HOST" in os.environ:
@@ -28,8 +28,8 @@ async def connect(settings: Settings) -> ApiClient:
 
 
 def configure_client(configuration: Configuration) -> Configuration:
-    """Read the proxy settings once: aiohttp would read the environment and .netrc before every request, in
-    threads.
+    """Read the proxy settings once and store them in the configuration. Otherwise aiohttp would read the
+    environment and .netrc in a thread before every request.
     """
     host = urlsplit(configuration.host)
     if configuration.proxy is None and host.hostname and not proxy_bypass(host.hostname):

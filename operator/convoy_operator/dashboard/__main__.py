@@ -1,4 +1,4 @@
-"""The command `convoy-dashboard`: runs the dashboard. Environment variables configure it."""
+"""The command `convoy-dashboard`, which runs the dashboard. Environment variables configure it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def main() -> None:
     except (SettingError, ValueError) as error:
         sys.stderr.write(f"convoy-dashboard: {error}\n")
         sys.exit(2)
-    # NiceGUI reads the variable on import. Its default is a folder in the working directory.
+    # Set the variable before NiceGUI is imported, because NiceGUI reads it on import. Its default is a folder
+    # in the working directory.
     os.environ.setdefault("NICEGUI_STORAGE_PATH", str(Path(tempfile.gettempdir()) / "nicegui"))
     from convoy_operator.dashboard import server  # noqa: PLC0415
 

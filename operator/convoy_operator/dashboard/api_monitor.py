@@ -20,11 +20,11 @@ OUTAGE_PROBE_SECONDS = 1.0
 """Seconds between two probes while the API server does not answer."""
 PROBE_TIMEOUT_SECONDS = 3.0
 FAILURE_GRACE_SECONDS = 45.0
-"""Seconds that a watch may fail before pages report it, while the API server answers. A reflector retries
-within 30 s.
+"""Seconds for which a list or watch may fail before pages report the failure. Outages of the whole API
+server do not count. Reflectors retry within 30 s.
 """
 MAX_REASON = 160
-"""Largest number of characters of an error that pages show."""
+"""Maximum number of characters of an error that pages show."""
 _REFUSALS = (errors.Forbidden, errors.NotFound)
 
 
@@ -39,9 +39,9 @@ class Failing:
 
 
 class ApiMonitor:
-    """Probes the API server every few seconds.
+    """Finds outages of the API server by a probe every few seconds.
 
-    A watch cannot show an outage quickly: without changes it receives nothing for up to a minute.
+    Watches cannot show an outage quickly: a watch without changes receives nothing for up to a minute.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class ApiMonitor:
         self.unavailable_since: datetime | None = None
         """Start of the outage; None while the API server answers."""
         self.unwatched: dict[str, str] = {}
-        """By resource, the error of each list or watch that pages report as failing."""
+        """The error of each failing list or watch that pages report, by resource."""
         self.recovering: list[str] = []
-        """Resources whose watch has not resumed since the last outage."""
+        """Resources whose watch has not resumed since the end of the last outage."""
         self._failing: dict[str, Failing] = {}
         self._recovered_at = float("-inf")
 
     @property
     def lag(self) -> float:
-        """Seconds since the last answer of the API server."""
+        """Return the seconds since the API server last answered a probe."""
         return self._clock() - self._last_answer
 
     async def run(self) -> None:
@@ -77,7 +77,7 @@ class ApiMonitor:
     async def probe(self) -> None:
         """Send one probe and record its outcome."""
         try:
-            # The object may not exist, and the request may be refused. Any response is an answer.
+            # Any response proves that the API server is available, even NotFound or Forbidden.
             await asyncio.wait_for(self._gateway.probe(), PROBE_TIMEOUT_SECONDS)
         except (errors.Unavailable, errors.TooManyRequests, TimeoutError):
             if self.unavailable_since is None:
@@ -95,8 +95,8 @@ class ApiMonitor:
         self.update()
 
     def record_success(self, resource: Resource, how: str) -> None:
-        """Record that `how` (`list` or `watch`) works. A list that succeeds does not prove that the watch
-        works.
+        """Record that a list or a watch works (`how` is `list` or `watch`). A list that succeeds does not
+        prove that the watch works.
         """
         failing = self._failing.get(resource.plural)
         if failing is not None and failing.how == how:
@@ -104,7 +104,9 @@ class ApiMonitor:
             self.update()
 
     def record_failure(self, resource: Resource, how: str, fault: errors.ApiError) -> None:
-        """Record an error of `how` (`list` or `watch`). An expired resource version is not a failure."""
+        """Record an error of a list or a watch (`how` is `list` or `watch`). An expired resource version is
+        ignored, because it is no failure.
+        """
         if isinstance(fault, errors.Gone):
             return
         before = self._failing.get(resource.plural)
@@ -115,9 +117,10 @@ class ApiMonitor:
         self.update()
 
     def update(self) -> None:
-        """Publish the failing watches: a refusal at once, other errors after `FAILURE_GRACE_SECONDS`.
+        """Publish the failing lists and watches: a refused one at once, the others after
+        `FAILURE_GRACE_SECONDS`.
 
-        During an outage only refusals are published, because the outage explains all other errors.
+        During an outage only refused ones are published, because the outage explains all other errors.
         """
         now, here = self._clock(), self.unavailable_since is None
         refused, recovering = {}, []
@@ -139,7 +142,7 @@ class MonitoredGateway:
         self._monitor = monitor
 
     async def list(self, resource: Resource, selector: str = "") -> tuple[list[Object], str]:
-        """See ApiGateway."""
+        """See `ApiGateway.list`."""
         try:
             found = await self._gateway.list(resource, selector)
         except errors.ApiError as fault:
@@ -151,10 +154,11 @@ class MonitoredGateway:
     async def watch(
         self, resource: Resource, version: str, selector: str = ""
     ) -> AsyncIterator[tuple[str, Object]]:
-        """See ApiGateway."""
+        """See `ApiGateway.watch`."""
 
         def opened() -> None:
-            # For a resource without changes, no other event shows that the watch works.
+            # Record the success here: if the resource does not change, the watch yields no event that would
+            # show that it works.
             self._monitor.record_success(resource, "watch")
 
         try:

@@ -42,7 +42,7 @@ M = TypeVar("M", bound=Model)
 
 
 class DashboardCache:
-    """The stores of all watched resources, and the curves and restarts of the jobs."""
+    """The stores of all watched resources, and the history of each job: its curves and its restarts."""
 
     def __init__(self, feed: Feed, kinds: Sequence[Kind[Any]] = KINDS) -> None:
         self._kinds = {kind.plural: kind for kind in kinds}
@@ -72,7 +72,7 @@ class DashboardCache:
         return self._objects[kind.plural]
 
     def reflectors(self, gateway: ApiGateway, metrics: Metrics) -> dict[str, Reflector[Any]]:
-        """Return the reflectors that fill the stores, by plural name of the resource."""
+        """Return the reflectors that fill the stores, by the resource's plural name."""
         found: dict[str, Reflector[Any]] = {
             PODS.plural: Reflector(gateway, Source(PODS, self.pods, views.pod, LABEL_JOB), metrics),
             NODES.plural: Reflector(gateway, Source(NODES, self.nodes, views.node), metrics),
@@ -85,7 +85,7 @@ class DashboardCache:
         return found
 
     def health_by_node(self) -> dict[str, NodeHealth]:
-        """Return the NodeHealth of each existing node's current hardware, by name of the node."""
+        """Return the NodeHealth of the hardware that each existing node has, by node name."""
         return by_node(self.healths, self.nodes)
 
     def policies_by_name(self) -> Mapping[str, GuardPolicy]:
@@ -93,11 +93,15 @@ class DashboardCache:
         return {parsed.name: parsed.model for parsed in self.policies if parsed.model is not None}
 
     def pods_per_node(self) -> Counter[str]:
-        """Count the pods on each node that have not ended. The cache holds only pods with a job's label."""
+        """Return the number of unfinished pods of jobs on each node. The cache holds only pods with a job's
+        label.
+        """
         return Counter(pod.view.node for pod in self.pods if pod.view.node and pod.view.needs_node)
 
     def pods_of(self, job: ParsedObject[TrainingJob]) -> list[Pod]:
-        """Return the pods that the job owns. The label alone proves nothing: any user can set it."""
+        """Return the pods that the job owns. The job label is not enough, because any user can set it on a
+        pod.
+        """
         return [pod for pod in self.pods.indexed((job.namespace, job.name)) if pod.view.owner_uid == job.uid]
 
     def engine_of(self, job: TrainingJob) -> Engine | None:
@@ -118,7 +122,7 @@ class DashboardCache:
         self._feed.notify()
 
     def _on_node(self, before: Node | None, after: Node | None, own: bool) -> None:
-        # Kubelets update their nodes often, and pages show few of the fields.
+        # Update pages only if a shown field changes, because kubelets update their nodes often.
         if before is None or after is None or _displayed(before) != _displayed(after):
             self._feed.notify()
 

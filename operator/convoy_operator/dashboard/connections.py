@@ -1,8 +1,8 @@
-"""A limit of the open connections to the pages.
+"""The limit of the open connections to the dashboard.
 
-Anyone who can reach the port can open connections, and each uses a file descriptor of the process. Without
-free descriptors the probes fail too, and the kubelet restarts the dashboard. At the limit, the owner with
-the most connections loses the one that has been idle longest.
+Anyone who can reach the port can open connections, and each connection uses a file descriptor of the
+process. Without free file descriptors the probes fail, and the kubelet restarts the dashboard. At the
+limit, one connection is closed: the longest idle one of the address or user with the most connections.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from convoy_operator.dashboard.auth.request_guard import SESSION
 from convoy_operator.dashboard.auth.sessions import Session
 
 MAX_CONNECTIONS = 256
-"""Largest number of connections that are not websockets of pages. A browser opens up to six."""
+"""Maximum number of connections that are not websockets of pages. A browser opens up to six."""
 CONNECTION = "convoy.connection"
-"""Key of the transport in a request's state."""
+"""Key of the connection's transport in the state of a request."""
 
 
 class Connections:
-    """The connections of a server: its outermost ASGI application and its protocol class."""
+    """Limits the connections of a server. It is the server's outermost ASGI application and provides its
+    protocol class.
+    """
 
     def __init__(self, app: ASGIApp, sockets: int) -> None:
-        """`sockets`: the largest number of websockets."""
+        """`sockets` is the maximum number of websockets."""
         self._app = app
         self._others: ConnectionLimit[asyncio.Transport] = ConnectionLimit(MAX_CONNECTIONS)
         self._sockets: ConnectionLimit[asyncio.Transport] = ConnectionLimit(sockets)
@@ -39,17 +41,18 @@ class Connections:
         class NotedProtocol(HttpToolsProtocol):
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
                 connections._opened(transport)
-                # Each request, and the websocket that follows it, carries this state.
+                # The server copies this state into each HTTP request of the connection and into its websocket
+                # request.
                 self.app_state = {**self.app_state, CONNECTION: transport}
                 super().connection_made(transport)
 
         return NotedProtocol
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Handle one ASGI connection."""
         transport: Any = (scope.get("state") or {}).get(CONNECTION)
         if transport is not None and scope["type"] == "http":
-            # The connection is in use, so it counts as the newest one.
+            # Add the connection again. It is in use, so it must count as the newest one.
             self._add(self._others, transport, _address(transport))
 
         async def send_noted(message: Message) -> None:
@@ -84,8 +87,8 @@ def _address(transport: asyncio.Transport) -> str:
 
 
 def _is_closed(transport: asyncio.Transport) -> bool:
-    """Return True if the descriptor is free. A closing connection keeps its descriptor until the
-    peer reads the remaining data.
+    """Return True if the connection's file descriptor is free. A closing connection keeps its descriptor
+    until the peer has read the remaining data.
     """
     sock = transport.get_extra_info("socket")
     return sock is None or sock.fileno() < 0

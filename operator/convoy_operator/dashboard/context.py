@@ -1,4 +1,4 @@
-"""The objects that all pages share."""
+"""The parts of the dashboard that all pages share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from convoy_operator.dashboard.update_throttle import UpdateThrottle
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The parts of one dashboard process."""
+    """The shared parts of one dashboard process."""
 
     settings: DashboardSettings
     cache: DashboardCache
@@ -32,4 +32,4 @@ class Context:
     session_resolver: SessionResolver
     metrics: DashboardMetrics
     loading: Callable[[], list[str]]
-    """Returns the resources whose first list is not complete."""
+    """Return the resources whose first list is not complete."""

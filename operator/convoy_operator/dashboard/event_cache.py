@@ -11,9 +11,9 @@ from typing import Protocol
 from convoy_operator.gateway import Object
 
 FRESH_SECONDS = 5.0
-"""Seconds for which the cached Events of a job are used."""
+"""Seconds after which the cached Events of a job are requested again."""
 MAX_JOBS = 256
-"""Largest number of jobs in the cache. The entry with the oldest request is dropped first."""
+"""Maximum number of jobs in the cache. The job whose request is oldest is dropped first."""
 
 
 class EventSource(Protocol):
@@ -33,7 +33,10 @@ class EventCache:
         self._known: OrderedDict[str, tuple[float, asyncio.Task[list[Object]]]] = OrderedDict()
 
     async def events(self, namespace: str, uid: str) -> list[Object]:
-        """Return the Events of a job. Raise errors.ApiError."""
+        """Return the Events of a job.
+
+        Raises errors.ApiError if the request fails.
+        """
         at, task = self._known.get(uid, (float("-inf"), None))
         if task is None or (task.done() and self._clock() - at >= FRESH_SECONDS):
             task = asyncio.create_task(self._source.events(namespace, uid))
@@ -41,5 +44,5 @@ class EventCache:
             self._known.move_to_end(uid)
             while len(self._known) > MAX_JOBS:
                 self._known.popitem(last=False)
-        # Cancelling one page's wait must not cancel the request that other pages share.
+        # Shield the request: one page may cancel its wait while other pages share the request.
         return await asyncio.shield(task)

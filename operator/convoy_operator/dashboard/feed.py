@@ -9,7 +9,9 @@ from time import monotonic
 
 
 class Subscription:
-    """The notifications of one page. Several changes are one notification until the page waits again."""
+    """The notifications for one page. Changes that arrive before the page waits again become one
+    notification.
+    """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -23,8 +25,8 @@ class Subscription:
         self._changed.set()
 
     async def wait(self, seconds: float) -> float | None:
-        """Wait up to `seconds` for a change. Return the time of the first unseen change, or None after the
-        timeout.
+        """Wait up to `seconds` for a change. Return the monotonic time of the first change that the page
+        has not seen, or None after the timeout.
         """
         try:
             await asyncio.wait_for(self._changed.wait(), seconds)
@@ -42,7 +44,7 @@ class Feed:
         self._subscriptions: set[Subscription] = set()
 
     def notify(self) -> None:
-        """Notify every page of a change."""
+        """Notify every open page of a change."""
         for subscription in self._subscriptions:
             subscription.notify()
 

@@ -22,7 +22,7 @@ from convoy_operator.dashboard.core.timeline import newest
 from convoy_operator.gateway import Object
 
 MAX_EVENTS = 100
-"""Largest number of Events per object. The newest are kept."""
+"""Maximum number of Events per object. The newest are kept."""
 FOLLOW_SECONDS = 1800.0
 """Seconds after which the dashboard stops following a log."""
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-MAX_LOGS, MAX_LOGS_PER_READER = 32, 4
-"""Largest numbers of logs read at a time: by all readers together, and by one reader."""
+MAX_LOGS, MAX_LOGS_PER_USER = 32, 4
+"""Maximum number of logs read at the same time by all users together, and by one user."""
 
 
 class LogLimitError(Exception):
@@ -15,9 +15,9 @@ class LogLimitError(Exception):
 
 
 class LogLimit:
-    """The limit of all pages together and of each reader."""
+    """The limit of all pages together and of each user."""
 
-    def __init__(self, limit: int = MAX_LOGS, limit_each: int = MAX_LOGS_PER_READER) -> None:
+    def __init__(self, limit: int = MAX_LOGS, limit_each: int = MAX_LOGS_PER_USER) -> None:
         self._limit = limit
         self._limit_each = limit_each
         self._open: Counter[str] = Counter()
@@ -26,18 +26,16 @@ class LogLimit:
         return self._open.total()
 
     @contextmanager
-    def acquire(self, reader: str) -> Iterator[None]:
-        """Count one log of this reader until the context exits. Raise LogLimitError at the limit."""
-        if self._open[reader] >= self._limit_each:
+    def acquire(self, user: str) -> Iterator[None]:
+        """Count one log of this user until the context exits. Raise LogLimitError at the limit."""
+        if self._open[user] >= self._limit_each:
             raise LogLimitError(f"you are already reading {self._limit_each} logs; stop one first")
         if len(self) >= self._limit:
-            raise LogLimitError(
-                f"all readers together are already reading {self._limit} logs; try again later"
-            )
-        self._open[reader] += 1
+            raise LogLimitError(f"all users together are already reading {self._limit} logs; try again later")
+        self._open[user] += 1
         try:
             yield
         finally:
-            self._open[reader] -= 1
-            if not self._open[reader]:
-                del self._open[reader]
+            self._open[user] -= 1
+            if not self._open[user]:
+                del self._open[user]

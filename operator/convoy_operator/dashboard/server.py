@@ -37,7 +37,7 @@ from convoy_operator.dashboard.event_cache import EventCache
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.gateway import DashboardGateway
 from convoy_operator.dashboard.headers import SecurityHeaders
-from convoy_operator.dashboard.log_limit import MAX_LOGS, MAX_LOGS_PER_READER, LogLimit
+from convoy_operator.dashboard.log_limit import MAX_LOGS, MAX_LOGS_PER_USER, LogLimit
 from convoy_operator.dashboard.metrics import DashboardMetrics
 from convoy_operator.dashboard.pages import job, login, node, overview
 from convoy_operator.dashboard.settings import AuthMode, DashboardSettings
@@ -69,7 +69,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """See uvicorn."""
+        """See `uvicorn.capture_signals`."""
         yield
 
 
@@ -77,7 +77,7 @@ class Revalidated(StaticFiles):
     """Static files that browsers revalidate at each use, so that files of two versions are never mixed."""
 
     def file_response(self, *args: Any, **given: Any) -> Response:
-        """See StaticFiles."""
+        """See `StaticFiles.file_response`."""
         response = super().file_response(*args, **given)
         response.headers["cache-control"] = "no-cache"
         return response
@@ -99,9 +99,9 @@ class Dashboard:
             api_monitor=ApiMonitor(gateway, feed.notify),
             gateway=gateway,
             event_cache=EventCache(gateway),
-            # Without authentication all readers are the same user.
+            # Without authentication all users are the same user.
             log_limit=LogLimit(
-                limit_each=MAX_LOGS if settings.auth_mode == AuthMode.NONE else MAX_LOGS_PER_READER
+                limit_each=MAX_LOGS if settings.auth_mode == AuthMode.NONE else MAX_LOGS_PER_USER
             ),
             session_resolver=SessionResolver(settings, gateway),
             metrics=DashboardMetrics(counted),

@@ -19,12 +19,12 @@ Network = IPv4Network | IPv6Network
 
 
 class AuthMode(StrEnum):
-    """How the dashboard authenticates readers."""
+    """How the dashboard authenticates users."""
 
     TOKEN_REVIEW = "TokenReview"  # noqa: S105 - no password
     """Readers log in with a token of the cluster. The API server reviews it."""
     PROXY = "Proxy"
-    """A proxy in front of the dashboard authenticates readers and sends their names in headers."""
+    """A proxy in front of the dashboard authenticates users and sends their names in headers."""
     NONE = "None"
     """No authentication: anyone who can reach the port sees everything."""
 
@@ -49,10 +49,10 @@ class DashboardSettings:
     """Seconds after which a token or a permission is reviewed again."""
 
     most_pages: int = 150
-    """Largest number of open pages. Each needs one to two megabytes of memory."""
+    """Maximum number of open pages. Each needs one to two megabytes of memory."""
 
     most_pages_each: int = 50
-    """Largest number of open pages of one user, if users are known. A user never gets more pages than
+    """Maximum number of open pages of one user, if users are known. A user never gets more pages than
     remain free.
     """
 

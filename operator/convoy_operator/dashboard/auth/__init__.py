@@ -1,1 +1,1 @@
-"""Authentication and authorization of readers. The API server decides both."""
+"""Authentication and authorization of users. The API server makes both decisions."""

@@ -1,4 +1,6 @@
-"""Permissions of users, decided by SubjectAccessReviews of the API server and cached."""
+"""The permissions of users. SubjectAccessReviews of the API server decide them, and the decisions are
+cached.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,17 @@ log = structlog.get_logger(__name__)
 
 MAX_DECISIONS = 16_384
 WAIT_SECONDS = 5.0
-"""Seconds that a page waits for a decision. The review goes on after that."""
+"""Seconds that a page waits for the decision of a review. After that the page continues without a decision,
+and the review continues.
+"""
 REVIEW_SECONDS = 60.0
-"""Timeout of a review, including its time in the queue."""
+"""Timeout of a review in seconds, including its time in the queue."""
 SPREAD = 0.25
-"""Largest random share by which a decision expires early, so that decisions do not expire all at once."""
+"""Maximum share of its lifetime by which a decision expires early. The share is random, so decisions do not
+all expire at the same time.
+"""
 RETRY_SECONDS = 15.0
-"""Seconds until a review without a decision is repeated."""
+"""Maximum number of seconds until a review that brought no decision is repeated."""
 _JOBS = {"verb": "list", "group": TRAINING_JOBS.group, "resource": TRAINING_JOBS.plural}
 _NODES = {"verb": "list", "group": NODE_HEALTHS.group, "resource": NODE_HEALTHS.plural}
 _LOGS = {"verb": "get", "group": "", "resource": "pods", "subresource": "log"}
@@ -38,7 +44,7 @@ class Reviewer(Protocol):
     """A source of SubjectAccessReviews."""
 
     async def review_access(self, identity: Identity, wanted: Mapping[str, str]) -> Object:
-        """Return the `status` of a SubjectAccessReview."""
+        """Return the `status` of a SubjectAccessReview for this user and permission."""
         ...
 
 
@@ -47,7 +53,7 @@ class Access(Protocol):
 
     @property
     def undecided(self) -> bool:
-        """True if a permission of the last check has no decision."""
+        """True if a permission was checked and the last check brought no decision."""
         ...
 
     async def namespaces(self, present: Iterable[str]) -> frozenset[str]:
@@ -73,28 +79,28 @@ class FullAccess:
     undecided = False
 
     async def namespaces(self, present: Iterable[str]) -> frozenset[str]:
-        """See Access."""
+        """See `Access.namespaces`."""
         return frozenset(present)
 
     async def everywhere(self) -> bool:
-        """See Access."""
+        """See `Access.everywhere`."""
         return True
 
     async def nodes(self) -> bool:
-        """See Access."""
+        """See `Access.nodes`."""
         return True
 
     async def logs(self, namespace: str) -> bool:
-        """See Access."""
+        """See `Access.logs`."""
         return True
 
 
 @dataclass(slots=True)
 class _Decision:
     allowed: bool | None = None
-    """None if there is no decision."""
+    """True if the user has the permission; None if no review has brought a decision."""
     expires: float = float("-inf")
-    """Time after which the review is repeated."""
+    """Monotonic time in seconds after which the review is repeated."""
     requested_at: float = float("-inf")
     review: asyncio.Task[None] | None = None
 
@@ -116,9 +122,9 @@ class AccessReviews:
         self._known: OrderedDict[tuple[Identity, tuple[tuple[str, str], ...]], _Decision] = OrderedDict()
 
     async def may(self, identity: Identity, wanted: Mapping[str, str]) -> bool | None:
-        """Return True if the user has the permission, or None if there is no decision.
+        """Return True if the user has the permission, False if not, and None if there is no decision.
 
-        An expired decision holds while the API server does not answer.
+        While the API server does not answer, an expired decision stays valid.
         """
         decision = self._known.setdefault((identity, tuple(sorted(wanted.items()))), _Decision())
         now = self._clock()
@@ -130,13 +136,15 @@ class AccessReviews:
                 self._known.popitem(last=False)
             decision.requested_at = now
             decision.review = asyncio.create_task(self._review(identity, wanted, decision))
-        # A page waits once for a slow review, not again at each update.
+        # The wait counts from the start of the review, so later updates of the page do not wait again for a
+        # slow review.
         wait = max(0.0, decision.requested_at + WAIT_SECONDS - now)
         await asyncio.wait({decision.review}, timeout=wait)
         return decision.allowed
 
     async def _review(self, identity: Identity, wanted: Mapping[str, str], decision: _Decision) -> None:
-        # The queue serves users in turn, so that one user's many namespaces do not delay another user.
+        # Queue the request under the user's identity. The queue serves users in turn, so one user's many
+        # namespaces do not delay another user.
         FLOW.set(identity)
         lasts = min(self._seconds, RETRY_SECONDS)
         try:
@@ -149,7 +157,7 @@ class AccessReviews:
                 "permission not reviewed: no answer from the API server", user=identity.user, error=str(fault)
             )
         except errors.ApiError as fault:
-            # The API server answered but did not grant the permission.
+            # The API server answered, but with an error instead of a decision. Drop the earlier decision.
             log.warning(
                 "permission not reviewed: the API server refused the review",
                 user=identity.user,
@@ -160,7 +168,7 @@ class AccessReviews:
 
 
 class ReviewedAccess:
-    """Permissions of a user. While the API server does not answer, earlier decisions hold."""
+    """The permissions of one user. While the API server does not answer, earlier decisions stay valid."""
 
     def __init__(self, reviews: AccessReviews, identity: Identity) -> None:
         self._reviews = reviews
@@ -169,11 +177,11 @@ class ReviewedAccess:
 
     @property
     def undecided(self) -> bool:
-        """See Access."""
+        """See `Access.undecided`."""
         return any(self._undecided.values())
 
     async def namespaces(self, present: Iterable[str]) -> frozenset[str]:
-        """See Access."""
+        """See `Access.namespaces`."""
         if await self.everywhere():
             self._undecided["namespaces"] = False
             return frozenset(present)
@@ -183,15 +191,15 @@ class ReviewedAccess:
         return frozenset(one for one, may in zip(requested, found, strict=True) if may)
 
     async def everywhere(self) -> bool:
-        """See Access."""
+        """See `Access.everywhere`."""
         return await self._may("everywhere", _JOBS)
 
     async def nodes(self) -> bool:
-        """See Access."""
+        """See `Access.nodes`."""
         return await self._may("nodes", _NODES)
 
     async def logs(self, namespace: str) -> bool:
-        """See Access."""
+        """See `Access.logs`."""
         return await self._may("logs", {**_LOGS, "namespace": namespace})
 
     async def _may(self, what: str, wanted: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""The identity of a reader, from a TokenReview or from the headers of a proxy."""
+"""The identity of a user, from a TokenReview or from the headers of a proxy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Identity:
     groups: tuple[str, ...] = ()
     uid: str = ""
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Additional attributes from the authenticator, which authorizers may use."""
+    """Additional attributes of the user that the authenticator sets and authorizers may read."""
 
 
 def from_review(status: Mapping[str, Any]) -> Identity | None:
@@ -32,7 +32,7 @@ def from_review(status: Mapping[str, Any]) -> Identity | None:
     if status.get("authenticated") is not True or not isinstance(name, str) or not name:
         return None
     extra = user.get("extra") or {}
-    # The order has no meaning and may differ between reviews.
+    # Sort groups and attributes: their order has no meaning and may differ between reviews of the same token.
     return Identity(
         name,
         tuple(sorted(map(str, user.get("groups") or ()))),
@@ -42,11 +42,11 @@ def from_review(status: Mapping[str, Any]) -> Identity | None:
 
 
 def from_headers(user: str, groups: str) -> Identity | None:
-    """Return the user in a proxy's headers, or None if the name is not acceptable. `groups`:
-    comma-separated.
+    """Return the user in a proxy's headers, or None if the name is empty, too long or reserved. `groups` is
+    a comma-separated list.
 
-    Names and groups that begin with `system:` are not trusted: a reader who can choose such a group at the
-    proxy would be an administrator of the cluster.
+    Names and groups that begin with `system:` are reserved for Kubernetes and are not trusted. Otherwise a
+    user who can choose a group at the proxy could become an administrator of the cluster.
     """
     user = user.strip()
     if not user or len(user) > MAX_NAME or user.startswith(_RESERVED):
@@ -57,7 +57,9 @@ def from_headers(user: str, groups: str) -> Identity | None:
 
 
 def address_of(peer: str, forwarded: str, proxies: Iterable[Network]) -> str:
-    """Return the client's address. In `forwarded` (X-Forwarded-For), only trusted proxies' entries count."""
+    """Return the client's address. `peer` is the address of the connection, `forwarded` the X-Forwarded-For
+    header. An entry of the header counts only if a trusted proxy added it.
+    """
     proxies = tuple(proxies)
     for one in (peer, *(part.strip() for part in reversed(forwarded.split(",")))):
         if not within(one, proxies):

@@ -10,13 +10,15 @@ from time import monotonic
 from convoy_operator.limits import TokenBucket
 
 TRIES, TRIES_BURST = 0.5, 60
-"""Logins per second of one address, successful ones included: 60 at once, then 30 a minute. Behind an Ingress
-all readers may share one address."""
+"""Rate limit and burst of logins from one address, including successful ones: 60 at once, then 30 a minute.
+The limit is high because all users behind an Ingress may share one address.
+"""
 PER_ADDRESS, ADDRESS_BURST = 1 / 12, 5
-"""Failed logins per second of one address: 5 at once, then 5 a minute."""
+"""Rate limit and burst of failed logins from one address: 5 at once, then 5 a minute."""
 OVERALL, OVERALL_BURST = 1.0, 60
-"""Failed logins per second of all addresses together. It bounds the TokenReviews that many addresses can
-cause."""
+"""Rate limit and burst of failed logins from all addresses together: 60 at once, then 1 a second. This limits
+the TokenReviews that many addresses together can cause.
+"""
 MAX_ADDRESSES = 4096
 
 
@@ -27,8 +29,8 @@ class _Address:
 
 
 class LoginLimit:
-    """Token buckets: a login costs one token, a failed login a second one. Without tokens the login is
-    refused.
+    """Limits logins by token buckets. Each login costs one token, and a failed login costs further ones. A
+    login without tokens is refused.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -37,7 +39,9 @@ class LoginLimit:
         self._addresses: OrderedDict[str, _Address] = OrderedDict()
 
     def acquire(self, address: str) -> bool:
-        """Reserve the tokens of a failed login. Return False if address or total is at the limit."""
+        """Take all the tokens that a failed login costs. Return False if a limit of the address or the
+        overall limit is reached.
+        """
         known = self._addresses.get(address)
         if known is None:
             known = self._addresses[address] = _Address(
@@ -57,7 +61,7 @@ class LoginLimit:
         return True
 
     def refund_failure(self, address: str) -> None:
-        """Refund the tokens that only a failed login costs."""
+        """Return the tokens that only a failed login costs."""
         self._overall.refund()
         if address in self._addresses:
             self._addresses[address].failures.refund()

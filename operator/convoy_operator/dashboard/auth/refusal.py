@@ -1,4 +1,4 @@
-"""Error responses."""
+"""Error responses as pages or as plain text."""
 
 from __future__ import annotations
 

@@ -17,18 +17,22 @@ from convoy_operator.dashboard.settings import AuthMode
 SESSION = "convoy.session"
 """Key of the session in the scope of a request."""
 ALIVE = "/healthz"
-"""Health check path for load balancers. They connect by address, so any host name is allowed."""
+"""Path of the health check for load balancers. Every host name is allowed for this path, because load
+balancers connect by address.
+"""
 _OPEN = re.compile(r"/login|/static/[^/]+")
 _PAGE = re.compile(r"/(jobs/[^/]+/[^/]+|nodes/[^/]+)?")
 _SOCKET = "/_nicegui_ws/"
 _ENDPOINTS = re.compile(r"/_nicegui/[^/]+/.+|/_nicegui_ws/.*|/logout|/theme|/favicon\.ico")
 _BACKGROUND = re.compile(r"/_nicegui/.*|/_nicegui_ws/.*|/favicon\.ico")
-"""Requests that pages make by themselves. They do not count as a use of the session."""
+"""Paths that a page requests without an action of the user. Such requests do not keep the session alive."""
 _SAFE = ("GET", "HEAD")
 
 
 def headers_of(scope: Scope) -> Callable[[str], str]:
-    """Return a function that returns a header's value, or an empty text if it is absent or repeated."""
+    """Return a function that returns the value of a header. The value is empty if the header is absent or
+    repeated.
+    """
 
     def header(name: str) -> str:
         wanted = name.encode()
@@ -50,19 +54,21 @@ def is_page(path: str) -> bool:
 
 
 def is_location(address: str) -> bool:
-    """Return True for the path of a page with an optional query. Forms may redirect only to these."""
+    """Return True for the path of a page with an optional query. Login and logout redirect only to such
+    addresses.
+    """
     path, _, query = address.partition("?")
     return is_page(path) and query.isascii() and query.isprintable()
 
 
 def location_of(scope: Scope) -> str:
-    """Return the request's path and query. A query that `is_location` rejects is left out."""
+    """Return the request's path and query. A query with unprintable or non-ASCII characters is left out."""
     path, query = str(scope["path"]), scope.get("query_string", b"").decode("latin-1")
     return f"{path}?{query}" if query and query.isascii() and query.isprintable() else path
 
 
 class RequestGuard:
-    """An ASGI middleware."""
+    """An ASGI middleware that rejects requests from other sites and requests without a valid session."""
 
     def __init__(
         self,
@@ -72,8 +78,8 @@ class RequestGuard:
         full: Callable[[Session], bool] = lambda _: False,
         hosts: frozenset[str] = frozenset(),
     ) -> None:
-        """`owner`: returns the session of a page by the page's id; `full`: returns True if the session may
-        open no more pages; `hosts`: the allowed host names, any if empty.
+        """`owner` returns the session of a page by the page's id. `full` returns True if the session may
+        not open another page. `hosts` are the allowed host names; an empty set allows all.
         """
         self._app = app
         self._resolver = resolver
@@ -82,7 +88,7 @@ class RequestGuard:
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Handle one ASGI connection."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
@@ -92,8 +98,8 @@ class RequestGuard:
             await PlainTextResponse("ok\n")(scope, receive, send)
             return
         if self._hosts and host_of(header("host"))[0] not in self._hosts:
-            # DNS rebinding: another site can point its own name at this address. Without logins, only the
-            # Host header reveals it.
+            # This check stops DNS rebinding, in which another site points its own name at this address. In a
+            # dashboard without logins, only the Host header reveals such a request.
             await _refuse(
                 scope,
                 receive,
@@ -133,7 +139,7 @@ class RequestGuard:
         if len(client_ids) != 1:
             return False
         owner = self._owner(client_ids[0])
-        # A closed page has no owner. NiceGUI then makes its browser reload it.
+        # A closed page has no owner. Let the request pass: NiceGUI then makes the browser reload the page.
         return owner is None or owner is session
 
     async def _reject(self, scope: Scope, receive: Receive, send: Send) -> None:

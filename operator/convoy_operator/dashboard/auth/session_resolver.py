@@ -1,4 +1,4 @@
-"""The session of a request, in each authentication mode."""
+"""Finds or creates the session of a request, in each authentication mode."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TokenReviewer(Reviewer, Protocol):
     """A source of TokenReviews and SubjectAccessReviews."""
 
     async def review_token(self, token: str) -> Object:
-        """Return the `status` of a TokenReview."""
+        """Return the `status` of a TokenReview for this token."""
         ...
 
 
@@ -44,7 +44,7 @@ class SessionResolver:
         self._settings = settings
         self._reviewer = reviewer
         self.mode = AuthMode(settings.auth_mode)
-        # Without authentication there is one shared session, which never ends.
+        # Without authentication, all users share one session that never ends.
         ends = self.mode is not AuthMode.NONE
         idle, longest = (settings.idle_seconds, settings.session_seconds) if ends else (inf, inf)
         self.sessions = sessions or Sessions(idle, longest)
@@ -53,18 +53,19 @@ class SessionResolver:
         self._access_reviews = AccessReviews(reviewer, settings.recheck_seconds)
 
     def cookie(self, host: str) -> str:
-        """Return the name of the session cookie for a `Host` header.
+        """Return the name of the session cookie for the value of a `Host` header.
 
-        The prefix `__Host-` limits the cookie to TLS and to this host. Cookies ignore ports, so the name
-        contains the port: otherwise two dashboards of one host would log each other's readers out.
+        The prefix `__Host-` limits the cookie to TLS and to this host. Browsers share cookies between the
+        ports of a host, so the name contains the port. Otherwise a login at one dashboard would end the
+        session at another dashboard of the same host.
         """
         name = "__Host-convoy-session" if self._settings.secure_cookie else "convoy-session"
         port = host_of(host)[1]
         return f"{name}-{port}" if port else name
 
     def resolve(self, peer: str, header: Callable[[str], str]) -> Session | None:
-        """Return the session of a request, or None if it has none. `peer`: address; `header`: returns a
-        header.
+        """Return the session of a request, or None if it has none. `peer` is the client's address. `header`
+        returns the value of a header by its name.
         """
         if self.mode is AuthMode.TOKEN_REVIEW:
             return self.sessions.find(cookie_of(header("cookie"), self.cookie(header("host"))))
@@ -81,8 +82,9 @@ class SessionResolver:
         return self.sessions.find(key) or self.sessions.start(identity, self._access(identity), key=key)
 
     async def log_in(self, token: str) -> Session | None:
-        """Create a session for the owner of the token. Return None if the token is rejected. Raise
-        errors.ApiError.
+        """Create a session for the owner of the token. Return None if the token is rejected.
+
+        Raises errors.ApiError if the API server does not review the token.
         """
         token = token.strip()
         if not token or len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():
@@ -129,7 +131,7 @@ class SessionResolver:
 
 
 def cookie_of(header: str, name: str) -> str:
-    """Return a cookie's value, or an empty text. Cookies of other applications on the host are ignored."""
+    """Return the value of a cookie, or an empty text if the header does not contain the cookie."""
     return cookie_parser(header).get(name, "")
 
 

@@ -1,4 +1,4 @@
-"""The sessions of logged-in readers. They are held in memory only, so a restart ends them."""
+"""The sessions of logged-in users. They are held in memory only, so a restart ends them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from convoy_operator.dashboard.auth.access import Access
 from convoy_operator.dashboard.auth.identity import Identity
 
 MAX_SESSIONS, MAX_SESSIONS_PER_USER = 1000, 20
-"""Largest numbers of sessions: of all users together, and of one user."""
+"""Maximum number of sessions of all users together, and of one user."""
 
 
 @dataclass(eq=False, slots=True)
 class Session:
-    """One login."""
+    """The session of one login."""
 
     id: str = field(repr=False)
     identity: Identity
     access: Access
     token: str | None = field(repr=False)
-    """The token of the login, kept to review it again; None without one."""
+    """The token of the login, which is reviewed again periodically. None if the session was created without
+    a token.
+    """
     created: float
     used: float
     over: bool = False
     on_end: list[Callable[[], None]] = field(default_factory=list, repr=False)
-    """Called when the session ends."""
+    """Functions to call when the session ends."""
 
 
 class Sessions:
@@ -43,10 +45,11 @@ class Sessions:
     def start(
         self, identity: Identity, access: Access, token: str | None = None, key: str | None = None
     ) -> Session:
-        """Create a session of the user. Its id is `key`, or random.
+        """Create a session of the user. Its id is `key`, or a random text.
 
-        A user at the limit loses the session that was idle longest. At the limit of all sessions, a user
-        with the most sessions loses one: repeated logins cannot end the sessions of others.
+        If the user has too many sessions, the user's session that was idle longest ends. If there are too
+        many sessions in total, a session of the user with the most sessions ends. So repeated logins of one
+        user cannot end the sessions of others.
         """
         held = Counter(one.identity.user for one in self._known.values())
         if held[identity.user] >= MAX_SESSIONS_PER_USER:
@@ -68,7 +71,7 @@ class Sessions:
         return session
 
     def use(self, session: Session) -> None:
-        """Record a use of the session."""
+        """Record that the session was used now."""
         session.used = self._clock()
 
     def end(self, session: Session) -> None:
@@ -86,7 +89,7 @@ class Sessions:
                 self.end(session)
 
     def all(self) -> Iterable[Session]:
-        """Return all sessions. Some may have expired but not been ended."""
+        """Return all sessions, including expired ones that `expire` has not ended yet."""
         return list(self._known.values())
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""The table "Needs attention": problems that do not resolve themselves, with location, cause and action."""
+"""The table "Needs attention": problems that need a person, each with its place, its cause and an action."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
 STUCK = timedelta(minutes=10)
-"""Time after which a job that is not running is shown, whatever its reason."""
+"""Time after which a job that is not running needs attention, whatever the reason."""
 _COMING_UP = frozenset({Phase.PENDING, Phase.STARTING, Phase.RESTARTING})
 _OUT_OF_SERVICE = frozenset({State.QUARANTINED, State.DRAINING, State.REPAIRING, State.CONDEMNED})
 COLUMNS = (
@@ -87,7 +87,7 @@ def _why_command(parsed: ParsedObject[TrainingJob]) -> str:
 
 
 def _phase_concern(parsed: ParsedObject[TrainingJob], job: TrainingJob, now: datetime) -> Concern | None:
-    """Return the problem with the job's phase or deletion; None if there is none."""
+    """Return the problem that the job's phase or its deletion shows; None if there is none."""
     status, leaves = job.status, job.metadata.deletion_timestamp
     reason = f"{status.reason}: {status.message}" if status.message else status.reason
     created = job.metadata.creation_timestamp
@@ -103,7 +103,8 @@ def _phase_concern(parsed: ParsedObject[TrainingJob], job: TrainingJob, now: dat
         advice = f"run: {_why_command(parsed)}; fix the cause and create the job again"
         return _concern(parsed, "Job failed", Tone.BAD, status.completion_time, reason, advice)
     if not ours(job):
-        return None  # Only the managing controller knows how long each phase may take.
+        # Another controller manages the job. Only that controller knows how long each phase may take.
+        return None
     since = _not_running_since(job)
     if status.phase is None and is_overdue(created):
         return _concern(
@@ -144,14 +145,14 @@ def _not_running_since(job: TrainingJob) -> datetime | None:
 
 
 def of_health(health: NodeHealth, current: Mapping[str, NodeHealth]) -> Concern | None:
-    """Return a problem if the hardware is out of service. `current`: the current hardware of each node, by
-    node name.
+    """Return a problem if the hardware is out of service. `current` holds the NodeHealth of each node's
+    present hardware, by node name.
     """
     status = health.status
     if status.state not in _OUT_OF_SERVICE:
         return None
     ref = status.node_ref
-    # Hardware that has left its node is listed by its own name.
+    # Hardware that is no longer in a node is listed by the name of its NodeHealth.
     node = ref.name if current.get(ref.name) is health else health.metadata.name
     advice = f"run: convoy guard why {node}"
     repair = status.repair
@@ -194,7 +195,7 @@ def of_policy(policy: GuardPolicy) -> Concern | None:
 
 
 def of_store(store: CheckpointStore) -> Concern | None:
-    """Return a problem if checkpoints cannot be committed to the store."""
+    """Return a problem if jobs cannot commit checkpoints to the store."""
     ready: Condition | None = next(
         (one for one in store.status.conditions if one.type == ConditionType.READY), None
     )
@@ -217,8 +218,8 @@ def gather(
     current: Mapping[str, NodeHealth],
     now: datetime,
 ) -> list[Concern]:
-    """Return all problems: errors before warnings, the newest first. `current`: the current hardware, by
-    node name.
+    """Return all problems: errors before warnings, each newest first. `current` holds the NodeHealth of
+    each node's present hardware, by node name.
     """
     found = [concern for parsed in jobs for concern in of_job(parsed, now)]
     others: list[Concern | None] = [of_health(one.model, current) for one in healths if one.model]

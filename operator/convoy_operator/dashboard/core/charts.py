@@ -1,4 +1,4 @@
-"""Options for ECharts. The greys are readable on both white and black."""
+"""Options for the ECharts library. The greys are readable on both a white and a black background."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEAL = "#12a594"
 ORANGE = "#e5762c"
 VIOLET = "#8f7ee0"
 DIGITS = 6
-"""Significant digits of a plotted value."""
+"""Number of significant digits of a plotted value."""
 
 Options = dict[str, Any]
 
@@ -36,14 +36,14 @@ def _common() -> Options:
         "animation": False,
         "backgroundColor": "transparent",
         "textStyle": {"fontFamily": "system-ui, sans-serif"},
-        # richText tooltips are drawn on the canvas and never parsed as HTML.
+        # Use richText tooltips: they are drawn on the canvas, so their text is never parsed as HTML.
         "tooltip": {"trigger": "axis", "renderMode": "richText", "confine": True},
         "grid": {"left": 8, "right": 28, "top": 34, "bottom": 8, "containLabel": True},
     }
 
 
 def line(curve: Curve | None, values: str, unit: str, colour: str) -> Options:
-    """Plot a curve over the steps. `values`: `losses` or `rates`."""
+    """Return a plot of a curve over the steps. `values` is `losses` or `rates`."""
     points: list[list[float]] = []
     if curve is not None:
         reported: Sequence[float] = getattr(curve, values)
@@ -56,7 +56,7 @@ def line(curve: Curve | None, values: str, unit: str, colour: str) -> Options:
 
 
 def metric(curve: MetricCurve, unit: str) -> Options:
-    """Plot a metric of the job's program over the steps at which it was reported."""
+    """Return a plot of a metric that the job's program reports, over the steps of the reports."""
     points = [
         [step, float(f"{value:.{DIGITS}g}")]
         for step, value in zip(curve.steps, curve.values, strict=True)
@@ -66,7 +66,9 @@ def metric(curve: MetricCurve, unit: str) -> Options:
 
 
 def progress(curve: Curve | None) -> Options:
-    """Plot the step over time. At a return to a checkpoint, the line stays level until then and falls."""
+    """Return a plot of the step over time. When the job returns to a checkpoint, the line falls at that
+    time instead of sloping down.
+    """
     points: list[list[float]] = []
     for at, step in zip(curve.times, curve.steps, strict=True) if curve is not None else ():
         if points and step < points[-1][1]:
@@ -76,7 +78,7 @@ def progress(curve: Curve | None) -> Options:
 
 
 def _x_axis(name: str, **more: Any) -> Options:
-    """Return the axis below a plot."""
+    """Return the options of the x axis."""
     return _axis(name=name, nameLocation="middle", nameGap=26, **more)
 
 
@@ -101,8 +103,8 @@ def _plot(points: Sequence[Sequence[float]], x_axis: Options, unit: str, colour:
 
 
 def strips(found: Sequence[Strip]) -> Options:
-    """Plot each metric as a row of points in percent of the class's median: this node, and the others of
-    the class.
+    """Return a plot with one row of points for each metric, in percent of the median of the hardware class.
+    The row shows this node and the other nodes of the class.
     """
     labels = [strip.name for strip in found]
     others = [[round(value, 3), row] for row, strip in enumerate(found) for value in strip.others]

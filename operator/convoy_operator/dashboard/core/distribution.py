@@ -1,4 +1,4 @@
-"""A node's measurements compared with those of its hardware class."""
+"""Comparison of a node's measurements with those of its hardware class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from convoy_operator.dashboard.core.formatting import figure
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
 NOTABLE = 0.05
-"""Share by which a node must be worse than its class to be marked. Only a sweep decides if a node is slow."""
+"""Share by which a node must be worse than the median of its class to be marked. The mark is only a hint:
+sweeps decide if a node is slow.
+"""
 COLUMNS = (
     Column("Metric"),
     Column("This node", number=True),
@@ -24,37 +26,41 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """A metric, in percent of the class's median."""
+    """The values of one metric, as percentages of the median of the hardware class."""
 
     name: str
     unit: str
     own: tuple[float, ...]
-    """One value for each accelerator, or one for the node."""
+    """This node's values: one for each accelerator, or a single one for the node."""
     others: tuple[float, ...]
     own_value: float
-    """Median of the node's accelerators, in `unit`."""
+    """Median of the values of this node's accelerators, in `unit`."""
     class_value: float
     higher_is_better: bool
     nodes: int
 
     @property
     def difference(self) -> float:
-        """Return the share by which the node is above the class's median."""
+        """Return the share by which the node's value is above the median of the class; negative if below."""
         return self.own_value / self.class_value - 1.0
 
     @property
     def worse(self) -> float:
-        """Return the share by which the node is worse than its class; negative if the node is better."""
+        """Return the share by which the node is worse than the median of its class; negative if the node is
+        better.
+        """
         return -self.difference if self.higher_is_better else self.difference
 
 
 def hardware_of(row: str) -> str:
-    """Return the name of the NodeHealth in a class's row: `NAME` or `NAME/accelerator`."""
+    """Return the name of the NodeHealth from the name of a HardwareClass row, which is `NAME` or
+    `NAME/accelerator`.
+    """
     return row.split("/", 1)[0]
 
 
 def class_of(hardware: str, classes: Iterable[HardwareClass]) -> HardwareClass | None:
-    """Return the class with the newest measurement of the hardware."""
+    """Return the class that has the newest measurement of the hardware; None if no class has one."""
     found = [
         (row.at, one)
         for one in classes
@@ -66,7 +72,7 @@ def class_of(hardware: str, classes: Iterable[HardwareClass]) -> HardwareClass |
 
 
 def strips(hardware: str, one: HardwareClass) -> list[Strip]:
-    """Return the metrics in which the hardware was measured."""
+    """Return one Strip for each metric of the class in which the hardware was measured."""
     found = (_strip(hardware, metric) for metric in one.status.metrics)
     return [strip for strip in found if strip is not None]
 
@@ -93,7 +99,7 @@ def _strip(hardware: str, metric: ClassMetric) -> Strip | None:
 
 
 def rows(found: Iterable[Strip]) -> list[Row]:
-    """Return the metrics as table rows."""
+    """Return the strips as table rows."""
     return [
         Row(
             strip.name,

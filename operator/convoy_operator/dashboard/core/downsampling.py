@@ -1,4 +1,4 @@
-"""Rows of numbers in bounded memory that keep the first and the newest row."""
+"""A table of numbers in bounded memory that always keeps its first and its newest row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Downsampled:
 
     columns: tuple[array[float], ...]
     max_rows: int
-    """Largest number of rows."""
+    """Maximum number of rows."""
     stride: int = 1
     """Number of added rows for each row that is kept."""
     _skipped: int = 0
@@ -24,7 +24,8 @@ class Downsampled:
         """Add a row."""
         rows = len(self.columns[0])
         if rows and self._skipped + 1 < self.stride:
-            # Replace the newest row until `stride` rows have been added.
+            # Until `stride` rows have been added since the last kept row, each added row replaces the row
+            # before it.
             self._skipped += 1
             if rows > 1:
                 for column in self.columns:
@@ -39,7 +40,8 @@ class Downsampled:
     def _thin(self) -> None:
         last = len(self.columns[0]) - 1
         for column in self.columns:
-            # Select by index: NaN, the value of an absent loss, does not equal itself.
+            # Select rows by index. Values cannot be compared, because an absent loss is NaN, which does not
+            # equal itself.
             column[:] = array(
                 "d", (value for place, value in enumerate(column) if place % 2 == 0 or place == last)
             )

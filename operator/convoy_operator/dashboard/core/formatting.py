@@ -12,16 +12,16 @@ from convoy_crds.summaries import age
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
 )
-"""Control characters, characters without width, and marks that change the writing direction. They can
-disguise a text as another one.
+"""Matches control characters, characters without width, and marks that change the writing direction. Such
+characters can make a text look like a different text.
 """
 
 _ACCOUNT = "system:serviceaccount:"
 
 
 def visible(text: str) -> str:
-    """Return the text with each invisible character replaced. Any author of an object can insert such
-    characters.
+    """Return the text with a visible mark in place of each invisible character. Invisible characters in an
+    object's text could deceive the user.
     """
     return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
@@ -33,7 +33,7 @@ def account(user: str) -> str:
 
 
 def shortened(text: str, limit: int = 400) -> str:
-    """Return at most `limit` characters. Another page shows the whole text."""
+    """Return the text, cut to at most `limit` characters."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
@@ -93,7 +93,7 @@ def figure(value: float | None) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun: `1 node`, `2 nodes`."""
+    """Return a number with its noun: `1 node`, `2 nodes`. The default plural is `one` with an `s`."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 

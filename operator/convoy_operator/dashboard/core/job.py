@@ -69,7 +69,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of a job's time that has one cause."""
+    """The share of a job's time that has one cause."""
 
     cause: str
     seconds: float
@@ -111,7 +111,7 @@ def _loss(progress: Progress | None) -> Fact:
 
 
 def shares(job: TrainingJob, now: datetime) -> list[Share]:
-    """Return the job's time by cause, in the order of causes. Causes without time are left out."""
+    """Return the shares of the job's time, in the order of `Cause`. Causes without time are left out."""
     spent = totals(job.status.goodput, job.status.completion_time or now)
     whole = sum(spent.values())
     known = [*(cause.value for cause in Cause), *sorted(set(spent) - set(Cause))]
@@ -125,7 +125,7 @@ def shares(job: TrainingJob, now: datetime) -> list[Share]:
 
 
 def condition_rows(job: TrainingJob, now: datetime) -> list[Row]:
-    """Return the job's conditions. A condition that the phase does not allow is marked."""
+    """Return the job's conditions as table rows. A condition that contradicts the phase is marked."""
     return [
         Row(
             one.type,
@@ -144,7 +144,7 @@ def condition_rows(job: TrainingJob, now: datetime) -> list[Row]:
 
 
 def checkpoint_rows(job: TrainingJob, now: datetime) -> list[Row]:
-    """Return the newest complete generation of each configured tier."""
+    """Return the newest complete generation of each configured tier as table rows."""
     point = job.status.checkpoint
     marks = point.watermarks if point else None
     found = []
@@ -163,7 +163,7 @@ def checkpoint_rows(job: TrainingJob, now: datetime) -> list[Row]:
 
 
 def checkpoint_note(job: TrainingJob) -> str:
-    """Describe how often the job saves, and why."""
+    """Describe the job's checkpoint interval and the reason for it."""
     if not job.spec.checkpoint.tiers.any:
         return "No checkpoints (spec.checkpoint.tiers is empty): a restart begins at step 0."
     chosen = job.status.checkpoint.interval if job.status.checkpoint else None
@@ -173,7 +173,7 @@ def checkpoint_note(job: TrainingJob) -> str:
 
 
 def straggler_rows(job: TrainingJob) -> list[Row]:
-    """Return the stragglers with their evidence; none if the job has ended."""
+    """Return the stragglers with their evidence as table rows; no rows if the job has ended."""
     if job.status.phase in TERMINAL:
         return []
     return [
@@ -197,7 +197,9 @@ def straggler_rows(job: TrainingJob) -> list[Row]:
 
 
 def ranks(job: TrainingJob) -> dict[str, str]:
-    """Return the ranks of each pod in the current incarnation, such as `0-7`, by pod name."""
+    """Return the ranks of each pod in the current incarnation, by pod name. The ranks are a text such as
+    `0-7`.
+    """
     return {
         slot.pod: str(slot.rank_offset)
         if slot.processes == 1
@@ -231,7 +233,7 @@ def pod_state(pod: Pod) -> tuple[str, Tone]:
 
 
 def pod_rows(job: TrainingJob, pods: Iterable[Pod], healths: Mapping[str, NodeHealth]) -> list[Row]:
-    """Return the job's pods in the order of their ranks."""
+    """Return the job's pods as table rows, in the order of their ranks."""
     known = ranks(job)
     order = {name: number for number, name in enumerate(known)}
     first = {slot.pod: slot.rank_offset for slot in present(job)}

@@ -1,4 +1,4 @@
-"""The list of jobs."""
+"""The table of jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNREADABLE = "Unreadable"
 DELETING = "Deleting"
 """Phase shown for a job that is being deleted."""
 EXTERNAL = "External"
-"""Phase shown for a job that another controller manages and has not given a phase."""
+"""Phase shown for a job that another controller manages and that has no phase yet."""
 TONES = {
     Phase.PENDING: Tone.BUSY,
     Phase.STARTING: Tone.BUSY,
@@ -52,14 +52,14 @@ def ours(job: TrainingJob) -> bool:
 
 
 def phase_name(job: TrainingJob) -> str:
-    """Return the phase as pages show it."""
+    """Return the phase that pages show for the job."""
     if job.metadata.deletion_timestamp is not None:
         return DELETING
     return job.status.phase or (UNKNOWN if ours(job) else EXTERNAL)
 
 
 def phase_tone(job: TrainingJob) -> Tone:
-    """Return the tone of the job's phase: a warning if the reason is one."""
+    """Return the tone of the job's phase: a warning if the job's reason is one of `WARNING_REASONS`."""
     phase = job.status.phase
     if job.metadata.deletion_timestamp is not None:
         return Tone.QUIET
@@ -82,7 +82,7 @@ def goodput(job: TrainingJob, now: datetime) -> float | None:
 
 
 def done(job: TrainingJob) -> float | None:
-    """Return the completed share of the steps; None if it is not known."""
+    """Return the share of the job's steps that are complete; None if the total is not known."""
     progress = job.status.progress
     if progress is None or not progress.total_steps:
         return None
@@ -141,16 +141,16 @@ def rows(
 
 
 class RowCache:
-    """Table rows shared by all open pages. A row is rebuilt when its job changes or after `SECONDS`."""
+    """Table rows that all open pages share. A row is built again when its job changes or after `SECONDS`."""
 
     SECONDS = 5.0
-    """Seconds by which an age on the page may lag."""
+    """Maximum delay in seconds of the ages that a row shows."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, datetime, Row]] = {}
 
     def row(self, parsed: ParsedObject[TrainingJob], now: datetime) -> Row:
-        """Return the row of a job."""
+        """Return the table row of a job, from the cache if possible."""
         version, at, found = self._known.get(parsed.uid, (-1, now, None))
         if found is None or version != parsed.version or (now - at).total_seconds() >= self.SECONDS:
             found = row(parsed, now)
@@ -168,7 +168,9 @@ def _newest(parsed: ParsedObject[TrainingJob]) -> tuple[float, str, str]:
 
 
 def nothing(user: str, everywhere: bool) -> str:
-    """Return the text for an empty list. `everywhere`: the user may list the jobs of all namespaces."""
+    """Return the text for an empty list. `everywhere` is True if the user may list the jobs of all
+    namespaces.
+    """
     if everywhere:
         return "There are no TrainingJobs. Create one: kubectl apply -f examples/gpt.yaml"
     grant = "kubectl -n NAMESPACE create rolebinding NAME --clusterrole=convoy-trainingjobs-viewer"
@@ -179,7 +181,7 @@ def nothing(user: str, everywhere: bool) -> str:
 
 
 def counts(jobs: Iterable[ParsedObject[TrainingJob]]) -> dict[str, int]:
-    """Count the jobs in each phase, in the order of phases. Phases without jobs are left out."""
+    """Return the number of jobs in each phase, in the order of `Phase`. Phases without jobs are left out."""
     found: dict[str, int] = {}
     for parsed in jobs:
         phase = phase_name(parsed.model) if parsed.model else UNREADABLE

@@ -1,4 +1,6 @@
-"""The end of a log: the lines of one rank. The launcher puts a prefix with the rank before each line."""
+"""The last lines of one rank in the log of its pod. The launcher puts a prefix with the rank before each
+line.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +10,26 @@ from collections import deque
 from convoy_operator.dashboard.core.formatting import counted, visible
 
 PREFIX = re.compile(r"^\[(\d+)/(\d+)\] ")
-"""The prefix `[incarnation/rank] ` of each line that a rank writes."""
+"""Matches the prefix `[incarnation/rank] ` that the launcher puts before each line of a rank."""
 MAX_LINES = 500
 MAX_LENGTH = 2000
-"""Largest number of characters of a line that a page shows."""
+"""Maximum number of characters of a line that a page shows."""
 MAX_TEXT = 131_072
-"""Largest number of characters of all lines together. A followed log is sent to the page twice a second."""
+"""Maximum number of characters of all shown lines together. The limit is low because a followed log is sent
+to the page twice a second.
+"""
 FIRST_READ, READ_MORE, MAX_READ = 500, 8, 32_000
-"""Lines of a pod read in the first attempt, the factor for each further attempt, and the largest number. Many
-ranks may write to one log, so the first attempt may find too few lines of the rank."""
+"""Number of lines to read in the first attempt, factor for each further attempt, and maximum number.
+
+Many ranks may write to the log of one pod, so the first attempt may find too few lines of the rank.
+"""
 
 
 class Tail:
-    """The last lines of a stream of text."""
+    """The last lines of a log that is read in pieces."""
 
     def __init__(self, rank: int | None = None) -> None:
-        """`rank`: the rank whose lines are kept, with those of the launcher; None keeps all lines."""
+        """Keep the lines of `rank` and of the launcher. If `rank` is None, keep all lines."""
         self._rank = rank
         self._lines: deque[str] = deque()
         self._length = 0
@@ -31,18 +37,19 @@ class Tail:
         self.seen = 0
         """Number of lines read."""
         self.own = 0
-        """Number of lines read that the rank wrote."""
+        """Number of lines read that `rank` wrote."""
 
     def add(self, text: str) -> None:
-        """Add text. It may end within a line."""
+        """Add a piece of the log. The piece may end within a line."""
         *lines, rest = (self._rest + text).split("\n")
-        # Only the beginning of a line is needed: it has the rank's prefix, and pages show no more.
+        # Keep only the beginning of an unfinished line. It contains the rank's prefix, and pages show no more
+        # of a line.
         self._rest = rest[: MAX_LENGTH + 1]
         for line in lines:
             self._add_line(line)
 
     def end(self) -> None:
-        """Add the last line, which has no line break."""
+        """Add the rest of the log: a last line without a line break."""
         if self._rest:
             self._add_line(self._rest)
             self._rest = ""
@@ -61,13 +68,13 @@ class Tail:
 
     @property
     def text(self) -> str:
-        """Return the lines."""
+        """Return the kept lines."""
         return "\n".join(self._lines)
 
     def lines_to_read(self, requested: int) -> int | None:
-        """Return the number of lines to read in the next attempt, or None if no attempt is needed.
+        """Return the number of lines to read in the next attempt, or None if no further attempt is needed.
 
-        `requested`: the number of lines of the last attempt.
+        `requested` is the number of lines that the last attempt asked for.
         """
         whole, enough = self.seen < requested, self.own >= MAX_LINES or len(self.text) > MAX_TEXT // 2
         if whole or enough or requested >= MAX_READ:
@@ -75,7 +82,7 @@ class Tail:
         return min(MAX_READ, requested * READ_MORE)
 
     def summary(self, requested: int) -> str:
-        """Describe the result of reading the last `requested` lines of a pod."""
+        """Describe the result of an attempt to read the last `requested` lines of a pod."""
         if not self.seen:
             return "the log is empty"
         part = "" if self.seen < requested else "last "

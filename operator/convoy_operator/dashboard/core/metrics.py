@@ -23,7 +23,9 @@ def declared(engine: Engine | None) -> dict[str, EngineMetric]:
 
 
 def rows(job: TrainingJob, engine: Engine | None) -> list[Row]:
-    """Return the job's metrics: those that its Engine declares, in that order, then others."""
+    """Return the job's metrics as table rows: first those that its Engine declares, in the Engine's order,
+    then all others.
+    """
     known = declared(engine)
     found = {one.name: one for one in job.status.progress.metrics} if job.status.progress else {}
     names = [*known, *(name for name in found if name not in known)]

@@ -72,7 +72,9 @@ def facts(node: Node | None, health: NodeHealth | None, now: datetime) -> list[F
 
 
 def notes(health: NodeHealth, now: datetime) -> Iterator[str]:
-    """Yield notes of people about the node, unmet conditions, and the current sweep or repair."""
+    """Yield texts about the node: notes that people wrote, unmet conditions, and the current sweep or
+    repair.
+    """
     spec, status = health.spec, health.status
     end = exempted_until(status, spec, now)
     if spec.exempt and end:
@@ -91,7 +93,7 @@ def notes(health: NodeHealth, now: datetime) -> Iterator[str]:
 
 
 def history_rows(health: NodeHealth, now: datetime) -> list[Row]:
-    """Return the state changes, newest first."""
+    """Return the node's state changes as table rows, newest first."""
     return [
         Row(
             f"{number}",
@@ -106,7 +108,7 @@ def history_rows(health: NodeHealth, now: datetime) -> list[Row]:
 
 
 def evidence_rows(health: NodeHealth, now: datetime) -> list[Row]:
-    """Return the evidence against the node."""
+    """Return the evidence against the node as table rows."""
     found = []
     for number, one in enumerate(health.status.evidence):
         online = one.kind is EvidenceKind.ONLINE
@@ -132,7 +134,7 @@ def evidence_rows(health: NodeHealth, now: datetime) -> list[Row]:
 def sweep_rows(
     sweeps: Iterable[ParsedObject[HealthSweep]], node: str, hardware: str, now: datetime
 ) -> list[Row]:
-    """Return the sweeps that tested the node, newest first."""
+    """Return the sweeps that tested the node as table rows, newest first."""
     found: list[tuple[float, Row]] = []
     for parsed in sweeps:
         for one in parsed.model.status.nodes if parsed.model else ():
@@ -156,7 +158,7 @@ def _decided(one: NodeVerdict) -> str:
 
 
 def job_rows(pods: Iterable[Pod], known: Iterable[ParsedObject[TrainingJob]]) -> list[Row]:
-    """Return the jobs with pods on the node."""
+    """Return the jobs with pods on the node as table rows."""
     count: dict[tuple[str, str], int] = {}
     for pod in pods:
         key = (pod.namespace, pod.job)

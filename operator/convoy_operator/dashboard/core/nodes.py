@@ -1,4 +1,4 @@
-"""The list of nodes, with data from the cluster and from Convoy."""
+"""The table of nodes, with data from Kubernetes and from Convoy."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ COLUMNS = (
 
 
 def by_node(healths: Iterable[ParsedObject[NodeHealth]], nodes: Iterable[Node]) -> dict[str, NodeHealth]:
-    """Return the NodeHealth of each existing node's current hardware, by node name.
+    """Return the NodeHealth of the hardware that each existing node has, by node name.
 
-    A NodeHealth keeps its last node after its hardware is removed, and another node may reuse the name; the
-    uid tells them apart. Without a uid the name decides. Among several candidates the one with a uid and
-    the newest state wins.
+    After its hardware is removed, a NodeHealth still names its last node, and a newer node may have the
+    same name. The node's uid in the NodeHealth tells the two nodes apart. A NodeHealth without a uid
+    matches by name alone. If several match, one with a uid wins, then the one with the newest state.
     """
     uids = {node.name: node.uid for node in nodes}
     found: dict[str, NodeHealth] = {}
@@ -64,7 +64,7 @@ def by_node(healths: Iterable[ParsedObject[NodeHealth]], nodes: Iterable[Node]) 
 
 
 def last_of(healths: Iterable[ParsedObject[NodeHealth]], name: str) -> NodeHealth | None:
-    """Return the NodeHealth that last named a deleted node."""
+    """Return the NodeHealth that was the last to name the node. The node itself is deleted."""
     found = [parsed.model for parsed in healths if parsed.model and parsed.model.status.node_ref.name == name]
     return max(found, key=_since, default=None)
 
@@ -78,7 +78,7 @@ def _since(health: NodeHealth) -> float:
 
 
 def breaker(policy: GuardPolicy | None) -> Cell:
-    """Return the state of the breaker as a cell."""
+    """Return the state of the policy's breaker as a cell."""
     if policy is None:
         return Cell("-")
     state = policy.status.breaker.state
@@ -121,7 +121,9 @@ def rows(
     pods: Mapping[str, int],
     now: datetime,
 ) -> list[Row]:
-    """Return all nodes as table rows, by name. `pods`: the number of jobs' pods, by node name."""
+    """Return all nodes as table rows, sorted by name. `pods` holds the number of jobs' pods on each node,
+    by node name.
+    """
     return [
         row(node, healths.get(node.name), policies, pods.get(node.name, 0), now)
         for node in sorted(nodes, key=lambda node: node.name)
@@ -129,7 +131,7 @@ def rows(
 
 
 def counts(rows: Iterable[Row]) -> dict[str, int]:
-    """Count the nodes in each state, in the order of states. States without nodes are left out."""
+    """Return the number of nodes in each state, in the order of `State`. States without nodes are left out."""
     found: dict[str, int] = {}
     for one in rows:
         found[one.group] = found.get(one.group, 0) + 1

@@ -16,16 +16,16 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class ParsedObject(Generic[M]):
-    """A custom resource."""
+    """A custom resource that was parsed into its typed model."""
 
     namespace: str
     name: str
     uid: str
     version: int
     model: M | None
-    """None if this version cannot read the object."""
+    """The typed object; None if this version of the dashboard cannot read it."""
     parse_error: str = ""
-    """The first error that prevents reading."""
+    """The first error of the parser; empty if the object is valid."""
 
 
 def parser_of(kind: type[M]) -> Callable[[Mapping[str, Any]], ParsedObject[M]]:

@@ -1,7 +1,7 @@
-"""Restarts of jobs, collected from `status.restarts.last` in bounded memory.
+"""The history of jobs' restarts, collected from `status.restarts.last` in bounded memory.
 
-The API server keeps only the last restart, and the Event of each one for an hour. So the history begins
-with the last restart before the dashboard started.
+A job's status keeps only the last restart, and the API server keeps Events for an hour. So the history
+begins with the last restart before the dashboard started.
 """
 
 from __future__ import annotations
@@ -14,29 +14,31 @@ from convoy_crds.trainingjob_status import LastRestart, TrainingJobStatus
 from convoy_operator.dashboard.core.formatting import shortened
 
 MAX_RESTARTS = 64
-"""Largest number of restarts per job. The newest are kept."""
+"""Maximum number of restarts per job. The newest are kept."""
 JOBS = 500
-"""Largest number of jobs with restarts. The job whose last restart is oldest is dropped first."""
+"""Maximum number of jobs in the history. The job whose last restart is oldest is dropped first."""
 MAX_MESSAGE = 1024
-"""Largest number of characters of a message, the same as in an Event."""
+"""Maximum number of characters of a restart's message. Events have the same limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A restart of a job."""
+    """One restart of a job."""
 
     incarnation: int
-    """The incarnation after the restart."""
+    """The incarnation that began with the restart."""
     reason: str
     message: str
-    """The message of LastRestart, shortened."""
+    """The message of `status.restarts.last`, shortened."""
     circumstances: str
-    """Rank, node, step, scope of the restart, and its effect on the restart limit."""
+    """A text that names the rank, node, step and scope of the restart, and says if it counts toward
+    maxRestarts.
+    """
     at: datetime
 
 
 def latest(status: TrainingJobStatus) -> Restart | None:
-    """Return the last restart in a status."""
+    """Return the last restart that a job's status reports."""
     last = status.restarts.last
     if last is None:
         return None
@@ -57,14 +59,14 @@ def _circumstances(last: LastRestart) -> str:
 
 
 class RestartHistory:
-    """The restarts of all jobs, by the job's uid."""
+    """The known restarts of all jobs, by the job's uid."""
 
     def __init__(self, jobs: int = JOBS) -> None:
         self._most = jobs
         self._known: OrderedDict[str, deque[Restart]] = OrderedDict()
 
     def record(self, uid: str, status: TrainingJobStatus) -> None:
-        """Record the last restart in a job's status."""
+        """Record the last restart in a job's status, if the history does not contain it."""
         last, known = status.restarts.last, self._known.get(uid, ())
         if last is None or any(one.at == last.at for one in known):
             return
@@ -75,7 +77,7 @@ class RestartHistory:
                 self._known.popitem(last=False)
 
     def remove(self, uid: str) -> None:
-        """Remove a deleted job."""
+        """Remove the restarts of a deleted job."""
         self._known.pop(uid, None)
 
     def get(self, uid: str) -> tuple[Restart, ...]:

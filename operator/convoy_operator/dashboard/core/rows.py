@@ -1,4 +1,4 @@
-"""Tables as data: cells, rows, and the selection of rows to show."""
+"""Tables as data: cells, rows, and the selection of the rows to show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ _NUMBERS = re.compile(r"\d+")
 
 
 class Tone(StrEnum):
-    """The tone of a cell. Colour is never the only sign: the text has the same meaning."""
+    """The meaning of a cell's colour. The text of the cell always says the same, so colour is never the
+    only sign.
+    """
 
     PLAIN = ""
     GOOD = "good"
@@ -28,25 +30,27 @@ class Cell:
     text: str
     tone: Tone = Tone.PLAIN
     href: str = ""
-    """Path of a page of the dashboard."""
+    """Path of the dashboard page to which the cell links; empty if the cell has no link."""
     order: float | str | None = None
-    """Sort key. If None, the text."""
+    """Value to sort the cell by. If None, the cell is sorted by its text."""
     share: float | None = None
-    """A share from 0 to 1, drawn as a bar behind the text."""
+    """Share from 0 to 1 that is drawn as a bar behind the text; None draws no bar."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column."""
+    """A column of a table."""
 
     label: str
     number: bool = False
     badge: bool = False
-    """True if the cells contain words of a small set."""
+    """True if the cells are badges: words from a small set, such as phases."""
     wide: bool = False
     """True if the column takes the remaining width and wraps its text."""
     brief: bool = False
-    """True if only the first lines are shown. The page behind the row's link has the whole text."""
+    """True if only the first lines of a cell are shown. The page behind the row's link shows the whole
+    text.
+    """
     link: bool = False
     """True if cells may link to another page."""
 
@@ -58,18 +62,18 @@ class Row:
     key: str
     cells: tuple[Cell, ...]
     group: str = ""
-    """The value to filter by: a job's phase or a node's state."""
+    """Value by which a user can filter the table: a job's phase or a node's state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A reader's filter, order and page of a table."""
+    """The filter, the order and the page that a user chose for a table."""
 
     words: str = ""
-    """Words that must all occur in a row."""
+    """Words of the filter. A row must contain all of them."""
     group: str = ""
     column: int | None = None
-    """Column to sort by. If None, the order is unchanged."""
+    """Index of the column to sort by. If None, the rows keep their order."""
     descending: bool = False
     page: int = 0
     """Page number from 0."""
@@ -77,15 +81,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The rows of a table that a page shows."""
+    """One page of a table's rows."""
 
     rows: tuple[Row, ...]
     matching: int
     total: int
     page: int
-    """Page number from 0: the last page if a later one was requested."""
+    """Number of this page, from 0. If a page after the last one was requested, this is the last page."""
     pages: int
-    """At least 1."""
+    """Number of pages, at least 1."""
 
 
 def natural(text: str) -> str:

@@ -1,6 +1,6 @@
-"""Curves of jobs: values of `status.progress` over time, in bounded memory.
+"""The curves of jobs: values of `status.progress` over time, in bounded memory.
 
-The API server keeps only the newest value, so a curve begins when the dashboard starts to watch.
+The API server keeps only the newest progress. So a curve begins when the dashboard starts to watch the job.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from convoy_crds.trainingjob_status import Metric, Progress
 from convoy_operator.dashboard.core.downsampling import Downsampled
 
 POINTS = 600
-"""Largest number of points of a curve. A full curve drops every other point, so its start is always kept."""
+"""Maximum number of points of a job's curve. A full curve drops every other point, so the whole time stays
+visible.
+"""
 METRIC_POINTS = 200
-"""Largest number of points of a metric's curve."""
+"""Maximum number of points of the curve of a single metric."""
 METRICS = 8
-"""Largest number of metrics with a curve per job: the first ones in the status."""
+"""Maximum number of metrics per job that have a curve. The first metrics in the status are used."""
 JOBS = 2000
-"""Largest number of jobs with a curve. The job with the oldest last value is dropped first."""
+"""Maximum number of jobs with a curve. The job whose newest value is oldest is dropped first."""
 
 
 def _numbers() -> array[float]:
@@ -31,18 +33,18 @@ def _numbers() -> array[float]:
 
 @dataclass(slots=True)
 class MetricCurve:
-    """A metric of a job over the steps at which its ranks reported it."""
+    """The curve of one metric of a job over the steps at which its ranks reported it."""
 
     steps: array[float] = field(default_factory=_numbers)
     values: array[float] = field(default_factory=_numbers)
-    """NaN for a value that is not a finite number."""
+    """The reported values. A value that is not a finite number is NaN."""
     _rows: Downsampled = field(init=False)
 
     def __post_init__(self) -> None:
         self._rows = Downsampled((self.steps, self.values), METRIC_POINTS)
 
     def add(self, metric: Metric) -> bool:
-        """Record a value. Return False if its step is already the last one."""
+        """Record a value. Return False if the last recorded value has the same step."""
         step, value = float(metric.step), metric.value if metric.value is not None else nan
         if self.steps and self.steps[-1] == step:
             return False
@@ -55,32 +57,34 @@ class Curve:
     """The progress of a job."""
 
     since: datetime
-    """Start of the watch, or the time of the first report if that is earlier."""
+    """Time when the dashboard started to watch the job, or time of the first report if that is earlier."""
     times: array[float] = field(default_factory=_numbers)
-    """Unix seconds, never decreasing: the reported time, or the time of receipt if the reported time is in
-    the future or not after the previous one.
+    """Unix times of the reports in seconds, never decreasing.
+
+    A time is the one in the report, or the time of receipt. The time of receipt is used if the reported
+    time is in the future or not after the previous time.
     """
     steps: array[float] = field(default_factory=_numbers)
     losses: array[float] = field(default_factory=_numbers)
-    """NaN where no loss was reported."""
+    """The reported losses. A report without a loss is NaN."""
     rates: array[float] = field(default_factory=_numbers)
-    """Samples per second; NaN where none were reported."""
+    """The reported throughput in samples per second. A report without throughput is NaN."""
     metrics: dict[str, MetricCurve] = field(default_factory=dict)
-    """Curves by metric name, in the order of the status."""
+    """The curve of each metric by name, in the order of the status."""
     _rows: Downsampled = field(init=False)
     _last_report: tuple[datetime | None, int] | None = None
-    """Time and step of the last report."""
+    """Reported time and step of the newest report."""
 
     def __post_init__(self) -> None:
         self._rows = Downsampled((self.times, self.steps, self.losses, self.rates), POINTS)
 
     @property
     def stride(self) -> int:
-        """Number of reports for each point that is kept."""
+        """Return the number of reports for each point of the curve that is kept."""
         return self._rows.stride
 
     def add(self, progress: Progress, now: datetime) -> bool:
-        """Record a report. Return False if nothing in it is new."""
+        """Record a report. Return False if it contains nothing new."""
         measured = self._add_metrics(progress.metrics)
         reported = progress.time, progress.step
         if reported == self._last_report:
@@ -108,7 +112,8 @@ class Curve:
 
     def _timestamp(self, reported: datetime | None, now: datetime) -> float:
         last, received = self.times[-1] if self.times else float("-inf"), now.timestamp()
-        # Nodes' clocks differ. A report from a clock that is ahead must not hide later reports.
+        # Use the reported time only if it is plausible. Nodes' clocks differ, and a clock that is ahead must
+        # not make later reports look older.
         if reported is not None and last < reported.timestamp() <= received:
             return reported.timestamp()
         return max(last, received)
@@ -122,7 +127,7 @@ class Curves:
         self._known: OrderedDict[str, Curve] = OrderedDict()
 
     def record(self, uid: str, progress: Progress | None, now: datetime) -> bool:
-        """Record a job's progress. Return False if nothing in it is new."""
+        """Record a job's progress. Return False if it contains nothing new."""
         curve = self._known.get(uid)
         if curve is None:
             curve = self._known[uid] = Curve(now)
@@ -134,7 +139,7 @@ class Curves:
         return True
 
     def remove(self, uid: str) -> None:
-        """Remove a deleted job."""
+        """Remove the curve of a deleted job."""
         self._known.pop(uid, None)
 
     def get(self, uid: str) -> Curve | None:

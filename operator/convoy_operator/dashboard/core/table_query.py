@@ -1,4 +1,4 @@
-"""A reader's choice of rows as a part of the page's query string."""
+"""The part of a page's query string that holds a user's choice of table rows."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from convoy_operator.dashboard.core.rows import Choice
 
 MAX_TEXT = 200
-"""Largest number of characters of the words and of the group."""
+"""Maximum number of characters of the filter's words, and of the group."""
 _MAX_DIGITS = 6
 
 
 def parse_choice(query: Mapping[str, str], table: str, columns: int) -> Choice:
-    """Return the choice in a query. Invalid parts are ignored."""
+    """Return the choice for the table from a page's query. Invalid values are ignored."""
     sort = query.get(f"{table}.sort", "")
     column = _number(sort.removeprefix("-"))
     known = column is not None and 1 <= column <= columns
@@ -26,7 +26,7 @@ def parse_choice(query: Mapping[str, str], table: str, columns: int) -> Choice:
 
 
 def format_choice(table: str, chosen: Choice) -> dict[str, str]:
-    """Return the query of a choice, without default values."""
+    """Return the query values for a choice, without default values."""
     sign = "-" if chosen.descending else ""
     values = {
         "words": chosen.words,

@@ -1,4 +1,4 @@
-"""A job's timeline: its Events and the recorded restarts, newest first."""
+"""The timeline of a job: its Events and its recorded restarts, newest first."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from convoy_operator.dashboard.core.restarts import Restart, latest
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
 MAX_EVENTS = 50
-"""Largest number of Events on a timeline, without the Events of restarts."""
+"""Maximum number of Events on a timeline. The Events of restarts do not count."""
 _SAME_SECONDS = 5.0
-"""Largest difference in seconds between a restart in the status and its Event."""
+"""Maximum difference in seconds between the time of a restart in the status and the time of its Event."""
 _HEAD = 256
-"""Number of characters by which messages are compared. Either message may be cut off after them."""
+"""Number of leading characters in which two messages are compared. The rest may be cut off in either
+message.
+"""
 COLUMNS = (
     Column("Time"),
     Column("Event", badge=True),
@@ -58,13 +60,13 @@ def _last(raw: Mapping[str, Any]) -> datetime | None:
 
 
 def newest(events: Iterable[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
-    """Return the newest Events that have a time."""
+    """Return the newest Events, at most `limit`. Events without a time are left out."""
     known = [(at, raw) for raw in events if (at := _last(raw)) is not None]
     return [raw for _, raw in sorted(known, key=lambda pair: pair[0], reverse=True)[:limit]]
 
 
 def from_event(raw: Mapping[str, Any]) -> TimelineEntry | None:
-    """Return the entry of an Event, or None if the Event has no time."""
+    """Return the timeline entry of an Event, or None if the Event has no time."""
     series, at = raw.get("series") or {}, _last(raw)
     if at is None:
         return None
@@ -79,12 +81,13 @@ def from_event(raw: Mapping[str, Any]) -> TimelineEntry | None:
 def entries(
     job: TrainingJob, events: Iterable[Mapping[str, Any]], remembered: Iterable[Restart] = ()
 ) -> list[TimelineEntry]:
-    """Return the timeline of a job, newest first: all its restarts and at most `MAX_EVENTS` Events.
+    """Return the timeline of a job, newest first: all its restarts and at most `MAX_EVENTS` further Events.
 
-    `remembered`: the recorded restarts. A restart and its Event are one entry.
+    `remembered` are the recorded restarts. A restart and its Event become one entry.
     """
     shown_events = sorted(filter(None, map(from_event, events)), key=lambda one: one.at)
-    # Use the recorded restart: the incarnation in the status may grow without a restart.
+    # A recorded restart overrides the one in the status, because the incarnation in the status may grow
+    # without a restart.
     known = {one.at: one for one in (latest(job.status), *remembered) if one is not None}
     found: list[TimelineEntry] = []
     without_event: list[Restart] = []
@@ -95,8 +98,8 @@ def entries(
             found.append(_restart(one, one.message))
             continue
         shown_events.remove(event_of_restart)
-        # The operator adds an Event that repeats within minutes to the count of the next one. A restart in
-        # that count must not be counted twice.
+        # The count of an Event includes equal Events of the minutes before, which the operator only counted.
+        # Restarts among them already have an entry, so subtract them.
         counted = [other for other in without_event if _same_kind(event_of_restart, other)]
         found.append(_restart(one, event_of_restart.message, event_of_restart.times - len(counted)))
         without_event = [other for other in without_event if other not in counted]
@@ -104,7 +107,7 @@ def entries(
 
 
 def _describes(event: TimelineEntry, restart: Restart) -> bool:
-    """Return True if the Event reports this restart."""
+    """Return True if the Event is the one that reports this restart."""
     return event.reason == restart.reason and abs((event.at - restart.at).total_seconds()) <= _SAME_SECONDS
 
 

@@ -25,7 +25,7 @@ class Frame:
         """`location`: path and query of the page."""
         self._context = context
         self.location = location
-        """Path and query of the page, with the reader's current filters."""
+        """Path and query of the page, with the user's current filters."""
         client = ui.context.client
         ui.page_title(f"{title} · Convoy" if title else "Convoy")
         chosen = client.request.cookies.get(THEME_COOKIE, "auto")

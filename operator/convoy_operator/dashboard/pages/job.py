@@ -46,7 +46,7 @@ def register(context: Context) -> None:
 
 
 class JobPage:
-    """The page of a job for one reader."""
+    """The page of a job for one user."""
 
     def __init__(
         self, context: Context, session: Session, namespace: str, name: str, location: str, rank: str
@@ -139,7 +139,7 @@ class JobPage:
         """See live.Page."""
         parsed = self._context.cache.jobs.get(self._namespace, self._name)
         if parsed is None or not self._allowed:
-            # The text is the same in both cases: without permission, a reader must not learn which jobs
+            # The text is the same in both cases: without permission, a user must not learn which jobs
             # exist.
             seen = self._allowed and self._last_seen is not None
             self._show_missing(
@@ -211,7 +211,7 @@ class JobPage:
         healths = cache.health_by_node() if self._sees_nodes else {}
         self._pods.show(job.pod_rows(model, cache.pods_of(parsed), healths))
         if self._logs is None and self._context.settings.logs:
-            # Buttons must not exist before the reader is known to see the job.
+            # Buttons must not exist before the user is known to see the job.
             with self._log_section:
                 self._logs = Logs(self._context, self.session, self._namespace, self._find_rank, self._rank)
         if self._logs is not None:

@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 TICK = 5.0
 """Seconds after which a page is updated without a change, because ages grow."""
 BUILD_SECONDS = 30.0
-"""Timeout for building a page, including the review of the reader's permissions."""
+"""Timeout for building a page, including the review of the user's permissions."""
 FAILED_SECONDS = 5.0
 """Seconds until the retry of a failed update."""
 LEAVE_SECONDS = 5.0
@@ -53,11 +53,11 @@ class Page(Protocol):
     frame: Frame
 
     async def check_access(self) -> None:
-        """Update the reader's permissions."""
+        """Update the user's permissions."""
         ...
 
     def show(self) -> None:
-        """Show the current data that the reader may see."""
+        """Show the current data that the user may see."""
         ...
 
 

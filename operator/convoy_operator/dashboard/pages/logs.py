@@ -21,15 +21,15 @@ from convoy_operator.dashboard.pages.elements import box, button, set_attribute,
 SPACING = 0.5
 """Shortest time in seconds between two updates of a followed log."""
 SPACING_EACH = 0.1
-"""Seconds between two updates for each log that any reader has open, if longer."""
+"""Seconds between two updates for each log that any user has open, if longer."""
 MAX_LOG = 32 * 2**20
-"""Largest number of characters of a log that are read in one attempt."""
+"""Maximum number of characters of a log that are read in one attempt."""
 Find = Callable[[int], tuple[str, str] | str]
 """Returns the pod and the container of a rank, or the reason why there is none."""
 
 
 class Logs:
-    """The log section of one reader."""
+    """The log section of one user."""
 
     def __init__(
         self, context: Context, session: Session, namespace: str, find: Find, rank: str = ""
@@ -96,7 +96,7 @@ class Logs:
                 set_attribute(self._stop_button, "disabled", True)
 
     async def _refusal(self) -> str:
-        """Return the reason why the reader may not read the log; empty if allowed."""
+        """Return the reason why the user may not read the log; empty if allowed."""
         access, namespace = self._session.access, self._namespace
         if self._session.over:
             return "your session has ended"

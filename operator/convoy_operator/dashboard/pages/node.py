@@ -33,7 +33,7 @@ def register(context: Context) -> None:
 
 
 class NodePage:
-    """The page of a node, or of hardware whose node is deleted, for one reader."""
+    """The page of a node, or of hardware whose node is deleted, for one user."""
 
     def __init__(self, context: Context, session: Session, name: str, location: str) -> None:
         self._context = context

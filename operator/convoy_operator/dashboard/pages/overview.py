@@ -32,7 +32,7 @@ def register(context: Context) -> None:
 
 
 class Overview:
-    """The first page for one reader."""
+    """The first page for one user."""
 
     def __init__(self, context: Context, session: Session, query: Mapping[str, str], address: str) -> None:
         """`query`: the query of the page's `address`."""

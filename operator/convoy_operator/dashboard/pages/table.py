@@ -42,7 +42,7 @@ class Table:
         used: Callable[[], None] = lambda: None,
         filters: Filters | None = None,
     ) -> None:
-        """`empty`: the text without rows; `used`: called at each action of the reader."""
+        """`empty`: the text without rows; `used`: called at each action of the user."""
         self._columns = columns
         self.empty = empty
         """The text without rows, shown at the next update."""

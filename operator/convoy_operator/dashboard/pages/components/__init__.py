@@ -13,7 +13,7 @@ from nicegui.elements import echart
 from nicegui.events import GenericEventArguments
 
 MAX_WORDS = 200
-"""Largest number of characters accepted from a field."""
+"""Maximum number of characters accepted from a field."""
 
 
 @dataclass(frozen=True, slots=True)
