@@ -102,9 +102,10 @@ class Cgroups:
             (group / file).write_text(f"{device} {bytes_per_second}")
 
     def enter(self, node: str, uid: str, pid: int, file: str = "cpu.shares") -> None:
-        """Move a process into the group of a pod's busiest container, whose resources it then shares.
+        """Move a process into the group of a pod's busiest container, so that it shares the container's
+        resources.
 
-        On v1 this is the hierarchy whose groups have the file `file`.
+        On v1, `file` selects the hierarchy: the one whose groups have this file.
         """
         pod = self.pod(node, uid)
         groups = [*_deepest_first(pod if self.version == 2 else self._group_with_file(pod, file))]

@@ -68,7 +68,7 @@ class Network:
         return link_name(self.identity, index)
 
     def connect(self, index: int, pid: int) -> None:
-        """Connect the network namespace of `pid` by a veth pair, set its address and route the node's pods."""
+        """Connect the network namespace of `pid` by a veth pair, set its address and route the pods to it."""
         link, address = self.link(index), self.addresses.node(index)
         self.disconnect(index)
         inner = ["name", "eth0", "address", mac(address), "netns", str(pid)]

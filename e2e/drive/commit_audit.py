@@ -31,8 +31,7 @@ class CommitLog:
     """Generation that each incarnation continues from, according to its branch record."""
 
     def audit(self, restored: dict[int, Generation]) -> None:
-        """Assert that no incarnation committed after a later one had begun, and that each continued
-        correctly.
+        """Assert that no incarnation committed after a later one had begun, and where each one continued.
 
         An incarnation must continue from the newest generation of the earlier ones, or from a newer
         generation that the last of them had only in memory. `restored` is the generation that each

@@ -18,7 +18,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.install import NAMESPACE
 
 DASHBOARD = f"system:serviceaccount:{NAMESPACE}:convoy-dashboard"
-"""The user that the dashboard's pod runs as."""
+"""The user name of the dashboard's service account."""
 _FORWARDED = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 
 

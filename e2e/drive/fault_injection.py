@@ -1,4 +1,4 @@
-"""Faults on real nodes, and the recovery from each. Tests assert it, and a bench measures it."""
+"""Injects faults into real nodes and measures the recovery from each, for tests and for a bench."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def wait_for_copies(jobs: Jobs, name: str, incarnation: int = 1) -> dict[str, An
 
 
 def held_out_losses(log: str, every: int) -> dict[int, str]:
-    """Return the printed held-out losses by step, only of steps that measure it.
+    """Return the printed held-out losses by step, for the steps at which the loss is measured.
 
     If a step was computed twice, both losses must be equal. Lines of other steps repeat the last value.
     """

@@ -12,7 +12,7 @@ BIN = Path(sys.executable).parent
 
 
 def shell(cluster: Cluster, namespace: str, folder: Path) -> dict[str, str]:
-    """Return its environment: `convoy` and `kubectl` on the PATH, and a kubeconfig in `folder`."""
+    """Return the shell's environment: `convoy` and `kubectl` on the PATH, and a kubeconfig in `folder`."""
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_bytes(cluster.kubeconfig.read_bytes())
     cluster.kubectl(

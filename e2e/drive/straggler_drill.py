@@ -20,7 +20,8 @@ CORES = 0.15
 Otherwise no rank would be faster without the slow one.
 """
 SETTLED_STEP = 250
-"""Step after which the detector knows the job's usual times. A second has about four steps and is a window.
+"""Step after which the detector knows the job's usual times. There are about four steps a second, and one
+window.
 """
 _PROGRAM = Path(__file__).parent / "programs" / "drill.py"
 _VOLUMES = "/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/drill"

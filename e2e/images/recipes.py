@@ -13,7 +13,7 @@ from e2e.cluster.errors import ClusterError
 
 @dataclass(frozen=True)
 class Recipe:
-    """One image, `convoy/<name>`, built by `images/<name>.Dockerfile` on the base or another image of ours."""
+    """One image, `convoy/<name>`, built by `images/<name>.Dockerfile` on the base or another image."""
 
     name: str
     extra: str

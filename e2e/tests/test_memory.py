@@ -174,7 +174,7 @@ def test_a_node_is_lost_every_minute(cluster: Cluster, jobs: Jobs) -> None:
     """A node crashes and restarts every minute; there is one node more than ranks. The weights are equal."""
     world = min(3, len(cluster.nodes) - 1)
     with training_job(cluster, jobs, "paced", **memory_job_spec("paced", 100_000, world)):
-        # Steps of ten minutes without faults. With faults they take longer.
+        # As many steps as take ten minutes without faults. With faults they take longer.
         steps = round(steps_per_second(jobs, "paced") * 60 * MINUTES)
     jobs.create("control-long", **memory_job_spec("control-long", steps, world))
     wanted = final_state_digest(jobs, "control-long", 1800)
