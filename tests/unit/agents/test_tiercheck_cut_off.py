@@ -71,7 +71,7 @@ class Memory:
 
     async def inspect(self, do: Any) -> Any:
         return do(
-            SimpleNamespace(manifest={SHARD.id: SHARD}.get, holds={SHARD.id}.__contains__, absent=lambda: [])
+            SimpleNamespace(manifest={SHARD.id: SHARD}.get, holds={SHARD.id}.__contains__, dropped_withdrawn=lambda: [])
         )
 
     async def read(self, key: str, index: int) -> bytes:

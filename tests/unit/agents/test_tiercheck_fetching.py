@@ -39,7 +39,7 @@ class Memory:
     def __init__(self) -> None:
         self.uses = ShardUses()
 
-    async def verified(self, key: str) -> None:
+    async def verified_path(self, key: str) -> None:
         return None
 
 

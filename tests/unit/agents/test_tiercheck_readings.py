@@ -59,7 +59,7 @@ class Node:
         fresh = hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.FRESH)
         return PodRestore(plan, attempt, fresh, set(plan.ranks), {f"fetched-{plan.pod_uid}"})
 
-    async def adopt(self, uid: str, reading: PodRestore) -> set[str]:
+    async def copy_restored(self, uid: str, reading: PodRestore) -> set[str]:
         return set()
 
     def assigned(self, uid: str, incarnation: int) -> None:

@@ -129,7 +129,7 @@ class Serial(Store):
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
-        self._part.many = lambda work, items: [work(one) for one in items]  # type: ignore[method-assign]
+        self._part.run_parallel = lambda work, items: [work(one) for one in items]  # type: ignore[method-assign]
 
 
 def serial(memory: Memory, kind: type[Store] = Serial) -> Store:

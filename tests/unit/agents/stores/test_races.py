@@ -113,14 +113,14 @@ def test_whoever_uploads_and_deletes_at_the_same_time_no_record_is_broken() -> N
         assert not race(seed, Serial), seed
 
 
-class Careless(Serial):
+class CommitsUnchecked(Serial):
     """A store that commits without checks."""
 
-    def _secure(self, record: Record) -> None:
+    def _protect_objects(self, record: Record) -> None:
         pass
 
 
-class Blind(Serial):
+class IgnoresMarkers(Serial):
     """A store that ignores deletion markers."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
@@ -128,6 +128,6 @@ class Blind(Serial):
         self._garbage.check_none_running = lambda: None  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("kind", [Careless, Blind])
+@pytest.mark.parametrize("kind", [CommitsUnchecked, IgnoresMarkers])
 def test_those_races_are_lost_by_who_does_not_look(kind: type[Store]) -> None:
     assert any(race(seed, kind) for seed in range(150))
