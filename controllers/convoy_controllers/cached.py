@@ -1,5 +1,5 @@
-"""Objects as the caches keep them. Of pods and nodes they keep what decisions need, of other objects the
-JSON.
+"""The operator's cached objects. Pods and nodes are reduced to the fields that decisions need. All other
+objects are cached as JSON.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from convoy_controllers.views import PodView
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod: its namespace and version, and the view that plans get."""
+    """A cached pod. `view` has the fields that plans read."""
 
     namespace: str
     version: int
     job: str
-    """Value of the job label."""
+    """Value of the pod's job label: the name of its TrainingJob."""
     view: PodView
 
     @property
     def name(self) -> str:
-        """The pod's name."""
+        """Return the pod's name."""
         return self.view.name
 
     @property
     def uid(self) -> str:
-        """The pod's uid."""
+        """Return the pod's uid."""
         return self.view.uid
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node."""
+    """A cached node."""
 
     name: str
     uid: str
@@ -52,7 +52,7 @@ class Node:
     boot_id: str = ""
     taints: tuple[Mapping[str, Any], ...] = ()
     qualified: Mapping[str, Any] = field(default_factory=dict)
-    """The condition that Convoy itself sets on the node; empty while there is none."""
+    """The condition that Convoy itself sets on the node; empty if the node does not have this condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +65,22 @@ class CachedObject:
     version: int
     raw: Mapping[str, Any]
     owned_fields: int = 0
-    """Hash of the fields that the operator owns by server-side apply. It changes if another manager writes
-    to one of them, and thereby owns it.
+    """Hash of the set of fields that the operator owns by server-side apply. If another manager overwrites
+    one of these fields, the operator loses its ownership and the hash changes.
     """
 
     @property
     def generation(self) -> int:
-        """The object's metadata generation."""
+        """Return the object's metadata generation."""
         return int(self.raw["metadata"].get("generation", 0))
 
     @property
     def owner(self) -> Mapping[str, Any]:
-        """The owner reference of the object's controller; empty if it has none."""
+        """Return the owner reference of the object's controller; empty if the object has no controller."""
         found = self.raw["metadata"].get("ownerReferences") or ()
         return next((one for one in found if one.get("controller")), {})
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """The stored status; empty before the first."""
+        """Return the stored status; empty if none has been stored."""
         return self.raw.get("status") or {}

@@ -1,7 +1,8 @@
-"""Changes to objects other than the parent: the typed children of a plan.
+"""The typed children of a plan: changes to objects other than the parent, the object that the plan belongs
+to.
 
-The operator carries children out in the order of the plan, but creates objects last. It runs consecutive
-children of one type concurrently, and starts the next type after all of them have ended.
+The operator carries out the children in the order of the plan, but creates objects last. Consecutive
+children of one type run concurrently. The operator waits for all of them before it starts the next type.
 """
 
 from __future__ import annotations
@@ -26,17 +27,19 @@ class Event:
 class Create:
     """An object to create by POST, such as a pod.
 
-    An existing object of that name counts as created if it belongs to the parent.
+    If an object of that name already exists and belongs to the parent, it counts as created.
     """
 
     resource: Resource
     manifest: Mapping[str, Any]
     dry_run: bool = False
-    """True first asks the API server for a dry run. If that is refused, the object is not created."""
+    """True if the operator first sends a dry run. If the API server refuses the dry run, the object is not
+    created.
+    """
 
     @property
     def name(self) -> str:
-        """The object's name."""
+        """Return the object's name."""
         return str(self.manifest["metadata"]["name"])
 
 
@@ -55,7 +58,7 @@ class Apply:
 
     @property
     def name(self) -> str:
-        """The object's name."""
+        """Return the object's name."""
         return str(self.manifest["metadata"]["name"])
 
 
@@ -67,14 +70,14 @@ class Delete:
     name: str
     uid: str
     grace_seconds: int | None = None
-    """Grace period in seconds; None keeps the pod's own."""
+    """Grace period in seconds; None for the pod's own grace period."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
     """A JSON merge patch of an object, except its status. The namespace is the parent's.
 
-    A `resourceVersion` in the patch makes it fail if the object has changed in the meantime.
+    If the patch contains a `resourceVersion`, it fails if the object has changed since that version.
     """
 
     resource: Resource
@@ -84,17 +87,18 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class PatchStatus:
-    """The whole status of an object of another kind. Only differences from the stored status are written.
+    """The whole status of an object whose kind differs from the parent's. The operator writes only the
+    differences from the stored status.
 
-    An object that does not exist is created first, with an empty spec.
+    If the object does not exist, the operator first creates it with an empty spec.
     """
 
     resource: Resource
     name: str
     status: Mapping[str, Any]
     version: str = ""
-    """The resourceVersion that the decision is based on; empty if there was no object. If another status
-    was stored in the meantime, that status stays and the decision is made again.
+    """The resourceVersion that the plan is based on; empty if the object did not exist. If the stored
+    status has a newer version, the operator keeps it and plans again.
     """
     events: tuple[Event, ...] = ()
     """Events on the object, recorded after the status is stored."""
@@ -102,7 +106,9 @@ class PatchStatus:
 
 @dataclass(frozen=True, slots=True)
 class EndPod:
-    """Makes the kubelet end the containers of one pod that still run. The pod object stays, for its logs."""
+    """Makes the kubelet end the running containers of one pod. The pod object stays, so that its logs can
+    be read.
+    """
 
     name: str
     uid: str
@@ -121,7 +127,7 @@ Child = Create | Apply | Delete | Patch | PatchStatus | EndPod | EvictPod
 
 
 def delete_pod(name: str, uid: str, grace_seconds: int | None = None) -> Delete:
-    """Return the deletion of one pod, if it still has this uid."""
+    """Return the child that deletes the pod `name` if its uid is still `uid`."""
     return Delete(PODS, name, uid, grace_seconds)
 
 
@@ -136,7 +142,9 @@ def manifest(resource: Resource, name: str, spec: Mapping[str, Any]) -> dict[str
 
 
 def owner_reference(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
-    """Return the owner reference that makes an object a child of its controller."""
+    """Return the owner reference to the object with these fields. A child carries it to name its
+    controller.
+    """
     return {
         "apiVersion": api_version,
         "kind": kind,

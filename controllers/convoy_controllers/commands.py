@@ -18,7 +18,7 @@ class PickPort:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One slot of an incarnation, as the agents of the job need it."""
+    """One slot of an incarnation, with the facts that the job's agents need about it."""
 
     slot: int
     pod_uid: str
@@ -28,25 +28,26 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class StoreUse:
-    """How a job uses a CheckpointStore: what to upload, what to keep, where to resume from."""
+    """A job's use of a CheckpointStore: how often to upload, what to keep, and where to resume from."""
 
     name: str
     every_seconds: int
-    """Seconds between two generations that are uploaded."""
+    """Seconds between two uploaded generations."""
     keep_last: int
-    """Newest generations to keep."""
+    """Number of newest generations to keep."""
     keep_every_steps: int
-    """Additionally keep the first generation at or after each multiple of this number of steps; 0 for none.
+    """Number of steps. The first generation at or after each multiple of this number is also kept; 0 keeps
+    only the newest generations.
     """
     resume_uid: str = ""
     """Uid of the job in the same namespace whose stored state this job starts from; empty for none."""
     resume_step: int = 0
-    """Step of that state; 0 for the newest."""
+    """Step of the stored state that this job starts from; 0 for the newest stored state."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryTiers:
-    """How the agent of a slot keeps the job's checkpoints in node memory."""
+    """Settings by which the agent of a slot keeps the job's checkpoints in node memory."""
 
     copies: int
     limit: int
@@ -54,11 +55,11 @@ class MemoryTiers:
     hosts: tuple[str, ...] = ()
     """Nodes that keep copies of the slot's shards."""
     holders: tuple[str, ...] = ()
-    """For slot 0 only: nodes without a member that hold checkpoints of the job."""
+    """Nodes that hold checkpoints of the job but run none of its pods. Only set for slot 0."""
     store: StoreUse | None = None
     interval_seconds: int = 0
-    """For slot 0 only, whose rank 0 requests the saves: seconds between two saves. 0 keeps the interval
-    that the pod started with.
+    """Seconds between two saves; 0 keeps the interval that the pod started with. Only set for slot 0, whose
+    rank 0 requests the saves.
     """
 
 
@@ -66,7 +67,7 @@ class MemoryTiers:
 class Assign:
     """Starts the ranks of one slot in an incarnation.
 
-    Safe to repeat: if the ranks run already, it only updates what the agent knows about the slot.
+    The command may be repeated. If the ranks already run, the agent only updates its facts about the slot.
     """
 
     node: str
@@ -85,11 +86,13 @@ class Assign:
     replica: int
     command: tuple[str, ...]
     members: tuple[Member, ...]
-    """All members for slot 0, which coordinates commits, and for every slot under Strict fencing. Otherwise
-    slot 0 only.
+    """All members of the incarnation, if this is slot 0 (which coordinates commits) or fencing is Strict.
+    Otherwise only the member of slot 0.
     """
     strict: bool = False
-    """True under `Strict` fencing: the agent stops the ranks when it cannot reach anybody."""
+    """True under `Strict` fencing: the agent stops the ranks if it reaches neither the hub, nor the API
+    server, nor a majority of the job's other agents.
+    """
     memory: MemoryTiers | None = None
     slots: int = 0
     """Number of pods of the incarnation."""
@@ -97,14 +100,14 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """Ends a launcher, and thereby its pod."""
+    """Ends a launcher, which ends its pod."""
 
     node: str
     pod_uid: str
     exit_code: int
     reason: str
     immediate: bool = False
-    """True kills the ranks at once, without time to save their state."""
+    """True to kill the ranks at once, without time to save their state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ class CancelSweep:
 
     node: str
     name: str
-    """Name of the order."""
+    """Name of the sweep order to cancel."""
 
 
 JobCommand = PickPort | Assign | Shutdown

@@ -1,7 +1,7 @@
-"""The description of one controller. One reconciler in the operator runs all of them.
+"""The description of a controller. The operator runs all controllers with one reconciler.
 
-A controller observes one object through a `Reader` and plans; the operator carries out the plan. The
-operator derives its caches, the changes that queue a key, and its RBAC rights from this description.
+A controller observes one object through a `Reader` and returns a plan, which the operator carries out. From
+the description the operator derives its caches, its RBAC rights, and the changes that queue an object.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ O = TypeVar("O")  # noqa: E741 - the observation
 Name = tuple[str, str]
 """Namespace and name of an object."""
 Keys = Callable[[Reader, Any | None, Any | None], Iterable[Name]]
-"""(reader, object before, object after) -> the objects of the controller that the change affects."""
+"""(reader, object before, object after) -> the controller's objects to queue after this change."""
 
 
 def _any_change(item: Any) -> Hashable:
@@ -38,16 +38,19 @@ def _never(before: Any | None, after: Any | None) -> bool:
 
 @dataclass(frozen=True)
 class Watch:
-    """Changes of other objects that queue objects of the controller."""
+    """A watch on another resource: changes of its objects queue objects of the controller."""
 
     resource: Resource
     keys: Keys
     concern: Callable[[Any], Hashable] = _any_change
-    """The part of an object that matters. A change that leaves this part equal queues nothing."""
+    """(object) -> the part of the object that matters. A change that leaves this part equal queues nothing.
+    """
     urgent: Callable[[Any | None, Any | None], bool] = _never
-    """(before, after) -> True queues the key at once. All other changes wait for the debounce."""
+    """(object before, object after) -> True to queue the keys at once. All other changes wait for the
+    debounce.
+    """
     own: bool = True
-    """False ignores the operator's own writes."""
+    """False to ignore the operator's own writes."""
     index: str = ""
     """Path of the field by which `Reader.referring` finds objects of the controller. A list has `[]` behind
     its name: `spec.engine.name`, `spec.arms[].engine`.
@@ -61,11 +64,11 @@ def by_field(
     concern: Callable[[Any], Hashable] = _any_change,
     when: Callable[[CachedObject], bool] = lambda parent: True,
 ) -> Watch:
-    """Queue the objects of `kind` whose field at `path` names the changed object, if `when` is true for
-    them.
+    """Return a watch: a changed object queues the objects of `kind` whose field at `path` names it and for
+    which `when` is true.
 
-    An object with a namespace queues only objects of its own namespace. Objects that are over are not
-    queued.
+    A namespaced object queues only objects of its own namespace. Objects that have ended
+    (`Controller.over`) are not queued.
     """
 
     def keys(reader: Reader, before: Any | None, after: Any | None) -> Iterable[Name]:
@@ -80,8 +83,8 @@ def by_field(
 
 
 def by_owner(kind: Kind[Any], resource: Resource, concern: Callable[[Any], Hashable] = _any_change) -> Watch:
-    """Queue the object of `kind` that owns the changed object as its controller. Only applied objects have
-    one.
+    """Return a watch: a changed object queues its controller's object, if this is of `kind`. The watched
+    objects must be cached with their owner reference, which applied children are.
     """
 
     def keys(reader: Reader, before: Any | None, after: Any | None) -> Iterable[Name]:
@@ -99,7 +102,7 @@ def every(
     *,
     own: bool = True,
 ) -> Watch:
-    """Queue all objects of `kind` that are not over."""
+    """Return a watch: a changed object queues all objects of `kind` that have not ended."""
 
     def keys(reader: Reader, before: Any | None, after: Any | None) -> Iterable[Name]:
         return [(one.namespace, one.name) for one in reader.live(kind)]
@@ -108,112 +111,125 @@ def every(
 
 
 def itself(reader: Reader, before: Any | None, after: Any | None) -> Iterable[Name]:
-    """Return the changed object, which belongs to the controller itself; nothing if it was deleted."""
+    """Return the name of the changed object, so that it queues itself; nothing if the object was deleted."""
     return [(after.namespace, after.name)] if after is not None else []
 
 
 def every_node(reader: Reader, before: Any | None, after: Any | None) -> Iterable[Name]:
-    """Return all nodes."""
+    """Return the names of all nodes, so that a change queues every node."""
     return [("", node.name) for node in reader.nodes()]
 
 
 def all_agents(reader: Reader, key: Key) -> Iterable[str]:
-    """Return all nodes, to wait for their agents. An agent that has not connected yet would look silent."""
+    """Return the names of all nodes, so that the operator first waits for their agents. Without this wait,
+    an agent that has not connected yet would look silent.
+    """
     return [node.name for node in reader.nodes()]
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The pause of a key after a reconcile, in proportion to the processor time of that reconcile."""
+    """The pause of a key after each reconcile, in proportion to the processor time of that reconcile."""
 
     min_seconds: float
-    """Shortest pause, in seconds."""
+    """Minimum pause, in seconds."""
     max_seconds: float
-    """Longest pause, in seconds."""
+    """Maximum pause, in seconds."""
     pause_ratio: float = 10.0
     """Seconds of pause for each second of processor time."""
 
     def pause_seconds(self, spent: float) -> float:
-        """Return the seconds that the key pauses after `spent` seconds of processor time."""
+        """Return the seconds that the key pauses after a reconcile that took `spent` seconds of processor
+        time.
+        """
         return min(self.max_seconds, max(self.min_seconds, self.pause_ratio * spent))
 
 
 @dataclass(frozen=True, slots=True)
 class Makes:
-    """A resource that plans of the controller change, and the types of children that do it."""
+    """A resource that the controller's plans may change, and the types of children that change it."""
 
     resource: Resource
     children: tuple[type[Child], ...]
     subresource: str = ""
     """`status` if the children apply fields of the status."""
     owned: bool = True
-    """False if the objects may outlive the object that the plan belongs to."""
+    """False if the changed objects may outlive the plan's own object."""
 
     @property
     def applied(self) -> bool:
-        """True if plans apply whole objects of this resource. The operator caches these by its own label."""
+        """Return True if plans apply whole objects of this resource. The operator then caches the objects
+        that carry its label.
+        """
         return Apply in self.children and not self.subresource
 
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """The part of a status that says whether the object is valid."""
+    """The place in a status that shows whether the object is valid."""
 
     condition: str = ConditionType.READY
     phase: str = ""
-    """The phase of an invalid object that has no phase yet; empty for kinds without phases."""
+    """The phase to set on an invalid object that has no phase yet; empty for kinds without phases."""
 
 
 Explain = Callable[[Any, Mapping[str, Any], str, tuple[Any, ...]], Refusal | None]
-"""(model of the parent, refused manifest, message, causes) -> the refusal in terms of the parent's fields."""
+"""(model of the parent, refused manifest, message, causes) -> the refusal, worded by the parent's fields."""
 
 
 @dataclass(frozen=True)
 class Controller(Generic[O]):
-    """One controller: what it observes, how it plans, what it changes and what queues it."""
+    """One controller: its input, its plans, the objects that the plans change, and the changes that queue
+    its objects.
+    """
 
     subject: Kind[Any] | Resource
-    """The kind of the objects, or their resource if they are not of one of Convoy's kinds."""
+    """Kind of the reconciled objects; their resource if it is not one of Convoy's kinds."""
     observe: Callable[[Reader, Key], O | None]
-    """Returns None for an object that the controller must leave alone."""
+    """(reader, key) -> the input of `plan`; None if the controller must leave the object alone."""
     summary: str
     """One sentence for the reference: what the controller decides."""
     plan: Callable[[O, datetime], Plan]
     makes: tuple[Makes, ...] = ()
     watches: tuple[Watch, ...] = ()
     validity: Validity | None = field(default_factory=Validity)
-    """None for kinds without conditions: an invalid object then gets an Event only."""
+    """None for kinds without conditions. An invalid object of such a kind only gets an Event."""
     manages: Callable[[Mapping[str, Any]], bool] = lambda raw: True
-    """False for objects (as JSON) that belong to another controller. The operator does not even parse them.
+    """(object as JSON) -> False if the object belongs to another controller. The operator then does not
+    even parse the object.
     """
     waits_for: Callable[[Reader, Key], Iterable[str]] = lambda reader, key: ()
-    """Nodes whose agents must have had time to report before the operator reconciles the object."""
+    """(reader, key) -> names of nodes. The operator reconciles the object only after the agents of these
+    nodes have had time to report.
+    """
     progress: frozenset[str] = frozenset()
-    """Status fields that change all the time. The operator limits how often it writes them, to spare etcd."""
+    """Status fields that change all the time. The operator limits how often it writes these fields, to
+    spare etcd.
+    """
     over: Callable[[CachedObject], bool] = lambda parent: False
-    """True for an object that only its own changes can still queue."""
+    """(object) -> True if the object has ended. From then on only its own changes queue it."""
     deletes: bool = False
     """True if plans may delete the object itself."""
     explain: Explain = lambda model, manifest, message, causes: Refusal(message)
     pace: Pace | None = None
     in_thread: bool = False
-    """True for plans that take long. They run in a thread, so that the leader can renew its Lease
-    meanwhile.
+    """True if plans take long. The operator then plans in a thread, so that the leader can still renew its
+    Lease.
     """
     reflector: bool = False
-    """True for kinds with as many objects as there are nodes. Their watch bypasses kopf, which would cost
-    too much. When many nodes fail at once, their requests also must not queue behind those for the pods
-    of jobs.
+    """True for kinds with one object per node. A reflector watches these objects, because kopf would cost
+    too much processor time. They also have requests and a queue priority of their own, so that they do
+    not delay the pods of jobs when many nodes fail at once.
     """
 
     @property
     def resource(self) -> Resource:
-        """The resource of the objects."""
+        """Return the resource of the reconciled objects."""
         return self.subject if isinstance(self.subject, Resource) else resource_of(self.subject)
 
     @property
     def kind(self) -> Kind[Any] | None:
-        """The kind of the objects; None if they are not of one of Convoy's kinds."""
+        """Return the kind of the reconciled objects; None if it is not one of Convoy's kinds."""
         return None if isinstance(self.subject, Resource) else self.subject
 
     def key(self, namespace: str, name: str) -> Key:

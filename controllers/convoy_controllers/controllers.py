@@ -1,4 +1,4 @@
-"""The controllers of the operator."""
+"""The list of all controllers that the operator runs."""
 
 from __future__ import annotations
 

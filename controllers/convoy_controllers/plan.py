@@ -1,7 +1,8 @@
 """The plan of one reconcile, as plain data.
 
-The `plan(observed, now)` function of every kind returns one. The operator carries out its parts in this
-order: the status if `status_first`, children, the status otherwise, events, commands.
+The function `plan(observed, now)` of each controller returns a `Plan`. The operator carries out its parts
+in this order: the status if `status_first` is set, the children, otherwise the status, the Events, the
+commands.
 """
 
 from __future__ import annotations
@@ -25,44 +26,49 @@ class Inspect:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All changes that one reconcile wants."""
+    """All changes that result from one reconcile."""
 
     status: Mapping[str, Any] | None = None
     """The whole status; None if it equals the stored one."""
     status_first: bool = False
-    """True if children and commands must wait until the status is stored, for example a higher incarnation.
+    """True if the status must be stored before children and commands are carried out, for example because
+    it contains a new incarnation.
     """
     children: tuple[Child, ...] = ()
     prune: tuple[Resource, ...] = ()
-    """Resources whose objects the parent owns completely. The operator deletes owned objects that
-    `children` does not apply.
+    """Resources whose objects the parent owns completely. The operator deletes each owned object that no
+    child in `children` applies.
     """
     delete_parent: bool = False
     events: tuple[Event, ...] = ()
     commands: tuple[Command, ...] = ()
     requeue_after: float | None = None
-    """Seconds until the plan would change although nothing else does."""
+    """Seconds until the operator plans again even if nothing has changed; None if only a change leads to
+    another plan.
+    """
     inspect: Inspect | None = None
-    """The pod whose Events to read, as an example for all pods that do not start. None if no pod is late."""
+    """The pod whose Events the operator reads next, as an example for all pods that do not start. None if
+    no pod is late.
+    """
     fault_at: float = 0.0
     """Unix seconds of the fault that this plan handles; 0 if the time is not known."""
 
     @property
     def creations(self) -> tuple[Create, ...]:
-        """The objects to create."""
+        """Return the children that create objects."""
         return tuple(child for child in self.children if isinstance(child, Create))
 
     @property
     def manifests(self) -> tuple[Mapping[str, Any], ...]:
-        """The manifests of the objects to create."""
+        """Return the manifests of the objects to create."""
         return tuple(child.manifest for child in self.creations)
 
     @property
     def deletions(self) -> tuple[Delete, ...]:
-        """The objects to delete."""
+        """Return the children that delete objects."""
         return tuple(child for child in self.children if isinstance(child, Delete))
 
     @property
     def endings(self) -> tuple[EndPod, ...]:
-        """The pods to end."""
+        """Return the children that end the containers of pods."""
         return tuple(child for child in self.children if isinstance(child, EndPod))

@@ -1,4 +1,6 @@
-"""The rate limit of status writes that carry only progress. Pure, but it remembers the last writes."""
+"""The rate limit of status writes that carry only progress. It does no I/O, but it remembers the last
+writes.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,11 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Generic, TypeVar
 
 PROGRESS_SECONDS = 10.0
-"""Shortest time between two progress writes of one job, in seconds."""
+"""Minimum number of seconds between two progress writes of one job."""
 WRITES_PER_SECOND = 4.0
-"""Progress writes per second of all jobs together. Of the 5 writes per second that all status updates may
-cost etcd, the rest is reserved for transitions. With more jobs, each job writes less often.
+"""Maximum number of progress writes per second, for all jobs together. All status updates together may cost
+etcd 5 writes per second; the remaining write is reserved for transitions. The more jobs there are, the
+less often each job writes.
 """
 PROGRESS_FIELDS = frozenset({"progress", "checkpoint", "goodput"})
 """Status fields that change all the time."""
@@ -19,11 +22,11 @@ K = TypeVar("K", bound=Hashable)
 
 
 class ProgressThrottle(Generic[K]):
-    """Spaces out writes that carry only progress. Any other write goes out at once and uses up the job's
-    turn.
+    """Spaces out writes that carry only progress. All other writes go out at once; such a write also uses
+    up its job's turn.
 
     There is one turn for each write that the rate allows. A job reserves the first free turn after its own
-    shortest interval has passed, so jobs that started together do not write together. A turn lapses if its
+    minimum interval has passed, so jobs that started together do not write together. A turn lapses if its
     job does not use it within `seconds`.
     """
 
@@ -36,10 +39,13 @@ class ProgressThrottle(Generic[K]):
         self._reserved: set[int] = set()
 
     def turn(self, key: K, jobs: int, now: float) -> float:
-        """Return the seconds until the turn of one of `jobs` active jobs; 0 if its turn has come."""
+        """Return the seconds until the turn of job `key`; 0 if its turn has come. `jobs` is the number of
+        active jobs.
+        """
         longest = self._seconds + jobs / self._rate
         at = self._turns.get(key, math.inf) / self._rate
-        # A turn too far in the future was reserved when there were more jobs.
+        # An earlier turn has lapsed. A later one was reserved when there were more jobs, so the job reserves
+        # an earlier turn.
         if not now - self._seconds <= at <= now + longest:
             self._release(key)
             earliest = max(now, self._written.get(key, -math.inf) + self._seconds)
@@ -66,12 +72,13 @@ class ProgressThrottle(Generic[K]):
         now: float,
         fields: frozenset[str] = PROGRESS_FIELDS,
     ) -> float:
-        """Return the seconds until `patch` of the `stored` status may be written; 0 for at once.
+        """Return the seconds until `patch` of the `stored` status may be written; 0 if it may be written at
+        once.
 
         `fields` are the status fields that change all the time.
 
-        The first progress and the first checkpoint go out at once. So does the last progress of a job that
-        starts or stops: its pods may be gone and cannot report it again.
+        The first progress and the first checkpoint go out at once. The last progress of a job that starts
+        or stops also goes out at once, because its pods may be deleted before they can report it again.
         """
         turned = "cause" in patch.get("goodput", ())
         known = patch.keys() <= fields & stored.keys()
@@ -84,6 +91,6 @@ class ProgressThrottle(Generic[K]):
         self._release(key)
 
     def drop(self, key: K) -> None:
-        """Remove a deleted object."""
+        """Remove the entries of a deleted object."""
         self._written.pop(key, None)
         self._release(key)

@@ -1,4 +1,4 @@
-"""The view of the cluster that controllers observe: caches, hub and clock."""
+"""The controllers' view of the cluster: caches, hub and clock."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ M = TypeVar("M", bound=Model)
 
 
 class HubView(Protocol):
-    """The reports of agents, and what the hub knows about their nodes."""
+    """The agents' reports, and the hub's knowledge about their nodes."""
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds of silence after which an agent counts as absent."""
+        """Return the seconds of silence after which an agent counts as absent."""
         ...
 
     def slots(self, pods: tuple[PodView, ...]) -> Mapping[str, SlotView]:
@@ -42,7 +42,9 @@ class HubView(Protocol):
         ...
 
     def guard(self, job_uid: str) -> GuardView | None:
-        """Return what the telemetry of a job's ranks shows; None before the ranks have reported a step."""
+        """Return the findings from the telemetry of a job's ranks; None before the ranks have reported a
+        step.
+        """
         ...
 
     def store(self, store: CheckpointStore) -> ObservedStore | None:
@@ -62,7 +64,9 @@ class HubView(Protocol):
         ...
 
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return, by node, slowness that jobs see there and that the node may cause, but need not."""
+        """Return, by node, slowness that jobs notice on the node. The node may be its cause, but no job
+        proves that.
+        """
         ...
 
     def paces(self) -> Mapping[str, JobPace]:
@@ -75,7 +79,9 @@ class HubView(Protocol):
 
     @property
     def sweeps(self) -> Callable[[str, str], NodeReport | None]:
-        """(node, order) -> the node's report on that order of a health sweep."""
+        """Return a function (node, order) -> the node's report on this order of a health sweep; None
+        without a report.
+        """
         ...
 
 
@@ -88,7 +94,7 @@ class Reader(Protocol):
 
     @property
     def hub(self) -> HubView:
-        """The reports of agents."""
+        """Return the reports of agents."""
         ...
 
     def get(self, kind: Kind[M], name: str, namespace: str = "") -> M | None:
@@ -104,30 +110,30 @@ class Reader(Protocol):
         ...
 
     def referring(self, kind: Kind[Any], path: str, value: str) -> Iterable[CachedObject]:
-        """Return the objects of a kind that are not over and whose field at `path` has that value.
+        """Return the objects of a kind that have not ended and whose field at `path` equals `value`.
 
-        A `by_field` of the controller must declare the path.
+        A watch of the controller that was made by `by_field` must name the path.
         """
         ...
 
     def live(self, kind: Kind[Any]) -> Iterable[CachedObject]:
-        """Return the objects of a kind that are not over."""
+        """Return the objects of a kind that have not ended."""
         ...
 
     def pods(self, namespace: str, job: str) -> tuple[PodView, ...]:
-        """Return the pods whose job label names this job. Some of them may belong to another owner."""
+        """Return the pods whose job label names this job. Pods with another owner may be among them."""
         ...
 
     def members_on(self, node: str) -> Sequence[Pod]:
-        """Return the pods of jobs that still need this node."""
+        """Return the pods of jobs on this node that still depend on it (`PodView.needs_node`)."""
         ...
 
     def jobs_on(self, node: str) -> Iterable[tuple[str, str]]:
-        """Return namespace and name of the jobs that the pods on this node claim to belong to."""
+        """Return namespace and name of the jobs that are named by the job labels of the pods on this node."""
         ...
 
     def warning(self, pod_uid: str) -> PodWarning | None:
-        """Return the newest Event about why a pod does not start; None if there is none."""
+        """Return the newest Event that explains why a pod does not start; None if there is none."""
         ...
 
     def nodes(self) -> Iterable[Node]:
@@ -143,16 +149,17 @@ class Reader(Protocol):
         ...
 
     def bindings(self) -> Bindings:
-        """Return which hardware is in which node."""
+        """Return the hardware in each node."""
         ...
 
     @property
     def agent_nodes(self) -> frozenset[str]:
-        """The names of the nodes that carry the agent-ready label."""
+        """Return the names of the nodes that carry the agent-ready label."""
         ...
 
     def refused(self, parent_uid: str, generation: int) -> Mapping[str, Refusal]:
-        """Return, by name, why the API server refused to create a parent's children at the last attempt.
+        """Return the API server's reasons for refusing to create a parent's children at the last attempt,
+        by name of the child.
 
         `generation` is the parent's metadata generation.
         """

@@ -32,7 +32,7 @@ _VERBS: dict[type[Child], str] = {
 
 
 def page(controllers: Sequence[Controller[Any]] = CONTROLLERS) -> str:
-    """Return the page."""
+    """Return the text of the reference page."""
     return HEAD + "\n".join(line for one in controllers for line in _section(one))
 
 
@@ -58,7 +58,7 @@ def _watch(kind: str, field: str) -> str:
 
 
 def main() -> None:
-    """Write the page, or check it."""
+    """Write the reference page; with `--check`, report whether it is up to date."""
     write_or_check({PAGE: page()}, "convoy_controllers.reference")
 
 

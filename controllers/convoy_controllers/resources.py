@@ -22,7 +22,7 @@ class Resource:
     """One resource of the API."""
 
     group: str
-    """Empty for the core group."""
+    """Name of the API group; empty for the core group."""
     version: str
     plural: str
     kind: str
@@ -30,14 +30,14 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """The `apiVersion` of the objects: `v1`, `convoy.dev/v1alpha1`."""
+        """Return the `apiVersion` of the objects, such as `v1` or `convoy.dev/v1alpha1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(
         self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
     ) -> str:
-        """Return the URL path of a collection, object or subresource; of all namespaces if `namespace` is
-        None.
+        """Return the URL path of a collection, object or subresource. If `namespace` is None, the
+        collection spans all namespaces.
         """
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if self.namespaced and namespace:

@@ -11,7 +11,7 @@ from convoy_controllers.controller import Controller, Makes
 from convoy_controllers.resources import PODS, Resource
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
-"""The order in which rules name verbs."""
+"""All verbs, in the order in which rules list them."""
 _CHILDREN: Mapping[type[Child], tuple[str, ...]] = {
     Create: ("create",),
     Apply: ("get", "list", "watch", "create", "patch", "delete"),
@@ -21,14 +21,14 @@ _CHILDREN: Mapping[type[Child], tuple[str, ...]] = {
     EndPod: ("patch", "delete"),
     EvictPod: (),
 }
-"""Verbs on the resource itself that each type of child needs."""
+"""RBAC verbs that each type of child needs on its resource. Subresources need further rights."""
 
 Wanted = dict[tuple[str, str], set[str]]
 """Verbs by API group and resource."""
 
 
 def rules(controllers: Iterable[Controller[Any]]) -> list[dict[str, Any]]:
-    """Return the rules of the operator's ClusterRole that its controllers need, sorted by group and
+    """Return the rules that the controllers need in the operator's ClusterRole, sorted by group and
     resource.
     """
     wanted: Wanted = defaultdict(set)
@@ -59,9 +59,11 @@ def _made(wanted: Wanted, controller: Controller[Any], made: Makes) -> None:
     if EvictPod in made.children:
         _grant(wanted, PODS, "create", subresource="eviction")
     if made.owned and {Create, Apply} & set(made.children):
-        # After a lost response an object of that name may exist already. The operator then reads it.
+        # If the response to a create request is lost, the operator reads the object to learn whether it
+        # exists. Therefore it needs `get`.
         _grant(wanted, made.resource, "get")
-        # `blockOwnerDeletion` needs this if the OwnerReferencesPermissionEnforcement admission plugin is on.
+        # The admission plugin OwnerReferencesPermissionEnforcement demands this right for
+        # `blockOwnerDeletion`.
         _grant(wanted, controller.resource, "update", subresource="finalizers")
 
 

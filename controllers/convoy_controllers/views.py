@@ -1,4 +1,4 @@
-"""Views of pods, nodes, ranks and jobs: the plain data that decisions are based on."""
+"""Views of pods, nodes, ranks and jobs: the plain data on which decisions are based."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ ENDED_PHASES = ("Failed", "Succeeded")
 
 @dataclass(frozen=True, slots=True)
 class ContainerEnd:
-    """The end of a container, as its kubelet reports it."""
+    """The end of a container, as the node's kubelet reports it."""
 
     name: str
     exit_code: int
     reason: str = ""
     """Kubernetes' reason, such as Error, OOMKilled or StartError."""
     message: str = ""
-    """The container's termination message: the text it wrote for this purpose, otherwise the end of its
-    log.
-    """
+    """The container's termination message; if the container wrote none, the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """The facts about a pod that the operator caches."""
+    """The facts that the operator caches about a pod."""
 
     name: str
     uid: str
@@ -35,52 +33,59 @@ class PodView:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     created: float = 0.0
-    """Unix seconds."""
+    """Unix seconds at which the pod was created."""
     deleting: bool = False
     leaving_since: float = 0.0
     """Unix seconds at which the pod's deletion was requested; 0 if the pod is not being deleted."""
     leaves_by: float = 0.0
-    """Unix seconds at which the grace period of the deletion ends."""
+    """Unix seconds at which the grace period of the pod's deletion ends."""
     owner_uid: str | None = None
     scheduler: str = ""
-    """Name of the scheduler that must place the pod; empty for Kubernetes' own."""
+    """Name of the scheduler that must place the pod; empty for the default scheduler of Kubernetes."""
     unschedulable: str = ""
-    """The scheduler's message while it finds no node for the pod."""
+    """The scheduler's message if it finds no node for the pod; empty otherwise."""
     gated: bool = False
     """True while a scheduling gate holds the pod back."""
     container: str = ""
     """Name of the container that runs the ranks."""
     waiting_container: str = ""
-    """The first container that waits for something that may never come, such as an image."""
+    """Name of the first container that waits for something that may never come, such as an image; empty if
+    no container waits.
+    """
     waiting_reason: str = ""
-    """Why the waiting container waits, such as ImagePullBackOff."""
+    """Reason for which `waiting_container` waits, such as ImagePullBackOff."""
     waiting_message: str = ""
     exit_code: int | None = None
     """Exit code of the container that runs the ranks; None until it terminates."""
     termination_reason: str = ""
-    """Why the ranks' container ended. If it has not ended although the pod has, why the pod ended."""
+    """Reason for the end of the container that runs the ranks. If only the pod has ended, the reason for
+    the end of the pod.
+    """
     termination_message: str = ""
     failure: ContainerEnd | None = None
-    """The init container that failed, or the previous end of a waiting container that the kubelet restarts.
+    """End of the init container that failed, or last end of a container that waits for the kubelet to
+    restart it.
     """
     kubelet_reason: str = ""
-    """Why the kubelet ended or rejected the pod, such as Evicted, DeadlineExceeded or OutOfcpu."""
+    """Reason for which the kubelet ended or rejected the pod, such as Evicted, DeadlineExceeded or
+    OutOfcpu.
+    """
     kubelet_message: str = ""
     ends_by: float = 0.0
-    """Unix seconds at which the pod's activeDeadlineSeconds expire; 0 without a deadline, or before the
-    pod's start.
+    """Unix seconds at which the pod's activeDeadlineSeconds expire; 0 if the pod has no deadline or has not
+    started.
     """
     stoppers: tuple[str, ...] = ()
-    """Probes and hooks of the ranks' container whose failure makes the kubelet stop it."""
+    """Probes and hooks of the ranks' container. If one of them fails, the kubelet stops the container."""
     image: str = ""
-    """Image of the waiting container; if none waits, of the ranks' container."""
+    """Image of `waiting_container`; if no container waits, image of the ranks' container."""
     disruption: str = ""
     """Reason of the pod's DisruptionTarget condition, such as EvictionByEvictionAPI."""
 
     @property
     def needs_node(self) -> bool:
-        """True if the pod still depends on its node: it has not ended, or its kubelet still has to remove
-        it.
+        """Return True if the pod still depends on its node: the pod has not ended, or the kubelet still has
+        to remove it.
         """
         return self.phase not in ENDED_PHASES or self.deleting
 
@@ -98,8 +103,8 @@ class PodWarning:
 class NodeView:
     """The facts about a node that holds a pod of the job.
 
-    Silence counts only if it is credible. It is not while a new leader starts, while too many agents are
-    silent at once, or after an agent announced its exit.
+    The silence of an agent counts only if it is credible. It is not credible while a new leader starts,
+    while too many agents are silent at once, or after the agent announced its exit.
     """
 
     name: str
@@ -111,9 +116,9 @@ class NodeView:
     agent_ready: bool = True
     """True if the node carries the agent-ready label, so that workers can be placed on it."""
     silent_seconds: float = 0.0
-    """Seconds since the last sign of its agent, if they exceed the limit; 0 otherwise."""
+    """Seconds since the node's agent was last heard, if they exceed the limit; 0 otherwise."""
     silent_since: float = 0.0
-    """Unix seconds of the last sign of its agent, while `silent_seconds` is not 0."""
+    """Unix seconds at which the node's agent was last heard; 0 if `silent_seconds` is 0."""
     pods_reachable: bool = True
     """False if no pod on the node replied to the operator's last probe. A refused connection counts as a
     reply.
@@ -121,9 +126,11 @@ class NodeView:
     pods_replied: bool = False
     """True if a pod on the node was probed while the agent was silent, and replied."""
     lease_seconds: float = 0.0
-    """Seconds since the kubelet last renewed its Lease. The operator reads it while the agent is silent."""
+    """Seconds since the node's kubelet last renewed its Lease. The operator reads the Lease only while the
+    agent is silent.
+    """
     attested_by: frozenset[str] = frozenset()
-    """Nodes whose agents have heard from this node's agent within the fencing time."""
+    """Names of the nodes whose agents have heard from this node's agent within the fencing time."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -165,38 +172,42 @@ class RankView:
     samples_per_second: float | None = None
     loss: float | None = None
     metrics: tuple[MetricView, ...] = ()
-    """The program's own metrics. In each pod, at most one rank reports a given name."""
+    """The program's own metrics. Within a pod, at most one rank reports a metric of a given name."""
     diverged: bool = False
-    """True if its loss is NaN or infinite."""
+    """True if the rank's loss is NaN or infinite."""
     time: float = 0.0
-    """Unix seconds at which its newest step ended."""
+    """Unix seconds at which the rank's newest step ended."""
     checkpoint_seconds: float = 0.0
-    """Seconds for which saves have stalled the steps of this incarnation."""
+    """Seconds for which saves have stalled the rank's steps in this incarnation."""
     save_seconds: float = 0.0
-    """Seconds for which the newest save of this incarnation stalled the steps; 0 before the first save."""
+    """Seconds for which the newest save of this incarnation stalled the rank's steps; 0 before the first
+    save.
+    """
     copy_seconds: float = 0.0
-    """Seconds for which a recent save kept memory and links busy: until its copies were made or, without
-    copies, until it was committed. 0 before the first save.
+    """Seconds for which a recent save kept memory and links busy. They end when the save's copies were
+    made; without copies, when the save was committed. 0 before the first save.
     """
     restore_seconds: float = 0.0
-    """Seconds that it took to read the checkpoint; 0 if the rank read none or does not report the time."""
+    """Seconds that the rank took to read the checkpoint; 0 if the rank read none or does not report the
+    time.
+    """
     started: float = 0.0
-    """Unix seconds at which its process started; 0 before."""
+    """Unix seconds at which the rank's process started; 0 if it has not started."""
     first_step: float = 0.0
-    """Unix seconds at which its first step of this incarnation ended; 0 before."""
+    """Unix seconds at which the rank's first step of this incarnation ended; 0 if no step has ended."""
     ended: float = 0.0
-    """Unix seconds at which its process ended; 0 before."""
+    """Unix seconds at which the rank's process ended; 0 if it has not ended."""
     finished: float = 0.0
-    """Unix seconds at which its main program returned; 0 before."""
+    """Unix seconds at which the rank's main program returned; 0 if it has not returned."""
     termination_requested: bool = False
-    """True if its pod or its launcher was asked to stop before the rank ended. A rank that saves its state
-    may then end with exit code 0.
+    """True if the rank's pod or launcher was asked to stop before the rank ended. A rank that saves its
+    state may then end with exit code 0.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class CommitView:
-    """A committed generation at one tier."""
+    """A generation that is committed at one tier."""
 
     incarnation: int
     step: int
@@ -214,11 +225,11 @@ class SlowView:
     """The slow ranks; empty if the detector accuses none."""
     nodes: tuple[str, ...] = ()
     since: int = 0
-    """The step since which it lasts."""
+    """Step at which the slowness began."""
     slowdown: float = 0.0
-    """Extra time relative to peers: 0.4 means 40 % longer."""
+    """Extra time relative to the rank's peers: 0.4 means 40 % longer."""
     lost: float = 0.0
-    """Upper bound of the share of the job's time that it costs, 0 to 1."""
+    """Share of the job's time that the slowness costs at most, 0 to 1."""
     persistent: bool = False
 
 
@@ -228,7 +239,7 @@ class GuardView:
 
     incarnation: int
     enough_peers: bool
-    """True if enough ranks do the same work to tell which of them is slow."""
+    """True if enough ranks do the same work for a comparison that shows which of them is slow."""
     slow: tuple[SlowView, ...] = ()
     canary_missed: bool = False
     """True if the detector missed its canary, an injected slow rank. "No straggler" is then not reliable."""
@@ -236,7 +247,7 @@ class GuardView:
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """One pod as its agent reported it."""
+    """One slot, as its agent reported it."""
 
     pod_uid: str
     node: str
@@ -247,14 +258,18 @@ class SlotView:
     port_incarnation: int = 0
     ranks: tuple[RankView, ...] = ()
     agent_away: bool = False
-    """True while the agent is silent. The other fields are its last report."""
+    """True while the agent is silent. The other fields then show the agent's last report."""
     stepped: float = 0.0
-    """Unix seconds, by the operator's clock, at which a report last showed a new step of its ranks."""
+    """Unix seconds, by the operator's clock, at which a report last showed a new step of the slot's ranks."""
     committed: Mapping[str, CommitView] = field(default_factory=dict)
-    """The newest generation that its agent saw committed, by tier."""
+    """Newest generation that the slot's agent saw committed at each tier, by name of the tier."""
     troubles: tuple[tuple[str, str], ...] = ()
-    """Problems with checkpoints: the kind (Trouble in hub.proto) and the agent's explanation."""
+    """Problems with checkpoints, as pairs: the kind (Trouble in hub.proto) and the agent's explanation."""
     interval_seconds: int = 0
-    """Seconds between two saves, as the operator last told its agent; 0 if the pod's own setting applies."""
+    """Seconds between two saves that the operator last sent to the slot's agent; 0 if the pod's own setting
+    applies.
+    """
     slot_token_valid: bool = True
-    """True if other agents accept the slot token with which its agent proves that the slot is on its node."""
+    """True if other agents accept the slot token. With this token the slot's agent proves that the slot is
+    on its node.
+    """

@@ -1,3 +1,3 @@
-"""Rules for checkpoints: which states are kept, where, and which one is restored. Pure; the agents apply
-them.
+"""Rules for checkpoints: which states are kept, where they are kept, and which state is restored. Pure; the
+agents apply the rules.
 """

@@ -1,9 +1,11 @@
 """The commit protocol of generations, as the agent of slot 0 runs it. Pure.
 
-A generation (incarnation, step) is COMMITTED only under three conditions. Every slot of the incarnation has
-voted by an open call that it is prepared. The record of the generation has then been written. Until then no
-later incarnation has been seen. Steps of one incarnation commit in ascending order. A generation is STALE
-if a later one overtakes it or a slot abandons it.
+A generation (incarnation, step) becomes COMMITTED under three conditions. Every slot of the incarnation has
+an open call in which it voted that it is prepared. After that, the generation's record was written. This
+agent has seen no later incarnation before the record was written.
+
+The steps of one incarnation commit in ascending order. A generation is STALE if a later generation
+overtakes it, or if a slot abandons it.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ from enum import Enum
 from convoy_controllers.checkpoint.generation import Generation
 
 DEADLINE_SECONDS = 60.0
-"""Deadline in seconds from the first call for a generation; it restarts when its record is to be written."""
+"""Seconds from the first vote for a generation until the generation expires. The time starts again when the
+agent starts to write the record.
+"""
 MAX_OPEN = 8
-"""Most open generations of one job. Beyond that the oldest one is dropped."""
+"""Maximum number of open generations of one job. If there are more, the oldest open generation expires."""
 
 
 class Verdict(Enum):
@@ -25,11 +29,11 @@ class Verdict(Enum):
 
     COMMITTED = "committed"
     STALE = "stale"
-    """An agent has seen a later incarnation, a later generation is already decided, or a slot abandoned
-    this one.
+    """An agent has seen a later incarnation, a later generation is already decided, or a slot has abandoned
+    this generation.
     """
     EXPIRED = "expired"
-    """The deadline passed. Nothing is decided; a rank may prepare the generation again."""
+    """The deadline has passed, so nothing is decided. A rank may prepare the generation again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,9 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class CommitState:
-    """The commit state of one job, at the agent of its slot 0. Times are seconds of one clock."""
+    """The commit state of one job, at the agent of its slot 0. All times are seconds of one monotonic
+    clock.
+    """
 
     incarnation: int = 0
     slots: int = 0
@@ -61,7 +67,7 @@ class CommitState:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The hub has formed this incarnation with this number of slots."""
+    """Event: the hub has formed this incarnation with this number of slots."""
 
     incarnation: int
     slots: int
@@ -69,7 +75,9 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """The agent of a slot votes that all its ranks have prepared. Its call stays open for the verdict."""
+    """Event: the agent of a slot votes that all its ranks have prepared the generation. Its call stays open
+    until the verdict.
+    """
 
     slot: int
     generation: Generation
@@ -77,7 +85,9 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """The call of that vote ended before the verdict."""
+    """Event: the call that carried the vote of a slot ended before the verdict, so the vote no longer
+    counts.
+    """
 
     slot: int
     generation: Generation
@@ -85,35 +95,37 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """A slot will never prepare the generation, because one of its ranks could not save."""
+    """Event: a slot will never prepare the generation, because one of its ranks could not save."""
 
     generation: Generation
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The record of the generation has been written."""
+    """Event: the record of the generation has been written."""
 
     generation: Generation
 
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """The record could not be written. Other generations must not wait for it."""
+    """Event: the record of the generation could not be written, so the next complete generation may be
+    written.
+    """
 
     generation: Generation
 
 
 @dataclass(frozen=True, slots=True)
 class IncarnationSeen:
-    """This agent has learned of this incarnation."""
+    """Event: this agent has learned of this incarnation."""
 
     incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed."""
+    """Event: time has passed."""
 
 
 Event = Planned | Prepare | Withdraw | Abandon | Recorded | Unwritten | IncarnationSeen | Tick
@@ -121,17 +133,19 @@ Event = Planned | Prepare | Withdraw | Abandon | Recorded | Unwritten | Incarnat
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The next state and the actions to take."""
+    """The result of one event: the next state, and the actions that the agent must take."""
 
     state: CommitState
     write: Generation | None = None
     """The generation whose record must be written now."""
     verdicts: tuple[tuple[Generation, Verdict], ...] = ()
-    """Verdicts to send to every open call for these generations. After EXPIRED a rank may try again."""
+    """Verdicts to send to every open call for these generations. After EXPIRED, a rank may prepare the
+    generation again.
+    """
 
 
 def step(state: CommitState, event: Event, now: float) -> Result:
-    """Apply one event. `now` is in seconds and never goes backwards."""
+    """Return the state and the actions after one event. `now` is in seconds and never goes backwards."""
     match event:
         case Planned():
             return _planned(state, event)
@@ -194,7 +208,7 @@ def _prepare(state: CommitState, event: Prepare, now: float) -> Result:
 def _withdraw(state: CommitState, event: Withdraw) -> Result:
     number = event.generation.step
     known = state.open.get(number)
-    # Once the record is being written, the slot's vote has counted.
+    # The vote has already counted if the record is being written, so its withdrawal changes nothing.
     if event.generation.incarnation != state.incarnation or not known or state.writing == number:
         return Result(state)
     left = known.slots - {event.slot}
@@ -204,7 +218,8 @@ def _withdraw(state: CommitState, event: Withdraw) -> Result:
 
 def _abandon(state: CommitState, event: Abandon) -> Result:
     number = event.generation.step
-    # Every slot has prepared the generation that is being written.
+    # If the record is being written, every slot has prepared the generation, so the generation cannot be
+    # abandoned.
     if event.generation.incarnation != state.incarnation or number in (state.writing, state.committed):
         return Result(state)
     abandoned = frozenset(sorted({*state.abandoned, number})[-MAX_OPEN:])
@@ -247,7 +262,7 @@ def _tick(state: CommitState, now: float) -> Result:
 
 
 def _advance(state: CommitState, now: float, verdicts: tuple[tuple[Generation, Verdict], ...]) -> Result:
-    """Start to write the record of the oldest complete generation, unless another one is being written."""
+    """Start to write the record of the oldest complete generation, unless another record is being written."""
     if state.writing is None:
         whole = sorted(number for number, entry in state.open.items() if len(entry.slots) == state.slots)
         if whole:

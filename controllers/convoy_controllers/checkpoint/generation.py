@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 START_STEP = 0
-"""Step under which an incarnation keeps a copy of the state it started from, when that state is copied
-again. A save never has this step.
+"""Step number of the state that an incarnation started from, if the incarnation copies this state again. A
+save never has this step number.
 """
 _NAME = re.compile(r"gen-(\d{1,18})-(\d{1,18})")
 
@@ -25,18 +25,18 @@ class Tier(StrEnum):
 
 
 class Generation(NamedTuple):
-    """The state after `step` steps, saved by `incarnation`. A greater generation replaces a smaller one."""
+    """The state after `step` steps, saved by `incarnation`. Of two generations, the greater one is newer."""
 
     incarnation: int
     step: int
 
     @property
     def name(self) -> str:
-        """The name in stores and logs."""
+        """Return the name that stores and logs use."""
         return f"gen-{self.incarnation}-{self.step}"
 
 
 def parse_name(name: str) -> Generation | None:
-    """Return the generation of that name; None for any other text."""
+    """Return the generation with this name; None if the text is not the name of a generation."""
     match = _NAME.fullmatch(name)
     return Generation(int(match[1]), int(match[2])) if match else None

@@ -1,8 +1,8 @@
-"""Chooses the save interval: the optimum by Young and Daly, limited by a budget for the cost of saves.
-Pure.
+"""Chooses the save interval. It is the optimum by Young and Daly, limited by a budget for the cost of
+saves. Pure.
 
-Young 1974, "A first order approximation to the optimum checkpoint interval"; Daly 2006, "A higher order
-estimate of the optimum checkpoint interval for restart dumps"; the budget as in CheckFreq (FAST '21).
+Sources: Young 1974, "A first order approximation to the optimum checkpoint interval"; Daly 2006, "A higher
+order estimate of the optimum checkpoint interval for restart dumps"; for the budget CheckFreq (FAST '21).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import math
 from dataclasses import dataclass
 
 BUDGET = 0.035
-"""Share of the time that stalls by saves may cost; CheckFreq uses 3.5 %."""
+"""Maximum share of the time that stalls by saves may cost. CheckFreq uses 3.5 %."""
 MIN_SECONDS, MAX_SECONDS = 1.0, 1800.0
 PRIOR_HOURS = 24.0
-"""Prior of the failure rate: one failure in this many hours."""
+"""Prior of the failure rate: one failure in 24 hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ def failure_rate(failures: int, hours: float) -> float:
 
 
 def young_daly(cost_seconds: float, mtbf_seconds: float) -> float:
-    """Return the seconds between two saves that lose the least time: Daly's higher order estimate.
+    """Return the interval between two saves, in seconds, that loses the least time: Daly's higher order
+    estimate.
 
     `cost_seconds` is the stall by one save, `mtbf_seconds` the mean time between failures.
     """
@@ -45,9 +46,10 @@ def young_daly(cost_seconds: float, mtbf_seconds: float) -> float:
 def choose(
     cost_seconds: float, failures_per_hour: float, busy_seconds: float = 0.0, budget: float = BUDGET
 ) -> Interval:
-    """Return the interval for saves that each stall the training for `cost_seconds`.
+    """Return the interval for saves that stall the training for `cost_seconds` each.
 
-    One save keeps memory and links busy for `busy_seconds`. The next one must not start earlier.
+    A save keeps memory and links busy for `busy_seconds`. The next save must not start before that time has
+    passed. `budget` is the maximum share of the time that saves may cost.
     """
     mtbf = 3600 / failures_per_hour
     best = max(MIN_SECONDS, young_daly(cost_seconds, mtbf))

@@ -1,8 +1,8 @@
-"""Determines which generations belong to the actual run. Pure: from records and branches to a line.
+"""Determines which generations belong to the actual run, from their records and the branches. Pure.
 
-The line starts at the newest record of the highest incarnation and follows the parents. A record off this
-line was written by an incarnation that had already been replaced (a dead branch). Its bytes are valid, but
-belong to a run that did not happen.
+These generations form the line. It starts at the newest record of the highest incarnation and follows the
+parents. A record that is not on the line is dead: it was written by an incarnation that had already been
+replaced. Its bytes are valid, but belong to a run that did not happen.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from convoy_controllers.checkpoint.records import MAX_HISTORY, Branch, Record
 def lineage(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[Record]:
     """Return the generations to restore from, the best first.
 
-    A parent may have no record, because it was garbage-collected or lost. The line then goes on with the
-    newest older record of that incarnation, or with the parent that its branch names. A parent that is not
-    older than its child shows a corrupt record and ends the line, so the walk always terminates.
+    A parent may have no record, because the record was garbage-collected or lost. The line then goes on
+    with the newest older record of the parent's incarnation. If there is none, it goes on with the parent
+    in that incarnation's branch. A parent that is not older than its child shows a corrupt record and ends
+    the line, so the walk always terminates.
     """
     known = {record.generation: record for record in records}
     began = beginnings(branches)
@@ -32,7 +33,10 @@ def lineage(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[
 
 
 def beginnings(branches: Iterable[Branch]) -> dict[int, Generation | None]:
-    """Return where each incarnation started, according to its own branch or to a later one's history."""
+    """Return the generation from which each incarnation started, by incarnation; None for a fresh start.
+
+    It comes from the incarnation's own branch, or from the history of a later branch.
+    """
     found: dict[int, Generation | None] = {}
     for branch in branches:
         if branch.decided:
@@ -42,15 +46,17 @@ def beginnings(branches: Iterable[Branch]) -> dict[int, Generation | None]:
 
 
 def branch_of(incarnation: int, parent: Generation | None, branches: Iterable[Branch]) -> Branch:
-    """Return the branch that an incarnation writes once it knows where it starts."""
+    """Return the branch that an incarnation writes as soon as it knows the generation `parent` from which
+    it starts.
+    """
     known = sorted(beginnings(branches).items(), reverse=True)
     history = tuple((number, start) for number, start in known if number < incarnation)
     return Branch(incarnation, parent, history=history[:MAX_HISTORY])
 
 
 def dead(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[Generation]:
-    """Return the committed generations off the line. Their incarnations had been replaced; they are never
-    restored.
+    """Return the committed generations that are not on the line. They are never restored, because their
+    incarnations had already been replaced.
     """
     records = list(records)
     line = {one.generation for one in lineage(records, branches)}
@@ -58,7 +64,7 @@ def dead(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[Gen
 
 
 def newest_incarnation(records: Iterable[Record], branches: Iterable[Branch]) -> int:
-    """Return the highest incarnation with a record or branch; 0 if there is none."""
+    """Return the highest incarnation that has a record or a branch; 0 if no incarnation has one."""
     traces = [one.generation.incarnation for one in records] + [one.incarnation for one in branches]
     return max(traces, default=0)
 
@@ -66,7 +72,9 @@ def newest_incarnation(records: Iterable[Record], branches: Iterable[Branch]) ->
 def _last(
     known: Mapping[Generation, Record], began: Mapping[int, Generation | None], incarnation: int
 ) -> Generation | None:
-    """Return the newest generation of this incarnation, or of the one it started from."""
+    """Return the newest generation of this incarnation. If it has none, return the newest one from which it
+    may have started.
+    """
     own = max((one for one in known if one.incarnation == incarnation), default=None)
     return own or _at_most(known, began, began.get(incarnation), Generation(incarnation, 0))
 
@@ -77,7 +85,9 @@ def _at_most(
     wanted: Generation | None,
     child: Generation,
 ) -> Generation | None:
-    """Return the newest generation on the line up to `wanted`, which must be older than its child."""
+    """Return the newest generation on the line that is not newer than `wanted`; None if `wanted` is not
+    older than `child`.
+    """
     while wanted is not None and wanted < child:
         if wanted in known:
             return wanted

@@ -1,11 +1,11 @@
-"""Decides which nodes keep copies of a node's shards: rendezvous hashing with bounded loads over failure
+"""Decides which nodes keep copies of a node's shards, by rendezvous hashing with bounded loads over failure
 domains.
 
-Each pair (owner, host) has a weight that depends only on the two names. A node that joins or leaves
-therefore moves no more copies than it must (Thaler and Ravishankar 1998, "Using name-based mappings to
-increase hit rates"). No host gets more owners than its capacity (Mirrokni et al. 2018, "Consistent hashing
-with bounded loads"), because memory is reserved in advance. Among hosts with capacity, those in another
-failure domain come first. If there is none, the result says so.
+Each pair (owner, host) has a weight that depends only on the two names. If a node joins or leaves, only the
+copies that involve this node move (Thaler and Ravishankar 1998, "Using name-based mappings to increase hit
+rates"). No host gets more owners than its capacity, because memory is reserved in advance (Mirrokni et al.
+2018, "Consistent hashing with bounded loads"). Among hosts with free capacity, those in another failure
+domain come first. `Placed.apart` is False if an owner has a host in its own domain.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ class Host:
 
     node: str
     domain: str = ""
-    """Rack or zone; empty if not known."""
+    """The node's rack or zone; empty if it is not known."""
     capacity: int = 0
-    """Number of owners whose copies fit into its memory; 0 for the number of copies per owner."""
+    """Number of owners whose copies fit into the node's memory; 0 if it equals the number of copies per
+    owner.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The hosts of one owner's copies."""
+    """The hosts that keep the copies of one owner's shards."""
 
     hosts: tuple[str, ...]
     apart: bool
-    """True if all of them are in other failure domains than the owner."""
+    """True if all hosts are in other failure domains than the owner."""
 
 
 def place(nodes: Sequence[Host], copies: int) -> dict[str, Placed]:
-    """Return the hosts of every node's copies, by node name; fewer than `copies` if there are too few
-    nodes.
+    """Return the hosts for the copies of every node, by name of the node. A node gets fewer than `copies`
+    hosts if there are too few nodes.
     """
     unique = sorted({one.node: one for one in nodes}.values(), key=lambda one: one.node)
     weights = _weights([one.node for one in unique])
@@ -51,7 +53,7 @@ def place(nodes: Sequence[Host], copies: int) -> dict[str, Placed]:
     chosen: dict[int, list[int]] = {}
     for owner in _owner_order(unique):
         over = np.maximum(load - capacities + 1, 0)
-        # lexsort sorts by the last key first: capacity, then distance, then weight.
+        # lexsort sorts by its last key first, so the order is: free capacity, other failure domain, weight.
         ranked = np.lexsort((np.iinfo(np.uint64).max - weights[owner], ~far[owner], over))
         chosen[owner] = [int(host) for host in ranked if host != owner][: min(copies, len(unique) - 1)]
         load[chosen[owner]] += 1
@@ -65,7 +67,9 @@ def place(nodes: Sequence[Host], copies: int) -> dict[str, Placed]:
 
 
 def _exchange_hosts(chosen: dict[int, list[int]], far: NDArray[np.bool_]) -> None:
-    """Exchange hosts between owners, where an owner with a near host gains and the other does not lose."""
+    """Exchange hosts between two owners if one gains a host in another failure domain and the other loses
+    none.
+    """
     for owner, hosts in chosen.items():
         for index, near in enumerate(hosts):
             if far[owner, near] or not far[owner].any():
@@ -79,7 +83,7 @@ def _exchange_hosts(chosen: dict[int, list[int]], far: NDArray[np.bool_]) -> Non
                         and host not in hosts
                         and near not in theirs
                         and near != other
-                        # The other owner must not lose a far host.
+                        # The exchange must not take a host in another failure domain from the other owner.
                         and (far[other, near] or not far[other, host])
                     ),
                     None,
@@ -90,9 +94,10 @@ def _exchange_hosts(chosen: dict[int, list[int]], far: NDArray[np.bool_]) -> Non
 
 
 def _owner_order(nodes: Sequence[Host]) -> list[int]:
-    """Return the owners in the order in which they choose. It depends only on their names and domains.
+    """Return the indices of the owners in the order in which they choose. The order depends only on their
+    names and domains.
 
-    Owners in the largest domain choose first, because they have the fewest hosts in other domains.
+    Owners in the largest domain choose first, because fewer hosts are outside that domain.
     """
     size: dict[str, int] = {}
     for one in nodes:
@@ -101,7 +106,7 @@ def _owner_order(nodes: Sequence[Host]) -> list[int]:
 
 
 def _weights(names: Sequence[str]) -> NDArray[np.uint64]:
-    """Return the weights, one row per owner: splitmix64 (Steele et al. 2014) over the digests of the two
+    """Return the weights, one row per owner: splitmix64 (Steele et al. 2014) over the digests of both
     names.
     """
     seeds = np.array(

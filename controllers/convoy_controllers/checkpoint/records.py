@@ -1,9 +1,10 @@
 """Metadata of generations: manifests of shards, the COMMIT record, and branches.
 
 A shard is one rank's part of the state. Its manifest lists the chunks of its bytes by digest, so that equal
-chunks are kept, sent and uploaded only once. A base stands alone. A journal segment extends the manifest of
-the same shard in the previous generation. The record names each shard's manifest by the SHA-256 of its
-text, so the record suffices to check everything below it.
+chunks are kept, sent and uploaded only once. A shard's manifest is either a base, which is complete in
+itself, or a journal segment, which extends the manifest of the same shard in the previous generation. The
+record names each manifest by the SHA-256 of the manifest's text. The record is therefore enough to check
+all manifests and chunks of the generation.
 """
 
 from __future__ import annotations
@@ -18,32 +19,33 @@ from typing import Any
 from convoy_controllers.checkpoint.generation import Generation
 
 MAX_HISTORY = 256
-"""Most earlier incarnations in the history of a branch."""
+"""Maximum number of earlier incarnations in the history of a branch."""
 MAX_CHUNK = 4 * 1024 * 1024
-"""Bytes of a chunk. The last chunk of a shard may be shorter."""
+"""Length of a chunk in bytes. The last chunk of a shard may be shorter."""
 MAX_ENCODED_RATIO = 0.97
-"""Longest encoded chunk, relative to the chunk's length. A smaller gain is not worth the time to decode it.
+"""Maximum length of an encoded chunk, relative to the raw chunk's length. A smaller gain is not worth the
+time to decode the chunk.
 """
 MIN_ENCODED_BYTES = 20
-"""Fewest bytes of an encoded chunk."""
+"""Minimum length of an encoded chunk, in bytes."""
 _DIGEST_BYTES = 16
 
 
 class MalformedError(ValueError):
-    """Text that is not a valid manifest, record or branch. The message says what is wrong."""
+    """Raised for text that is not a valid manifest, record or branch. The message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk of bytes, named by its content."""
+    """A chunk of bytes, named by the digest of its content."""
 
     digest: str
-    """XXH3-128 of the stored bytes, 32 hex digits."""
+    """XXH3-128 of the chunk's bytes before encoding, as 32 hex digits."""
     length: int
-    """Number of the stored bytes."""
+    """Number of bytes of the chunk before encoding."""
 
     def fits(self, size: int) -> bool:
-        """Return True if an object of this size in a store may be the chunk, raw or encoded."""
+        """Return True if a stored object of `size` bytes may be this chunk, raw or encoded."""
         return size == self.length or MIN_ENCODED_BYTES <= size <= MAX_ENCODED_RATIO * self.length
 
 
@@ -53,23 +55,23 @@ class Manifest:
 
     generation: Generation
     shard: str
-    """Name of the shard within its generation. It contains no rank and no node, because both may change
-    before the shard is read.
+    """Name of the shard within its generation. The name contains no rank and no node, because both may
+    change before the shard is read.
     """
     chunks: tuple[Chunk, ...]
     length: int
-    """Bytes of the shard."""
+    """Length of the shard in bytes."""
     extends: str | None = None
     """Id of the manifest that this journal segment extends; None for a base."""
 
     @property
     def size(self) -> int:
-        """Bytes of all chunks."""
+        """Return the number of bytes in all chunks."""
         return sum(chunk.length for chunk in self.chunks)
 
     @property
     def text(self) -> bytes:
-        """The stored and sent form. Equal manifests have equal texts."""
+        """Return the text that is stored and sent. Equal manifests have equal texts."""
         return _text(
             {
                 "chunks": [[chunk.digest, chunk.length] for chunk in self.chunks],
@@ -82,7 +84,7 @@ class Manifest:
 
     @cached_property
     def id(self) -> str:
-        """SHA-256 of the text, in hex."""
+        """Return the SHA-256 of the text, in hex."""
         return hashlib.sha256(self.text).hexdigest()
 
 
@@ -92,21 +94,23 @@ class Record:
 
     generation: Generation
     parent: Generation | None
-    """The generation that its incarnation committed before, or was restored from."""
+    """The previous committed generation of the same incarnation; for its first one, the restored
+    generation. None after a fresh start.
+    """
     shards: Mapping[str, str]
-    """Id of each shard's manifest, by shard name."""
+    """Ids of the shards' manifests, by name of the shard."""
     world: int = 1
-    """Number of ranks that saved it."""
+    """Number of ranks that saved the generation."""
     torch: str = ""
-    """Version of torch that saved it."""
+    """Version of torch that saved the generation."""
     saved: float = 0.0
-    """Unix seconds."""
+    """Unix seconds at which the generation was saved."""
     remote: bool = False
-    """True if it must also go to the remote store."""
+    """True if the generation must also go to the remote store."""
 
     @property
     def text(self) -> bytes:
-        """The stored and sent form."""
+        """Return the text that is stored and sent."""
         return _text(
             {
                 "generation": _pair(self.generation),
@@ -122,26 +126,28 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The generation from which an incarnation started, known before its first step.
+    """The generation from which an incarnation started. It is known before the incarnation's first step.
 
-    An incarnation that ends before its first commit leaves no record, but it still started from some
-    generation. Without its branch, a late commit of the previous incarnation would look like the newest
-    state of the run.
+    An incarnation that ends before its first commit leaves no record. Only its branch shows that it
+    started. Without the branch, a late commit of the previous incarnation would look like the newest state
+    of the run.
     """
 
     incarnation: int
     parent: Generation | None = None
-    """The generation it was restored from; None for a fresh start."""
+    """The generation that the incarnation restored; None for a fresh start."""
     decided: bool = True
-    """False while the incarnation still searches. Even then no earlier incarnation may commit."""
+    """False while the incarnation still searches for a generation to restore. Even then no earlier
+    incarnation may commit.
+    """
     history: tuple[tuple[int, Generation | None], ...] = ()
-    """Where the incarnations before it started, newest first, as far as it knows. Their own branches may be
-    lost with the memory that holds them.
+    """Pairs of an earlier incarnation and the generation from which it started, newest first. They are
+    repeated here because an earlier branch may be lost with the memory that holds it.
     """
 
     @property
     def text(self) -> bytes:
-        """The stored and sent form."""
+        """Return the text that is stored and sent."""
         return _text(
             {
                 "decided": self.decided,
@@ -154,16 +160,18 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The metadata and shards of one job that one holder has."""
+    """The metadata of one job that one holder has."""
 
     records: Mapping[Generation, Record] = field(default_factory=dict)
     branches: Mapping[int, Branch] = field(default_factory=dict)
     manifests: Mapping[str, Manifest] = field(default_factory=dict)
-    """Manifests by id. As far as the holder knows, it has all their chunks."""
+    """Manifests by id. The holder has all chunks of each manifest, unless it lost one without notice."""
 
 
 def parse_manifest(text: bytes) -> Manifest:
-    """Parse `Manifest.text`. Raises MalformedError for anything else."""
+    """Return the manifest with this text. Raises MalformedError if the text is not a manifest in canonical
+    form.
+    """
     data = _read(text, "manifest")
     try:
         chunks = tuple(Chunk(_digest(digest), _count(length)) for digest, length in data["chunks"])
@@ -180,13 +188,14 @@ def parse_manifest(text: bytes) -> Manifest:
     if not chunks or not all(0 < chunk.length <= 2 * MAX_CHUNK for chunk in chunks):
         raise MalformedError(f"manifest: no chunks, or one that is not 1 to {2 * MAX_CHUNK} bytes long")
     if found.text != text:
-        # One JSON object has several texts; the id belongs to only one of them.
+        # Several texts describe the same JSON object, but the manifest's id is the digest of only one of
+        # them.
         raise MalformedError("manifest: its text is not in canonical form")
     return found
 
 
 def parse_record(text: bytes) -> Record:
-    """Parse `Record.text`. Raises MalformedError for anything else."""
+    """Return the record with this text. Raises MalformedError if the text is not a record."""
     data = _read(text, "record")
     try:
         return Record(
@@ -203,7 +212,7 @@ def parse_record(text: bytes) -> Record:
 
 
 def parse_branch(text: bytes) -> Branch:
-    """Parse `Branch.text`. Raises MalformedError for anything else."""
+    """Return the branch with this text. Raises MalformedError if the text is not a branch."""
     data = _read(text, "branch")
     try:
         return Branch(
@@ -217,12 +226,14 @@ def parse_branch(text: bytes) -> Branch:
 
 
 def seal(text: bytes) -> bytes:
-    """Return a text with its own SHA-256 appended, so that a flipped bit is detected."""
+    """Return the text with its SHA-256 appended, so that a reader detects a flipped bit."""
     return text + b"\n" + hashlib.sha256(text).hexdigest().encode() + b"\n"
 
 
 def unseal(data: bytes) -> bytes:
-    """Return the text that `seal` was given. Raises MalformedError if the digest does not match."""
+    """Return the text without the SHA-256 that `seal` appended. Raises MalformedError if the digest does
+    not match.
+    """
     text = data[: -len(seal(b""))]
     if seal(text) != data:
         raise MalformedError("its checksum does not match")
@@ -230,12 +241,16 @@ def unseal(data: bytes) -> bytes:
 
 
 def by_number(shard: str) -> tuple[int, str]:
-    """Sort key for shard names: by the rank that saved the shard."""
+    """Return the sort key of a shard name: first the number of the rank that saved the shard. Names that
+    are no number come last.
+    """
     return (int(shard), shard) if shard.isdigit() else (1 << 30, shard)
 
 
 def merge(inventories: Collection[Inventory]) -> Inventory:
-    """Return the union of inventories. A decided branch replaces an undecided one."""
+    """Return the union of the inventories. If both have a branch of an incarnation, a decided branch
+    replaces an undecided one.
+    """
     branches: dict[int, Branch] = {}
     for one in inventories:
         for number, found in one.branches.items():

@@ -1,7 +1,8 @@
-"""Decides which generation an incarnation restores, and from where it reads each shard. Pure.
+"""Decides which generation an incarnation restores, and from which places it reads each shard. Pure.
 
-It restores the newest generation of the line that is complete: for every shard, somebody has the base and
-every later journal segment. Newer, incomplete generations are skipped, with the shard that is missing.
+The incarnation restores the newest complete generation of the line. A generation is complete if, for every
+shard, some place has the base and every later journal segment. Newer, incomplete generations are skipped.
+The result names the missing shard of each skipped generation.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from convoy_controllers.checkpoint.records import Inventory, Manifest, Record, m
 from convoy_controllers.checkpoint.retention import Watermarks
 
 REMOTE = ""
-"""The place name of the remote store; all other place names are nodes."""
+"""Name of the remote store as a place. All other place names are names of nodes."""
 MAX_CHAIN = 1024
-"""Most manifests from a segment to its base; a longer chain is corrupt."""
+"""Maximum number of manifests from a journal segment to its base. A longer chain is corrupt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One manifest of a chain, and the places that have its bytes."""
+    """One manifest of a chain, and the places that have its chunks."""
 
     manifest: Manifest
     places: tuple[str, ...]
@@ -30,33 +31,34 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class SkippedGeneration:
-    """A newer generation that cannot be restored, and the shard that is missing."""
+    """A generation that is newer than the restored one but incomplete, and its first missing shard."""
 
     generation: Generation
     shard: str
     missing: Generation
-    """The generation of the manifest in that shard's chain that nobody has."""
+    """Generation of the manifest in the shard's chain that no place has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """The generation to restore."""
+    """The generation to restore, with the places to read it from."""
 
     record: Record
     shards: Mapping[str, tuple[Link, ...]]
-    """The chain of each shard by shard name, base first."""
+    """The chain of each shard, base first, by name of the shard."""
     skipped: tuple[SkippedGeneration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """No generation can be restored, although some were committed."""
+    """The result if generations were committed but none of them can be restored."""
 
     skipped: tuple[SkippedGeneration, ...]
 
 
 def plan(held: Mapping[str, Inventory], broken: Collection[tuple[str, str]] = ()) -> Restore | Lost | None:
-    """Return what to restore from what each place holds; None if nothing was ever committed.
+    """Return the generation to restore, given the inventory of each place; None if no generation was ever
+    committed.
 
     `broken` lists damaged manifests, as pairs of place and manifest id.
     """
@@ -73,10 +75,11 @@ def plan(held: Mapping[str, Inventory], broken: Collection[tuple[str, str]] = ()
 def initial_watermarks(
     held: Mapping[str, Inventory], chosen: Record, reported: Iterable[Watermarks]
 ) -> dict[Tier, Generation]:
-    """Return the watermarks of an incarnation that restores `chosen`.
+    """Return the first watermarks of an incarnation that restores `chosen`.
 
-    The chosen generation is only where it was found. The peer watermark therefore stays on the newest
-    generation of the line that was reported as copied, which is kept until a newer one is copied.
+    The restored generation may have no copies, so it sets only the local watermark. The peer watermark
+    stays on the newest generation of the line that an agent reported as copied. That generation is kept
+    until a newer one is copied.
     """
     known = merge(held.values())
     line = {one.generation for one in lineage(known.records.values(), known.branches.values())}
@@ -86,10 +89,10 @@ def initial_watermarks(
 
 
 def unknown_incarnations(held: Mapping[str, Inventory], incarnation: int) -> list[int]:
-    """Return the earlier incarnations whose start none of the replies contains.
+    """Return the earlier incarnations about which no reply says where they started.
 
-    They may never have started. But while some node has not replied, an older state must not be restored as
-    the newest: that node may know of a newer one.
+    Such an incarnation may never have started. But a node that has not replied may know of it, and may have
+    a newer state. Until all nodes have replied, an older state must therefore not be restored.
     """
     known = merge(held.values())
     begun = set(beginnings(known.branches.values())) | {one.incarnation for one in known.records}
@@ -100,9 +103,9 @@ def unknown_incarnations(held: Mapping[str, Inventory], incarnation: int) -> lis
 def may_be_outdated(
     held: Mapping[str, Inventory], incarnation: int, broken: Collection[tuple[str, str]] = ()
 ) -> bool:
-    """Return True if a node that did not reply may have something newer than what would be restored.
+    """Return True if a node that has not replied may have a newer state than the one to restore.
 
-    It may know of an unknown incarnation, or have missing bytes of an incomplete generation.
+    The node may know of an unknown incarnation, or may have the missing bytes of an incomplete generation.
     """
     chosen = plan(held, broken)
     if not isinstance(chosen, Restore) or chosen.skipped:
@@ -111,8 +114,8 @@ def may_be_outdated(
 
 
 def chain(manifests: Mapping[str, Manifest], head: str) -> list[Manifest] | None:
-    """Return the manifests from the base to this one; None if one is missing or the generations do not
-    ascend.
+    """Return the manifests from the base to the manifest `head`. Return None if one is missing or the chain
+    is corrupt.
     """
     found: list[Manifest] = []
     at: str | None = head
@@ -128,8 +131,8 @@ def chain(manifests: Mapping[str, Manifest], head: str) -> list[Manifest] | None
 
 
 def read_order(places: Sequence[str], node: str, salt: int = 0) -> list[str]:
-    """Return the places in the order in which `node` reads: itself, the other nodes rotated by `salt`, the
-    remote store.
+    """Return the places in the order in which `node` reads: the node itself, the other nodes rotated by
+    `salt`, the remote store.
     """
     others = sorted(place for place in places if place not in (node, REMOTE))
     turn = salt % len(others) if others else 0

@@ -1,8 +1,8 @@
-"""Decides what to delete of a job's state, in node memory and in a remote store. Pure.
+"""Decides which parts of a job's state to delete, in node memory and in a remote store. Pure.
 
-Memory is reserved in advance, so what is not needed is dropped at once. A remote store is garbage-collected
-now and then. Neither deletes what a watermark points to before a newer generation is complete at the same
-tier.
+Node memory is reserved in advance, so everything that is not needed is dropped at once. A remote store is
+garbage-collected at intervals. A generation at a watermark is deleted only after a newer generation is
+complete at the same tier.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ from convoy_controllers.checkpoint.lineage import lineage, newest_incarnation
 from convoy_controllers.checkpoint.records import Inventory, Manifest
 
 KEEP_REMOTE = 2
-"""Generations to keep in a remote store by default."""
+"""Default number of generations to keep in a remote store."""
 
 Watermarks = Mapping[Tier, Generation]
-"""The newest complete generation of each tier. Watermarks only grow."""
+"""The newest complete generation of each tier. A watermark never goes back to an older generation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The generations that a remote store keeps, besides those that are being restored."""
+    """The generations that a remote store keeps. Generations that are being restored are kept as well."""
 
     last: int = KEEP_REMOTE
-    """Number of newest generations of the line."""
+    """Number of newest generations of the line to keep."""
     every_steps: int = 0
-    """Also keep the first generation at or after each multiple of this number of steps; 0 for none."""
+    """Number of steps. The first generation at or after each multiple of this number is also kept; 0 keeps
+    only the newest generations.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """The objects to delete, in this order: records first, so that a half deleted generation never looks
-    complete.
+    """The objects to delete, in the order of the fields. Records are deleted first, so that a partly
+    deleted generation never looks complete.
     """
 
     records: tuple[Generation, ...] = ()
@@ -44,7 +46,9 @@ class Garbage:
 
 
 def advance(marks: Watermarks, tier: Tier, generation: Generation) -> dict[Tier, Generation]:
-    """Return the watermarks after `generation` is complete at `tier`. An older generation changes nothing."""
+    """Return the watermarks after `generation` has become complete at `tier`. An older generation changes
+    nothing.
+    """
     found = dict(marks)
     known = found.get(tier)
     if known is None or generation > known:
@@ -53,7 +57,9 @@ def advance(marks: Watermarks, tier: Tier, generation: Generation) -> dict[Tier,
 
 
 def reachable(heads: Collection[str], manifests: Mapping[str, Manifest]) -> set[str]:
-    """Return the ids of these manifests and of all that they extend, as far as they are known."""
+    """Return the ids in `heads`, and the ids of all manifests that they extend. A chain ends at a manifest
+    that is not in `manifests`.
+    """
     found: set[str] = set()
     waiting = list(heads)
     while waiting:
@@ -69,15 +75,16 @@ def reachable(heads: Collection[str], manifests: Mapping[str, Manifest]) -> set[
 
 def needed(held: Inventory, marks: Watermarks, incarnation: int, given_up: Collection[str] = ()) -> set[str]:
     """Return the ids of the manifests that a node's memory must keep: all that are newer than the peer
-    watermark.
+    watermark, and all that a watermark points to.
 
-    The local watermark is not enough, because its shards may be lost with their nodes before they have
-    copies. A copy that is newer than the watermark must also stay: its owner may be about to learn of it.
-    The state that this incarnation restored is copied like its own saves, and may become the watermark
-    after the local watermark has passed it. Without copies, the peer watermark follows the local one.
+    The generation at the local watermark alone is not enough, because it may be lost with its nodes before
+    it has copies. A copy that is newer than the watermark must also stay, because its owner may not know
+    yet that the copy is complete. The state that this incarnation restored is copied like its own saves. It
+    may become the peer watermark after the local watermark has passed it. Without copies, the peer
+    watermark follows the local one.
 
-    `given_up` are shards that their owner has withdrawn. They are dropped unless a watermark points to them
-    or they were restored.
+    `given_up` are the ids of manifests that their owner has withdrawn. They are dropped unless a watermark
+    points to them or the incarnation restored them.
     """
     heads: set[str] = set()
     for tier in (Tier.LOCAL, Tier.PEER):
@@ -99,7 +106,7 @@ def needed(held: Inventory, marks: Watermarks, incarnation: int, given_up: Colle
 def memory_garbage(
     held: Inventory, marks: Watermarks, incarnation: int, given_up: Collection[str] = ()
 ) -> Garbage:
-    """Return what a node's memory may drop."""
+    """Return the objects that a node's memory may drop."""
     kept = needed(held, marks, incarnation, given_up)
     stands = {marks[tier] for tier in (Tier.LOCAL, Tier.PEER) if tier in marks}
     used = stands | {held.manifests[key].generation for key in kept if key in held.manifests}
@@ -122,11 +129,11 @@ def remote_garbage(
     grace_seconds: float,
     pinned: Collection[Generation] = (),
 ) -> Garbage:
-    """Return what a remote store may delete of one job.
+    """Return the objects of one job that a remote store may delete.
 
     `chunks` has the Unix time at which each chunk was last written, or promised to an uploader. A chunk
-    younger than `grace_seconds` may belong to a generation whose record comes later. `pinned` generations
-    are being restored, by this job or by another.
+    that is younger than `grace_seconds` stays, because the record of its generation may not be written yet.
+    `pinned` generations are being restored, by this job or by another.
     """
     line = lineage(stored.records.values(), stored.branches.values())
     if not line:
@@ -137,7 +144,8 @@ def remote_garbage(
         for one in reversed(line):
             firsts.setdefault(one.generation.step // keep.every_steps, one.generation)
         kept |= set(firsts.values())
-    # A later incarnation may have started without a decided branch yet.
+    # Nothing newer than the line is garbage: a later incarnation may have started whose branch is not decided
+    # yet.
     newest = line[0].generation
     garbage = [one for one in stored.records if one not in kept and one < newest]
     heads = {

@@ -11,7 +11,7 @@ from convoy_crds.checkpointstore import KIND
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
-    """Return the store with the probe results; None until its Secret has been read."""
+    """Return the store with its probe result; None until the operator has read the store's Secret."""
     store = reader.get(KIND, key.name)
     return reader.hub.store(store) if store is not None else None
 

@@ -10,28 +10,30 @@ from convoy_crds.checkpointstore import CheckpointStore
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The result of an agent's probe of the store."""
+    """The result of probing the store by one agent."""
 
     node: str
     at: datetime
     reached: bool
     conditional: bool = False
-    """True if of several concurrent conditional writes exactly one succeeds."""
+    """True if exactly one of several concurrent conditional writes succeeds."""
     checksums: bool = False
     unmounted: bool = False
-    """True if the store's claim is not mounted into that agent."""
+    """True if the claim of the store's volume is not mounted into the agent's pod."""
     message: str = ""
-    """The agent's explanation, for people."""
+    """The agent's explanation of the result, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """The state of the Secret, without its content. A volume has no Secret, and then nothing is wrong."""
+    """The state of the store's Secret, without its content. A store on a volume has no Secret; all fields
+    then keep their defaults.
+    """
 
     unreadable: str = ""
-    """Why it cannot be read; empty if it can."""
+    """Reason why the Secret cannot be read; empty if it can be read."""
     missing: tuple[str, ...] = ()
-    """Keys that are missing or empty."""
+    """Keys of the Secret that are missing or empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,13 @@ class Observed:
 
     store: CheckpointStore
     namespace: str = ""
-    """The operator's namespace, which holds the Secret or the claim."""
+    """The operator's namespace. It contains the Secret or the claim."""
     secret: Secret = field(default_factory=Secret)
     probe: Probe | None = None
-    """The last probe of the store and Secret as they are now."""
+    """The last probe of the current store and Secret; None if there was none."""
     probing_node: str = ""
-    """The node whose agent is probing the store; empty if none is."""
+    """Name of the node whose agent is probing the store; empty if no agent is."""
     fresh: bool = False
-    """True if the store, its Secret or this leader is so new that a probe result may still arrive."""
+    """True if the store, its Secret or the operator's leadership is so new that the first probe result may
+    still arrive.
+    """

@@ -1,4 +1,4 @@
-"""Decides whether jobs can commit checkpoints to a store and, if not, what to do. Pure."""
+"""Decides whether jobs can commit checkpoints to a store and, if they cannot, what must be done. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
 
 RECHECK_SECONDS = 60.0
-"""Seconds between two reads of the Secret. Changed credentials are in use after this time at the latest."""
+"""Seconds between two reads of the Secret. Changed credentials are in use at most this many seconds later."""
 FRESH_SECONDS = 10.0
-"""Seconds between two checks while an earlier result still stands."""
+"""Seconds until the next check while an earlier probe result is kept."""
 _MESSAGE = 4096
 
 
 class Finding(NamedTuple):
-    """The readiness of the store, and the reason for it."""
+    """The finding about a store: whether it is ready, the reason, and the message."""
 
     holds: bool
     reason: Reason
@@ -30,7 +30,9 @@ class Finding(NamedTuple):
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Set the Ready condition and the store's capabilities. A new reason also becomes an Event."""
+    """Set the Ready condition and the capabilities in the store's status. A new reason also becomes an
+    Event.
+    """
     store = observed.store
     generation = store.metadata.generation
     old = next((c for c in store.status.conditions if c.type == ConditionType.READY), None)
@@ -42,8 +44,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
         and old.status == "True"
         and old.observed_generation == generation
     ):
-        # The credentials or the leader are new and an agent is about to probe the store, so the old result
-        # stands.
+        # The credentials or the leader are new and an agent will soon probe the store, so the earlier
+        # condition is kept until then.
         return Plan(requeue_after=FRESH_SECONDS)
     value = "True" if found.holds else "False"
     unmoved = old is not None and old.status == value
@@ -67,7 +69,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def finding(observed: Observed) -> Finding:
-    """Return the finding about the store: a problem of the Secret first, then the probe result."""
+    """Return the finding about the store. A problem of the Secret comes before a problem of the probe."""
     spec, secret, probe = observed.store.spec, observed.secret, observed.probe
     if spec.s3 is not None:
         facts = {"name": spec.s3.credentials_secret, "namespace": observed.namespace}
@@ -99,7 +101,7 @@ def _unprobed(observed: Observed) -> str:
 
 
 def _status(observed: Observed, condition: Condition) -> CheckpointStoreStatus:
-    """Return the status with this condition. Earlier probe results stay until there are new ones."""
+    """Return the status with this condition. Without a new probe result, the earlier one stays."""
     old, probe = observed.store.status, observed.probe
     capabilities = old.capabilities
     if probe is not None and probe.reached:

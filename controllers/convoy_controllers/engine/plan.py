@@ -14,7 +14,7 @@ from convoy_crds.terms import ConditionType
 
 
 def plan(engine: Engine, now: datetime) -> Plan:
-    """Set the Ready condition. It is False if the parameter schema is not a valid JSON Schema."""
+    """Set the Ready condition. The condition is False if the parameter schema is not a valid JSON Schema."""
     error = schema_error(engine.spec.params_schema)
     reason = Reasons.ACCEPTED if error is None else Reasons.INVALID_SCHEMA
     message = reason.format(why=error)

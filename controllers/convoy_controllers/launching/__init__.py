@@ -1,1 +1,1 @@
-"""Checks, before a pod exists, whether a job's commands form one process group over its pods."""
+"""Checks whether the commands of a job's pods form one process group, before any pod exists."""

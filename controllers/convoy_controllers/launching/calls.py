@@ -1,4 +1,4 @@
-"""Finds launchers that a command starts itself: in a shell script, or through a wrapper program."""
+"""Finds launchers that a command starts indirectly: in a shell script, or through a wrapper program."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _WRAPPERS = frozenset(
     | {"numactl", "taskset", "tini", "dumb-init", "catchsegv", "sudo", "gosu", "su-exec", "unbuffer"}
     | {"nsys", "ncu", "strace", "py-spy", "xvfb-run"}
 )
-"""Programs that run the command after their own options."""
+"""Programs that take their own options first and then run the rest of the line as a command."""
 _RUNNERS = frozenset(
     {"poetry", "pipenv", "uv", "pdm", "hatch", "rye", "pixi", "conda", "mamba", "micromamba"}
 )
-"""Programs that run the command after the word `run`."""
+"""Programs that run the command behind the word `run`."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _OPERAND = re.compile(r"[\d.]+[smhdx]?|0x[0-9a-f]+|profile|record|run", re.IGNORECASE)
-"""A wrapper's own operand: a duration, a mask or a subcommand."""
+"""Operands that a wrapper reads itself: a duration, a mask or a subcommand."""
 MAX_DEPTH = 4
-"""Most levels of nested shells that are parsed."""
+"""Maximum number of nested shells to parse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class Call:
     words: tuple[str, ...]
     """The words of the call, from the launcher's name on."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables that are assigned in front of the call."""
+    """Variables that are assigned in front of the launcher, such as `NAME=value torchrun`."""
 
 
 def calls(words: Sequence[str], depth: int = MAX_DEPTH) -> Iterator[Call]:
-    """Yield the launchers that the command certainly starts, in their order."""
+    """Yield the launchers that the command starts with certainty, in the order of their calls."""
     variables, rest = _unwrapped(words)
     script = script_of(rest)
     if script is not None and depth:
@@ -55,7 +55,7 @@ def calls(words: Sequence[str], depth: int = MAX_DEPTH) -> Iterator[Call]:
 
 
 def _launcher(words: Sequence[str]) -> str:
-    """Return the launcher that the words call; empty for any other program."""
+    """Return the name of the launcher that the words call; empty for any other program."""
     if not words:
         return ""
     if found := launcher_of(words):
@@ -72,7 +72,9 @@ def _launcher(words: Sequence[str]) -> str:
 
 
 def _unwrapped(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the assignments in front of the command, and the command without assignments and wrappers."""
+    """Return the variables assigned in front of the command, and the command without assignments and
+    wrappers.
+    """
     rest, variables = tuple(words), dict[str, str]()
     while rest:
         name = rest[0].rpartition("/")[2]
@@ -90,7 +92,9 @@ def _unwrapped(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _wrapped_command(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the command that a wrapper runs, without the wrapper's options, their values and operands."""
+    """Return the command that a wrapper runs: the words behind the wrapper's options, their values and its
+    operands.
+    """
     index = 0
     while index < len(words):
         word = words[index]
@@ -98,7 +102,8 @@ def _wrapped_command(words: tuple[str, ...]) -> tuple[str, ...]:
             return words[index + 1 :]
         if word.startswith("-") and len(word) > 1:
             following = words[index + 1 :]
-            # The value of an unknown option may be the next word, unless that word is a program.
+            # The next word is taken as the option's value, unless the option contains its value or the next
+            # word is a program.
             alone = "=" in word or (len(word) > 2 and word[1] != "-")
             index += 1 if alone or not following or _is_program(following) else 2
         elif _OPERAND.fullmatch(word):

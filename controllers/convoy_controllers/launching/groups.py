@@ -1,7 +1,7 @@
 """Explains why a job's command will not form one process group over the job's pods.
 
-Convoy starts a command once per rank and sets the variables that torchrun and accelerate read: RANK,
-WORLD_SIZE, MASTER_ADDR and torchrun's defaults PET_*. Only certain failures are reported.
+Convoy starts a command once per rank. It sets the variables that torchrun and accelerate read: RANK,
+WORLD_SIZE, MASTER_ADDR and torchrun's defaults PET_*. Only failures that are certain are reported.
 """
 
 from __future__ import annotations
@@ -31,25 +31,27 @@ _PORT = re.compile(r":\d*$")
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """The pods that run a command."""
+    """The pods that run one command."""
 
     alike: int
     """Number of pods with the same command."""
     total: int
-    """Number of all pods of the job."""
+    """Number of pods of the job."""
     processes: int = 1
     """Ranks per pod."""
     gpus: int = 0
     """GPUs in the limits of each pod's container; 0 without a limit."""
 
     def fits(self, low: int, high: int) -> bool:
-        """Return True if the number of pods lies within these bounds for the number of nodes."""
+        """Return True if the number of nodes, between `low` and `high`, can be the number of pods with this
+        command or of all pods.
+        """
         return any(low <= number <= high for number in (self.alike, self.total))
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a command cannot be run."""
+    """A problem for which a command cannot be run."""
 
     why: str
     refused: bool = False
@@ -57,14 +59,14 @@ class Problem:
 
 
 def known_only_at_run_time(text: str) -> bool:
-    """Return True if a value is known only when the command runs."""
+    """Return True if the value is known only when the command runs."""
     return UNKNOWN in text or "$(" in text
 
 
 def problem(command: Sequence[str], environment: Mapping[str, str], pods: Pods) -> Problem | None:
-    """Return what is wrong with the command of these pods; None if nothing certainly is.
+    """Return the problem of the command of these pods; None if no problem is certain.
 
-    `environment` are the container's variables with a literal value.
+    `environment` contains those variables of the container whose value is a literal.
     """
     return _cached_problem(tuple(command), tuple(sorted(environment.items())), pods)
 
@@ -73,7 +75,7 @@ def problem(command: Sequence[str], environment: Mapping[str, str], pods: Pods) 
 def _cached_problem(
     command: tuple[str, ...], variables: tuple[tuple[str, str], ...], pods: Pods
 ) -> Problem | None:
-    """Cached, because every reconcile of a job checks its command."""
+    """Return what `problem` returns, from a cache, because every reconcile of a job checks its command."""
     environment = dict(variables)
     words = expand(command, environment)
     if launcher_of(words):
@@ -87,12 +89,12 @@ def _cached_problem(
     if not found or pods.alike == 1:
         return None
     splits = [_split(call, environment, pods) for call in found]
-    # Another call may be the one that trains.
+    # If one call may form a group over all pods, that call may be the training. The command is then accepted.
     return Problem(splits[-1]) if all(splits) else None
 
 
 def _replaced(words: Sequence[str], environment: Mapping[str, str], pods: Pods) -> Problem | None:
-    """Check a launcher that Convoy replaces: only its numbers can be wrong."""
+    """Check a launcher that Convoy replaces. Only its process and node counts can be wrong."""
     try:
         launch = read_launch(words, environment, known_only_at_run_time)
     except RefusedError as error:
@@ -115,7 +117,7 @@ def _replaced(words: Sequence[str], environment: Mapping[str, str], pods: Pods) 
 
 
 def _unchanged(launch: Launch, call: Call, environment: Mapping[str, str], pods: Pods) -> Problem | None:
-    """Check a launcher with options that Convoy does not know. It runs unchanged, once per pod."""
+    """Check a launcher that has options unknown to Convoy. Convoy runs it unchanged, once per pod."""
     why = unknown_option_problem(launch, pods.processes)
     if not why and launch.launcher == DEEPSPEED and pods.alike > 1:
         why = _alone(" ".join(("deepspeed", *launch.unlisted)), pods, "remove the option")
@@ -125,8 +127,8 @@ def _unchanged(launch: Launch, call: Call, environment: Mapping[str, str], pods:
 
 
 def _nodes(launch: Launch) -> tuple[str, tuple[int, int] | None]:
-    """Return the option for the number of nodes as it was given, and its bounds; None if they are not
-    known.
+    """Return the option for the number of nodes as the user wrote it, and its bounds; None instead of
+    unknown bounds.
     """
     if launch.launcher == DEEPSPEED:
         number = launch.values["num_nodes"]
@@ -136,8 +138,8 @@ def _nodes(launch: Launch) -> tuple[str, tuple[int, int] | None]:
 
 
 def _split(call: Call, environment: Mapping[str, str], pods: Pods) -> str:
-    """Return why the call forms a separate group in each pod, or none; empty if it may form one over all
-    pods.
+    """Return why the call forms no group, or a separate group in each pod; empty if it may form one group
+    over all pods.
     """
     return _SPLITS[call.launcher](call, environment, pods)
 
@@ -147,7 +149,7 @@ def _torchrun(call: Call, environment: Mapping[str, str], pods: Pods) -> str:
     try:
         launch = read_launch(call.words, {**own, **call.variables}, known_only_at_run_time)
     except (RefusedError, HelpRequestedError):
-        return ""  # The launcher reports this itself, at once.
+        return ""  # The launcher reports the wrong options as soon as it starts.
     if launch is None:
         return ""
     values = launch.values
@@ -181,7 +183,7 @@ def _accelerate(call: Call, _: Mapping[str, str], pods: Pods) -> str:
     given = _values(call.words, ("num_machines", "machine_rank", "main_process_ip"))
     machines = given.get("num_machines", "")
     if not machines.isdecimal() or int(machines) <= 1:
-        return ""  # It then reads torchrun's variables, which Convoy sets.
+        return ""  # accelerate then reads the variables of torchrun, which Convoy sets.
     if not pods.fits(int(machines), int(machines)):
         option = f"accelerate launch --num_machines={machines}"
         return f"{option}, but the job has {pods.total} pods: remove it, or change replicas"
@@ -225,7 +227,9 @@ _SPLITS: Mapping[str, Callable[[Call, Mapping[str, str], Pods], str]] = {
 
 
 def _values(words: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Return the values of these options in front of the program. Other options are unknown."""
+    """Return the values of the options `names` that stand in front of the program. All other options are
+    skipped.
+    """
     found: dict[str, str] = {}
     for index, word in enumerate(words):
         if word.endswith(".py"):
@@ -248,7 +252,9 @@ def _same_everywhere(
     address: tuple[str, str | None],
     endpoint: tuple[str, str | None],
 ) -> str:
-    """Return why an option with the same value in all pods keeps them apart; empty if none does."""
+    """Return why an option that has the same value in all pods keeps the pods apart; empty if no option
+    does.
+    """
     if rank[1] is not None:
         return f"{what} {rank[0]}={rank[1]} is the same in all {pods.alike} pods: remove it, or use $RANK"
     for name, value, right in ((*address, "$MASTER_ADDR"), (*endpoint, "$MASTER_ADDR:$MASTER_PORT")):

@@ -14,13 +14,13 @@ from convoy_crds.variables import declared
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A role's command that cannot be run, and why."""
+    """A role's command that cannot be run, and the reason."""
 
     path: str
-    """Field of the job."""
+    """Path of the job's field that contains the command."""
     why: str
     refused: bool = False
-    """True if the launcher itself would reject its arguments. Otherwise the pods would not form one group."""
+    """True if the launcher would reject its arguments. Otherwise the pods would not form one group."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.why}"
@@ -31,7 +31,7 @@ def misfits(job: TrainingJob, engine: Engine | None) -> Iterator[Misfit]:
     firsts = {slot.role: slot for slot in reversed(slots(job))}
     try:
         commands = {role.name: command(job, engine, firsts[role.name]) for role in job.spec.roles}
-    except ValueError:  # Another check reports a missing command.
+    except ValueError:  # A command is missing, which another check reports.
         return
     total = sum(role.replicas for role in job.spec.roles)
     for index, role in enumerate(job.spec.roles):
@@ -44,7 +44,7 @@ def misfits(job: TrainingJob, engine: Engine | None) -> Iterator[Misfit]:
 
 
 def _field(role: Role) -> str:
-    """Return the field that holds the end of the role's command line, where a launcher's options are."""
+    """Return the field with the end of the role's command line, where the options of a launcher stand."""
     containers = role.template.spec.containers if role.template else None
     return "args" if containers and containers[0].command and containers[0].args else "command"
 

@@ -1,7 +1,7 @@
-"""Finds the simple commands in a shell script that certainly run.
+"""Finds the simple commands that a shell script runs with certainty.
 
-Best effort: a script with control flow or a here-document yields no commands at all. Text that the shell
-inserts at run time (variables, substitutions) is not known and appears as UNKNOWN in the words.
+A script with control flow or a here-document yields no commands. Text that the shell inserts at run time
+(variables, substitutions) is replaced by UNKNOWN in the words.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 UNKNOWN = "\0"
-"""Marks text in a word that only the shell knows."""
+"""Character that stands in a word for text that is known only when the shell runs."""
 _KEYWORDS = frozenset(
     {"if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "select"}
     | {"function", "[[", "((", "eval"}
@@ -20,7 +20,7 @@ _ENDS = frozenset({"exit", "return", "exec"})
 
 
 class UnreadableError(Exception):
-    """The script cannot be parsed with certainty."""
+    """Raised if the script cannot be parsed with certainty."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class _Lexer:
     word: str | None = None
 
     def run(self) -> list[list[str]]:
-        """Return the words of each command. Raises UnreadableError if a quote or bracket is not closed."""
+        """Return the words of each command. Raises UnreadableError if a quote or a bracket is not closed."""
         while self.at < len(self.text):
             self._step(self.text[self.at])
         self._end_command()
@@ -89,11 +89,13 @@ class _Lexer:
             self.at += 1
             return
         if char == "(" and (self.word is not None or self.commands[-1]):
-            raise UnreadableError  # This is a function or an array.
+            raise UnreadableError  # The bracket belongs to a function or an array.
         self._end_command()
 
     def _redirect(self) -> None:
-        """Skip `2>&1`, `> file`, `<file`. Raises UnreadableError for a here-document."""
+        """Skip a redirection such as `2>&1`, `> file` or `<file`. Raises UnreadableError for a
+        here-document.
+        """
         if self.text.startswith("<<", self.at) and not self.text.startswith("<<<", self.at):
             raise UnreadableError
         if self.word is not None and self.word.isdecimal():
@@ -127,7 +129,9 @@ class _Lexer:
             raise UnreadableError
 
     def _expansion(self) -> str:
-        """Skip text that starts with `$` or a backquote. Return UNKNOWN, or `$` if it expands nothing."""
+        """Skip an expansion that starts with `$` or a backquote, and return UNKNOWN. Return `$` if the
+        dollar sign expands nothing.
+        """
         if self.text[self.at] == "`":
             end = self.text.find("`", self.at + 1)
             if end < 0:
@@ -159,7 +163,7 @@ class _Lexer:
 
 
 def commands(script: str) -> tuple[tuple[str, ...], ...]:
-    """Return the words of each simple command that certainly runs if the commands before it succeed."""
+    """Return the words of each simple command that runs for certain if all commands before it succeed."""
     try:
         found = _Lexer(script).run()
     except UnreadableError:
@@ -183,7 +187,7 @@ _WITH_VALUE = frozenset({"--rcfile", "--init-file"})
 
 
 def script_of(words: Sequence[str]) -> str | None:
-    """Return the script in `bash -c SCRIPT` and the like; None for any other command."""
+    """Return the script of a command such as `bash -c SCRIPT`; None for any other command."""
     if not words or words[0].rpartition("/")[2] not in _SHELLS:
         return None
     given, index = False, 1
@@ -196,5 +200,5 @@ def script_of(words: Sequence[str]) -> str | None:
             index += word in _WITH_VALUE
             continue
         given = given or (word[0] == "-" and "c" in word)
-        index += word[-1] == "o"  # The next word is the name of a shell option, as in `-euo pipefail`.
+        index += word[-1] == "o"  # Skip the option's name, as in `-euo pipefail`.
     return words[index] if given and index < len(words) else None
