@@ -17,7 +17,7 @@ from convoy_operator.dashboard.metrics import DashboardMetrics
 from convoy_operator.metrics import Metrics
 
 PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
-MOST_VALUES = 12
+MAX_VALUES = 12
 """Maximum number of a label's values that are listed; above it only their number is shown."""
 OPEN = frozenset({"version", "python", "engine"})
 """Labels whose values are not known in advance. The first two have one value each; Engines are few."""
@@ -98,7 +98,7 @@ def _labels(metric: MetricWrapperBase) -> str:
         values = list(dict.fromkeys(labels[label] for labels in samples if label in labels))
         if not values or label in OPEN:
             found.append(f"`{label}`")
-        elif len(values) > MOST_VALUES:
+        elif len(values) > MAX_VALUES:
             found.append(f"`{label}`: {len(values)} values")
         else:
             found.append(f"`{label}`: {', '.join(values)}")

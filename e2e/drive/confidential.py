@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-SHORTEST = 16
+MIN_LENGTH = 16
 """Minimum length of a searched value. A shorter one may be in a text by chance."""
 _FORMS = {
     "a private key": re.compile("PRIVATE KEY"),
@@ -25,7 +25,7 @@ def confidential_values(secrets: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         for key, encoded in (secret.get("data") or {}).items():
             lines = base64.b64decode(encoded).decode(errors="replace").splitlines()
             for number, text in enumerate((encoded, *lines)):
-                if len(text) >= SHORTEST and not text.startswith("-----"):
+                if len(text) >= MIN_LENGTH and not text.startswith("-----"):
                     found[f"{secret['metadata']['name']}/{key}, line {number}"] = text
     return found
 

@@ -20,7 +20,7 @@ from e2e.setup.torch_source import wants_cuda
 
 DOCKERFILES = files.CHECKOUT / "images"
 CONTEXTS = files.CHECKOUT / "build" / "images"
-MOST_MB = 1800.0
+MAX_MB = 1800.0
 """Largest total size of an image's layers, in MB. CONVOY_CUDA=1 lifts the limit."""
 
 
@@ -40,7 +40,7 @@ class Builder:
     def build(self, names: Sequence[str] = ()) -> list[str]:
         """Build these images (default: all) and their parents. Return the references that changed.
 
-        Raises ClusterError if one of them is larger than MOST_MB, unless CONVOY_CUDA=1.
+        Raises ClusterError if one of them is larger than MAX_MB, unless CONVOY_CUDA=1.
         """
         recipes = self._chosen(names)
         changed = []
@@ -138,13 +138,13 @@ class Builder:
         return context
 
 
-def check_sizes(store: Store, references: Iterable[str], most_mb: float = MOST_MB) -> None:
+def check_sizes(store: Store, references: Iterable[str], max_mb: float = MAX_MB) -> None:
     """Compare the sizes of images with a limit. Raises ClusterError with the names of larger images."""
     sizes = {reference: store.bytes_of(store.get(reference)) / 1e6 for reference in references}
-    large = [f"{reference} has {size:,.0f} MB" for reference, size in sizes.items() if size > most_mb]
+    large = [f"{reference} has {size:,.0f} MB" for reference, size in sizes.items() if size > max_mb]
     if large:
         raise ClusterError(
-            f"{', '.join(large)}: the limit is {most_mb:,.0f} MB."
+            f"{', '.join(large)}: the limit is {max_mb:,.0f} MB."
             " Remove a dependency from the image, or set CONVOY_CUDA=1 if it must contain CUDA"
         )
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MIB = 2**20
-LONGEST_SECONDS = 60
+MAX_SECONDS = 60
 """Seconds after which a frozen file system thaws by itself. A process that hangs on it cannot be killed."""
 _FREEZE = f"""
 fsfreeze --freeze "$1" && echo frozen
-read -t {LONGEST_SECONDS}
+read -t {MAX_SECONDS}
 fsfreeze --unfreeze "$1"
 """
 

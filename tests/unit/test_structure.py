@@ -22,8 +22,8 @@ PACKAGES = {
     "e2e": "",
 }
 """The folder of each package."""
-MOST_LINES, MOST_TEST_LINES = 400, 499
-MOST_PARAMETERS, MOST_EXCEPTIONS = 6, 5
+MAX_LINES, MAX_TEST_LINES = 400, 499
+MAX_PARAMETERS, MAX_EXCEPTIONS = 6, 5
 
 
 def sources() -> list[Path]:
@@ -69,7 +69,7 @@ def many_parameters(tree: ast.Module) -> Iterator[tuple[int, str]]:
         elif isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
             count = sum(map(len, (one.args.posonlyargs, one.args.args, one.args.kwonlyargs)))
             static = any(ast.unparse(mark) == "staticmethod" for mark in one.decorator_list)
-            if count - (one in methods and not static) > MOST_PARAMETERS and not is_command(one):
+            if count - (one in methods and not static) > MAX_PARAMETERS and not is_command(one):
                 yield one.lineno, one.name
 
 
@@ -105,11 +105,11 @@ def test_every_folder_is_a_package() -> None:
 
 
 def test_no_file_is_too_long() -> None:
-    assert too_long(sources(), MOST_LINES) == {}
+    assert too_long(sources(), MAX_LINES) == {}
 
 
 def test_no_file_of_tests_is_too_long() -> None:
-    assert too_long(files_of_tests(), MOST_TEST_LINES) == {}
+    assert too_long(files_of_tests(), MAX_TEST_LINES) == {}
 
 
 def test_few_functions_take_many_parameters() -> None:
@@ -118,7 +118,7 @@ def test_few_functions_take_many_parameters() -> None:
         for path in sorted(sources())
         for line, name in many_parameters(ast.parse(path.read_bytes()))
     ]
-    assert len(found) <= MOST_EXCEPTIONS, found
+    assert len(found) <= MAX_EXCEPTIONS, found
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,6 @@ def test_images_over_the_limit_are_named_with_their_sizes(tmp_path: Path) -> Non
     for name, size in (("small", 1_000_000), ("large", 3_000_000)):
         store.add(f"convoy/{name}:1", {"os": "linux"}, [layer({"f": (b"0" * size, 0o644)})])
     names = ["convoy/small:1", "convoy/large:1"]
-    check_sizes(store, names, most_mb=4)
+    check_sizes(store, names, max_mb=4)
     with pytest.raises(ClusterError, match=r"^convoy/large:1 has 3 MB: the limit is 2 MB\..*CONVOY_CUDA"):
-        check_sizes(store, names, most_mb=2)
+        check_sizes(store, names, max_mb=2)
