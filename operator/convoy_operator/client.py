@@ -108,7 +108,7 @@ class KubernetesGateway:
         selector: str = "",
         opened: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[tuple[str, Object]]:
-        """See `ApiGateway.watch`. `opened` is called when the server has accepted the watch, before any event."""
+        """See `ApiGateway.watch`. `opened` is called when the server accepts the watch, before any event."""
         settings = self._settings
         length = settings.watch_seconds * random.uniform(0.8, 1.0)  # noqa: S311 - jitter, not a secret
         params = {

@@ -1,7 +1,7 @@
-"""JSON decoding of the API server's responses, for objects of any nesting depth. Pure.
+"""Pure functions that decode the API server's JSON, whatever its nesting depth.
 
-The API server accepts 10,000 levels in a field without a schema; the parser here reads 1,024. One object
-that is nested too deep must not make the whole list unreadable.
+The API server accepts 10,000 levels of nesting in a field without a schema, but orjson decodes only 1,024.
+One object that is nested too deeply must not make a whole list unreadable.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 import orjson
 
 MAX_LEVELS = 200
-"""Nesting levels that are read; deeper values become null. No model needs that many, so the object is found
-invalid.
+"""Maximum number of nesting levels that are kept. A deeper value becomes null. No valid object needs more
+levels, so an object with deeper values is found to be invalid.
 """
 _MARKS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
-"""Matches strings, which may contain brackets, and brackets."""
+"""Matches brackets, and whole strings, so that brackets inside strings are skipped."""
 
 
 def loads(data: bytes) -> Any:
-    """Return the JSON value; raise orjson.JSONDecodeError for invalid JSON."""
+    """Return the decoded JSON value. Raises orjson.JSONDecodeError for invalid JSON."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -29,8 +29,8 @@ def loads(data: bytes) -> Any:
 
 
 def bounded(value: Any) -> Any:
-    """Return a JSON value without the levels that are too deep to compare; return the same object if there
-    are none.
+    """Return the value with null in place of all values below MAX_LEVELS. Return the same object if nothing
+    is nested that deep.
     """
     level, found = 0, [value]
     while found := [item for one in found for item in _items(one)]:
@@ -55,7 +55,7 @@ def _cut(value: Any, levels: int) -> Any:
 
 
 def _shallow(data: bytes) -> Iterator[bytes]:
-    """Yield the data with null in place of values that are nested too deep."""
+    """Yield the JSON text with null in place of each value that is nested too deeply."""
     level = kept = 0
     for mark in _MARKS.finditer(data):
         if mark[0] in (b"[", b"{"):

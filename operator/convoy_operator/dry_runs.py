@@ -18,29 +18,34 @@ from convoy_operator.gateway import ApiGateway
 log = structlog.get_logger(__name__)
 
 Explain = Callable[[Mapping[str, Any], errors.Invalid], Refusal | None]
-"""(rejected pod, error) -> the refusal in terms of the parent's fields; None if no field is at fault."""
+"""Function that receives a rejected pod and the error. It returns a refusal that names the parent's fields,
+or None if no field of the parent is at fault.
+"""
 
 REMEMBERED = 4096
-"""Number of accepted templates that are remembered over all jobs."""
+"""Maximum number of accepted templates that are remembered for all jobs together."""
 _OWN = "convoy.dev/"
 _NAMED = "app.kubernetes.io/name"
 """Label that holds the job's name."""
 
 
 class DryRuns:
-    """Dry runs, one request for each different template in a namespace, however many jobs share it."""
+    """Dry runs of pod templates. Each template in a namespace costs one request, however many jobs use the
+    template.
+    """
 
     def __init__(self, gateway: ApiGateway) -> None:
         self._gateway = gateway
         self._accepted: OrderedDict[str, None] = OrderedDict()
-        """Digests of accepted templates, the least recently used first."""
+        """Digests of the accepted templates, in the order of their last use."""
 
     async def refused(
         self, namespace: str, bodies: Sequence[Mapping[str, Any]], explain: Explain
     ) -> dict[str, Refusal]:
-        """Return the first refusal among these pods (one per role), by pod name; empty if all are accepted.
+        """Return the first refusal among these pods, which stand for one role each. The key is the pod's
+        name. The result is empty if the API server accepts all pods.
 
-        Raise errors.ApiError for faults that a retry may cure.
+        Raises errors.ApiError for faults that a retry may cure.
         """
         for body in bodies:
             digest = _digest(body)
@@ -59,14 +64,15 @@ class DryRuns:
         try:
             await self._gateway.dry_run(PODS, namespace, body)
         except errors.AlreadyExists:
-            # The API server compares names last, so the pod itself is valid.
+            # The API server checks the name last, so it has already accepted everything else in the pod.
             return None
         except (errors.Forbidden, errors.WebhookFailed) as fault:
             return Refusal(fault.message)
         except errors.Invalid as fault:
             if (found := explain(body, fault)) is not None:
                 return found
-            # The cause is a webhook or a policy. One that does not support dry runs rejects all of them.
+            # No field of the template is at fault, so a webhook or a policy is. Do not refuse the pods: a
+            # webhook without support for dry runs rejects every dry run.
             log.info(
                 "dry run rejected for a reason outside the template, pods are created anyway",
                 why=fault.message,
@@ -75,8 +81,8 @@ class DryRuns:
 
 
 def _digest(body: Mapping[str, Any]) -> str:
-    """Return a digest of a pod without the parts that differ between jobs: names, and values of Convoy's
-    own variables.
+    """Return a digest of a pod. It leaves out what differs between jobs: names, and Convoy's own labels,
+    annotations and variables.
     """
     metadata = body["metadata"]
     labels, annotations = metadata["labels"].items(), metadata.get("annotations", {}).items()

@@ -1,20 +1,22 @@
-"""Typed errors of requests to the API server."""
+"""The typed errors of requests to the API server."""
 
 from __future__ import annotations
 
 _NOT_DISCOVERED = "cannot find RESTMapping"
-"""Text in a rejection by the admission plugin OwnerReferencesPermissionEnforcement. It has not yet
-discovered the owner's kind, whose CRD was created a moment ago.
+"""Text of a rejection by the admission plugin OwnerReferencesPermissionEnforcement. The plugin has not
+discovered the owner's kind yet, because its CRD was created a moment ago.
 """
 _TOO_LARGE = "request is too large"
-"""Text in etcd's rejection of a large request, which the API server reports as its own error."""
+"""Text of etcd's rejection of a large request. The API server reports that rejection as code 500."""
 
 _WEBHOOK = "failed calling webhook"
-"""Text in the error of an API server that gets no response from a mandatory webhook."""
+"""Text of the API server's error for a mandatory webhook that does not respond."""
 
 
 class ApiError(Exception):
-    """The API server responded with an error, or did not respond (`code` 0)."""
+    """The API server responded with an error, or did not respond. `code` is the HTTP status, 0 without a
+    response.
+    """
 
     def __init__(
         self,
@@ -29,9 +31,9 @@ class ApiError(Exception):
         self.message = message
         self.reason = reason
         self.retry_after = retry_after
-        """Seconds that the server asked to wait before a retry."""
+        """Seconds to wait before a retry, as the server requested; None if it did not."""
         self.causes = causes
-        """Field path and text of each fault, if the server lists them."""
+        """Pairs of field path and text for each fault that the server lists."""
 
 
 class NotFound(ApiError):
@@ -43,11 +45,11 @@ class AlreadyExists(ApiError):
 
 
 class Conflict(ApiError):
-    """The object has another version or uid than the caller expected (409)."""
+    """The object's version or uid differs from the one that the caller expected (409)."""
 
 
 class Gone(ApiError):
-    """The resourceVersion is no longer kept (410); the caller must LIST again."""
+    """The API server no longer keeps this resourceVersion (410), so the caller must LIST again."""
 
 
 class Invalid(ApiError):
@@ -55,8 +57,8 @@ class Invalid(ApiError):
 
 
 class Forbidden(ApiError):
-    """The request is not allowed (401, 403): missing rights, quota, admission, or a namespace under
-    deletion.
+    """The request is not allowed (401, 403). Causes are missing rights, a quota, admission, or a namespace
+    that is being deleted.
     """
 
 
@@ -65,11 +67,11 @@ class TooManyRequests(ApiError):
 
 
 class Unavailable(ApiError):
-    """The server failed, timed out or could not be reached (5xx, 0), or has not discovered a kind yet."""
+    """The server failed, timed out or could not be reached (5xx, 0), or it has not discovered a kind yet."""
 
 
 class WebhookFailed(Unavailable):
-    """A mandatory webhook did not respond (500). This may heal, or never."""
+    """A mandatory webhook did not respond (500). The fault may be temporary or permanent."""
 
 
 def from_response(

@@ -1,4 +1,6 @@
-"""Posting of Kubernetes Events: each at most once in ten minutes, and in the background."""
+"""The recorder of Kubernetes Events. It posts in the background, and the same Event at most once in ten
+minutes.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +24,26 @@ from convoy_operator.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 WINDOW = 600.0
-"""Seconds in which a repeated Event of one object is only counted. `PER_OBJECT` limits the same window."""
+"""Seconds after an Event during which an equal Event of the same object is counted but not posted.
+`PER_OBJECT` applies to windows of the same length.
+"""
 PER_OBJECT = 25
-"""Maximum number of Events of one object within a window: an object that flaps must not fill etcd."""
+"""Maximum number of Events of one object per window, so that an object that changes all the time cannot
+fill etcd.
+"""
 _REMEMBERED = 4096
 _QUEUED = 1000
 _NAME = 253 - 17
-"""Maximum number of characters of the object's name in the name of its Event, which ends in a digest."""
+"""Maximum number of characters of the object's name in an Event's name. The rest of the name is a dot and a
+digest of 16 characters.
+"""
 _MESSAGE = 1024
-"""Maximum number of bytes of an Event's message that the API server accepts."""
+"""Maximum number of bytes of an Event's message. The API server rejects longer messages."""
 
 
 @dataclass(slots=True)
 class _Posted:
-    """An Event that was posted: the time, and the number of repeats since."""
+    """An Event that was posted: the time of the post, and the number of repeats after it."""
 
     at: float
     repeats: int = 0
@@ -50,8 +58,8 @@ class _Window:
 
 
 class EventRecorder:
-    """Accepts Events without waiting, posts them in the background, and drops and counts those over the
-    limits.
+    """Queues Events without waiting and posts them in the background. It drops and counts the Events above
+    the limits.
     """
 
     def __init__(
@@ -66,7 +74,7 @@ class EventRecorder:
         self._outbox: asyncio.Queue[tuple[str, Object]] = asyncio.Queue(_QUEUED)
 
     def record(self, resource: Resource, parent: Object, event: Event) -> None:
-        """Queue `event` about `parent` for posting, unless the same Event was posted within the window."""
+        """Queue an Event about `parent`, unless an equal Event was posted less than WINDOW seconds ago."""
         now = self._clock()
         uid = parent["metadata"]["uid"]
         key = (uid, event.reason.name, event.message)
@@ -106,7 +114,7 @@ class EventRecorder:
             except errors.AlreadyExists:
                 pass
             except errors.ApiError as fault:
-                # Events are best effort: beyond the gateway's own retries, none is retried.
+                # Drop the Event: Events are best effort, and the gateway has already retried the request.
                 self._metrics.events_dropped.labels("refused").inc()
                 log.warning("posting an Event failed, it is dropped", reason=body["reason"], error=str(fault))
 

@@ -28,7 +28,9 @@ from convoy_operator.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 EVICT_SECONDS = 15.0
-"""Seconds between two attempts to evict the same pod: its PodDisruptionBudget may forbid the eviction."""
+"""Minimum number of seconds between two attempts to evict the same pod. A PodDisruptionBudget may forbid an
+attempt.
+"""
 STRIPPED = (
     "admission removed {what}, which Convoy needs to find the pod, so the pod was deleted: exclude pods with "
     "label convoy.dev/job from the mutating webhooks and policies that change these fields"
@@ -43,7 +45,7 @@ class Owner(Protocol):
 
     @property
     def namespace(self) -> str:
-        """Empty for cluster-scoped objects."""
+        """The object's namespace; empty for a cluster-scoped object."""
 
     @property
     def name(self) -> str:
@@ -55,7 +57,7 @@ class Owner(Protocol):
 
 
 class Executor:
-    """Executes the children of one parent at a time, with at most `parallel` requests in flight."""
+    """Executes the children of a plan for their owner, with at most `parallel` requests in flight."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class Executor:
         self._clock = clock
         self.field_conflicts = FieldConflicts(clock)
         self._evicted: dict[str, float] = {}
-        """By pod uid, the time of the last attempt to evict the pod."""
+        """Monotonic time in seconds of the last attempt to evict each pod, by pod uid."""
         self._verbs: Mapping[type[Child], Callable[[Owner, Any], Awaitable[None]]] = {
             Apply: self._apply,
             Delete: self._delete,
@@ -85,10 +87,12 @@ class Executor:
         }
 
     async def execute(self, owner: Owner, children: Sequence[Child]) -> Mapping[str, Refusal]:
-        """Execute children in order; return, by child name, the refusals of the API server.
+        """Execute the children in order. Return the refusals of the API server by child name.
 
-        Adjacent children of one type run in parallel. After a refusal, children of the next type are not
-        started. Raise errors.ApiError for faults that a retry may cure, once all children of that type were
+        Adjacent children of the same type run in parallel. After a refusal, the children of the next type
+        are not started.
+
+        Raises errors.ApiError for a fault that a retry may cure, after all children of the same type were
         tried.
         """
         for kind, group in itertools.groupby(children, type):
@@ -103,8 +107,8 @@ class Executor:
         return {}
 
     async def _child(self, owner: Owner, child: Child, refused: dict[str, Refusal]) -> None:
-        """Execute one child. If the API server refuses to apply a whole object, record the refusal for the
-        status.
+        """Execute one child. If the API server refuses to apply a whole object, record the refusal in
+        `refused`; raise any other error.
         """
         try:
             await self._verbs[type(child)](owner, child)
@@ -114,7 +118,7 @@ class Executor:
             refused[child.name] = Refusal(fault.message)
 
     async def prune(self, owner: Owner, resources: Iterable[Resource], children: Sequence[Child]) -> None:
-        """Delete the objects of these resources that the owner owns and no longer applies."""
+        """Delete the objects of these resources that the owner owns but `children` no longer applies."""
         wanted = {(child.resource, child.name) for child in children if isinstance(child, Apply)}
         left = [
             Delete(resource, one.name, one.uid)
@@ -125,10 +129,10 @@ class Executor:
         await self._run_parallel(self._delete(owner, one) for one in left)
 
     async def _create_all(self, owner: Owner, children: Sequence[Create]) -> dict[str, Refusal]:
-        """Create pods in parallel; stop at the first refusal.
+        """Create pods in parallel. Stop at the first refusal.
 
-        The other pods come from the same template and count against the same quota, and a gang that lacks
-        one pod needs none.
+        The other pods would be refused too: they come from the same template and count against the same
+        quota. And a gang without one of its pods cannot run.
         """
         refused: dict[str, Refusal] = {}
         waiting = list(reversed(children))
@@ -152,7 +156,7 @@ class Executor:
             lacks = mutated.missing_parts(child.manifest, raw)
         except errors.AlreadyExists:
             if not views.controller_uid(child.manifest):
-                # Somebody else created the object; the watch will report it.
+                # Another client created the object. The watch will report it.
                 return
             raw = await self._existing(owner, child)
             lacks = mutated.missing_labels(child.manifest, raw)
@@ -162,16 +166,16 @@ class Executor:
         self._upsert(child.resource, raw)
 
     async def _existing(self, owner: Owner, child: Create) -> Mapping[str, Any]:
-        """Return the object that already has the name. It comes from a create whose response was lost, or
-        from an earlier plan.
+        """Return the existing object that already has the child's name. It comes from an earlier plan, or
+        from a create whose response was lost.
 
-        Raise errors.Invalid if the object must belong to the parent and has another owner.
+        Raises errors.Invalid if the object belongs to another owner.
         """
         raw = await self._gateway.get(child.resource, _namespace(owner, child.resource), child.name)
         if views.controller_uid(raw) != views.controller_uid(child.manifest):
             raise errors.Invalid(409, NAME_IN_USE)
         if _intent(raw) != _intent(child.manifest):
-            # The next plan sees this object and decides what to do with it.
+            # Keep the object. The next plan sees it and decides what to do with it.
             log.info(
                 "an object of an earlier plan has the name, the next plan handles it",
                 kind=child.resource.kind,
@@ -180,7 +184,7 @@ class Executor:
         return raw
 
     async def _apply(self, owner: Owner, child: Apply) -> None:
-        """Apply fields. Raise errors.Invalid if an object of that name has another owner."""
+        """Apply the child's fields. Raises errors.Invalid if an object of the same name has another owner."""
         resource, namespace = child.resource, _namespace(owner, child.resource)
         if child.subresource:
             fields = {name: value for name, value in child.manifest.items() if name != "metadata"}
@@ -195,9 +199,9 @@ class Executor:
             try:
                 known = views.cached_object(await self._gateway.get(resource, namespace, child.name))
             except errors.NotFound:
-                # Not POST: a later apply would never remove the fields of a POST. Not force: if somebody else
-                # creates the object first, the shared fields belong to that manager, and the apply must end
-                # in a Conflict.
+                # Use apply instead of POST, because a later apply would never remove the fields of a POST. Do
+                # not force it: if another client creates the object first, that client owns the shared
+                # fields, and the apply must fail with a Conflict.
                 raw = await self._gateway.apply(resource, namespace, child.name, body, force=False)
                 self._applied(owner, resource, raw)
                 return
@@ -219,8 +223,9 @@ class Executor:
         log.info("object patched", kind=child.resource.kind, name=child.name)
 
     async def _patch_status(self, owner: Owner, child: PatchStatus) -> None:
-        """Store a status. After a Conflict, raise; after any other error, log it: the next plan tries
-        again.
+        """Store a status.
+
+        Raises errors.Conflict. Any other error is only logged, because the next plan tries again.
         """
         try:
             await self._store_status(owner, child)
@@ -255,8 +260,8 @@ class Executor:
             self._recorder.record(resource, dict(parent.raw), event)
 
     async def _end(self, owner: Owner, pod: EndPod) -> None:
-        # The API allows a deadline on a running pod. The kubelet counts it from the pod's start, so 1 s has
-        # already passed.
+        # End the pod by a deadline, which the API lets a client add to a running pod. The kubelet counts the
+        # deadline from the pod's start, so a deadline of 1 s has already passed.
         patch = {"metadata": {"uid": pod.uid}, "spec": {"activeDeadlineSeconds": 1}}
         try:
             raw = await self._gateway.patch(PODS, owner.namespace, pod.name, patch)
@@ -273,7 +278,7 @@ class Executor:
             self._upsert(PODS, raw)
 
     async def _delete(self, owner: Owner, child: Delete) -> None:
-        """Delete the object of that uid. An object that no longer exists, or was replaced, counts as
+        """Delete the object with this uid. An object that does not exist or that was replaced counts as
         deleted.
         """
         self.field_conflicts.drop(owner.uid, child.uid)
@@ -291,14 +296,15 @@ class Executor:
         if raw.get("kind") != child.resource.kind:
             return
         if _removed_at_once(raw["metadata"]):
-            # The name is free from now on; the watch reports the deletion later.
+            # The object is already gone. Drop it now, because the watch reports the deletion later and a new
+            # object may use the name.
             self._cache.drop(child.resource, child.uid)
         else:
             self._upsert(child.resource, raw)
 
     async def _evict(self, owner: Owner, pod: EvictPod) -> None:
-        """Evict a pod, unless that was tried less than EVICT_SECONDS ago. A later plan retries a refused
-        eviction.
+        """Evict a pod, unless it was tried less than EVICT_SECONDS ago. A refused eviction is only logged,
+        because a later plan tries again.
         """
         now = self._clock()
         self._evicted = {uid: at for uid, at in self._evicted.items() if now - at < EVICT_SECONDS}
@@ -331,7 +337,9 @@ class Executor:
 
 
 def _removed_at_once(deleted: Mapping[str, Any]) -> bool:
-    """Return True if a DELETE response shows that the object is gone: no grace period and no finalizers."""
+    """Return True if the response to a DELETE shows that the object no longer exists. Such an object has no
+    grace period and no finalizers.
+    """
     return deleted.get("deletionGracePeriodSeconds") == 0 and not deleted.get("finalizers")
 
 
@@ -351,7 +359,9 @@ def _intent(body: Mapping[str, Any]) -> str | None:
 
 
 def _marked(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest with the operator's label and the digest that identifies its intent."""
+    """Return the manifest with the operator's label and with an annotation that holds a digest of the
+    manifest.
+    """
     metadata = manifest["metadata"]
     digest = hashlib.sha256(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
     labels = {**metadata.get("labels", {}), LABEL_MANAGED: OPERATOR}
@@ -360,7 +370,7 @@ def _marked(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _run_all(work: Sequence[Awaitable[None]]) -> None:
-    """Await all, then raise the first error, so that every started request is accounted for."""
+    """Wait until all have ended, then raise the first error. So no started request is abandoned."""
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

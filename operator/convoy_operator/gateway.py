@@ -1,4 +1,4 @@
-"""The interface to the API server: verbs on plain dicts, with typed errors."""
+"""The interface to the API server. Its methods take and return plain dicts and raise typed errors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from convoy_controllers.resources import Resource
 from convoy_operator import errors
 
 Object = dict[str, Any]
-"""An API object as JSON."""
+"""An API object as decoded JSON."""
 Page = tuple[list[Object], str]
-"""A page of objects of one kind, with the resourceVersion of the list."""
+"""Some of the objects of a list, with the resourceVersion of the list."""
 
 
 class ApiGateway(Protocol):
-    """Requests to the API server. Every method raises errors.ApiError."""
+    """The requests to the API server. Every method raises errors.ApiError if its request fails."""
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         """Return one object."""
@@ -27,29 +27,34 @@ class ApiGateway(Protocol):
         ...
 
     async def list(self, resource: Resource, selector: str = "") -> tuple[list[Object], str]:
-        """Return all objects of all namespaces, and the resourceVersion to watch from."""
+        """Return all objects of all namespaces, and the resourceVersion from which to watch."""
         ...
 
     def pages(self, resource: Resource, selector: str = "") -> AsyncIterator[Page]:
-        """Yield the result of `list` page by page, for callers that need not hold all objects at once."""
+        """Yield the result of `list` page by page, for a caller that does not need all objects at the same
+        time.
+        """
         ...
 
     def watch(
         self, resource: Resource, version: str, selector: str = ""
     ) -> AsyncIterator[tuple[str, Object]]:
-        """Yield (type, object) for every change after `version`, BOOKMARKs included, until the server ends
+        """Yield (type, object) for every change after `version`, including BOOKMARKs, until the server ends
         the watch.
 
-        Raise Gone if `version` is too old, Unavailable if the connection breaks or falls silent.
+        Raises errors.Gone if `version` is too old, and errors.Unavailable if the connection breaks or is
+        silent for too long.
         """
         ...
 
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
-        """Create an object. Raise AlreadyExists if the name is taken."""
+        """Create an object. Raises errors.AlreadyExists if the name is in use."""
         ...
 
     async def dry_run(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> None:
-        """Validate an object on the server as a create would, unknown fields included. Nothing is stored."""
+        """Let the API server validate an object like a create, including unknown fields. The object is not
+        stored.
+        """
         ...
 
     async def delete(
@@ -61,20 +66,22 @@ class ApiGateway(Protocol):
         uid: str,
         grace_seconds: int | None = None,
     ) -> Object:
-        """Delete the object if it has that uid. Raise Conflict if the name belongs to another object."""
+        """Delete the object if it has this uid. Raises errors.Conflict if the name belongs to another
+        object.
+        """
         ...
 
     async def patch(
         self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any]
     ) -> Object:
-        """Apply a merge patch to an object, except its status."""
+        """Apply a merge patch to an object. The status is not changed."""
         ...
 
     async def patch_status(
         self, resource: Resource, namespace: str | None, name: str, version: str, patch: Mapping[str, Any]
     ) -> Object:
-        """Apply a merge patch to `status`. Raise Conflict unless the object still has resourceVersion
-        `version`.
+        """Apply a merge patch to an object's status. Raises errors.Conflict if the object's resourceVersion
+        is not `version`.
         """
         ...
 
@@ -88,19 +95,22 @@ class ApiGateway(Protocol):
         subresource: str | None = None,
         force: bool = True,
     ) -> Object:
-        """Apply the fields of `body` by server-side apply; the operator then owns them.
+        """Apply the fields in `body` by server-side apply. The operator then owns these fields.
 
-        Without `force`, raise Conflict if another manager owns one of the fields with another value.
+        Without `force`, raises errors.Conflict if another manager owns one of the fields with a different
+        value.
         """
         ...
 
     async def evict(self, namespace: str, name: str, *, uid: str) -> None:
-        """Evict the pod of that uid. Raise TooManyRequests if a PodDisruptionBudget forbids it."""
+        """Evict the pod with this uid. Raises errors.TooManyRequests if a PodDisruptionBudget forbids the
+        eviction.
+        """
         ...
 
 
 async def ensure(gateway: ApiGateway, resource: Resource, name: str) -> Object:
-    """Return the cluster-scoped object of that name; create an empty one if there is none."""
+    """Return the cluster-scoped object with this name. Create an empty one if it does not exist."""
     try:
         return await gateway.create(resource, None, manifest(resource, name, {}))
     except errors.AlreadyExists:

@@ -1,4 +1,4 @@
-"""Gauges that are computed at a scrape."""
+"""Gauges whose values are computed at each scrape."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from convoy_operator.metrics import Metrics
 
 
 def show_jobs(metrics: Metrics, statuses: Iterable[Mapping[str, Any]]) -> None:
-    """Count TrainingJobs by phase (no phase counts as Pending), and by the reason for which they need a
-    person.
+    """Set the number of TrainingJobs in each phase, and the number that need a person, by reason. A job
+    without a phase counts as Pending.
     """
     phases: Counter[str] = Counter()
     waiting: Counter[str] = Counter()
@@ -32,11 +32,11 @@ def show_jobs(metrics: Metrics, statuses: Iterable[Mapping[str, Any]]) -> None:
 def show_engine_metrics(
     metrics: Metrics, engines: Iterable[Mapping[str, Any]], jobs: Iterable[Mapping[str, Any]]
 ) -> None:
-    """Set a series for each metric that an Engine declares and a running TrainingJob reports.
+    """Set one series for each metric that an Engine declares and a running TrainingJob reports.
 
-    The value is the mean over the Engine's jobs; it is NaN while one job reports NaN or infinity. A series
-    has no job label and is removed with the Engine's last job. Only administrators create Engines, so there
-    are few names.
+    The value is the mean over the Engine's running jobs. It is NaN if one of the jobs reports NaN or
+    infinity. The series has no job label, and it disappears with the Engine's last running job. Only
+    administrators create Engines, so the number of series stays small.
     """
     declared = {
         (engine["metadata"]["name"], one["name"])

@@ -1,4 +1,4 @@
-"""Counters of the jobs' goodput by cause, read from the ledgers in the jobs' statuses."""
+"""Counts the jobs' goodput seconds by cause, from the ledgers in the jobs' statuses."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from convoy_crds.trainingjob_status import Goodput, Phase, Progress
 
 @dataclass(slots=True)
 class _JobRecord:
-    """The ledger of one job, and the seconds that are already counted."""
+    """The ledger of one job, and the seconds of the job that are already counted."""
 
     version: int
-    """resourceVersion of the job that `ledger` was read from."""
+    """The job's resourceVersion at which `ledger` was read."""
     ledger: Goodput
     stepped: datetime | None
-    """End of the job's last stored step."""
+    """Time when the last step that the status reports ended; None without a step."""
     stepless_since: datetime | None
-    """Start of the current run, if the job never reported a step: then it is unknown whether it makes any."""
+    """Start of the current run if the job has not reported any step; else None. Without steps it is unknown
+    if the run makes progress.
+    """
     counted: dict[str, float]
-    """Seconds by cause that are counted, or that must never be counted."""
+    """Seconds by cause that the counters already contain, or that they must never contain."""
 
     def seconds(self, now: datetime) -> dict[str, float]:
-        """Return the ledger's seconds by cause at `now`. Causes that only a later operator knows are left
-        out.
+        """Return the ledger's seconds by cause until `now`. Causes that this version of the operator does
+        not know are left out.
         """
         found = settled(
             self.ledger, self.stepped, min(now, self.stepless_since) if self.stepless_since else now
@@ -43,18 +45,18 @@ class _JobRecord:
 
 
 class GoodputMeter:
-    """The leader's goodput counters. Seconds before the takeover were counted by the last leader.
+    """The goodput counters of the leader. The previous leader has counted all seconds before the takeover.
 
     Every second of a job is counted once. The seconds of an unfinished step are counted when the step ends.
-    If a job never reports a step, its running seconds are not counted: the ledger has them as `start` or
-    `restart`, but nobody can see their use.
+    The running seconds of a job that never reports a step are not counted. The ledger contains them as
+    `start` or `restart`, but it is unknown if they were productive.
     """
 
     def __init__(self, counter: Counter) -> None:
-        """Create all series. `counter` has one label, the cause."""
+        """Create the series of all causes. `counter` has one label, the cause."""
         self._counter = counter
         self._known: dict[str, _JobRecord] = {}
-        """Records by uid of the job."""
+        """The record of each job, by uid of the job."""
         self._since: datetime | None = None
         for cause in Cause:
             counter.labels(cause.value)
@@ -63,8 +65,8 @@ class GoodputMeter:
         return len(self._known)
 
     def start_leading(self, jobs: Iterable[CachedObject], since: datetime) -> None:
-        """Start to count as the leader. `since` is the last known renewal of the last leader; `jobs` are in
-        their current state.
+        """Start to count as the leader. `since` is the last known time when the previous leader renewed its
+        Lease. `jobs` are all jobs in their current state.
         """
         self._since = since
         self._known = {}
@@ -72,7 +74,7 @@ class GoodputMeter:
             self._read_ledger(job, since)
 
     def count(self, jobs: Iterable[CachedObject], now: datetime) -> None:
-        """Count the seconds that the jobs' ledgers gained since the last call."""
+        """Count the seconds that the jobs' ledgers have gained since the last call."""
         for job in jobs:
             self._count(job, now)
 
@@ -90,9 +92,10 @@ class GoodputMeter:
             self._counter.labels(cause).inc(seconds)
 
     def _read_ledger(self, job: CachedObject, now: datetime) -> _JobRecord | None:
-        """Return the record of a job; None for an unreadable job, and for one that another manager manages.
+        """Return the up-to-date record of a job. Return None if its ledger is invalid or another controller
+        manages the job.
 
-        A job that existed before the takeover starts with all its seconds counted.
+        For a job that existed before the takeover, all earlier seconds count as already counted.
         """
         if not managed(job.raw):
             return None
@@ -115,13 +118,17 @@ class GoodputMeter:
         return found
 
     def _is_new(self, job: CachedObject) -> bool:
-        """Return True if the job was created after the takeover, so no earlier leader counted for it."""
+        """Return True if the job was created after the takeover, so that no earlier leader has counted its
+        seconds.
+        """
         made = job.raw["metadata"].get("creationTimestamp")
         return self._since is not None and made is not None and datetime.fromisoformat(made) >= self._since
 
 
 def _stepless_since(status: Mapping[str, Any]) -> datetime | None:
-    """Return the start of a run that has not reported a step; None for any other job."""
+    """Return the start of a run that has not reported a step; None if the job is not running or has
+    reported a step.
+    """
     if status.get("phase") != Phase.RUNNING or status.get("progress"):
         return None
     for one in status.get("conditions") or ():
@@ -131,7 +138,9 @@ def _stepless_since(status: Mapping[str, Any]) -> datetime | None:
 
 
 def _exclude_stepless(before: _JobRecord, after: _JobRecord, now: datetime) -> None:
-    """Mark the seconds of a finished run without steps as counted: nothing will ever report their use."""
+    """Mark the seconds of a run that ended without a step as counted, because nothing will ever show if
+    they were productive.
+    """
     cause = before.ledger.cause
     same = cause == after.ledger.cause and before.ledger.since == after.ledger.since
     if not same or before.stepless_since != after.stepless_since:

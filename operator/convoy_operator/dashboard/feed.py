@@ -50,7 +50,7 @@ class Feed:
 
     @contextmanager
     def subscribe(self) -> Iterator[Subscription]:
-        """Subscribe until the context exits."""
+        """Yield a new subscription, which ends when the context exits."""
         subscription = Subscription()
         self._subscriptions.add(subscription)
         try:

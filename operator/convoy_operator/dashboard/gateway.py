@@ -1,4 +1,6 @@
-"""The dashboard's requests to the API server, except lists and watches."""
+"""The dashboard's own requests to the API server: probes, Events, logs and reviews. Reflectors send the
+lists and watches.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +24,26 @@ from convoy_operator.dashboard.core.timeline import newest
 from convoy_operator.gateway import Object
 
 MAX_EVENTS = 100
-"""Maximum number of Events per object. The newest are kept."""
+"""Maximum number of Events that are kept of one object: the newest ones."""
 FOLLOW_SECONDS = 1800.0
 """Seconds after which the dashboard stops following a log."""
 
 
 class DashboardGateway(KubernetesGateway):
-    """A KubernetesGateway that also reads the Events of one object, logs and reviews. Its creator must
-    close it.
-    """
+    """A KubernetesGateway that also reads Events and logs and requests reviews. Its creator must close it."""
 
     _pool: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Close the connections of logs."""
+        """Close the connections that read logs."""
         if self._pool is not None:
             await self._pool.close()
 
     async def probe(self) -> None:
-        """Return when the API server answers. Raise errors.ApiError.
+        """Send one cheap request and return when the API server answers.
 
-        The request bypasses the rate limit and is not retried, so that it measures the API server alone.
+        The request bypasses the rate limit and is not retried, so the probe measures only the API server.
+        Raises errors.ApiError for any error response, and if there is no response.
         """
         path = GUARD_POLICIES.path(None, "default")
         await self._once("get", GUARD_POLICIES, path, None, {}, "application/json")
@@ -54,9 +55,10 @@ class DashboardGateway(KubernetesGateway):
     async def log(
         self, namespace: str, pod: str, container: str, *, lines: int, follow: bool
     ) -> AsyncGenerator[str, None]:
-        """Yield the last `lines` lines of a container's log as text; with `follow`, also all later text.
+        """Yield the last `lines` lines of a container's log as pieces of text. With `follow`, also yield
+        all later text.
 
-        Raise errors.ApiError, also if the connection breaks.
+        Raises errors.ApiError if the request fails or the connection breaks.
         """
         params = {"container": container, "tailLines": str(lines), "timestamps": "false"}
         params |= {"follow": "true"} if follow else {}
@@ -66,7 +68,8 @@ class DashboardGateway(KubernetesGateway):
             total=FOLLOW_SECONDS + seconds if follow else seconds, connect=CONNECT_SECONDS
         )
         if self._pool is None:
-            # A followed log stays open for long. A separate pool keeps connections free for watches.
+            # Use a separate connection pool: followed logs stay open for long, and must not use up the
+            # connections that the watches need.
             self._pool = self._client.rest_client._create_pool_manager()
         path = PODS.path(namespace, pod, "log")
         decoder = getincrementaldecoder("utf-8")("replace")
@@ -83,11 +86,11 @@ class DashboardGateway(KubernetesGateway):
             raise errors.Unavailable(0, f"cannot read the log of pod {pod}: {fault!r}") from fault
 
     async def review_token(self, token: str) -> Object:
-        """Return the `status` of a TokenReview."""
+        """Request a TokenReview of the token and return its `status`."""
         return await self._review(TOKEN_REVIEWS, {"token": token})
 
     async def review_access(self, identity: Identity, wanted: Mapping[str, str]) -> Object:
-        """Return the `status` of a SubjectAccessReview. `wanted`: its resourceAttributes."""
+        """Request a SubjectAccessReview and return its `status`. `wanted` holds the resourceAttributes."""
         spec = {
             "user": identity.user,
             "groups": list(identity.groups),

@@ -9,11 +9,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _TAGS = re.compile(rb"<(script|style)(?=[\s>])")
 _HIDDEN = "sha256-ZdHxw9eWtnxUb3mk6tBS+gIiVUPE3pGM470keHPDFlE="
-"""Hash of `display: none`, the only style attribute in NiceGUI's template."""
+"""Hash of `display: none`, the only style attribute in NiceGUI's page template."""
 _FIXED = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # With no-referrer, browsers send no Origin with a form. `same_site` needs the Origin.
+    # Browsers must send the Origin header with forms, because `same_site` needs it. With `no-referrer` they
+    # would not.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -22,8 +23,8 @@ _FIXED = {
 
 
 def policy(nonce: str) -> str:
-    """Return a Content-Security-Policy: no other hosts, no eval, and inline scripts and styles only with
-    the nonce.
+    """Return a Content-Security-Policy. It forbids other hosts and eval, and allows inline scripts and
+    styles only with the nonce.
     """
     return "; ".join(
         (
@@ -42,10 +43,10 @@ def policy(nonce: str) -> str:
 
 
 class SecurityHeaders:
-    """An ASGI middleware that sets the headers. The inner application must not compress: nonces are written
-    into its HTML.
+    """An ASGI middleware that sets security headers and adds the nonces to pages. The inner application
+    must not compress its responses, because the nonces are inserted into the HTML.
 
-    Text from the cluster cannot obtain a nonce: NiceGUI writes `<` as `&lt;`, and titles are escaped.
+    A text from the cluster cannot obtain a nonce: NiceGUI writes `<` as `&lt;`, and titles are escaped.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,4 +1,4 @@
-"""A limit of the logs that are read at a time."""
+"""The limit of the logs that are read at the same time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MAX_LOGS, MAX_LOGS_PER_USER = 32, 4
 
 
 class LogLimitError(Exception):
-    """The limit is reached. The text names the limit."""
+    """Raised when too many logs are open. The message names the limit that is reached."""
 
 
 class LogLimit:
-    """The limit of all pages together and of each user."""
+    """Limits the number of logs that all pages together and each user read at the same time."""
 
     def __init__(self, limit: int = MAX_LOGS, limit_each: int = MAX_LOGS_PER_USER) -> None:
         self._limit = limit
@@ -27,7 +27,10 @@ class LogLimit:
 
     @contextmanager
     def acquire(self, user: str) -> Iterator[None]:
-        """Count one log of this user until the context exits. Raise LogLimitError at the limit."""
+        """Count one open log of this user until the context exits.
+
+        Raises LogLimitError if a limit is reached.
+        """
         if self._open[user] >= self._limit_each:
             raise LogLimitError(f"you are already reading {self._limit_each} logs; stop one first")
         if len(self) >= self._limit:

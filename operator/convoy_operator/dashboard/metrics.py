@@ -15,7 +15,9 @@ class DashboardMetrics:
     """All metrics of one dashboard process, in a registry of their own."""
 
     def __init__(self, api: Metrics) -> None:
-        """`api`: the metrics of the client and the reflectors. Only those that they set are exported."""
+        """`api` holds the metrics of the client and of the reflectors. Those that the dashboard sets are
+        exported too.
+        """
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)

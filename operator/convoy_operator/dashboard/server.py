@@ -1,4 +1,4 @@
-"""The dashboard's process: watches, pages, metrics and probes."""
+"""The dashboard's process, which runs the watches, the pages, the metrics and the probes."""
 
 from __future__ import annotations
 
@@ -54,37 +54,38 @@ STATIC = Path(__file__).parent / "static"
 RECONNECT_SECONDS = 10.0
 """Seconds that a page waits for its browser to reconnect. After that, the browser must reload the page."""
 MAX_UNACKNOWLEDGED = 256
-"""Messages kept for a browser that reconnects. A page sends fewer in the 22 s until a lost connection is
-detected. Without the lost messages, NiceGUI would reload the page with an inline script, which the
-Content-Security-Policy forbids.
+"""Maximum number of messages that are kept for a browser that reconnects.
+
+A lost connection is detected after 22 s, and a page sends fewer messages in that time. If messages were
+lost, NiceGUI would reload the page with an inline script, which the Content-Security-Policy forbids.
 """
 MAX_MESSAGE = 262_144
-"""Largest size in bytes of a message from a browser."""
+"""Maximum size in bytes of a message from a browser."""
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that leaves signals to the dashboard. Uvicorn raises captured signals again when it
-    stops.
+    """A uvicorn server that does not handle signals, because the dashboard does. Uvicorn would raise a
+    signal again after it has stopped.
     """
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """See `uvicorn.capture_signals`."""
+        """Install no signal handlers, unlike uvicorn's own method."""
         yield
 
 
 class Revalidated(StaticFiles):
-    """Static files that browsers revalidate at each use, so that files of two versions are never mixed."""
+    """Static files that browsers revalidate at each use. So a browser never mixes files of two versions."""
 
     def file_response(self, *args: Any, **given: Any) -> Response:
-        """See `StaticFiles.file_response`."""
+        """Return the file with a header that makes browsers revalidate it."""
         response = super().file_response(*args, **given)
         response.headers["cache-control"] = "no-cache"
         return response
 
 
 class Dashboard:
-    """The parts of the dashboard's process."""
+    """All parts of one dashboard process."""
 
     def __init__(self, settings: DashboardSettings, client: ApiClient) -> None:
         api = Settings(qps=settings.qps, burst=settings.burst)
@@ -99,7 +100,7 @@ class Dashboard:
             api_monitor=ApiMonitor(gateway, feed.notify),
             gateway=gateway,
             event_cache=EventCache(gateway),
-            # Without authentication all users are the same user.
+            # Without authentication, all users are one user, so the limit per user is the overall limit.
             log_limit=LogLimit(
                 limit_each=MAX_LOGS if settings.auth_mode == AuthMode.NONE else MAX_LOGS_PER_USER
             ),
@@ -107,7 +108,7 @@ class Dashboard:
             metrics=DashboardMetrics(counted),
             loading=self._loading,
         )
-        # Reflectors use only `list` and `watch` of a gateway.
+        # The cast is safe, because reflectors use only the methods `list` and `watch` of a gateway.
         monitored = cast(ApiGateway, MonitoredGateway(gateway, self.context.api_monitor))
         self._reflectors = self.context.cache.reflectors(monitored, counted)
         connections = Connections(self._app(), 2 * settings.most_pages)
@@ -119,7 +120,8 @@ class Dashboard:
                 port=settings.port,
                 log_config=None,
                 access_log=False,
-                # Only the session resolver may trust headers of proxies.
+                # Do not let uvicorn trust a proxy's headers: only the session resolver decides which proxies
+                # are trusted.
                 proxy_headers=False,
                 server_header=False,
                 ws_max_size=MAX_MESSAGE,
@@ -150,7 +152,8 @@ class Dashboard:
             tailwind=False,
             show_welcome_message=False,
         )
-        # For an unknown path, NiceGUI would create a page that the page limit does not count.
+        # Handle unknown paths here: NiceGUI would create a page for each, and the page limit would not count
+        # it.
         pages.add_exception_handler(404, _not_found)
         bind_events(core.sio, owner)
         hosts = self.context.settings.allowed_hosts
@@ -184,7 +187,7 @@ class Dashboard:
         )
 
     def _checks(self) -> http.Checks:
-        # Jobs are enough for readiness: pages report the other resources that cannot be watched.
+        # The dashboard is ready when it has the jobs. Pages report any other resource that cannot be watched.
         return {
             "jobs": self._reflectors[TRAINING_JOBS.plural].synced.is_set,
             "pages": lambda: self.server.started,
@@ -198,7 +201,7 @@ class Dashboard:
 
 
 def owner(client_id: str) -> Session | None:
-    """Return the session that a page belongs to."""
+    """Return the session of the page with this id; None if there is no such page."""
     client = Client.instances.get(client_id)
     session = client.request.scope.get(SESSION) if client is not None else None
     return session if isinstance(session, Session) else None
@@ -209,7 +212,7 @@ async def _not_found(request: Request, _: Exception) -> Response:
 
 
 async def run(settings: DashboardSettings) -> int:
-    """Run until SIGTERM or SIGINT. Return the exit code."""
+    """Run the dashboard until SIGTERM or SIGINT. Return the exit code."""
     loop = asyncio.get_running_loop()
     async with await connect(Settings()) as client:
         dashboard = Dashboard(settings, client)

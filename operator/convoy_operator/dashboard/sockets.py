@@ -1,4 +1,4 @@
-"""A check that a websocket sends events only for pages of its own session."""
+"""A check that each websocket sends events only for pages of its own session."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from convoy_operator.dashboard.auth.sessions import Session
 log = structlog.get_logger(__name__)
 
 EVENTS = ("handshake", "event", "javascript_response", "ack", "log")
-"""The events of NiceGUI's pages. Each names a page by its id."""
+"""Names of the events that NiceGUI's pages send. Each event contains the id of its page."""
 Handler = Callable[[str, dict[str, Any]], Any]
 
 
 def bind_events(sio: Any, owner: Callable[[str], Session | None]) -> None:
-    """Reject events for pages of another session. NiceGUI itself checks only that the page's id exists.
+    """Reject events for pages of another session. NiceGUI alone would only check that the page's id exists.
 
-    `sio`: a socketio.AsyncServer; `owner`: returns the session of a page.
+    `sio` is a socketio.AsyncServer. `owner` returns the session of a page by the page's id.
     """
     for name in EVENTS:
         sio.on(name, _bound(sio, owner, sio.handlers["/"][name]))

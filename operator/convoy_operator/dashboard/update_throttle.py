@@ -1,23 +1,27 @@
-"""The interval between updates of an open page. It grows with the processor time that updates take."""
+"""The interval between updates of an open page. The interval grows with the processor time that updates
+take.
+"""
 
 from __future__ import annotations
 
 MIN_SECONDS = 0.1
-"""Shortest interval in seconds between two updates of a page."""
+"""Minimum number of seconds between two updates of a page."""
 CPU_SHARE = 0.5
-"""Largest share of one processor for the updates of all open pages together."""
+"""Maximum share of one processor that the updates of all open pages together may use."""
 _NEWEST_WEIGHT = 0.1
-"""Weight of the newest update in the moving average. A single slow update hardly changes the interval."""
+"""Weight of the newest update in the moving average. The weight is low, so a single slow update hardly
+changes the interval.
+"""
 
 
 class UpdateThrottle:
-    """The mean cost of an update, and the interval that follows from it. All pages share one throttle."""
+    """Measures the mean cost of an update and derives the interval from it. All pages share one throttle."""
 
     def __init__(self) -> None:
         self._mean = 0.0
 
     def record_cost(self, seconds: float) -> None:
-        """Record the processor time of an update, in seconds."""
+        """Record the processor time in seconds that an update took."""
         self._mean += _NEWEST_WEIGHT * (seconds - self._mean)
 
     def interval(self, pages: int) -> float:

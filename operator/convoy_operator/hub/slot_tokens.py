@@ -45,7 +45,7 @@ class SlotTokenIssuer:
         if self._authority is None:
             return False
         try:
-            found = slot_tokens.read(token, self._authority.certificate_pem)
+            found = slot_tokens.verify(token, self._authority.certificate_pem)
         except InvalidSlotToken:
             return False
         return (found.job_uid, found.node) == (job_uid, node)

@@ -181,7 +181,7 @@ def nothing(user: str, everywhere: bool) -> str:
 
 
 def counts(jobs: Iterable[ParsedObject[TrainingJob]]) -> dict[str, int]:
-    """Return the number of jobs in each phase, in the order of `Phase`. Phases without jobs are left out."""
+    """Return the number of jobs in each phase, ordered like `Phase`. Phases without jobs are left out."""
     found: dict[str, int] = {}
     for parsed in jobs:
         phase = phase_name(parsed.model) if parsed.model else UNREADABLE

@@ -131,7 +131,7 @@ def rows(
 
 
 def counts(rows: Iterable[Row]) -> dict[str, int]:
-    """Return the number of nodes in each state, in the order of `State`. States without nodes are left out."""
+    """Return the number of nodes in each state, ordered like `State`. States without nodes are left out."""
     found: dict[str, int] = {}
     for one in rows:
         found[one.group] = found.get(one.group, 0) + 1

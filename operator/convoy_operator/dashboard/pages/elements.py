@@ -1,4 +1,4 @@
-"""Plain HTML elements. Their content is text and never parsed as HTML."""
+"""Plain HTML elements. Their content is always text and is never parsed as HTML."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def _decorated(element: E, classes: str, attributes: dict[str, Any]) -> E:
     if classes:
         element.classes(classes)
     for name, value in attributes.items():
-        # Only constant names may be used: NiceGUI evaluates the value of an attribute whose name begins with
-        # ":".
+        # Names of attributes must be constants: NiceGUI evaluates the value of an attribute whose name begins
+        # with ":".
         element.props[name.rstrip("_").replace("_", "-")] = value
     return element
 
 
 def set_text(element: TextElement, content: str) -> None:
-    """Set the text if it differs."""
+    """Set the element's text, unless it is already set."""
     content = visible(content)
     if element.text != content:
         element.set_text(content)
 
 
 def set_attribute(element: ui.element, name: str, value: Any) -> None:
-    """Set an attribute if it differs. None removes it."""
+    """Set an attribute, unless it is already set. The value None removes the attribute."""
     if value is None:
         if name in element.props:
             del element.props[name]
@@ -51,18 +51,18 @@ def set_attribute(element: ui.element, name: str, value: Any) -> None:
 
 
 def set_classes(element: ui.element, classes: str) -> None:
-    """Set the classes if they differ."""
+    """Set the element's CSS classes, unless they are already set."""
     if " ".join(element.classes) != classes:
         element.classes(replace=classes)
 
 
 def show(element: ui.element, shown: bool) -> None:
-    """Show or hide an element, for screen readers too."""
+    """Show or hide an element, also for screen readers."""
     set_attribute(element, "hidden", None if shown else True)
 
 
 def tone_class(tone: Tone, badge: bool = False) -> str:
-    """Return the CSS classes of a tone."""
+    """Return the CSS classes for a tone."""
     return " ".join(part for part in ("badge" if badge else "", f"tone-{tone}" if tone else "") if part)
 
 

@@ -19,10 +19,10 @@ _DARK = {"light": False, "dark": True}
 
 
 class Frame:
-    """The frame of a page. Add content in `with frame.content:`."""
+    """The frame of one page. The page creates its content within `with frame.content:`."""
 
     def __init__(self, context: Context, session: Session, title: str, location: str) -> None:
-        """`location`: path and query of the page."""
+        """Create the frame. `location` is the path and query of the page."""
         self._context = context
         self.location = location
         """Path and query of the page, with the user's current filters."""
@@ -40,12 +40,12 @@ class Frame:
         self._banner = box("div", "banner")
         with self._banner:
             self._alert = text("span", "", role="alert")
-            # A screen reader would announce the growing age again and again.
+            # Hide the growing age from screen readers, which would announce every change.
             self._age = text("span", "", aria_hidden="true")
         self._access = session.access
         self._failed: datetime | None = None
         self.content = box("div", "page", id="content", tabindex="-1")
-        # A page without data would look as if the cluster were empty.
+        # Hide the content until the first data: without data it would look as if the cluster were empty.
         self._built = False
         show(self.content, False)
         self.refresh()
@@ -73,12 +73,12 @@ class Frame:
                     text("button", "Log out", type="submit")
 
     def set_location(self, location: str) -> None:
-        """Set the page's path and query."""
+        """Set the path and query of the page."""
         self.location = location
         set_attribute(self._back_field, "value", location)
 
     def set_failed(self, at: datetime | None) -> None:
-        """Show that updates have failed since `at`. None: the last update succeeded."""
+        """Show that updates of the page have failed since `at`. None means that the last update succeeded."""
         if at is None and not self._built:
             self._built = True
             show(self.content, True)
@@ -87,7 +87,7 @@ class Frame:
             self.refresh()
 
     def refresh(self) -> None:
-        """Update the banner: outages, missing data, failed updates."""
+        """Update the banner, which shows outages, missing data and failed updates."""
         api_monitor, now = self._context.api_monitor, datetime.now(UTC)
         warnings = []
         if self._failed is not None:

@@ -36,7 +36,7 @@ NO_STEPS = "No step is recorded yet."
 
 
 def register(context: Context) -> None:
-    """Register the page."""
+    """Register the job page with NiceGUI."""
 
     @ui.page("/jobs/{namespace}/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_job(request: Request, namespace: str, name: str) -> None:
@@ -46,22 +46,24 @@ def register(context: Context) -> None:
 
 
 class JobPage:
-    """The page of a job for one user."""
+    """The page of one job, opened by one user."""
 
     def __init__(
         self, context: Context, session: Session, namespace: str, name: str, location: str, rank: str
     ) -> None:
-        """`rank`: the rank from the page's address, whose log is preselected."""
+        """Build the page. `rank` is the rank in the page's address, whose log is preselected."""
         self._context = context
         self.session = session
         self._namespace, self._name = namespace, name
         self._last_seen: datetime | None = None
-        """Time when the job last existed."""
+        """Time when the page last showed the job; None if it never did."""
         self._rank = rank
         self._allowed = self._sees_nodes = False
         self._logs: Logs | None = None
         self._events: tuple[str, list[Object]] = ("", [])
-        """The uid of a job and its Events. A new job may have the same name."""
+        """A job's uid and the Events of the job. A later job of the same name has a different uid and other
+        Events.
+        """
         self._events_requested_at = float("-inf")
         self._events_task: asyncio.Task[None] | None = None
         self._client = ui.context.client
@@ -130,17 +132,17 @@ class JobPage:
             )
 
     async def check_access(self) -> None:
-        """See live.Page."""
+        """See `live.Page.check_access`."""
         access = self.session.access
         self._allowed = bool(await access.namespaces([self._namespace]))
         self._sees_nodes = await access.nodes()
 
     def show(self) -> None:
-        """See live.Page."""
+        """See `live.Page.show`."""
         parsed = self._context.cache.jobs.get(self._namespace, self._name)
         if parsed is None or not self._allowed:
-            # The text is the same in both cases: without permission, a user must not learn which jobs
-            # exist.
+            # Show the same text if the job does not exist and if the user may not see it. Otherwise the text
+            # would reveal which jobs exist.
             seen = self._allowed and self._last_seen is not None
             self._show_missing(
                 DELETED.format(clock(self._last_seen))
@@ -173,7 +175,7 @@ class JobPage:
         try:
             self._events = uid, await self._context.event_cache.events(self._namespace, uid)
         except errors.ApiError:
-            return  # Keep the last Events. The banner reports the outage.
+            return  # Keep the Events that are shown. The banner already reports the outage.
         parsed = self._context.cache.jobs.get(self._namespace, self._name)
         shown = parsed is not None and parsed.uid == uid and self._allowed and not self._client.is_deleted
         if shown and parsed is not None and parsed.model is not None:
@@ -211,11 +213,11 @@ class JobPage:
         healths = cache.health_by_node() if self._sees_nodes else {}
         self._pods.show(job.pod_rows(model, cache.pods_of(parsed), healths))
         if self._logs is None and self._context.settings.logs:
-            # Buttons must not exist before the user is known to see the job.
+            # Create the log section only after the user was allowed to see the job.
             with self._log_section:
                 self._logs = Logs(self._context, self.session, self._namespace, self._find_rank, self._rank)
         if self._logs is not None:
-            self._logs.offer(world_size(present(model)))
+            self._logs.set_rank_count(world_size(present(model)))
 
     def _find_rank(self, rank: int) -> tuple[str, str] | str:
         cache = self._context.cache

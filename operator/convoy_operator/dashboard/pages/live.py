@@ -1,4 +1,4 @@
-"""Updates of open pages: at once after a change, within the processor share of all pages."""
+"""Keeps open pages up to date. A page is updated soon after a change; the update throttle limits the rate."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from convoy_operator.dashboard.settings import AuthMode
 log = structlog.get_logger(__name__)
 
 TICK = 5.0
-"""Seconds after which a page is updated without a change, because ages grow."""
+"""Seconds between two updates of a page if nothing changes. These updates let the shown ages grow."""
 BUILD_SECONDS = 30.0
 """Timeout for building a page, including the review of the user's permissions."""
 FAILED_SECONDS = 5.0
-"""Seconds until the retry of a failed update."""
+"""Seconds between a failed update and its retry."""
 LEAVE_SECONDS = 5.0
-"""Seconds for a browser to leave the page after its session has ended."""
+"""Seconds that a browser has to leave the page after the end of its session."""
 CONNECT_SECONDS = 60.0
-"""Seconds that a built page waits for its browser to connect."""
+"""Seconds that a page waits for its browser to connect after the page was built."""
 
 
 def _exit_url(context: Context, location: str) -> str:
@@ -38,7 +38,7 @@ def _exit_url(context: Context, location: str) -> str:
 
 
 async def disconnect_page(client: Client) -> None:
-    """Close a page whose session has ended, after its browser had time to leave it."""
+    """Close a page whose session has ended. The browser gets LEAVE_SECONDS to leave the page first."""
     await asyncio.sleep(LEAVE_SECONDS)
     for socket, _ in list(core.sio.manager.get_participants("/", client.id)):
         await core.sio.disconnect(socket)
@@ -47,22 +47,22 @@ async def disconnect_page(client: Client) -> None:
 
 
 class Page(Protocol):
-    """A page that is kept up to date."""
+    """A page that `keep_updated` keeps up to date."""
 
     session: Session
     frame: Frame
 
     async def check_access(self) -> None:
-        """Update the user's permissions."""
+        """Check again what the user may see."""
         ...
 
     def show(self) -> None:
-        """Show the current data that the user may see."""
+        """Show the current data, as far as the user may see it."""
         ...
 
 
 def _draw(context: Context, page: Page) -> None:
-    # Nothing here awaits, so the measured time contains no work of other tasks.
+    # This function must not await, so that the measured time contains no work of other tasks.
     worked = thread_time()
     page.frame.refresh()
     page.show()
@@ -70,12 +70,12 @@ def _draw(context: Context, page: Page) -> None:
 
 
 async def keep_updated(context: Context, page: Page) -> None:
-    """Update the page that is being built, now and until it is closed or its session ends."""
+    """Update the page that is being built. Update it again until it is closed or its session ends."""
     client, session, frame = ui.context.client, page.session, page.frame
 
     async def update() -> bool:
         with client:
-            # Show the banner first: the review of permissions may get no answer.
+            # Update the banner first, because the review of permissions may take long.
             frame.refresh()
         try:
             await page.check_access()
@@ -84,7 +84,8 @@ async def keep_updated(context: Context, page: Page) -> None:
             with client:
                 _draw(context, page)
         except Exception:
-            # Catch every error: one unexpected object must not stop the page's updates silently.
+            # Catch every error and show it. Otherwise one unexpected object would end the page's updates
+            # without a sign.
             log.exception("page update failed", location=frame.location)
             context.metrics.failures.inc()
             with client:
@@ -101,7 +102,8 @@ async def keep_updated(context: Context, page: Page) -> None:
         except TimeoutError:
             return
         with context.feed.subscribe() as subscription:
-            # No subscription saw the changes while the browser loaded the page.
+            # Update once more at the start, because changes during the loading of the page reached no
+            # subscription.
             subscription.notify()
             while not client.is_deleted and not session.over:
                 since = await subscription.wait(TICK)

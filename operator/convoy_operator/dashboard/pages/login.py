@@ -1,4 +1,4 @@
-"""The login page: plain HTML without scripts, so that no script can read a token."""
+"""The login page. It is plain HTML without scripts, so that no script can read a token."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ token's owner may list.</p>
 
 
 def _back(given: str | None) -> str:
-    """Return the page to open after a form. Other hosts and schemes are not allowed."""
+    """Return the address to open after the form. An address of another host or scheme becomes `/`."""
     return given if given is not None and is_location(given) else "/"
 
 
@@ -67,7 +67,7 @@ def _page(request: Request, message: str = "", status: int = 200, back: str | No
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """Return the fields of a form; empty if the form is too long."""
+    """Return the fields of a submitted form. The result is empty if the form is too long."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -77,7 +77,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 def register(context: Context, app: FastAPI) -> None:
-    """Register the login page and the endpoints of the header's forms."""
+    """Register the login page and the endpoints of the forms in the page header."""
     resolver, limit, secure = context.session_resolver, LoginLimit(), context.settings.secure_cookie
 
     @app.get("/login")

@@ -19,22 +19,22 @@ from convoy_operator.dashboard.pages.components import Field, Number
 from convoy_operator.dashboard.pages.elements import box, button, set_attribute, set_text, show, text
 
 SPACING = 0.5
-"""Shortest time in seconds between two updates of a followed log."""
+"""Minimum number of seconds between two updates of a followed log."""
 SPACING_EACH = 0.1
-"""Seconds between two updates for each log that any user has open, if longer."""
+"""Seconds that each open log of any user adds to the interval. The interval is at least SPACING."""
 MAX_LOG = 32 * 2**20
-"""Maximum number of characters of a log that are read in one attempt."""
-Find = Callable[[int], tuple[str, str] | str]
-"""Returns the pod and the container of a rank, or the reason why there is none."""
+"""Maximum number of characters of a log that one attempt reads."""
+FindContainer = Callable[[int], tuple[str, str] | str]
+"""Function that returns the pod and the container of a rank, or the reason why the rank has no log."""
 
 
 class Logs:
-    """The log section of one user."""
+    """The log section of one job page."""
 
     def __init__(
-        self, context: Context, session: Session, namespace: str, find: Find, rank: str = ""
+        self, context: Context, session: Session, namespace: str, find: FindContainer, rank: str = ""
     ) -> None:
-        """`rank`: the preselected rank."""
+        """Build the section. `rank` is the preselected rank."""
         self._context = context
         self._session = session
         self._namespace = namespace
@@ -53,15 +53,15 @@ class Logs:
         self._lines = text("pre", "", "log", tabindex="0", role="log", aria_label="Log", aria_live="off")
         show(self._lines, False)
         set_attribute(self._stop_button, "disabled", True)
-        # NiceGUI passes its client to a handler that accepts an argument.
+        # The handler must take no argument: NiceGUI passes its client to a handler that accepts one.
         self._client.on_delete(lambda: self._stop_reading())  # noqa: PLW0108
 
-    def offer(self, ranks: int) -> None:
+    def set_rank_count(self, ranks: int) -> None:
         """Set the number of ranks."""
-        most = max(0, ranks - 1)
-        set_text(self._range, f"Rank (0 to {most})")
-        set_attribute(self._field, "label", f"Rank, 0 to {most}")
-        set_attribute(self._field, "most", most)
+        highest = max(0, ranks - 1)
+        set_text(self._range, f"Rank (0 to {highest})")
+        set_attribute(self._field, "label", f"Rank, 0 to {highest}")
+        set_attribute(self._field, "most", highest)
 
     def _choose(self, typed: str) -> None:
         self._context.session_resolver.sessions.use(self._session)
@@ -96,7 +96,7 @@ class Logs:
                 set_attribute(self._stop_button, "disabled", True)
 
     async def _refusal(self) -> str:
-        """Return the reason why the user may not read the log; empty if allowed."""
+        """Return the reason why the user may not read the log; an empty text if the user may."""
         access, namespace = self._session.access, self._namespace
         if self._session.over:
             return "your session has ended"
@@ -133,7 +133,9 @@ class Logs:
         set_text(self._status, f"{where}: {following or summary}")
 
     async def _read_tail(self, tail: Tail, pod: str, container: str, lines: int) -> bool:
-        """Read the last lines of a pod's log. Return False if they are longer than `MAX_LOG`."""
+        """Read the last `lines` lines of a container's log into `tail`. Return False if they have more than
+        `MAX_LOG` characters.
+        """
         length = 0
         pieces = self._context.gateway.log(self._namespace, pod, container, lines=lines, follow=False)
         async with aclosing(pieces):
@@ -146,7 +148,7 @@ class Logs:
         return True
 
     async def _follow(self, tail: Tail, pod: str, container: str, lines: int) -> str:
-        """Show new lines until the log ends. Return the reason for the end."""
+        """Show new lines of the log until it ends. Return a text that says why it ended."""
         shower = asyncio.create_task(self._show(tail))
         ended = "the log has ended"
         try:
@@ -166,7 +168,7 @@ class Logs:
     async def _show(self, tail: Tail) -> None:
         while True:
             await asyncio.sleep(max(SPACING, SPACING_EACH * len(self._context.log_limit)))
-            # The permission may have been revoked since the log was opened.
+            # Check the permission again: it may have been revoked since the log was opened.
             if why := await self._refusal():
                 set_text(self._lines, "")
                 self._stop_reading(why)

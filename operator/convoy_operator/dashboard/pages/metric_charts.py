@@ -1,4 +1,4 @@
-"""A chart for each metric that a job's program reports."""
+"""One chart for each metric that a job's program reports."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from convoy_operator.dashboard.pages.elements import box, text
 
 
 class MetricCharts:
-    """Charts that are added and removed with the job's metrics."""
+    """The charts of a job page. They are added and removed as the job's metrics change."""
 
     def __init__(self) -> None:
         self._section = box("div", "charts", role="group", aria_label="Metrics over steps")
         self._known: dict[str, tuple[ui.element, Chart]] = {}
 
     def show(self, curves: Mapping[str, MetricCurve], declared: Mapping[str, EngineMetric]) -> None:
-        """Draw these curves."""
+        """Draw a chart for each of these curves. `declared` holds the Engine's description of each metric."""
         for name in set(self._known).difference(curves):
             self._known.pop(name)[0].delete()
         for name, curve in curves.items():

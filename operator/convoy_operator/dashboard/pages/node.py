@@ -24,7 +24,7 @@ NOT_COMPARED = "No sweep has measured this node yet, or too few similar nodes ha
 
 
 def register(context: Context) -> None:
-    """Register the page."""
+    """Register the node page with NiceGUI."""
 
     @ui.page("/nodes/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_node(request: Request, name: str) -> None:
@@ -33,7 +33,7 @@ def register(context: Context) -> None:
 
 
 class NodePage:
-    """The page of a node, or of hardware whose node is deleted, for one user."""
+    """The page of one node, or of hardware whose node is deleted, opened by one user."""
 
     def __init__(self, context: Context, session: Session, name: str, location: str) -> None:
         self._context = context
@@ -79,14 +79,14 @@ class NodePage:
             return Table(title, columns, empty, used=self._used)
 
     async def check_access(self) -> None:
-        """See live.Page."""
+        """See `live.Page.check_access`."""
         access = self.session.access
         self._sees_nodes = await access.nodes()
         present = {kept.namespace for kept in self._context.cache.jobs}
         self._allowed = await access.namespaces(sorted(present))
 
     def show(self) -> None:
-        """See live.Page."""
+        """See `live.Page.show`."""
         cache, now = self._context.cache, datetime.now(UTC)
         known = cache.nodes.get("", self._name)
         health = cache.health_by_node().get(self._name)

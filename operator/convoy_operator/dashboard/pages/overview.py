@@ -1,4 +1,4 @@
-"""The first page: problems, jobs and nodes."""
+"""The overview page: problems, jobs and nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from convoy_operator.dashboard.pages.table import Filters, Table
 
 
 def register(context: Context) -> None:
-    """Register the page."""
+    """Register the overview page with NiceGUI."""
 
     @ui.page("/", dark=None, response_timeout=live.BUILD_SECONDS)
     async def overview(request: Request) -> None:
@@ -32,10 +32,12 @@ def register(context: Context) -> None:
 
 
 class Overview:
-    """The first page for one user."""
+    """The overview page, opened by one user."""
 
     def __init__(self, context: Context, session: Session, query: Mapping[str, str], address: str) -> None:
-        """`query`: the query of the page's `address`."""
+        """Build the page. `address` is the page's path and query, and `query` holds the values of the
+        query.
+        """
         self._context = context
         self.session = session
         self._allowed: frozenset[str] = frozenset()
@@ -61,7 +63,7 @@ class Overview:
                 self._nodes = self._table("nodes", nodes.COLUMNS, "There are no nodes.", query)
 
     def _table(self, name: str, columns: Sequence[Column], empty: str, query: Mapping[str, str]) -> Table:
-        """Create a table whose filters, order and page are in the address."""
+        """Create a table. The browser's address holds its filters, order and page."""
         start = table_query.parse_choice(query, name, len(columns))
         self._address_query.set_part(name, table_query.format_choice(name, start))
         return Table(
@@ -82,14 +84,14 @@ class Overview:
         self._context.session_resolver.sessions.use(self.session)
 
     async def check_access(self) -> None:
-        """See live.Page."""
+        """See `live.Page.check_access`."""
         access = self.session.access
         present = {kept.namespace for kept in self._context.cache.jobs}
         self._allowed = await access.namespaces(sorted(present))
         self._everywhere, self._sees_nodes = await access.everywhere(), await access.nodes()
 
     def show(self) -> None:
-        """See live.Page."""
+        """See `live.Page.show`."""
         cache, sees_nodes, now = self._context.cache, self._sees_nodes, datetime.now(UTC)
         seen = [kept for kept in cache.jobs if kept.namespace in self._allowed]
         phases = jobs.counts(seen)

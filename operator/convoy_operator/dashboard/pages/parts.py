@@ -1,4 +1,4 @@
-"""Elements of the pages of one job or node."""
+"""Elements that the job page and the node page share."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _CAUSES = frozenset(Cause)
 
 
 class FactList:
-    """A list of labels and values."""
+    """A list of labels with their values."""
 
     def __init__(self) -> None:
         self._list = box("dl", "facts")
         self._known: list[tuple[ui.element, TextElement, TextElement]] = []
 
     def show(self, facts: Sequence[Fact]) -> None:
-        """Show the values."""
+        """Show these facts."""
         while len(self._known) > len(facts):
             self._known.pop()[0].delete()
         with self._list:
@@ -38,7 +38,7 @@ class FactList:
 
 
 class Chips:
-    """Counts as badges."""
+    """Numbers of objects, each as a badge with its label."""
 
     def __init__(self, label: str) -> None:
         with box("div", "counts"):
@@ -47,7 +47,7 @@ class Chips:
         self._known: list[tuple[ui.element, TextElement]] = []
 
     def show(self, total: str, counts: Mapping[str, int], tones: Mapping[Any, Tone]) -> None:
-        """Show the total and the counts."""
+        """Show the total and the number of objects in each group."""
         set_text(self._total, total)
         while len(self._known) > len(counts):
             self._known.pop()[0].delete()
@@ -71,7 +71,7 @@ class StackedBar:
         self._parts: list[tuple[ui.element, TextElement]] = []
 
     def show(self, shares: Sequence[Share]) -> None:
-        """Show the shares."""
+        """Show these shares."""
         found = tuple(shares)
         if found == self._shown:
             return
@@ -89,7 +89,7 @@ class StackedBar:
         self._legend.clear()
         self._parts = []
         for one in found:
-            # Only known causes become CSS classes. The status may contain any text.
+            # Make CSS classes only of known causes, because a status may contain any text.
             colour = f"cause cause-{one.cause}" if one.cause in _CAUSES else "cause"
             with self._bar:
                 part = box("span", colour)

@@ -1,4 +1,4 @@
-"""A table that updates row by row, so that focus and scroll position stay."""
+"""A table that updates row by row, so that the focus and the scroll position do not change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convoy_operator.dashboard.pages.components.table_body import TableBody
 from convoy_operator.dashboard.pages.elements import box, button, set_attribute, set_text, show, text
 
 PAGE = 50
-"""Rows per page."""
+"""Number of rows on a page of a table."""
 
 
 def _class(column: Column) -> str:
@@ -22,12 +22,12 @@ def _class(column: Column) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Filters of a table by words and by group."""
+    """Configuration of a table's filters by words and by group."""
 
     start: Choice
-    """The initial choice."""
+    """The choice with which the table starts."""
     chosen: Callable[[Choice], None]
-    """Called with each new choice."""
+    """Function to call with each new choice of the user."""
 
 
 class Table:
@@ -42,10 +42,12 @@ class Table:
         used: Callable[[], None] = lambda: None,
         filters: Filters | None = None,
     ) -> None:
-        """`empty`: the text without rows; `used`: called at each action of the user."""
+        """Build the table. `empty` is the text to show without rows. `used` is called at each action of the
+        user.
+        """
         self._columns = columns
         self.empty = empty
-        """The text without rows, shown at the next update."""
+        """Text to show instead of rows if there are none. A new text appears at the next update."""
         self._used = used
         self._choice = filters.start if filters else Choice()
         self._chosen = filters.chosen if filters else lambda _: None
@@ -111,14 +113,14 @@ class Table:
         self._chosen(self._choice)
 
     def show(self, rows: Sequence[Row], groups: dict[str, int] | None = None) -> None:
-        """Show the rows. `groups`: the number of rows in each group."""
+        """Show the rows. `groups` holds the number of rows in each group."""
         self._rows = rows
         if groups is not None and self._words is not None:
-            # The chosen group stays in the list even if it has no rows.
+            # Keep the chosen group in the list even if it has no rows.
             chosen = {self._choice.group: 0} if self._choice.group else {}
             offered = {**chosen, **groups}
             counted = [(group, f"{group} ({number})") for group, number in offered.items()]
-            self._groups.offer([("", f"All ({len(rows)})"), *counted])
+            self._groups.set_choices([("", f"All ({len(rows)})"), *counted])
         self._draw()
 
     def _draw(self) -> None:

@@ -1,4 +1,4 @@
-"""Vue components for functions that plain HTML elements do not have."""
+"""Vue components, for what plain HTML elements cannot do."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from nicegui.elements import echart
 from nicegui.events import GenericEventArguments
 
 MAX_WORDS = 200
-"""Maximum number of characters accepted from a field."""
+"""Maximum number of characters that a field accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The bounds of a field for whole numbers. The smallest number is 0."""
+    """The bounds of a field for whole numbers: the field accepts 0 to `maximum`."""
 
     maximum: int
     anchor: str = ""
-    """If the page's address has this anchor, the browser scrolls to the field."""
+    """Anchor of the field. The browser scrolls to the field if the page's address ends with this anchor."""
 
 
 class Field(ui.element, component="field.js"):
-    """A native input, or a select if it has choices."""
+    """A native text input, number input or select."""
 
     def __init__(
         self,
@@ -38,8 +38,10 @@ class Field(ui.element, component="field.js"):
         number: Number | None = None,
         start: str = "",
     ) -> None:
-        """`changed` is called with each new value; `choices` are (value, text); `number` makes the field
-        numeric; `start` is the initial value.
+        """Create the field. `choices`, as pairs (value, text), make it a select. `number` makes it a number
+        input.
+
+        `changed` is called with each new value. `start` is the initial value.
         """
         super().__init__()
         self.props["label"] = label
@@ -56,7 +58,7 @@ class Field(ui.element, component="field.js"):
 
         self.on("changed", on_change, throttle=0.1, leading_events=False)
 
-    def offer(self, choices: Sequence[tuple[str, str]]) -> None:
+    def set_choices(self, choices: Sequence[tuple[str, str]]) -> None:
         """Set the choices if they differ."""
         found = [list(choice) for choice in choices]
         if self.props["choices"] != found:
@@ -64,14 +66,16 @@ class Field(ui.element, component="field.js"):
 
 
 class AddressQuery(ui.element, component="address_query.js"):
-    """The query string in the page's address."""
+    """The query string in the browser's address. It consists of named parts, such as the filters of one
+    table.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._parts: dict[str, dict[str, str]] = {}
 
     def set_part(self, part: str, values: Mapping[str, str]) -> None:
-        """Replace one part of the query."""
+        """Replace the values of one part of the query."""
         self._parts[part] = dict(values)
         query = urlencode([pair for values in self._parts.values() for pair in values.items()])
         if self.query != query:
@@ -95,6 +99,6 @@ class Chart(
         self.props["options"] = options
 
     def draw(self, options: dict[str, Any]) -> None:
-        """Set the options if they differ."""
+        """Draw the chart with these options, unless they are already drawn."""
         if self.props["options"] != options:
             self.props["options"] = options

@@ -1,4 +1,6 @@
-"""The body of a table. Each row is one element, because a NiceGUI element needs some kilobytes of memory."""
+"""The body of a table. A whole row is one NiceGUI element, because each element needs some kilobytes of
+memory.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class TableBody(ui.element, component="table_body.js"):
         self._known: dict[str, TableRow] = {}
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Show the rows in this order. A row keeps its element and the focus when its position changes."""
+        """Show the rows in this order. A row that moves keeps its element, and so the focus."""
         rows = unique(rows)
         keys = [row.key for row in rows]
         for key in set(self._known).difference(keys):
@@ -46,7 +48,7 @@ class TableBody(ui.element, component="table_body.js"):
 
 
 def unique(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with unique keys. A status may contain the same key twice."""
+    """Return the rows without repeated keys. An object's status may contain the same key twice."""
     seen: Counter[str] = Counter()
     found = []
     for row in rows:
@@ -74,8 +76,8 @@ class TableRow(ui.element, component="table_row.js"):
 
 
 def packed(row: Row) -> list[list[Any]]:
-    """Return the cells in the format of table_row.js: text, tone, link, share in percent. Empty values at
-    the end are left out.
+    """Return the cells of a row in the format of table_row.js: text, tone, link, and share in percent.
+    Trailing empty values are left out.
     """
     return [_packed(cell) for cell in row.cells]
 
