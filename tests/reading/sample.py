@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("crds", "controllers", "operator", "agents", "workloads", "e2e", "tests")
 DIRECTIVES = ("noqa", "type:", "!", "pragma", "fmt:", "--8<--")
-"""How comments begin that are read by tools."""
+"""Beginnings of comments that tools read."""
 LEAST_WORDS = 3
 """Shorter comments are not drawn."""
 

@@ -34,7 +34,7 @@ MOST_ACCELERATORS = 16
 
 
 class End(StrEnum):
-    """How a test ended."""
+    """Outcome of a test."""
 
     MEASURED = "Measured"
     NOT_AVAILABLE = "NotAvailable"

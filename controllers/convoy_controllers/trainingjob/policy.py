@@ -16,7 +16,7 @@ from convoy_crds.trainingjob_status import RestartScope
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a job handles a kind of fault."""
+    """A job's handling of one kind of fault."""
 
     counted: bool = True
     """True if the restart counts against `recovery.maxRestarts`."""
