@@ -11,13 +11,13 @@ class MessageError(ValueError):
     """A frame's field is missing or invalid. The message names the field."""
 
 
-def whole(frame: Mapping[str, Any], name: str, most: int, default: int | None = None) -> int:
-    """Return a whole number from 0 to `most`; `default` if the field is missing."""
+def whole(frame: Mapping[str, Any], name: str, maximum: int, default: int | None = None) -> int:
+    """Return a whole number from 0 to `maximum`; `default` if the field is missing."""
     value = frame.get(name)
     if value is None and default is not None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise MessageError(f"{name}: {show(value)} is not a whole number from 0 to {most}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
+        raise MessageError(f"{name}: {show(value)} is not a whole number from 0 to {maximum}")
     return value
 
 
@@ -45,12 +45,12 @@ def flag(frame: Mapping[str, Any], name: str) -> bool:
     return value
 
 
-def text(frame: Mapping[str, Any], name: str, most: int | None) -> str:
-    """Return the first `most` characters of a text; empty if the field is missing."""
+def text(frame: Mapping[str, Any], name: str, maximum: int | None) -> str:
+    """Return the first `maximum` characters of a text; empty if the field is missing."""
     value = frame.get(name, "")
     if not isinstance(value, str):
         raise MessageError(f"{name}: {show(value)} is not a text")
-    return value[:most]
+    return value[:maximum]
 
 
 def show(value: object) -> str:

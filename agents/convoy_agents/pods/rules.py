@@ -122,13 +122,13 @@ def _last_progress(before: Progress | None, update: RankUpdate) -> Progress | No
     """
     if not update.step or (before and before.step > update.step):
         return before
-    told = before or Progress(update.step)
+    known = before or Progress(update.step)
     return replace(
-        told,
+        known,
         step=update.step,
         time_ms=update.step_ms,
-        first_step_ms=told.first_step_ms or update.first_step_ms,
-        checkpoint_ms=max(told.checkpoint_ms, update.checkpoint_ms),
+        first_step_ms=known.first_step_ms or update.first_step_ms,
+        checkpoint_ms=max(known.checkpoint_ms, update.checkpoint_ms),
     )
 
 

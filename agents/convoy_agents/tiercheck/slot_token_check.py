@@ -33,7 +33,7 @@ class SlotTokenCheck:
                 grpc.StatusCode.UNAVAILABLE, "this agent's own certificate has expired; try again later"
             )
         try:
-            slot_token = slot_tokens.read(token, authority)
+            slot_token = slot_tokens.verify(token, authority)
         except InvalidSlotToken as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         if (slot_token.job_uid, slot_token.node) != (job_uid, node):

@@ -28,19 +28,19 @@ class CallLimits(grpc.aio.ServerInterceptor):
         self,
         identify: Callable[[Context], Awaitable[str]],
         per_caller: int,
-        most: int,
+        total: int,
         refused: Callable[[], object],
         seconds: float,
     ) -> None:
         """Set the limits.
 
-        `identify` returns the caller's name or aborts the call. `per_caller` and `most` limit the
+        `identify` returns the caller's name or aborts the call. `per_caller` and `total` limit the
         concurrent calls of one caller and of all. `refused` is called for every refused call. `seconds` is
         the time limit for the request.
         """
         self._identify = identify
         self._per_caller = per_caller
-        self._most = most
+        self._total = total
         self._refused = refused
         self._seconds = seconds
         self._open: Counter[str] = Counter()
@@ -58,7 +58,7 @@ class CallLimits(grpc.aio.ServerInterceptor):
 
         async def bounded(requests: AsyncIterator[Any], context: Context) -> Any:
             caller = await self._identify(context)
-            if self._open[caller] >= self._per_caller or self._open.total() >= self._most:
+            if self._open[caller] >= self._per_caller or self._open.total() >= self._total:
                 await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many concurrent calls")
             with self._counted(caller):
                 request = requests if handler.request_streaming else await self._request(requests, context)

@@ -56,7 +56,7 @@ def sign(slot_token: SlotToken, key: PrivateKey) -> str:
 
 
 @lru_cache(_CACHED)
-def read(token: str, authority: bytes) -> SlotToken:
+def verify(token: str, authority: bytes) -> SlotToken:
     """Verify a token with the keys of these certificates (PEM) and return its claim. InvalidSlotToken if
     that fails.
     """
@@ -65,7 +65,7 @@ def read(token: str, authority: bytes) -> SlotToken:
     wanted = signing_key_id(token)
     for key in _keys(authority):
         if key_id(key) == wanted:
-            return _read(token, key)
+            return _verify(token, key)
     raise InvalidSlotToken("the slot token was signed by another authority")
 
 
@@ -85,7 +85,7 @@ def key_id(key: PublicKey) -> str:
     return hashlib.sha256(der).hexdigest()[:32]
 
 
-def _read(token: str, key: PublicKey) -> SlotToken:
+def _verify(token: str, key: PublicKey) -> SlotToken:
     try:
         claims = jwt.decode(
             token,

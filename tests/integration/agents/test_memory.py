@@ -221,7 +221,7 @@ async def test_what_nobody_can_read_is_passed_over_for_the_older_one(
     told = [pair for found in broken for pair in found]
     second = [await rank.restore(1, told) for rank in again]
     assert [answer["generation"] for answer in second] == [[1, 10], [1, 10]]
-    assert "gen-1-20 is not whole: no node has shard 1" in second[0]["message"]
+    assert "gen-1-20 is incomplete: no node has shard 1" in second[0]["message"]
     for rank in again:
         assert await rank.read("0") == state(10, 0) and await rank.read("1") == state(10, 1)
 
@@ -315,7 +315,7 @@ async def test_memory_goes_with_the_job(make_host: HostMaker, hub: FakeHub, job:
     )
     (told,) = told.held_jobs.jobs
     assert (
-        slot_tokens.read(told.slot_token, hub.authority.pem) == SlotToken(JOB, 1, 0, "one")
+        slot_tokens.verify(told.slot_token, hub.authority.pem) == SlotToken(JOB, 1, 0, "one")
         and told.job_uid == JOB
     )
     ranks[0].line.close()
@@ -345,7 +345,7 @@ async def test_an_agent_that_leaves_takes_its_files_only_where_no_pod_and_no_che
         await one.start()
     again = await hub.until(lambda node, said: node == "one" and said.HasField("hello"), told)
     (kept,) = again.hello.held_jobs.jobs
-    assert slot_tokens.read(kept.slot_token, hub.authority.pem).node == "one", (
+    assert slot_tokens.verify(kept.slot_token, hub.authority.pem).node == "one", (
         "it lies beside what came by it"
     )
     hub.send("one", drop_job=hub_pb2.DropJob(job_uid=JOB))

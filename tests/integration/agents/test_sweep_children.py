@@ -19,7 +19,7 @@ from tests.integration.agents.harness import TIMEOUT, eventually
 from convoy_agents.guard.sweep import catalogue, cgroup, finding, process
 from convoy_agents.guard.sweep.finding import Finding, Outcome
 from convoy_agents.guard.sweep.probe import AcceleratorUse, Probe, Tier
-from convoy_agents.guard.sweep.process import MOST_OUTPUT, ChildExit, Children, TooManyStuckError
+from convoy_agents.guard.sweep.process import MAX_OUTPUT, ChildExit, Children, TooManyStuckError
 from convoy_agents.guard.sweep.runner import Launch, Result, Runner
 
 GOOD = json.dumps({"outcome": "Measured", "samples": [1.5]})
@@ -48,7 +48,7 @@ def alive(pid: int) -> bool:
         ("pass", Outcome.NO_OUTPUT, ""),
         ("print('\\x00 garbage')", Outcome.GARBAGE, ""),
         (f"print('{GOOD}'); print('{GOOD}')", Outcome.GARBAGE, ""),
-        ("import os\nfor _ in range(100): os.write(1, b'x' * 2**20)", Outcome.GARBAGE, str(MOST_OUTPUT)),
+        ("import os\nfor _ in range(100): os.write(1, b'x' * 2**20)", Outcome.GARBAGE, str(MAX_OUTPUT)),
         (
             f"import os\nfor _ in range(100): os.write(2, b'x' * 2**20)\nprint('{GOOD}')",
             Outcome.MEASURED,
@@ -62,8 +62,8 @@ async def test_what_becomes_of_a_child(code: str, outcome: Outcome, words: str) 
     found = finding.from_exit(ended)
     assert found.outcome is outcome
     assert words in found.message
-    assert len(ended.output) <= MOST_OUTPUT + 1
-    assert len(ended.stderr) <= process.MOST_STDERR
+    assert len(ended.output) <= MAX_OUTPUT + 1
+    assert len(ended.stderr) <= process.MAX_STDERR
 
 
 async def test_what_hangs_is_killed_at_its_deadline_however_deaf_it_is() -> None:
@@ -120,16 +120,16 @@ async def test_no_more_are_started_where_too_many_are_stuck(monkeypatch: pytest.
     monkeypatch.setattr(process, "KILL_SECONDS", 0.05)
     monkeypatch.setattr(process._Child, "kill", lambda self: None)
     children = Children()
-    for _ in range(process.MOST_STUCK):
+    for _ in range(process.MAX_STUCK):
         ended = await child("import time; time.sleep(600)", 0.05, children)
         assert finding.from_exit(ended).outcome is Outcome.HUNG
     stuck = list(children._stuck)
-    assert children.stuck == process.MOST_STUCK
+    assert children.stuck == process.MAX_STUCK
     with pytest.raises(TooManyStuckError):
         await child("pass", children=children)
     # Once a stuck child has ended, another may start.
     stuck[0].kill()
-    await eventually(lambda: children.stuck < process.MOST_STUCK)
+    await eventually(lambda: children.stuck < process.MAX_STUCK)
     await child("pass", children=children)
     for one in stuck:
         one.kill()

@@ -1,4 +1,4 @@
-"""The connection that is closed if there are too many."""
+"""Tests of the connection limit: the choice of the connection to close."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from convoy_agents.wire.connection_limit import ConnectionLimit
 
 
 @pytest.mark.parametrize(
-    ("most", "each", "come", "gone"),
+    ("total", "per_owner", "added", "closed"),
     [
-        pytest.param(9, None, "a1 a2 b1", "", id="there is room"),
-        pytest.param(9, 2, "a1 b1 a2 a3", "a1", id="who has their share loses the first of their own"),
-        pytest.param(3, None, "b1 a1 a2 c1", "a1", id="all are taken: who has most loses the first of these"),
-        pytest.param(3, None, "a1 a2 a3 a4 b1", "a1 a2", id="also to those who have none"),
-        pytest.param(2, None, "a1 b1 a1 a2", "b1", id="who comes again is the last to have come"),
-        pytest.param(2, None, "a1 a2 a1 a3", "a2", id="and is counted once"),
+        pytest.param(9, None, "a1 a2 b1", "", id="below both limits nothing is closed"),
+        pytest.param(9, 2, "a1 b1 a2 a3", "a1", id="an owner at its own limit loses its oldest connection"),
+        pytest.param(3, None, "b1 a1 a2 c1", "a1", id="at the total limit the largest owner loses one"),
+        pytest.param(
+            3, None, "a1 a2 a3 a4 b1", "a1 a2", id="a first connection displaces the largest owner's"
+        ),
+        pytest.param(2, None, "a1 b1 a1 a2", "b1", id="a connection that is added again becomes the newest"),
+        pytest.param(2, None, "a1 a2 a1 a3", "a2", id="a connection that is added again counts once"),
     ],
 )
-def test_who_has_to_go(most: int, each: int | None, come: str, gone: str) -> None:
-    crowd: ConnectionLimit[str] = ConnectionLimit(most, each)
-    everybody = come.split()
-    out = [crowd.add(one, one[0]) for one in everybody]
-    assert [one for one in out if one] == gone.split()
-    assert {*crowd} == {*everybody} - {*gone.split()}
-    crowd.remove(everybody[-1])
-    assert everybody[-1] not in {*crowd}
+def test_connection_to_close(total: int, per_owner: int | None, added: str, closed: str) -> None:
+    """The first letter of a connection's name is its owner."""
+    limit: ConnectionLimit[str] = ConnectionLimit(total, per_owner)
+    names = added.split()
+    out = [limit.add(name, name[0]) for name in names]
+    assert [name for name in out if name] == closed.split()
+    assert {*limit} == {*names} - {*closed.split()}
+    limit.remove(names[-1])
+    assert names[-1] not in {*limit}

@@ -46,10 +46,10 @@ def altered(token: str, **claims: Any) -> str:
 def test_what_an_authority_signs_is_read_whatever_its_key(key: Any) -> None:
     authority = Authority(key)
     token = slot_tokens.sign(TOKEN, key)
-    assert slot_tokens.read(token, authority.pem) == TOKEN
+    assert slot_tokens.verify(token, authority.pem) == TOKEN
     assert slot_tokens.signing_key_id(token) == slot_tokens.key_id(key.public_key())
     # The authority file contains the renewed certificate and the previous one.
-    assert slot_tokens.read(token, OTHERS.pem + authority.pem) == TOKEN
+    assert slot_tokens.verify(token, OTHERS.pem + authority.pem) == TOKEN
 
 
 def test_no_key_of_another_kind_signs() -> None:
@@ -84,19 +84,19 @@ GOOD = slot_tokens.sign(TOKEN, OURS.key)
 )
 def test_what_does_not_hold_is_forged(token: str) -> None:
     with pytest.raises(InvalidSlotToken):
-        slot_tokens.read(token, OURS.pem)
-    assert slot_tokens.read(GOOD, OURS.pem) == TOKEN
+        slot_tokens.verify(token, OURS.pem)
+    assert slot_tokens.verify(GOOD, OURS.pem) == TOKEN
 
 
 @pytest.mark.parametrize("authority", [b"", b"no certificate", OTHERS.pem])
 def test_nothing_holds_without_its_authority(authority: bytes) -> None:
     with pytest.raises(InvalidSlotToken, match="signed by another authority"):
-        slot_tokens.read(GOOD, authority)
+        slot_tokens.verify(GOOD, authority)
 
 
 def test_every_word_is_signed() -> None:
     tokens = {
-        slot_tokens.read(slot_tokens.sign(replace(TOKEN, **{field: value}), OURS.key), OURS.pem)
+        slot_tokens.verify(slot_tokens.sign(replace(TOKEN, **{field: value}), OURS.key), OURS.pem)
         for field, value in (("job_uid", "b"), ("incarnation", 4), ("slot", 8), ("node", "node-2"))
     }
     assert len(tokens | {TOKEN}) == 5

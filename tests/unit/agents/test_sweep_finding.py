@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy_agents.guard.sweep import finding
-from convoy_agents.guard.sweep.finding import MOST_DIGESTS, MOST_FACTS, Outcome
-from convoy_agents.guard.sweep.probe import MOST_SAMPLES
+from convoy_agents.guard.sweep.finding import MAX_DIGESTS, MAX_FACTS, Outcome
+from convoy_agents.guard.sweep.probe import MAX_SAMPLES
 from convoy_agents.guard.sweep.process import ChildExit, Stop
 
 GOOD: dict[str, Any] = {"outcome": "Measured", "samples": [1.5, 2]}
@@ -74,13 +74,13 @@ def test_the_signal_and_the_last_words_are_told() -> None:
         {"samples": [True]},
         {"samples": ["1"]},
         {"samples": 1},
-        {"samples": [1.0] * (MOST_SAMPLES + 1)},
+        {"samples": [1.0] * (MAX_SAMPLES + 1)},
         {"samples": [10**400]},
         {"digests": [1]},
-        {"digests": ["a"] * (MOST_DIGESTS + 1)},
+        {"digests": ["a"] * (MAX_DIGESTS + 1)},
         {"facts": []},
         {"facts": {"a": 1}},
-        {"facts": {str(number): "" for number in range(MOST_FACTS + 1)}},
+        {"facts": {str(number): "" for number in range(MAX_FACTS + 1)}},
         {"message": 1},
     ],
     ids=str,

@@ -10,7 +10,7 @@ import pytest
 
 from convoy_agents.guard.sweep import orders
 from convoy_agents.guard.sweep.finding import Finding, Outcome
-from convoy_agents.guard.sweep.orders import MOST_KEPT, SweepOrders
+from convoy_agents.guard.sweep.orders import MAX_REPORTS, SweepOrders
 from convoy_agents.guard.sweep.probe import Probe
 from convoy_agents.guard.sweep.provenance import Provenance
 from convoy_agents.guard.sweep.report import TO_WIRE
@@ -153,12 +153,12 @@ async def test_a_refusal_is_not_remembered(bench: Bench) -> None:
 
 async def test_so_many_reports_are_kept_and_no_more(bench: Bench) -> None:
     bench.runner.go_on.set()
-    for number in range(MOST_KEPT + 1):
+    for number in range(MAX_REPORTS + 1):
         bench.order(str(number))
         await settle()
     told = bench.states(again=True)
-    assert len(bench.orders._reports) == MOST_KEPT
-    assert set(bench.states(again=True)) == {str(number) for number in range(1, MOST_KEPT + 1)} < set(told)
+    assert len(bench.orders._reports) == MAX_REPORTS
+    assert set(bench.states(again=True)) == {str(number) for number in range(1, MAX_REPORTS + 1)} < set(told)
 
 
 async def test_close_ends_what_runs(bench: Bench) -> None:

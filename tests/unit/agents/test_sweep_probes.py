@@ -17,7 +17,14 @@ import pytest
 
 from convoy_agents.guard.sweep import catalogue, memory, provenance
 from convoy_agents.guard.sweep.finding import Finding, Outcome
-from convoy_agents.guard.sweep.probe import MOST_SAMPLES, AcceleratorUse, NotAvailable, Probe, Tier, until
+from convoy_agents.guard.sweep.probe import (
+    MAX_SAMPLES,
+    AcceleratorUse,
+    NotAvailable,
+    Probe,
+    Tier,
+    sample_numbers,
+)
 from convoy_agents.guard.sweep.probes import disk, fingerprint, inventory, memory_copy, nvidia
 from convoy_agents.guard.sweep.process import ChildExit, Children
 from convoy_agents.guard.sweep.runner import Launch, Result, Runner
@@ -31,9 +38,9 @@ def write(root: Path, **files: str) -> None:
 
 
 def test_samples_end_by_time_or_number() -> None:
-    assert list(until(0)) == [0, 1, 2]
-    assert list(until(0, least=5)) == [0, 1, 2, 3, 4]
-    assert sum(1 for _ in until(3600)) == MOST_SAMPLES
+    assert list(sample_numbers(0)) == [0, 1, 2]
+    assert list(sample_numbers(0, minimum=5)) == [0, 1, 2, 3, 4]
+    assert sum(1 for _ in sample_numbers(3600)) == MAX_SAMPLES
 
 
 @pytest.mark.parametrize("name", list(catalogue.ALL))
@@ -57,12 +64,12 @@ def test_every_probe_can_be_found(name: str) -> None:
     ],
 )
 def test_probes_are_chosen(tiers: list[str], names: list[str], accelerators: int, found: list[str]) -> None:
-    assert [one.name for one in catalogue.chosen(tiers, names, accelerators)] == found
+    assert [one.name for one in catalogue.select(tiers, names, accelerators)] == found
 
 
 def test_those_of_accelerators_are_left_out_without_any() -> None:
-    without = {one.name for one in catalogue.chosen(["L1"], [], 0)}
-    with_one = {one.name for one in catalogue.chosen(["L1"], [], 1)}
+    without = {one.name for one in catalogue.select(["L1"], [], 0)}
+    with_one = {one.name for one in catalogue.select(["L1"], [], 1)}
     assert (
         with_one - without
         == {one.name for one in catalogue.ALL.values() if one.accelerator_use is not AcceleratorUse.NONE}

@@ -44,7 +44,7 @@ ALL: dict[str, Probe] = {
 }
 
 
-def chosen(tiers: Collection[str], names: Sequence[str], accelerators: int) -> list[Probe]:
+def select(tiers: Collection[str], names: Sequence[str], accelerators: int) -> list[Probe]:
     """Return the probes of the given tiers, restricted to `names` if there are any. ValueError for an
     unknown name or tier.
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from convoy_agents.guard.sweep import catalogue, memory
 from convoy_agents.guard.sweep.probe import NotAvailable, Probe, Run
 
-MOST_FILE = 2**30
+MAX_FILE_BYTES = 2**30
 """Maximum bytes of a file."""
 PARENT = "CONVOY_PROBE_PARENT"
 """Environment variable with the agent's pid."""
@@ -34,7 +34,7 @@ def main() -> None:
     result = os.dup(1)
     os.dup2(2, 1)
     probe = catalogue.ALL[name]
-    _bound()
+    _restrict_process()
     os.environ["TMPDIR"] = folder
     line = json.dumps(_measure(probe, int(accelerator), float(seconds))).encode() + b"\n"
     while line:
@@ -48,7 +48,7 @@ def _measure(probe: Probe, accelerator: int, seconds: float) -> dict[str, object
         module, function = probe.run.split(":")
         run: Run = getattr(importlib.import_module(module), function)
         if probe.memory:
-            bound_memory(probe.memory)
+            limit_memory(probe.memory)
         return {"outcome": "Measured", **dataclasses.asdict(run(accelerator, seconds))}
     except NotAvailable as error:
         return {"outcome": "NotAvailable", "message": str(error)}
@@ -61,7 +61,7 @@ def _measure(probe: Probe, accelerator: int, seconds: float) -> dict[str, object
         return {"outcome": "Failed", "message": f"{type(error).__name__}: {error}"}
 
 
-def _bound() -> None:
+def _restrict_process() -> None:
     """Lower this process's priority, limit its resources, and make it die with the agent."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.environ.get(PARENT, str(os.getppid())) != str(os.getppid()):
@@ -70,15 +70,15 @@ def _bound() -> None:
     with contextlib.suppress(OSError):
         # If memory runs out, the kernel kills this process instead of the agent.
         Path("/proc/self/oom_score_adj").write_text("1000")
-    for what, most in (
+    for what, maximum in (
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, MOST_FILE),
+        (resource.RLIMIT_FSIZE, MAX_FILE_BYTES),
         (resource.RLIMIT_NOFILE, 1024),
     ):
-        _limit(what, most)
+        _limit(what, maximum)
 
 
-def bound_memory(more: int) -> None:
+def limit_memory(more: int) -> None:
     """Limit the additional address space of this process to `more` bytes. Beyond that, Python raises
     MemoryError.
     """
@@ -88,7 +88,7 @@ def bound_memory(more: int) -> None:
     _limit(resource.RLIMIT_AS, mapped + more)
 
 
-def _limit(what: int, most: int) -> None:
+def _limit(what: int, maximum: int) -> None:
     hard = resource.getrlimit(what)[1]
-    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(what, (most, most))
+    maximum = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
+    resource.setrlimit(what, (maximum, maximum))

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from convoy_agents.guard.sweep.probe import MOST_SAMPLES
-from convoy_agents.guard.sweep.process import MOST_OUTPUT, ChildExit, Stop
+from convoy_agents.guard.sweep.probe import MAX_SAMPLES
+from convoy_agents.guard.sweep.process import MAX_OUTPUT, ChildExit, Stop
 
-MOST_DIGESTS = 1024
-MOST_FACTS = 512
-_MOST_TEXT = 512
+MAX_DIGESTS = 1024
+MAX_FACTS = 512
+_MAX_TEXT = 512
 
 
 class Outcome(StrEnum):
@@ -54,7 +54,7 @@ def from_exit(ended: ChildExit) -> Finding:
     if ended.code is None:
         return Finding(Outcome.HUNG, "the probe is stuck in the kernel and survived SIGKILL")
     if ended.stop is Stop.FLOOD:
-        return Finding(Outcome.GARBAGE, f"the probe wrote more than {MOST_OUTPUT} bytes")
+        return Finding(Outcome.GARBAGE, f"the probe wrote more than {MAX_OUTPUT} bytes")
     if ended.stop is Stop.DEADLINE:
         return Finding(Outcome.TIMED_OUT, "the probe was killed at its deadline")
     if ended.code == -signal.SIGKILL and ended.oom:
@@ -70,7 +70,7 @@ def from_exit(ended: ChildExit) -> Finding:
     try:
         return _parse(ended.output)
     except (ValueError, OverflowError, RecursionError) as error:
-        return Finding(Outcome.GARBAGE, f"the probe's output is not a valid result: {error}"[:_MOST_TEXT])
+        return Finding(Outcome.GARBAGE, f"the probe's output is not a valid result: {error}"[:_MAX_TEXT])
 
 
 def _parse(output: bytes) -> Finding:
@@ -85,9 +85,9 @@ def _parse(output: bytes) -> Finding:
     finding = Finding(
         outcome,
         _text(parsed.get("message", "")),
-        tuple(map(_sample, _many(parsed, "samples", list, MOST_SAMPLES))),
-        tuple(map(_text, _many(parsed, "digests", list, MOST_DIGESTS))),
-        {_text(name): _text(value) for name, value in _many(parsed, "facts", dict, MOST_FACTS).items()},
+        tuple(map(_sample, _many(parsed, "samples", list, MAX_SAMPLES))),
+        tuple(map(_text, _many(parsed, "digests", list, MAX_DIGESTS))),
+        {_text(name): _text(value) for name, value in _many(parsed, "facts", dict, MAX_FACTS).items()},
     )
     something = bool(finding.samples or finding.digests or finding.facts)
     if something is not (outcome is Outcome.MEASURED):
@@ -95,10 +95,10 @@ def _parse(output: bytes) -> Finding:
     return finding
 
 
-def _many(parsed: Mapping[str, Any], name: str, kind: type, most: int) -> Any:
+def _many(parsed: Mapping[str, Any], name: str, kind: type, maximum: int) -> Any:
     value = parsed.get(name, kind())
-    if not isinstance(value, kind) or len(value) > most:  # type: ignore[arg-type]  # list and dict have a length
-        raise ValueError(f"{name}: not a {kind.__name__} of at most {most} items")
+    if not isinstance(value, kind) or len(value) > maximum:  # type: ignore[arg-type]  # list and dict have a length
+        raise ValueError(f"{name}: not a {kind.__name__} of at most {maximum} items")
     return value
 
 
@@ -113,7 +113,7 @@ def _sample(value: object) -> float:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("a value is not a text")
-    return value[:_MOST_TEXT]
+    return value[:_MAX_TEXT]
 
 
 def _signal(number: int) -> str:
@@ -125,4 +125,4 @@ def _signal(number: int) -> str:
 
 def _with_stderr(what: str, stderr: str) -> str:
     lines = stderr.strip().splitlines()
-    return f"{what}: {lines[-1]}"[:_MOST_TEXT] if lines else what
+    return f"{what}: {lines[-1]}"[:_MAX_TEXT] if lines else what

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from convoy_agents.guard.sweep import cgroup
 
-_KEPT = 64 * 2**20
+_RESERVED = 64 * 2**20
 """Bytes reserved for the agent itself."""
 
 
 def available(meminfo: Path = Path("/proc/meminfo")) -> int | None:
     """Return the bytes that a probe may use; None if there is no limit."""
     found = [size for size in (_node(meminfo), _v2(cgroup.own_v2()), _v1(cgroup.own_v1("memory"))) if size]
-    return max(1, min(found) - _KEPT) if found else None
+    return max(1, min(found) - _RESERVED) if found else None
 
 
 def oom_kills() -> int:
@@ -46,8 +46,8 @@ def _available_in(folder: Path | None, bound: str, used: str, idle: str) -> int 
     # A limit of `max` or a missing file means that there is no limit.
     with contextlib.suppress(OSError, ValueError):
         if folder := cgroup.nearest_with(folder, bound):
-            most, now = int((folder / bound).read_text()), int((folder / used).read_text())
-            return max(1, most - now + _rows(folder / "memory.stat").get(idle, 0))
+            maximum, now = int((folder / bound).read_text()), int((folder / used).read_text())
+            return max(1, maximum - now + _rows(folder / "memory.stat").get(idle, 0))
     return None
 
 

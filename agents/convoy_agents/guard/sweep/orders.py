@@ -17,7 +17,7 @@ from convoy_agents.guard.sweep.provenance import Provenance
 from convoy_agents.guard.sweep.runner import PairProbe, Result, Runner
 from convoy_agents.wire import hub_pb2
 
-MOST_KEPT = 16
+MAX_REPORTS = 16
 """Maximum number of reports that are kept for repeated orders."""
 NO_DEADLINE = 24 * 3600.0
 
@@ -112,7 +112,7 @@ class SweepOrders:
         log.info("sweep begins", name=name, probes=[probe.name for probe in probes])
         now = report.started(name, self._node, self._provenance())
         self._reports[name] = now
-        if len(self._reports) > MOST_KEPT:
+        if len(self._reports) > MAX_REPORTS:
             oldest, _ = self._reports.popitem(last=False)
             self._unconfirmed.discard(oldest)
         task = asyncio.create_task(self._run(order, probes, now), name=f"sweep {name}")
@@ -173,7 +173,7 @@ def _probes(order: hub_pb2.SweepOrder, accelerators: int) -> list[Probe]:
         return []
     if Tier.L2 in order.tiers and not order.HasField("pair"):
         raise ValueError("pair: probes of tier L2 need a partner node")
-    found = catalogue.chosen(order.tiers, order.probes, accelerators)
+    found = catalogue.select(order.tiers, order.probes, accelerators)
     if not found:
         raise ValueError("tiers and probes: the order selects no probe")
     return found

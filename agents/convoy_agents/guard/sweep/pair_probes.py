@@ -17,7 +17,7 @@ from convoy_agents.channels import ChannelClosed, detect_close
 from convoy_agents.enrol import describe
 from convoy_agents.guard.sweep.finding import Finding, Outcome
 from convoy_agents.guard.sweep.pair_responder import PairResponder
-from convoy_agents.guard.sweep.probe import MOST_SAMPLES, Probe, until
+from convoy_agents.guard.sweep.probe import MAX_SAMPLES, Probe, sample_numbers
 from convoy_agents.guard.sweep.runner import PairProbe
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 
@@ -74,7 +74,7 @@ class PairProbes:
             return Finding(
                 Outcome.FAILED, f"partner node {partner.node} at {partner.peer_address}: {describe(error)}"
             )
-        return Finding(Outcome.MEASURED, samples=tuple(samples[:MOST_SAMPLES]))
+        return Finding(Outcome.MEASURED, samples=tuple(samples[:MAX_SAMPLES]))
 
     async def _samples(self, name: str, partner: hub_pb2.NodeAddress, probe: Probe) -> list[float]:
         """Return samples of a single connection. If it is closed, drop its samples and start again. The
@@ -109,7 +109,7 @@ async def _latency(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) -> l
     for _ in range(WARM_UP):
         await stub.Echo(request, timeout=CALL_SECONDS)
     samples = []
-    for _ in until(seconds):
+    for _ in sample_numbers(seconds):
         began = time.perf_counter()
         await stub.Echo(request, timeout=CALL_SECONDS)
         samples.append((time.perf_counter() - began) * 1e6)
@@ -125,7 +125,7 @@ async def _bandwidth(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) ->
             yield piece
 
     samples = []
-    for count in until(seconds, least=4):
+    for count in sample_numbers(seconds, minimum=4):
         began = time.perf_counter()
         reply: hub_pb2.TransferReply = await stub.Transfer(pieces(), timeout=CALL_SECONDS)
         # The first transfer only warms up the connection.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-MOST_SAMPLES = 512
+MAX_SAMPLES = 512
 """Maximum number of samples of one metric."""
 
 
@@ -75,10 +75,10 @@ class Probe:
     """Numeric libraries use a single thread."""
 
 
-def until(seconds: float, least: int = 3) -> Iterator[int]:
-    """Count samples for `seconds`: at least `least` and at most MOST_SAMPLES."""
+def sample_numbers(seconds: float, minimum: int = 3) -> Iterator[int]:
+    """Count samples for `seconds`: at least `minimum` and at most MAX_SAMPLES."""
     end = time.monotonic() + seconds
-    for count in range(MOST_SAMPLES):
-        if count >= least and time.monotonic() >= end:
+    for count in range(MAX_SAMPLES):
+        if count >= minimum and time.monotonic() >= end:
             return
         yield count

@@ -17,13 +17,13 @@ import structlog
 
 from convoy_agents.guard.sweep import cgroup, memory
 
-MOST_OUTPUT = 256 * 1024
+MAX_OUTPUT = 256 * 1024
 """Maximum bytes of stdout. A longer output is not a valid result."""
-MOST_STDERR = 2048
+MAX_STDERR = 2048
 """Bytes of the end of stderr that are kept."""
 KILL_SECONDS = 2.0
 """Seconds after SIGKILL until a child counts as stuck in the kernel."""
-MOST_STUCK = 4
+MAX_STUCK = 4
 """Maximum number of stuck children before no more are started."""
 _READ = 64 * 1024
 _PIPE_READS = 2
@@ -36,7 +36,7 @@ class Stop(Enum):
 
     DEADLINE = auto()
     FLOOD = auto()
-    """The output exceeded MOST_OUTPUT."""
+    """The output exceeded MAX_OUTPUT."""
 
 
 class TooManyStuckError(Exception):
@@ -74,7 +74,7 @@ class Children:
 
         OSError if it cannot be started, TooManyStuckError.
         """
-        if self.stuck >= MOST_STUCK:
+        if self.stuck >= MAX_STUCK:
             raise TooManyStuckError(
                 f"{self.stuck} children of earlier probes are stuck in the kernel; reboot the node"
             )
@@ -134,7 +134,7 @@ class _Child:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._ended:
-                    if len(self.output) > MOST_OUTPUT:
+                    if len(self.output) > MAX_OUTPUT:
                         return Stop.FLOOD
                     self._changed.clear()
                     await self._changed.wait()
@@ -186,9 +186,9 @@ class _Child:
             self._loop.remove_reader(pipe)
             return False
         if pipe == self._out:
-            self.output += data[: MOST_OUTPUT + 1 - len(self.output)]
-            if len(self.output) > MOST_OUTPUT:
+            self.output += data[: MAX_OUTPUT + 1 - len(self.output)]
+            if len(self.output) > MAX_OUTPUT:
                 self._changed.set()
         else:
-            self.stderr[:] = (self.stderr + data)[-MOST_STDERR:]
+            self.stderr[:] = (self.stderr + data)[-MAX_STDERR:]
         return True

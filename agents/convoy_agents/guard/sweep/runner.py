@@ -23,7 +23,7 @@ START_SECONDS = 30.0
 """Seconds that a child may use in addition to twice its sampling time, because interpreters and drivers
 start slowly.
 """
-_KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+_INHERITED = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 """Variables of the agent's environment that children inherit, besides NVIDIA's and NCCL's."""
 _DEVICES = Path("/dev")
 _ROOT = str(Path(convoy_agents.__file__).parent.parent)
@@ -71,7 +71,7 @@ class Launch:
         kept = {
             name: value
             for name, value in os.environ.items()
-            if name in _KEPT or name.startswith(("NVIDIA_", "NCCL_"))
+            if name in _INHERITED or name.startswith(("NVIDIA_", "NCCL_"))
         }
         threads = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL")}
         return {

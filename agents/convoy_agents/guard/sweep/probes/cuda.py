@@ -11,14 +11,14 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from convoy_agents.guard.sweep.probe import Measured, NotAvailable, until
+from convoy_agents.guard.sweep.probe import Measured, NotAvailable, sample_numbers
 
 _GEMM = 8192
-_COPY = 2**30
+_COPY_BYTES = 2**30
 """Bytes of a copy: twenty times a device's cache."""
-_LINK = 256 * 2**20
+_LINK_BYTES = 256 * 2**20
 """Bytes of a copy over a link."""
-_SOAK = 10
+_WARM_UP_RUNS = 10
 _STEPS = 30
 _DIGITS = 32
 _RUNS = 3
@@ -36,25 +36,25 @@ def gemm(accelerator: int, seconds: float) -> Measured:
 def hbm(accelerator: int, seconds: float) -> Measured:
     """Measure GB/s of device memory. A copy reads and writes each byte, so each byte counts twice."""
     torch, device = _device(accelerator)
-    source = torch.zeros(_COPY, device=device, dtype=torch.uint8)
+    source = torch.zeros(_COPY_BYTES, device=device, dtype=torch.uint8)
     target = torch.empty_like(source)
-    return _rates(torch, device, seconds, 2 * _COPY / 1e9, lambda: target.copy_(source))
+    return _rates(torch, device, seconds, 2 * _COPY_BYTES / 1e9, lambda: target.copy_(source))
 
 
 def to_device(accelerator: int, seconds: float) -> Measured:
     """Measure GB/s from pinned host memory to the device."""
     torch, device = _device(accelerator)
-    host = torch.zeros(_LINK, dtype=torch.uint8, pin_memory=True)
-    there = torch.empty(_LINK, device=device, dtype=torch.uint8)
-    return _rates(torch, device, seconds, _LINK / 1e9, lambda: there.copy_(host, non_blocking=True))
+    host = torch.zeros(_LINK_BYTES, dtype=torch.uint8, pin_memory=True)
+    there = torch.empty(_LINK_BYTES, device=device, dtype=torch.uint8)
+    return _rates(torch, device, seconds, _LINK_BYTES / 1e9, lambda: there.copy_(host, non_blocking=True))
 
 
 def from_device(accelerator: int, seconds: float) -> Measured:
     """Measure GB/s from the device to pinned host memory."""
     torch, device = _device(accelerator)
-    host = torch.zeros(_LINK, dtype=torch.uint8, pin_memory=True)
-    there = torch.zeros(_LINK, device=device, dtype=torch.uint8)
-    return _rates(torch, device, seconds, _LINK / 1e9, lambda: host.copy_(there, non_blocking=True))
+    host = torch.zeros(_LINK_BYTES, dtype=torch.uint8, pin_memory=True)
+    there = torch.zeros(_LINK_BYTES, device=device, dtype=torch.uint8)
+    return _rates(torch, device, seconds, _LINK_BYTES / 1e9, lambda: host.copy_(there, non_blocking=True))
 
 
 def peer(accelerator: int, seconds: float) -> Measured:
@@ -65,9 +65,9 @@ def peer(accelerator: int, seconds: float) -> Measured:
         raise NotAvailable("the node has one accelerator")
     if not torch.cuda.can_device_access_peer(accelerator, other):
         raise NotAvailable(f"accelerators {accelerator} and {other} cannot access each other's memory")
-    source = torch.zeros(_LINK, device=device, dtype=torch.uint8)
-    target = torch.empty(_LINK, device=f"cuda:{other}", dtype=torch.uint8)
-    return _rates(torch, device, seconds, _LINK / 1e9, lambda: target.copy_(source, non_blocking=True))
+    source = torch.zeros(_LINK_BYTES, device=device, dtype=torch.uint8)
+    target = torch.empty(_LINK_BYTES, device=f"cuda:{other}", dtype=torch.uint8)
+    return _rates(torch, device, seconds, _LINK_BYTES / 1e9, lambda: target.copy_(source, non_blocking=True))
 
 
 def all_reduce(accelerator: int, seconds: float) -> Measured:
@@ -77,7 +77,7 @@ def all_reduce(accelerator: int, seconds: float) -> Measured:
     if count < 2:
         raise NotAvailable("the node has one accelerator")
     nccl = importlib.import_module("torch.cuda.nccl")
-    parts = [torch.ones(_LINK // 4, device=f"cuda:{one}") for one in range(count)]
+    parts = [torch.ones(_LINK_BYTES // 4, device=f"cuda:{one}") for one in range(count)]
 
     def once() -> None:
         nccl.all_reduce(parts)
@@ -85,7 +85,7 @@ def all_reduce(accelerator: int, seconds: float) -> Measured:
             torch.cuda.synchronize(one)
 
     # Bus bandwidth as in nccl-tests: each device sends 2 (n - 1) / n of its bytes.
-    return _rates(torch, device, seconds, _LINK * 2 * (count - 1) / count / 1e9, once)
+    return _rates(torch, device, seconds, _LINK_BYTES * 2 * (count - 1) / count / 1e9, once)
 
 
 def fingerprint(accelerator: int, seconds: float) -> Measured:
@@ -134,11 +134,11 @@ def _device(accelerator: int) -> tuple[Any, str]:
 
 def _rates(torch: Any, device: str, seconds: float, amount: float, once: Callable[[], object]) -> Measured:
     """Return `amount` per second for each run, timed by device events, after warm-up runs."""
-    for _ in range(_SOAK):
+    for _ in range(_WARM_UP_RUNS):
         once()
     torch.cuda.synchronize(device)
     samples = []
-    for _ in until(seconds):
+    for _ in sample_numbers(seconds):
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         began.record()
         once()

@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from convoy_agents.guard.sweep.probe import Measured, NotAvailable, until
+from convoy_agents.guard.sweep.probe import Measured, NotAvailable, sample_numbers
 
 SIZE = 64 * 2**20
 """Bytes of the file. Each sample writes or reads the whole file."""
 _BLOCK = 4 * 2**20
-_SPARE = 16
+_MIN_FREE_FILES = 16
 """The file uses at most 1/16 of the free space."""
 _MEMORY = {"tmpfs", "ramfs", "devtmpfs"}
 
@@ -26,7 +26,7 @@ _MEMORY = {"tmpfs", "ramfs", "devtmpfs"}
 def write(accelerator: int, seconds: float) -> Measured:
     """Measure MB/s of writes including fsync."""
     with _file() as (file, block):
-        return Measured([_timed(file, block, os.pwritev, sync=True) for _ in until(seconds)])
+        return Measured([_timed(file, block, os.pwritev, sync=True) for _ in sample_numbers(seconds)])
 
 
 def read(accelerator: int, seconds: float) -> Measured:
@@ -34,7 +34,7 @@ def read(accelerator: int, seconds: float) -> Measured:
     with _file() as (file, block):
         _timed(file, block, os.pwritev, sync=True)
         samples = []
-        for _ in until(seconds):
+        for _ in sample_numbers(seconds):
             # Drop the page cache. With O_DIRECT it is empty anyway.
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
             samples.append(_timed(file, block, os.preadv, sync=False))
@@ -60,8 +60,8 @@ def _file() -> Iterator[tuple[int, mmap.mmap]]:
     if kind in _MEMORY:
         raise NotAvailable(f"{folder} is in memory ({kind}): set CONVOY_PROBE_DIR to a folder on a disk")
     free = os.statvfs(folder)
-    if free.f_bavail * free.f_frsize < _SPARE * SIZE:
-        raise NotAvailable(f"{folder} has less than {_SPARE * SIZE >> 20} MiB free")
+    if free.f_bavail * free.f_frsize < _MIN_FREE_FILES * SIZE:
+        raise NotAvailable(f"{folder} has less than {_MIN_FREE_FILES * SIZE >> 20} MiB free")
     with contextlib.ExitStack() as stack:
         file = _nameless(folder)
         stack.callback(os.close, file)

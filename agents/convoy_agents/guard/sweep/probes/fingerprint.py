@@ -14,13 +14,13 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from convoy_agents.guard.sweep.finding import MOST_DIGESTS
+from convoy_agents.guard.sweep.finding import MAX_DIGESTS
 from convoy_agents.guard.sweep.probe import Measured
 
 STEPS = 60
 _INPUTS, _HIDDEN, _OUTPUTS, _BATCH = 192, 384, 48, 96
 _RATE, _MOMENTUM = np.float32(0.05), np.float32(0.9)
-_LEAST = 2
+_MIN_RUNS = 2
 """Minimum number of runs, even in a short time, because detecting a difference needs two."""
 _DIGITS = 32
 """Hexadecimal digits of a digest."""
@@ -36,8 +36,8 @@ def run(accelerator: int, seconds: float) -> Measured:
     start = random.randrange(len(cores))  # noqa: S311
     end = time.monotonic() + seconds
     digests: list[str] = []
-    for turn in range(min(max(len(cores), _LEAST), MOST_DIGESTS)):
-        if turn >= _LEAST and time.monotonic() >= end:
+    for turn in range(min(max(len(cores), _MIN_RUNS), MAX_DIGESTS)):
+        if turn >= _MIN_RUNS and time.monotonic() >= end:
             break
         os.sched_setaffinity(0, {cores[(start + turn) % len(cores)]})
         digests.append(train(STEPS))
@@ -50,8 +50,8 @@ def train(steps: int) -> str:
     A digest of the weights would not suffice: rounding of their sums can hide a wrong bit of an activation.
     """
     draw = np.random.PCG64(20240229)
-    first, second = _drawn(draw, _INPUTS, _HIDDEN), _drawn(draw, _HIDDEN, _OUTPUTS)
-    inputs, wanted = _drawn(draw, _BATCH, _INPUTS), _drawn(draw, _BATCH, _OUTPUTS)
+    first, second = _random_matrix(draw, _INPUTS, _HIDDEN), _random_matrix(draw, _HIDDEN, _OUTPUTS)
+    inputs, wanted = _random_matrix(draw, _BATCH, _INPUTS), _random_matrix(draw, _BATCH, _OUTPUTS)
     speeds = [np.zeros_like(first), np.zeros_like(second)]
     digest = hashlib.sha256()
     for _ in range(steps):
@@ -66,7 +66,7 @@ def train(steps: int) -> str:
     return digest.hexdigest()[:_DIGITS]
 
 
-def _drawn(draw: np.random.PCG64, rows: int, columns: int) -> Array:
+def _random_matrix(draw: np.random.PCG64, rows: int, columns: int) -> Array:
     """Return random values from -1 to 1, divided by the square root of the number of rows. They use the
     generator's raw bits, which are the same in all numpy versions.
     """

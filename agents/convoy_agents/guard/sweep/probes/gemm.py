@@ -7,10 +7,10 @@ import time
 
 import numpy as np
 
-from convoy_agents.guard.sweep.probe import Measured, until
+from convoy_agents.guard.sweep.probe import Measured, sample_numbers
 
 _MANY_CORES = 16
-_SOAK = 3
+_WARM_UP_RUNS = 3
 """Warm-up products before the first sample: clock and threads settle."""
 
 
@@ -22,10 +22,10 @@ def run(accelerator: int, seconds: float) -> Measured:
     left = np.linspace(-1, 1, size * size, dtype=np.float32).reshape(size, size)
     right = np.ascontiguousarray(left.T)
     out = np.empty_like(left)
-    for _ in range(_SOAK):
+    for _ in range(_WARM_UP_RUNS):
         np.matmul(left, right, out=out)
     samples = []
-    for _ in until(seconds):
+    for _ in sample_numbers(seconds):
         began = time.perf_counter()
         np.matmul(left, right, out=out)
         samples.append(2 * size**3 / (time.perf_counter() - began) / 1e9)

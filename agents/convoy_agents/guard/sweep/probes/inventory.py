@@ -24,7 +24,7 @@ from importlib.metadata import distributions
 print(next((one.version for one in distributions(name="torch")), ""))
 """
 _TORCH_SECONDS = 10.0
-_GIB = 2**20
+_KIB_PER_GIB = 2**20
 """One GiB in KiB."""
 
 
@@ -56,7 +56,7 @@ def common(root: Path) -> dict[str, str]:
         "cpu.governor": _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "numa.nodes": str(len(list((root / "sys/devices/system/node").glob("node[0-9]*")))),
         # The kernel reserves a varying amount of memory, so round.
-        "memory.gib": str(round(_meminfo(root).get("MemTotal", 0) / _GIB)),
+        "memory.gib": str(round(_meminfo(root).get("MemTotal", 0) / _KIB_PER_GIB)),
         "kernel": os.uname().release,
         "driver.nvidia": driver(root / "proc/driver/nvidia/version"),
         "nics": _nics(root),
@@ -123,19 +123,19 @@ def _meminfo(root: Path) -> dict[str, int]:
 def _nics(root: Path) -> str:
     """Return speeds and states of the network cards in the agent's namespace, without virtual ones."""
     cards = [path.parent for path in (root / "sys/class/net").glob("*/device")]
-    return _counted(f"{_text(card / 'speed') or '?'}Mb/s {_text(card / 'operstate')}" for card in cards)
+    return _summary(f"{_text(card / 'speed') or '?'}Mb/s {_text(card / 'operstate')}" for card in cards)
 
 
 def _fabric(root: Path) -> str:
     """Return rates and states of InfiniBand and RoCE ports. They are visible in every namespace."""
     ports = (root / "sys/class/infiniband").glob("*/ports/*")
-    return _counted(f"{_text(port / 'rate')} {_text(port / 'state')}" for port in ports)
+    return _summary(f"{_text(port / 'rate')} {_text(port / 'state')}" for port in ports)
 
 
 def _disks(root: Path) -> str:
     """Return sizes of the disks in GB, and whether they rotate."""
     disks = [path.parent for path in (root / "sys/block").glob("*/device")]
-    return _counted(
+    return _summary(
         f"{int(_text(disk / 'size') or 0) * 512 // 10**9}GB"
         f"{' rotational' if _text(disk / 'queue/rotational') == '1' else ''}"
         for disk in disks
@@ -153,7 +153,7 @@ def _interrupts(root: Path, name: str) -> int | None:
     return None
 
 
-def _counted(things: object) -> str:
+def _summary(things: object) -> str:
     """Return a summary such as `2 x this, 1 x that`."""
     counts = Counter(things)  # type: ignore[call-overload]  # an iterable of text
     return ", ".join(f"{count} x {thing}" for thing, count in sorted(counts.items()))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import time
 
-from convoy_agents.guard.sweep.probe import Measured, until
+from convoy_agents.guard.sweep.probe import Measured, sample_numbers
 
-_TURNS = 200
+_ITERATIONS = 200
 """Iterations of the timed loop, about ten microseconds."""
-_TIMES = 1000
+_TIMINGS = 1000
 """Timings per sample."""
-_RANK = 990
+_P99_INDEX = 990
 """Index of the 99th percentile in the sorted timings."""
 
 
@@ -21,15 +21,15 @@ def run(accelerator: int, seconds: float) -> Measured:
     """
     gc.disable()
     samples = []
-    for _ in until(seconds):
-        times = sorted(_once() for _ in range(_TIMES))
-        samples.append(times[_RANK] / 1e3)
+    for _ in sample_numbers(seconds):
+        times = sorted(_once() for _ in range(_TIMINGS))
+        samples.append(times[_P99_INDEX] / 1e3)
     return Measured(samples)
 
 
 def _once() -> int:
     began = time.perf_counter_ns()
     total = 0
-    for turn in range(_TURNS):
+    for turn in range(_ITERATIONS):
         total += turn
     return time.perf_counter_ns() - began

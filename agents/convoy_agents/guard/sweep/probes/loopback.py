@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from convoy_agents.guard.sweep.probe import Measured, until
+from convoy_agents.guard.sweep.probe import Measured, sample_numbers
 
 SIZE = 64 * 2**20
 """Bytes per sample."""
@@ -22,7 +22,7 @@ def run(accelerator: int, seconds: float) -> Measured:
         sink = threading.Thread(target=_sink, args=(server,), daemon=True)
         sink.start()
         with socket.create_connection(server.getsockname(), timeout=_SECONDS) as connection:
-            samples = [_sample(connection) for _ in until(seconds)]
+            samples = [_sample(connection) for _ in sample_numbers(seconds)]
         sink.join(_SECONDS)
     return Measured(samples)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from convoy_agents.guard.sweep import memory
-from convoy_agents.guard.sweep.probe import Measured, NotAvailable, until
+from convoy_agents.guard.sweep.probe import Measured, NotAvailable, sample_numbers
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
-_LEAST, _MOST = 32 * 2**20, 960 * 2**20
+_MIN_BUFFER, _MAX_BUFFER = 32 * 2**20, 960 * 2**20
 """Minimum and maximum bytes of a buffer. The probe may use 2 GiB."""
 
 
@@ -23,7 +23,7 @@ def run(accelerator: int, seconds: float) -> Measured:
     NotAvailable if the memory is too small.
     """
     cache = last_level_cache()
-    size = min(_MOST, max(_LEAST, 2 * cache))
+    size = min(_MAX_BUFFER, max(_MIN_BUFFER, 2 * cache))
     if cache > size:
         raise NotAvailable(
             f"the caches hold {cache >> 20} MiB, more than the largest buffer of {size >> 20} MiB"
@@ -34,7 +34,7 @@ def run(accelerator: int, seconds: float) -> Measured:
         )
     source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
     samples = []
-    for _ in until(seconds):
+    for _ in sample_numbers(seconds):
         began = time.perf_counter()
         np.copyto(target, source)
         samples.append(size / (time.perf_counter() - began) / 1e9)
