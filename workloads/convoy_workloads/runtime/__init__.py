@@ -1,4 +1,6 @@
-"""The part of Convoy that a training program uses. Standard library only; torch is the program's own."""
+"""The part of Convoy that a training program imports. It needs only the standard library; torch, if used,
+is the program's own.
+"""
 
 from convoy_workloads.runtime.errors import DataError, Interrupted, ParamsError, PeerLost
 from convoy_workloads.runtime.job import Job, join

@@ -1,5 +1,5 @@
-"""The interface between a job and its checkpoint storage: the memory of its nodes (tiers/) or a folder
-(folder/).
+"""The interface between a job and its checkpoint storage, which is the memory of its nodes (tiers/) or a
+folder (folder/).
 """
 
 from __future__ import annotations
@@ -9,20 +9,23 @@ from typing import Any, Protocol
 from convoy_workloads.runtime.generation import Record
 
 DECISION_SECONDS = 120.0
-"""Default limit, in seconds, for the decision on a save that every rank has written.
+"""Default limit, in seconds, for the decision whether a save is committed, once every rank has written it.
 
-Calls between agents time out after 60 s. Twice that time lets an agent that restarts meanwhile call again.
+The limit is twice the 60 s after which a call between agents times out. So an agent that restarts during
+the decision can repeat its call.
 """
 
 
 class Replay(Protocol):
-    """The steps after a full save, stored as the optimizer's inputs."""
+    """The journal of the chosen generation: the steps after its full save, stored as inputs of the
+    optimizer.
+    """
 
     def replay(self, model: Any, optimizer: Any) -> bool:
-        """Replay the steps on the program's objects, which hold the full save. Return True if the result is
-        the saved state.
+        """Replay the steps on the program's objects, which hold the full save. Return True if the result
+        equals the saved state.
 
-        After False, call `discard_journal`.
+        If this returns False, call `discard_journal`.
         """
         ...
 
@@ -31,8 +34,8 @@ class Replay(Protocol):
         ...
 
     def overlay(self, state: dict[str, Any]) -> None:
-        """Read the values that no step computes, such as generators and buffers, into the state after the
-        replay.
+        """Read into `state`, after the replay, the values that no step computes, such as generators and
+        buffers.
         """
         ...
 
@@ -52,14 +55,17 @@ class Checkpointer(Protocol):
 
     @property
     def stall_seconds(self) -> float:
-        """Seconds that the newest save stopped the training; 0 before the first save. One-time preparations
-        are excluded.
+        """Seconds for which the newest save stopped the training; 0 before the first save. One-time
+        preparations are excluded.
         """
         ...
 
     @property
     def copy_seconds(self) -> float:
-        """Seconds until the newest fully copied save had its copies on other nodes; 0 without copies."""
+        """Seconds from the start of the newest copied save until its copies on other nodes were complete.
+
+        The value is 0 if no save has been copied.
+        """
         ...
 
     def due(self) -> bool:
@@ -71,29 +77,32 @@ class Checkpointer(Protocol):
         ...
 
     def ready(self, model: Any, optimizer: Any) -> None:
-        """Allow saves: the state to resume from is loaded. All ranks call this."""
+        """Allow saves, because the state to resume from is loaded. All ranks call this."""
         ...
 
     def start(self, state: dict[str, Any], step: int) -> bool:
-        """Start to save `state` in the background, while no rank is `busy`. Return True if a save was
-        started.
+        """Start to save `state` in the background. Return True if a save was started.
+
+        All ranks call this for the same step, while no rank is `busy`.
         """
         ...
 
     def stage_last(self, state: dict[str, Any], step: int, timeout: float = ..., *, end: bool = False) -> Any:
-        """Do the half of the last save that needs the process group. `end`: True if the job ends with this
-        state.
+        """Do the first half of the last save, which needs the process group. Return the argument for
+        `finish_last`.
+
+        `end`: True if the job ends with this state.
         """
         ...
 
     def finish_last(self, staged: Any, timeout: float = ...) -> bool:
-        """Do the other half of the last save and wait for the decision. Return True if the last step is
+        """Do the second half of the last save and wait for the decision. Return True if the last step is
         committed.
         """
         ...
 
     def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
-        """Choose the generation that all ranks resume from. Return None to start at step 0."""
+        """Choose the generation that all ranks resume from. Return None if the job starts at step 0."""
         ...
 
     def load(self, state: dict[str, Any], record: Record) -> None:
@@ -102,5 +111,5 @@ class Checkpointer(Protocol):
 
     @property
     def journal(self) -> Replay | None:
-        """The steps that the chosen generation has after its full save; None if it has none."""
+        """The journal of the chosen generation; None if the generation is a full save."""
         ...

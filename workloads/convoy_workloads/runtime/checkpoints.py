@@ -15,11 +15,11 @@ from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
 def open_checkpoints(
     context: RankContext, group: Any = None, notices: AgentNotices | None = None
 ) -> Checkpointer | None:
-    """Return the checkpoints of the job in `context`; None if it keeps none. All ranks of `group` call
+    """Return the checkpoints of the job in `context`; None if the job keeps none. All ranks of `group` call
     this.
 
-    DataError if this process may not write to the folder. A program that is started by hand has no
-    incarnation number. It uses the highest one in the folder plus 1.
+    Raises DataError if this process may not write to the folder. A program that was started by hand has no
+    incarnation number, so it uses the highest number in the folder plus 1.
     """
     if context.in_memory:
         return MemoryCheckpoints(context, group, notices=notices)

@@ -1,4 +1,4 @@
-"""The exit codes of a rank, the exceptions behind them, and the mapping from other exceptions."""
+"""The exit codes of a rank, the exceptions that cause them, and the exit codes of all other exceptions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ OTHER = 1
 BAD_PARAMS = 10
 BAD_DATA = 20
 STORE_AWAY = 69
-"""The value of EX_UNAVAILABLE in sysexits.h."""
+"""Exit code of StoreAway, equal to EX_UNAVAILABLE in sysexits.h."""
 PREEMPTED = 75
 PEER_LOST = 76
 NOT_EXECUTABLE = 126
@@ -33,17 +33,19 @@ class StoreAway(Exception):
 
 
 class StepAbandoned(ValueError):
-    """A rank failed to save this step. No agent accepts the step again in this incarnation; a later step
+    """A rank failed to save this step. In this incarnation no agent accepts the step again, but later steps
     can be saved.
     """
 
 
 class OtherRankFailed(Exception):
-    """An operation of all ranks failed on another rank. The message names the rank and the reason."""
+    """An operation of all ranks failed on another rank. The message names that rank and the reason."""
 
 
 class Interrupted(SystemExit):
-    """The job was told to stop. The state is saved if the job keeps checkpoints. Exit code 75."""
+    """The job was told to stop. If the job keeps checkpoints, the state was saved first. The exit code is
+    75.
+    """
 
     def __init__(self) -> None:
         super().__init__(PREEMPTED)
@@ -60,8 +62,9 @@ _LOST = re.compile(
 def exit_code_of(error: BaseException) -> int:
     """Return the exit code that reports `error` to the operator.
 
-    Collectives raise plain RuntimeErrors, so a lost peer is recognised by the messages of gloo and c10d.
-    OSErrors are not matched: a refused connection to another server is an error of the program itself.
+    Collectives raise plain RuntimeErrors, so a lost peer is recognised by the texts of gloo and c10d.
+    OSErrors do not count as a lost peer: a refused connection to another server is an error of the program
+    itself.
     """
     if isinstance(error, SystemExit):
         return _of_system_exit(error.code)
@@ -89,12 +92,13 @@ def _of_system_exit(code: object) -> int:
 
 
 _GRAVITY = (BAD_PARAMS, BAD_DATA, NOT_FOUND, NOT_EXECUTABLE)
-"""Codes of the most specific causes, the most specific first."""
+"""Exit codes with a specific cause, the most specific first."""
 
 
 def worst(codes: list[int]) -> int:
-    """Return the one exit code that represents several ranks. Order: specific causes, other failures, 76,
-    75, 0.
+    """Return the exit code that represents several ranks.
+
+    The order is: a code of `_GRAVITY`, then any other failure, then 76, 75 and 0.
 
     >>> worst([0, 76, 137, 76])
     137

@@ -1,10 +1,10 @@
-"""The conditions under which a restored run yields the same bits as one that was never interrupted.
+"""The conditions under which a restored run yields the same bits as a run that was never interrupted.
 
-DistributedDataParallel rebuilds its gradient buckets after the first backward pass, in the order in which
-the gradients became ready. The order of a floating-point sum over three or more ranks depends on the
-buckets. A run restored at step 100 would compute step 101 with the buckets of a first pass, but the
-uninterrupted run used rebuilt ones. So every start, fresh or restored, first runs two warm-up passes and
-undoes their changes.
+DistributedDataParallel (DDP) rebuilds its gradient buckets after the first backward pass, in the order in
+which the gradients became ready. The buckets determine the order of floating-point sums over three or more
+ranks. A run restored at step 100 would compute step 101 with first-pass buckets, but an uninterrupted run
+uses rebuilt buckets. So every start, fresh or restored, first runs two warm-up passes and undoes their
+changes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ PASSES = 2
 def exact(record: Record, world: int, torch: str, warmed: bool) -> bool:
     """Return True if a run of `world` ranks restored from `record` yields the bits of an uninterrupted run.
 
-    `warmed`: True if the warm-up passes were done. Another version of torch may choose other kernels.
+    `torch`: the installed version; another version may choose other kernels. `warmed`: True if the warm-up
+    passes were done.
     """
     return record.world == world and record.torch == torch and (warmed or world < 3)
 
 
 def fingerprint(model: Any, optimizer: Any) -> str:
     """Return the SHA-256, in hex, of this rank's weights, buffers and optimizer state. Equal bits give
-    equal texts.
+    equal fingerprints.
     """
     total = hashlib.sha256()
     moments = optimizer.state_dict()["state"]
@@ -43,7 +44,9 @@ def fingerprint(model: Any, optimizer: Any) -> str:
 
 
 def rng_state() -> dict[str, Any]:
-    """Return the state of every random number generator that the program has loaded."""
+    """Return the states of Python's generator and of those of NumPy and torch, if the program has loaded
+    these modules.
+    """
     state: dict[str, Any] = {"python": random.getstate()}
     if "numpy" in sys.modules:
         state["numpy"] = sys.modules["numpy"].random.get_state()
@@ -70,7 +73,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
 def run_warmup_passes(model: Any, one_pass: Callable[[], None], passes: int = PASSES) -> None:
     """Run `one_pass` (forward and backward, without an optimizer step) and undo its changes.
 
-    Afterwards weights, buffers, gradients and generators are as before. DDP's buckets are the final ones.
+    Afterwards weights, buffers, gradients and generators are as before, but DDP has its final buckets.
     """
     before = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     generators = rng_state()

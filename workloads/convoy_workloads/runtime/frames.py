@@ -1,4 +1,6 @@
-"""The frames on the pod's socket: a 4-byte big-endian length, then one JSON object in UTF-8 with a `type`."""
+"""The frames on the pod's socket. A frame is a 4-byte big-endian length, then one JSON object in UTF-8 with
+a `type`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ import struct
 from typing import Any
 
 MAX_FRAME = 256 * 1024
-"""Largest body in bytes. A larger one is a sender's error and ends the connection."""
+"""Maximum size of a frame's body in bytes. A larger body is an error of the sender and ends the connection.
+"""
 
 _LENGTH = struct.Struct(">I")
 
@@ -15,11 +18,11 @@ Message = dict[str, Any]
 
 
 class FrameError(ValueError):
-    """Bytes that are not a frame: too long, not a JSON object, or without `type`."""
+    """Raised for bytes that are not a frame: too long, not a JSON object, or without `type`."""
 
 
 def encode(message: Message) -> bytes:
-    """Return the frame of a message. FrameError if its body exceeds `MAX_FRAME`."""
+    """Return the frame of a message. Raises FrameError if its body exceeds `MAX_FRAME`."""
     body = json.dumps(message, separators=(",", ":")).encode()
     if len(body) > MAX_FRAME:
         raise FrameError(
@@ -29,7 +32,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(body: bytes) -> Message:
-    """Return the message in a frame's body. FrameError if there is none."""
+    """Return the message in a frame's body. Raises FrameError if the body is not a message."""
     try:
         message = json.loads(body)
     except ValueError as error:
@@ -40,13 +43,15 @@ def decode(body: bytes) -> Message:
 
 
 class Decoder:
-    """Splits a byte stream into messages, regardless of how the bytes are divided on arrival."""
+    """Splits a stream of bytes into messages. The bytes may arrive in pieces of any size."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
-        """Return the messages that `data` completes. FrameError as soon as a length exceeds the limit."""
+        """Return the messages that `data` completes. Raises FrameError as soon as a length exceeds
+        `MAX_FRAME`.
+        """
         self._buffer += data
         messages = []
         while len(self._buffer) >= _LENGTH.size:

@@ -14,16 +14,16 @@ class Generation:
 
     @property
     def name(self) -> str:
-        """The name for log lines, and for the folder of the generation if it has one."""
+        """The name of the generation in log lines, and of its folder if it has one."""
         return f"gen-{self.incarnation}-{self.step}"
 
 
 @dataclass(frozen=True)
 class Record:
-    """A committed generation. It is committed after every rank's part was saved."""
+    """The record of a committed generation. A generation is committed once every rank's part is saved."""
 
     generation: Generation
     world: int
-    """Number of ranks that saved it."""
+    """Number of ranks that saved the generation."""
     torch: str
-    """Version of torch that saved it."""
+    """Version of torch that saved the generation."""

@@ -1,11 +1,11 @@
 """The heartbeat of a rank: a small file that the rank writes at every step and the launcher's watchdog
 reads.
 
-A file is used instead of a message, because a rank that is stuck in a collective cannot respond. Its last
-heartbeat must also stay readable after it died. Messages are sent once a second and may miss the last step;
-the file does not.
+A file is used instead of a message for three reasons. A rank that is stuck in a collective cannot respond
+to messages. The last heartbeat must stay readable after the rank has died. Messages are sent once a second,
+so they may miss the last step.
 """
-# ruff: noqa: PTH123 - PID 1 reads it every second
+# ruff: noqa: PTH123 - PID 1 reads the file every second
 
 from __future__ import annotations
 
@@ -15,55 +15,67 @@ import time
 from dataclasses import dataclass
 
 SILENT = 0
-"""The rank sends no heartbeats. The watchdog never judges it."""
+"""State of a rank that sends no heartbeats. The watchdog never reports such a rank as hung."""
 STARTED = 1
-"""Heartbeats are on, and the first step is not done. Compilation and data loading take their time."""
+"""State of a rank that sends heartbeats and has not finished its first step.
+
+Compilation and data loading make the first step long, so it has a longer time limit (`FIRST_STEP_FACTOR`).
+"""
 STEPPING = 2
 FINISHED = 3
-"""The main program, or its loop over `job.steps`, is over. The rest has the time limit of a step: a last
-evaluation, exit handlers, threads that do not end.
+"""State of a rank whose main program, or whose loop over `job.steps`, is over.
+
+Last evaluations, exit handlers and remaining threads still run in this state. They have the time limit of a
+step.
 """
 
 FIRST_STEP_FACTOR = 3
-"""The first step may take this many times hangSeconds."""
+"""Time limit of the first step as a multiple of `hangSeconds`, the limit of each later step."""
 
 _RECORD = struct.Struct("<QQQQQQQQ?")
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The last heartbeat of a rank. Fields that end in `_ms` are Unix milliseconds unless stated otherwise;
-    0 if unset.
+    """The last heartbeat of a rank.
+
+    Fields that end in `_ms` are Unix times in milliseconds unless stated otherwise, and 0 if unset.
     """
 
     state: int = SILENT
     at: float = 0.0
-    """Time of the last heartbeat, in seconds of the system-wide monotonic clock."""
+    """Time of the last heartbeat, in seconds of the system-wide monotonic clock. `HeartbeatWriter.extend`
+    sets a later time.
+    """
     step: int = 0
     """Last step that the rank finished in this incarnation."""
     step_ms: int = 0
-    """End of that step."""
+    """Unix time in milliseconds when the rank finished `step`."""
     first_step_ms: int = 0
-    """End of the rank's first step in this incarnation."""
+    """Unix time in milliseconds when the rank finished its first step in this incarnation."""
     checkpoint_ms: int = 0
-    """Milliseconds that saves have stopped the rank's steps in this incarnation. This is a duration."""
+    """Duration in milliseconds for which saves have stopped the rank's steps in this incarnation."""
     finished_ms: int = 0
-    """End of the rank's main program; 0 while it may make more steps."""
+    """Unix time in milliseconds when the rank's main program ended; 0 while the rank may make more steps."""
     pid: int = 0
-    """Process that makes the steps. The rank's first process may be a shell around it."""
+    """Id of the process that makes the steps. The rank's first process may be a shell that started this
+    process.
+    """
     joined: bool = False
-    """True if the program reports its steps itself (`convoy.join()`) and so saves by Convoy's rules."""
+    """True if the program reports its steps itself (`convoy.join()`) and so follows Convoy's rules for
+    saves.
+    """
 
 
 def hung(heartbeat: Heartbeat, now: float, hang_seconds: float) -> bool:
-    """Return True if a rank with this heartbeat counts as hung at `now`."""
+    """Return True if a rank with this heartbeat counts as hung at the monotonic time `now`."""
     if heartbeat.state == STARTED:
         return now - heartbeat.at > FIRST_STEP_FACTOR * hang_seconds
     return heartbeat.state in (STEPPING, FINISHED) and now - heartbeat.at > hang_seconds
 
 
 def read(path: str) -> Heartbeat:
-    """Return the heartbeat in the file. Without a valid one, its state is SILENT."""
+    """Return the heartbeat in the file. Without a valid heartbeat the returned state is SILENT."""
     try:
         with open(path, "rb") as file:
             data = file.read(_RECORD.size)
@@ -76,23 +88,23 @@ def read(path: str) -> Heartbeat:
 
 
 class HeartbeatWriter:
-    """Writes the heartbeats of a rank. Does nothing without a file, because telemetry must never end a
-    training run.
+    """Writes the heartbeats of a rank. Without a file it does nothing, because telemetry must never end a
+    training.
     """
 
     def __init__(self, path: str, joined: bool = False) -> None:
-        """`joined`: see `Heartbeat.joined`."""
+        """Open the heartbeat file at `path`. `joined`: see `Heartbeat.joined`."""
         self._fd: int | None = None
         self._joined = joined
         self._state = SILENT
         self.last_step = 0
         """Newest step that was reported as done; 0 before the first step of this process."""
         self.step_ms = 0
-        """End of that step, in Unix milliseconds; 0 before."""
+        """Unix time in milliseconds when `last_step` was done; 0 before the first step of this process."""
         self.first_step_ms = 0
-        """End of the first step of this process, in Unix milliseconds; 0 before."""
+        """Unix time in milliseconds when the first step of this process was done; 0 before that step."""
         self.checkpoint_seconds = 0.0
-        """Seconds that saves have stopped the steps."""
+        """Total seconds for which saves have stopped the steps."""
         self._finished_ms = 0
         if path:
             try:
@@ -101,14 +113,13 @@ class HeartbeatWriter:
                 self._fd = None
 
     def start(self) -> None:
-        """Start the heartbeats. From here on the watchdog judges the rank."""
+        """Start the heartbeats. After this call the watchdog checks whether the rank hangs."""
         self._write(STARTED)
 
     def step(self, number: int) -> bool:
-        """Record that step `number` is done. A repeated number only renews the heartbeat, also after the
-        last step.
+        """Record that step `number` is done. Return True for the first step of this process.
 
-        Return True for the first step of this process.
+        If `number` does not exceed `last_step`, the call only renews the heartbeat, even after `finish`.
         """
         first = not self.first_step_ms
         further = number > self.last_step
@@ -120,7 +131,7 @@ class HeartbeatWriter:
         return first and self.first_step_ms > 0
 
     def record_save(self, seconds: float) -> None:
-        """Record that a save stopped the steps for so many seconds."""
+        """Record that a save stopped the steps for `seconds`."""
         self.checkpoint_seconds += seconds
         self.touch()
 
@@ -129,8 +140,9 @@ class HeartbeatWriter:
         self.extend(0.0)
 
     def extend(self, seconds: float) -> None:
-        """Renew the heartbeat and allow `seconds` more until the next one. For a wait that has its own
-        limit.
+        """Renew the heartbeat, and allow `seconds` more than usual until the next heartbeat.
+
+        Use this before a wait that has its own time limit.
         """
         if self._state != SILENT:
             self._write(self._state, seconds)

@@ -1,4 +1,6 @@
-"""The steps of a program that does not use Convoy's API. A step ends when a torch optimizer ends its step."""
+"""The count of steps in a program that does not use Convoy's API. Each `step` call of a torch optimizer
+ends a step.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 class StepHook:
     """Counts optimizer steps and reports them to the watchdog and the agent.
 
-    With several optimizers (such as the two of a GAN), the step is the largest count among them.
+    If the program has several optimizers, such as the two of a GAN, the reported step is the largest count
+    of one optimizer.
     """
 
     def __init__(self, context: RankContext, recorder: StepRecorder) -> None:
@@ -44,7 +47,8 @@ class StepHook:
         pid = os.getpid()
         if not self._owner:
             self._owner = pid
-        elif pid != self._owner:  # A process that the program forked is not a rank.
+        # A process that the program forked is not a rank, so its steps do not count.
+        elif pid != self._owner:
             return
         count = self._counts.get(optimizer, 0) + 1
         self._counts[optimizer] = count
@@ -71,14 +75,14 @@ class StepHook:
         self._recorder.step(count)
 
     def finish(self) -> None:
-        """Record that the main program is over. Its threads and exit handlers are then not expected to make
-        steps.
+        """Record that the main program is over, so that its remaining threads and exit handlers need not
+        make steps.
         """
         if not self._muted and os.getpid() == self._owner:
             self._heartbeat.finish()
 
     def close(self) -> None:
-        """Send the last step and close the connection."""
+        """Send the last step to the agent and close the connection."""
         if self._link is not None:
             self._link.close()
 
@@ -87,7 +91,7 @@ _installed: StepHook | None = None
 
 
 def install(context: RankContext) -> StepHook:
-    """Install the hook on every torch optimizer of this process. Needs torch."""
+    """Install the hook on every torch optimizer of this process. Torch must be installed."""
     global _installed  # noqa: PLW0603 - torch keeps the hook per process too
     from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: PLC0415
 
@@ -105,6 +109,6 @@ def finish() -> None:
 
 
 def mute() -> None:
-    """Leave the counting of steps to the program."""
+    """Stop counting steps, because the program reports its steps itself."""
     if _installed is not None:
         _installed.mute()

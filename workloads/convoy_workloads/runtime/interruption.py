@@ -1,4 +1,4 @@
-"""SIGTERM as a flag: the signal interrupts nothing, and the next step boundary checks the flag."""
+"""SIGTERM as a flag. The signal interrupts no code; the job checks the flag between two steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Interruption:
-    """The request to stop: the time at which SIGTERM arrived."""
+    """The request to stop the job, which arrives as SIGTERM."""
 
     def __init__(self) -> None:
         self.since: float | None = None
@@ -17,8 +17,8 @@ class Interruption:
         self._armed = False
 
     def arm(self) -> None:
-        """Install the SIGTERM handler. Outside the main thread Python cannot install one, so nothing
-        changes there.
+        """Install the SIGTERM handler. Outside the main thread this does nothing, because Python cannot
+        install a handler there.
         """
         if threading.current_thread() is threading.main_thread():
             self._previous = signal.signal(signal.SIGTERM, self._on_signal)
@@ -36,7 +36,7 @@ class Interruption:
         return self.since is not None
 
     def elapsed(self) -> float:
-        """Return the seconds since SIGTERM arrived; 0 before."""
+        """Return the seconds since SIGTERM arrived; 0 if it has not arrived."""
         return 0.0 if self.since is None else time.monotonic() - self.since
 
     def _on_signal(self, *_: Any) -> None:

@@ -1,4 +1,4 @@
-"""The handle that a training program has of its job: rank, steps, reports and checkpoints."""
+"""The handle through which a training program uses its job: rank, steps, reports and checkpoints."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from convoy_workloads.runtime.tiers.rank_collectives import gather
 P = TypeVar("P")
 
 PRINT_SECONDS = 10.0
-"""Seconds between two progress lines of rank 0 in the log. Without an agent it is 1 s."""
+"""Seconds between two progress lines of rank 0 if an agent is connected; otherwise 1 s."""
 LEAVE_MARGIN = 3.0
-"""Seconds of the grace period that are kept for ending the process."""
+"""Seconds of the grace period that are reserved for the exit of the process."""
 
 
 class Job(Generic[P]):
@@ -57,11 +57,11 @@ class Job(Generic[P]):
         self.world = context.world
         """Number of ranks."""
         self.incarnation = context.incarnation
-        """Number of this formation of the job's pods; it grows at each restart."""
+        """Number of the current formation of the job's pods, which grows at each restart."""
         self.restored = Restored()
-        """The origin of the state, set by `restore` or by a ConvoyReader."""
+        """The origin of the state that the run started with, set by `restore` or by a ConvoyReader."""
         self.program_saves = False
-        """True if the program restores and saves by itself (`convoy.dcp`)."""
+        """True if the program itself restores and saves its state, through `convoy.dcp`."""
         self._context = context
         self._heartbeat = HeartbeatWriter(context.heartbeat, joined=True)
         self._interruption = Interruption()
@@ -88,7 +88,7 @@ class Job(Generic[P]):
 
     def __enter__(self) -> Job[P]:
         hooks.mute()
-        # Before arm(): the launcher would take Convoy's SIGTERM handler for the program's own.
+        # Start the heartbeat first, or the launcher may take Convoy's SIGTERM handler for the program's.
         self._heartbeat.start()
         self._interruption.arm()
         return self
@@ -115,17 +115,17 @@ class Job(Generic[P]):
         extra: Mapping[str, Any] | None = None,
         warm: Callable[[], None] | None = None,
     ) -> Restored:
-        """Load the newest readable checkpoint of this job, or start fresh. Return the state's origin.
+        """Load the newest readable checkpoint of this job, or start fresh. Return the origin of the state.
 
         All ranks call this. They end with exit code 20 if there are checkpoints but none can be read.
 
         `extra` maps names to further objects with `state_dict` and `load_state_dict`. Each rank gets its
-        own version back. If the number of ranks has changed, every rank gets rank 0's version. A tensor
-        above 64 KiB that all ranks shared at their first save is saved once for all ranks.
+        own version back, or rank 0's version if the number of ranks has changed. A tensor above 64 KiB that
+        was equal on all ranks at their first save is saved once for all ranks.
 
-        `warm` runs one forward and one backward pass on data of the usual shape. With it, a restored run on
-        three or more ranks also yields exactly the bits of an uninterrupted one. The world size, the torch
-        version and the number of threads must be the same.
+        `warm` runs one forward and one backward pass on data of the usual shape. With `warm`, a restored
+        run on three or more ranks also yields exactly the bits of an uninterrupted run, if the world size,
+        the torch version and the number of threads are the same.
         """
         self._state = TrainingState(self.rank, model, optimizer, extra, self.world)
         if warm is not None:
@@ -142,7 +142,7 @@ class Job(Generic[P]):
         return self.restored
 
     def _load(self, checkpoints: Checkpointer, record: Record, model: Any, optimizer: Any) -> Record:
-        """Load the chosen checkpoint. Return the record of the one that was loaded in the end."""
+        """Load the chosen checkpoint, or only its full save if the replay is inexact. Return its record."""
         while True:
             self._state.allocate_optimizer_state()
             state = self._state.load_target()
@@ -154,7 +154,7 @@ class Job(Generic[P]):
             if journal.replay(model, optimizer):
                 break
             record = journal.discard_journal()
-            optimizer.state.clear()  # Optimizer state that the full save does not contain must not remain.
+            optimizer.state.clear()  # Remove optimizer state that the full save does not contain.
         state = self._state.load_target()
         journal.overlay(state)
         self._state.apply(state, record.world)
@@ -178,10 +178,10 @@ class Job(Generic[P]):
         """Yield the numbers of the remaining steps, up to and including `total`. The first step is 1.
 
         After a restore, the first number is the one after the restored step. If the job is told to stop
-        between two steps (SIGTERM), all ranks save after the same step and raise `Interrupted` (exit code
-        75). After the last step the state is saved.
+        (SIGTERM), all ranks save after the same step and raise `Interrupted` (exit code 75). After the last
+        step the state is saved.
 
-        Raise PeerLost if a later incarnation of the job exists.
+        Raises PeerLost if a later incarnation of the job exists.
         """
         self._meter.total = total
         done = self.restored.step
@@ -202,7 +202,7 @@ class Job(Generic[P]):
             self._recorder.step(step)
         self._heartbeat.finish()
         if self._checkpoints is not None and total > done and not self.program_saves:
-            # One wait for all ranks to be ready and one for the decision.
+            # Allow the limit twice: until all ranks are ready to save, and until the save is decided.
             self._heartbeat.extend(2 * DECISION_SECONDS)
             with self.saving():
                 self._checkpoints.finish_last(
@@ -210,12 +210,12 @@ class Job(Generic[P]):
                 )
 
     def checkpoint(self, step: int) -> bool:
-        """Save the state after `step` if all ranks agree to. Return True if a save was started."""
+        """Save the state after `step` if the ranks have agreed to save. Return True if a save was started."""
         decision = self._consensus.decision()
         if self._checkpoints is None or not decision.save or decision.busy or decision.stop:
             return False
         if step == self._meter.total and self._checkpoints.final_save_differs:
-            return False  # `steps` saves this state as the final one of the job.
+            return False  # `steps` saves this state as the final state of the job.
         self._heartbeat.touch()
         with self.saving():
             return self._checkpoints.start(self._collect_state(), step)
@@ -224,7 +224,7 @@ class Job(Generic[P]):
 
     @property
     def memory(self) -> MemoryCheckpoints:
-        """The checkpoints in the memory of the job's nodes. DataError if the job has none."""
+        """The checkpoints in the memory of the job's nodes. Raises DataError if the job has none."""
         if not isinstance(self._checkpoints, MemoryCheckpoints):
             raise DataError(
                 "no agent keeps this program's states in memory: run it as a TrainingJob with "
@@ -233,11 +233,11 @@ class Job(Generic[P]):
         return self._checkpoints
 
     def choose(self) -> Record | None:
-        """Choose the generation that all ranks resume from. From now on the program saves by itself.
+        """Choose the generation that all ranks resume from. Afterwards the program itself saves its state.
 
-        Return the generation's record; None if the job starts at step 0. All ranks call this, once.
+        Return the generation's record; None if the job starts at step 0. All ranks call this once.
 
-        Raise DataError at a second call, PeerLost if the agents do not agree in time, StoreAway if the
+        Raises DataError at a second call, PeerLost if the agents do not agree in time, and StoreAway if the
         store does not respond.
         """
         if self.program_saves or self.memory.planned.may_save:
@@ -249,10 +249,10 @@ class Job(Generic[P]):
         return record
 
     def due(self, step: int) -> bool:
-        """Return True if all ranks must save after `step`. Use it in the step loop instead of `checkpoint`.
+        """Return True if all ranks must save after `step`. It replaces `checkpoint` in programs that save
+        themselves.
 
-        A save is due when the interval has passed, when the job was told to stop, or when `step` is the
-        last one.
+        A save is due when the interval has passed, when the job was told to stop, or at the last step.
         """
         decision = self._consensus.decision()
         if self._checkpoints is None:
@@ -271,7 +271,7 @@ class Job(Generic[P]):
         metrics: Mapping[str, Any] | None = None,
         tokens: int | None = None,
     ) -> None:
-        """Report the progress of the training to the agent, at most once a second.
+        """Report the progress of the training. The job sends it to the agent at most once a second.
 
         - `step`: the number of the step that is done.
         - `loss`: the loss of this step.
@@ -279,17 +279,17 @@ class Job(Generic[P]):
         - `tokens`: the tokens, or samples, of this rank alone in this step, if that number differs between
           ranks.
         - `metrics`: the program's own metrics by name, such as `{"held_out_loss": 1.9}`. Each metric keeps
-          its newest value, and the step of that value, until it is reported again. If two ranks report the
-          same name, the lower rank counts.
+          its newest value, and the step of that value, until the program reports it again. If two ranks
+          report the same name, the value of the lower rank counts.
 
         Loss and metrics may be tensors or arrays of one element. A name has at most 63 lower-case letters,
         digits and `_`. A rank may report at most 64 names.
 
-        Raise ValueError for an invalid name or too many names, TypeError for a value that is not a number.
+        Raises ValueError for an invalid name or too many names, TypeError for a value that is not a number.
         """
         if tokens is not None:
             self._recorder.tokens(tokens)
-        # A value of the restored state, such as its held-out loss, is not a step of this incarnation.
+        # A report for the restored step, such as its held-out loss, is not a step of this incarnation.
         first = step > self.restored.step and self._heartbeat.step(step)
         now = time.monotonic()
         known = None if loss is None else number("loss", loss)
@@ -302,10 +302,10 @@ class Job(Generic[P]):
             print(self._meter.line(), file=sys.stderr, flush=True)
 
     def _save_and_stop(self, step: int) -> None:
-        """Save the state and raise Interrupted. Every rank is here at the same step.
+        """Save the state and raise Interrupted. All ranks call this after the same step.
 
-        The process group is closed before the slow half of the save. A rank that dies while it writes then
-        blocks no other rank.
+        The process group is closed before the ranks write. So a rank that dies while it writes blocks no
+        other rank.
         """
         if self.rank == 0:
             log_line(f"asked to stop: saves the state after step {step} and ends")
@@ -322,15 +322,16 @@ class Job(Generic[P]):
         raise Interrupted
 
     def loading(self) -> AbstractContextManager[None]:
-        """Return a context for code that fetches a step's input. Its time counts as waiting for data.
+        """Return a context whose time counts as waiting for data. Use it around code that fetches a step's
+        input.
 
-        The time of a DataLoader is counted without this.
+        A DataLoader needs no context, because its time is always counted.
         """
         return self._recorder.spending("data")
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Count the time of the block as a stall by a save."""
+        """Count the time in this context as a stall of the training by a save."""
         began = time.monotonic()
         try:
             yield
@@ -340,7 +341,7 @@ class Job(Generic[P]):
             self._recorder.spend("save", seconds)
 
     def limit_to_grace(self, seconds: float) -> float:
-        """Return `seconds`, but no more than is left of the grace period once the job was told to stop."""
+        """Return `seconds`. Once the job was told to stop, return at most the rest of the grace period."""
         return min(seconds, self._grace_left()) if self._interruption.requested else seconds
 
     def _grace_left(self) -> float:
@@ -361,7 +362,7 @@ class Job(Generic[P]):
         return RankLink(context.socket, hello, self._notices.on_message)
 
     def _start_recorder(self) -> StepRecorder:
-        """Return the recorder of the steps' times. Without torch, only `report` and `loading` feed it."""
+        """Return the recorder of step times. Without torch, only `loading`, `saving` and `report` feed it."""
         recorder = torch_hooks.install() if "torch" in sys.modules else StepRecorder()
         recorder.send = self._link.telemetry if self._link is not None else None
         return recorder
@@ -384,11 +385,11 @@ class Job(Generic[P]):
 
 
 def join(params: Any = None) -> Job[Any]:
-    """Join the job that the environment variables describe. Without a launcher: as rank 0 of 1.
+    """Join the job that the environment variables describe; without a launcher, become rank 0 of 1.
 
-    `params` checks the job's parameters: a pydantic model, or any callable that takes them as keyword
-    arguments. Its result is `job.params`. Without it, `job.params` is a plain dict. A rank whose parameters
-    are rejected ends with exit code 10.
+    `params` checks the job's parameters. It is a pydantic model, or any callable that accepts the
+    parameters as keyword arguments. Its result becomes `job.params`. Without `params`, `job.params` is a
+    plain dict. A rank whose parameters are rejected ends with exit code 10.
     """
     try:
         context = from_environment(os.environ)

@@ -1,7 +1,7 @@
-"""The rank's connection to the agent of its node: one daemon thread and one socket, reconnected after every
-failure.
+"""The rank's connection to the agent of its node. It has one daemon thread and one socket, and reconnects
+after every failure.
 
-Training never waits for it. Only the newest progress message is kept until it is sent.
+The training never waits for the connection. Only the newest progress message is kept until it can be sent.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from typing import Any
 from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 
 PROGRESS_SECONDS = 1.0
-"""Shortest time between two progress messages, and between two telemetry messages."""
+"""Minimum number of seconds between two progress messages, and between two telemetry messages."""
 MAX_WINDOWS = 32
-"""Most telemetry windows that wait to be sent. The oldest are dropped."""
+"""Maximum number of telemetry windows that wait to be sent. The oldest are dropped."""
 RECONNECT_SECONDS = (0.1, 5.0)
-"""First and longest pause between two connection attempts. Each pause is drawn from 50 % to 100 % of its
-value.
+"""First and longest pause, in seconds, between two connection attempts. The pause doubles after each
+failure.
+
+The thread sleeps for a random 50 % to 100 % of the pause.
 """
 
 
 class RankLink:
-    """Sends progress and telemetry to the agent. Passes the agent's messages to `on_message`, on the link's
-    thread.
+    """Sends progress and telemetry to the agent. Calls `on_message` with each message of the agent, in the
+    link's thread.
     """
 
     def __init__(self, path: str, hello: Message, on_message: Callable[[Message], None]) -> None:
@@ -50,8 +52,9 @@ class RankLink:
         self._thread.start()
 
     def progress(self, message: Message, urgent: bool = False) -> None:
-        """Replace the progress message that is not sent yet. An urgent message is sent at once. Costs one
-        assignment.
+        """Set the progress message to send next. It replaces a message that is not sent yet.
+
+        An urgent message is sent at once. The caller never waits.
         """
         self._progress = message
         if urgent and os.getpid() == self._owner:
@@ -63,7 +66,7 @@ class RankLink:
         self._windows.append(window)
 
     def close(self, timeout: float = 2.0) -> None:
-        """Send everything that is queued and end the thread."""
+        """Send all queued messages and end the thread."""
         if os.getpid() != self._owner:
             return
         self._closing = True
@@ -71,7 +74,7 @@ class RankLink:
         self._thread.join(timeout)
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # If the pipe is full, the thread is awake already.
+        with contextlib.suppress(OSError):  # If the pipe is full, the thread is being woken already.
             os.write(self._wake_write, b"\0")
 
     def _run(self) -> None:
@@ -99,7 +102,7 @@ class RankLink:
             os.read(self._wake_read, 4096)
 
     def _serve(self, connection: socket.socket) -> None:
-        """Serve one connection until it fails or the link closes."""
+        """Send and receive on one connection until it fails or the link closes."""
         decoder = Decoder()
         while True:
             closing = self._closing
@@ -118,7 +121,9 @@ class RankLink:
                     self._on_message(message)
 
     def _seconds_until_send(self) -> float:
-        """Return the seconds until the next progress message may be sent."""
+        """Return the seconds until the next progress message may be sent, at least 0.05 and at most
+        `PROGRESS_SECONDS`.
+        """
         return min(max(self._progress_sent + PROGRESS_SECONDS - time.monotonic(), 0.05), PROGRESS_SECONDS)
 
     def _flush(self, connection: socket.socket, at_once: bool) -> None:

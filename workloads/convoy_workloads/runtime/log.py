@@ -1,4 +1,4 @@
-"""The runtime's lines in the log of the job."""
+"""Log lines that Convoy's runtime writes in the process of a rank."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import sys
 
 
 def log_line(text: str) -> None:
-    """Write one line, marked as Convoy's, to stderr."""
+    """Write one line to stderr, marked as a line of Convoy."""
     print(f"convoy: {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The metrics that a training program measures itself. They are checked when the program reports them."""
+"""The metrics that a training program itself measures. They are checked when the program reports them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_NAMES = 64
-"""Most names that one rank may report. The same limit applies to `spec.metrics` of an Engine."""
+"""Maximum number of names that one rank may report. The same limit applies to `spec.metrics` of an Engine."""
 MAX_NAME_LENGTH = 63
 MAX_PRINTED = 8
-"""Most metrics in one log line. The line gives the number of the others."""
+"""Maximum number of metrics in one log line. The line also gives the number of metrics that it leaves out."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -22,20 +22,22 @@ class Measurement:
     """A value and the step at which the program reported it."""
 
     value: float
-    """The value; NaN and infinity are allowed, because a metric may be undefined at some step."""
+    """The value. NaN and infinity are allowed, because a metric may be undefined at some step."""
     step: int
 
 
 class Metrics:
-    """The newest measurement of each metric, in the order of their first reports."""
+    """The newest measurement of each metric, in the order in which the program first reported them."""
 
     def __init__(self) -> None:
         self._newest: dict[str, Measurement] = {}
 
     def record(self, step: int, values: Mapping[str, Any]) -> bool:
-        """Record the values of one report. Return True if the previous step lacked any of the metrics.
+        """Record the values of one report. Return True if any of these metrics was not reported at the
+        previous step.
 
-        ValueError or TypeError names the invalid metric. Then nothing of the report is recorded.
+        Raises ValueError or TypeError if a metric is invalid; the message names the metric. In that case no
+        value is recorded.
         """
         checked = {
             _checked_name(name): number(f"metrics[{_quoted(name)}]", value) for name, value in values.items()
@@ -48,8 +50,9 @@ class Metrics:
         return rare
 
     def message(self) -> dict[str, dict[str, Any]]:
-        """Return the metrics in the form of the `progress` message. A NaN or infinite `value` is null,
-        because JSON lacks both.
+        """Return the metrics in the form of the `progress` message.
+
+        A NaN or infinite `value` becomes null, because JSON lacks both.
         """
         return {
             name: {"value": one.value if math.isfinite(one.value) else None, "step": one.step}
@@ -57,12 +60,12 @@ class Metrics:
         }
 
     def words(self) -> list[str]:
-        """Return the metrics as words for a log line."""
+        """Return one text per metric for a log line."""
         return words({name: one.value for name, one in self._newest.items()})
 
 
 def words(values: Mapping[str, float | None]) -> list[str]:
-    """Return each name with its value as words for a log line. None stands for NaN.
+    """Return one text per name and value for a log line. None stands for NaN.
 
     >>> words({"held_out_loss": 1.25, "padding_ratio": None})
     ['held_out_loss 1.25', 'padding_ratio nan']
@@ -89,24 +92,28 @@ def _valid(name: str) -> bool:
 
 
 def _near(name: Any) -> str:
-    """Return a hint with a valid name for one such as `val/loss`; empty if there is none."""
+    """Return a hint with a similar valid name for an invalid name such as `val/loss`; empty if there is
+    none.
+    """
     near = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") if isinstance(name, str) else ""
     return f"; {near!r} would be valid" if _valid(near) else ""
 
 
 def number(what: str, value: Any) -> float:
-    """Return the value of a number, or of an array or tensor with one element. Otherwise TypeError names
-    `what`.
+    """Return a number, or the element of an array or tensor with one element, as a float.
+
+    Raises TypeError for anything else. The message begins with `what`, the name of the value.
     """
     try:
-        if isinstance(value, (str, bytes)):  # Python 3.9 cannot evaluate `str | bytes`.
+        if isinstance(value, (str, bytes)):  # Python 3.9 cannot evaluate `str | bytes`, so use a tuple.
             raise TypeError  # Although "1.5" would convert, a program that reports text has a bug.
         try:
             return float(value)
         except TypeError:
             if not callable(item := getattr(value, "item", None)):
                 raise
-            return float(item())  # NumPy does not convert an array with axes, even if it has one element.
+            # `float` rejects a NumPy array with axes, even if the array has one element.
+            return float(item())
     except OverflowError:
         return math.inf
     except (TypeError, ValueError, RuntimeError):  # A tensor with more than one element raises RuntimeError.

@@ -1,7 +1,7 @@
-"""The allocation of an optimizer's state before it is loaded.
+"""The allocation of an optimizer's state before the saved state is loaded into it.
 
-torch.distributed.checkpoint allocates it by a step with zero gradients (`_init_optim_state` in its
-state_dict.py). For Adam that step takes several times as long as loading.
+torch.distributed.checkpoint would allocate the state by a step with zero gradients (`_init_optim_state` in
+its state_dict.py). For Adam such a step takes several times as long as loading.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import torch
 
 
 def allocate_state(optimizer: torch.optim.Optimizer) -> None:
-    """Give an optimizer that has made no step the state that precedes its first step.
+    """Allocate the state that an optimizer has before its first step. Do nothing if the optimizer already
+    has state.
 
-    Applies to torch's own Adam and AdamW, whose state `Adam._init_group` defines. Other optimizers are left
-    to torch.
+    This covers torch's own Adam and AdamW, whose state `Adam._init_group` defines. For other optimizers
+    torch allocates the state.
     """
     if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW) or optimizer.state:
         return

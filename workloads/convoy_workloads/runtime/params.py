@@ -8,7 +8,9 @@ from convoy_workloads.runtime.errors import ParamsError
 
 
 def check_params(params: Any, given: dict[str, Any]) -> Any:
-    """Return `given` as `params` accepts it; see `join`. ParamsError if it is rejected."""
+    """Return the result of calling `params` with the parameters `given` (see `join`). Raises ParamsError if
+    it rejects them.
+    """
     if params is None:
         return given
     try:

@@ -14,11 +14,11 @@ from convoy_workloads.runtime.errors import exit_code_of
 
 
 def exit_process(error: BaseException) -> NoReturn:
-    """End the process with the exit code of `error`. Its stack trace goes to stderr.
+    """End the process with the exit code of `error`, and write its stack trace to stderr.
 
     The exit is immediate. A normal shutdown of the interpreter joins the threads of the process group,
-    which can take minutes if peers have failed. Open files are flushed; exit handlers and destructors do
-    not run.
+    which can take minutes if peers have failed. Open files are flushed, but exit handlers and destructors
+    do not run.
     """
     code = exit_code_of(error)
     if not isinstance(error, SystemExit):
@@ -35,6 +35,6 @@ def flush_files() -> None:
     """Flush the buffers of all open files of this process."""
     for stream in gc.get_objects():
         if isinstance(stream, (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
-            # The stream is closed, detached, or a pipe without a reader.
+            # Ignore the error of a stream that is closed or detached, or of a pipe without a reader.
             with contextlib.suppress(Exception):
                 stream.flush()

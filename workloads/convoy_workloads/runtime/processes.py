@@ -1,4 +1,4 @@
-"""The process group of a job, and a separate gloo group for Convoy's own collectives."""
+"""The process group of a job, and a second gloo group for Convoy's own collectives."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _kept: list[Any] = []
 
 
 def keep_groups() -> None:
-    """Keep a reference to the process groups of this process until it ends.
+    """Keep a reference to the process groups of this process until the process ends.
 
-    Otherwise a DDP module may be a group's last owner. Its reducer then joins gloo's thread while it holds
-    the interpreter's lock. That thread waits for the lock to drop its last collective, so the rank never
-    ends. See pytorch#56297. With torch 2.13 this happens in about one of eight runs that destroy the group
-    before the module.
+    Without this reference a DDP module may be the last owner of a group. The module's reducer would then
+    wait for gloo's thread while it holds the interpreter's lock. gloo's thread would wait for the same
+    lock, so the rank would never end (pytorch#56297). With torch 2.13 this happens in about one of eight
+    runs that destroy the group before the module.
     """
     import torch.distributed as dist  # noqa: PLC0415
 
@@ -31,8 +31,8 @@ def smaller_group(world: int) -> str:
     """Return a warning if this process trains in a group of fewer ranks than the job has; otherwise an
     empty text.
 
-    Needs torch. Otherwise a program that never forms the job's group would train once in every pod and
-    report success.
+    Without the warning, a program that never forms the job's group would train once in every pod and report
+    success. Torch must be installed.
     """
     import torch.distributed as dist  # noqa: PLC0415
 
@@ -47,7 +47,9 @@ def smaller_group(world: int) -> str:
 
 
 def all_groups() -> list[Any]:
-    """Return the process groups of this process, including those destroyed since `keep_groups`."""
+    """Return the process groups of this process, including the destroyed groups that `keep_groups` has
+    kept.
+    """
     distributed = sys.modules.get("torch.distributed.distributed_c10d")
     world = getattr(distributed, "_world", None)
     return [*_kept, *(world.pg_map if world is not None else ())]
@@ -55,12 +57,13 @@ def all_groups() -> list[Any]:
 
 @dataclass
 class Processes:
-    """The device and the process groups of this rank. The groups are None if the rank is alone."""
+    """The device and the process groups of this rank. If the rank is alone, it has no group."""
 
     device: Any
     control: Any = None
-    """Gloo group of all ranks. It is separate, so that Convoy never waits behind the training's
-    collectives.
+    """Gloo group of all ranks; None if the rank is alone.
+
+    The group is separate, so that Convoy never waits for the training's collectives.
     """
     owned: bool = False
 
@@ -79,7 +82,8 @@ class Processes:
 def form(context: RankContext) -> Processes:
     """Choose the device. With more than one rank, form the process group unless the program has formed it.
 
-    Without torch there is neither device nor group: the ranks report, but they agree on nothing.
+    Without torch there is neither a device nor a group. The ranks then report to the agent, but cannot
+    agree with each other.
     """
     try:
         import torch  # noqa: PLC0415
@@ -96,7 +100,8 @@ def form(context: RankContext) -> Processes:
         return Processes(device)
     owned = not dist.is_initialized()
     if owned:
-        # Longer than the watchdog's limit, because the watchdog reports the stack of every rank.
+        # Use a longer time limit than the watchdog. Then the watchdog detects a hang first, and it reports
+        # the stack of every rank.
         timeout = timedelta(seconds=max(120.0, 2 * context.hang_seconds))
         await_store(context)
         dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout)

@@ -1,4 +1,4 @@
-"""The newest value of each reported quantity, combined into one progress message."""
+"""The newest value of each reported quantity, and the progress message that combines them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from convoy_workloads.runtime.metrics import Metrics
 
 RATE_WINDOW = 10.0
-"""Seconds over which the rate of samples is averaged."""
+"""Number of seconds over which the rate of samples is averaged."""
 
 
 class Meter:
-    """The newest value of each quantity and the rate of samples.
+    """Keeps the newest value of each quantity, and computes the rate of samples.
 
-    Times are seconds on any clock that only moves forward.
+    Times are seconds of any clock that only moves forward.
     """
 
     def __init__(self, total: int | None = None) -> None:
@@ -26,15 +26,18 @@ class Meter:
         self.metrics = Metrics()
         """The program's own metrics."""
         self.first_step_ms = 0
-        """End of the first step of this incarnation, in Unix milliseconds; 0 before."""
+        """Unix time in milliseconds when the first step of this incarnation ended; 0 before that step ends.
+        """
         self.checkpoint_seconds = 0.0
-        """Seconds that saves have stopped the training in this incarnation."""
+        """Total seconds for which saves have stopped the training in this incarnation."""
         self.save_seconds = 0.0
-        """Seconds that the newest save stopped the training; 0 before the first save."""
+        """Seconds for which the newest save stopped the training; 0 before the first save."""
         self.copy_seconds = 0.0
-        """Seconds until the newest fully copied save had its copies; 0 before the first."""
+        """Seconds from the start of the newest copied save until its copies were complete; 0 if no save has
+        been copied.
+        """
         self.restore_seconds = 0.0
-        """Seconds that the restore took at the start of this incarnation; 0 without a restore."""
+        """Seconds that the restore at the start of this incarnation took; 0 without a restore."""
         self._samples = 0
         self._marks: deque[tuple[float, int]] = deque(maxlen=1024)
 
@@ -46,10 +49,10 @@ class Meter:
         samples: int | None = None,
         metrics: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Record one report. A quantity that is left out keeps its last value.
+        """Record one report. A quantity that the report leaves out keeps its last value.
 
-        Return True if the report contains a metric that the previous step did not have. ValueError or
-        TypeError names a metric that cannot be reported.
+        Return True if the report has a metric that was not reported at the previous step. Raises ValueError
+        or TypeError if a metric is invalid; the message names the metric.
         """
         rare = bool(metrics) and self.metrics.record(step, metrics or {})
         self.step = step
@@ -63,7 +66,7 @@ class Meter:
         return rare
 
     def samples_per_second(self) -> float | None:
-        """Return the rate over the window; None before two reports."""
+        """Return the samples per second over the last `RATE_WINDOW` seconds; None before two reports."""
         if len(self._marks) < 2:
             return None
         (then, before), (now, after) = self._marks[0], self._marks[-1]
@@ -79,7 +82,7 @@ class Meter:
         return "  ".join(words)
 
     def message(self, time_ms: int) -> dict[str, Any]:
-        """Return the `progress` message. Quantities that were never reported are left out."""
+        """Return the `progress` message. It leaves out quantities that were never reported."""
         rate = self.samples_per_second()
         found = {
             "totalSteps": self.total,
@@ -89,7 +92,7 @@ class Meter:
             "diverged": True if self.loss is not None and _finite(self.loss) is None else None,
             "firstStepMs": self.first_step_ms or None,
             "checkpointMs": int(self.checkpoint_seconds * 1000) or None,
-            # Round up, because 0 means that there was no save.
+            # Round up, because 0 would mean that there was no save.
             "saveMs": math.ceil(self.save_seconds * 1000) or None,
             "copyMs": math.ceil(self.copy_seconds * 1000) or None,
             "restoreMs": math.ceil(self.restore_seconds * 1000) or None,
@@ -99,7 +102,7 @@ class Meter:
 
 
 def _finite(value: float | None) -> float | None:
-    """Return the value, or None for NaN and infinity, which JSON lacks. `diverged` reports such a loss
-    instead.
+    """Return the value; None for NaN and infinity, which JSON lacks. The field `diverged` reports such a
+    loss.
     """
     return value if value is not None and abs(value) < float("inf") else None

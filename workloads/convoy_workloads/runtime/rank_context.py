@@ -15,24 +15,25 @@ DEFAULT_CHECKPOINT_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class RankContext:
-    """The position and the settings of one rank. Outside a job: rank 0 of 1, incarnation 0."""
+    """The position and the settings of one rank. A process outside a job is rank 0 of 1, in incarnation 0."""
 
     rank: int = 0
     world: int = 1
     local_rank: int = 0
     incarnation: int = 0
-    """Number of this formation of the job's pods; 0 if no launcher started this process."""
+    """Number of the current formation of the job's pods; 0 if no launcher started this process."""
     job: str = ""
-    """`namespace/name` of the job, or empty."""
+    """Name of the job as `namespace/name`; empty outside a job."""
     params: dict[str, Any] = field(default_factory=dict)
     socket: str = ""
-    """Path of the agent's socket, or empty."""
+    """Path of the agent's socket; empty if there is no agent."""
     heartbeat: str = ""
-    """Path of the heartbeat file that the launcher's watchdog reads, or empty."""
+    """Path of the heartbeat file that the launcher's watchdog reads; empty if there is no launcher."""
     checkpoint_dir: Path | None = None
-    """Folder that holds the checkpoints of this job only; None for no folder."""
+    """Folder that holds only the checkpoints of this job; None if the job keeps no checkpoints in a folder.
+    """
     tiers: frozenset[str] = frozenset()
-    """Tiers that keep checkpoints: local, peer, remote."""
+    """Names of the tiers that keep checkpoints: local, peer, remote."""
     checkpoint_seconds: float = DEFAULT_CHECKPOINT_SECONDS
     hang_seconds: float = 600.0
     grace_seconds: float = 25.0
@@ -50,7 +51,9 @@ class RankContext:
 
 
 def from_environment(environment: Mapping[str, str]) -> RankContext:
-    """Return the context that the environment variables describe. ParamsError if one of them is malformed."""
+    """Return the context that the environment variables describe. Raises ParamsError if a variable is
+    malformed.
+    """
     try:
         params = json.loads(environment.get("CONVOY_PARAMS") or "{}")
         root = environment.get("CONVOY_CHECKPOINT_DIR", "")

@@ -1,7 +1,7 @@
-"""A wait for rank 0 to listen, before the other ranks connect to its TCPStore.
+"""A wait until rank 0 listens, which the other ranks do before they connect to its TCPStore.
 
-A TCPStore client of c10d that connects too early backs off for 0.25 to 0.75 s (measured with torch 2.13).
-At a restart in place the failed rank is often ready before rank 0 and would lose that time.
+A TCPStore client of c10d that connects too early waits 0.25 to 0.75 s before it tries again (measured with
+torch 2.13). At a restart in place the failed rank is often ready before rank 0 and would lose that time.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from convoy_workloads.runtime.rank_context import RankContext
 
 LISTEN_SECONDS = 10.0
-"""Longest wait in seconds. After it torch connects by itself and reports any error."""
+"""Maximum number of seconds to wait for rank 0. After that, torch connects by itself and reports any error.
+"""
 POLL_SECONDS = 0.005
 CONNECT_SECONDS = 1.0
 
 
 def await_store(context: RankContext, environment: Mapping[str, str] = os.environ) -> None:
-    """Return once rank 0 listens at MASTER_ADDR and MASTER_PORT, or after LISTEN_SECONDS."""
+    """Wait until rank 0 listens at MASTER_ADDR and MASTER_PORT, at most `LISTEN_SECONDS`."""
     address, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
     if context.rank == 0 or not address or not port.isdecimal():
         return

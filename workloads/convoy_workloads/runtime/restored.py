@@ -14,9 +14,9 @@ class Restored:
     """The origin of the state that a run starts with."""
 
     step: int = 0
-    """Number of steps that the state contains; 0 after a fresh start."""
+    """Number of steps that the restored state contains; 0 after a fresh start."""
     generation: Generation | None = None
     """The generation that was loaded; None after a fresh start."""
     exact: bool = True
-    """True if the run continues with exactly the bits of a run that was never interrupted."""
+    """True if the run yields exactly the bits of a run that was never interrupted."""
     extra: Mapping[str, Any] = field(default_factory=dict)

@@ -1,11 +1,11 @@
 """The state that a checkpoint holds: the program's model, optimizer and further objects, and each rank's
 own values.
 
-Ranks share most of a state, and that part is saved once. But some values may differ between ranks under the
-same name: the running means of a normalisation layer, the position of a sampler, a generator. So each
-rank's version of buffers and further objects is saved beside the shared one. A run with the same number of
-ranks gets every bit back. With another number of ranks, all ranks take the lowest rank's version, as
-DistributedDataParallel does at each forward pass.
+Most of the state is the same on all ranks and is saved once. But some values may differ between ranks under
+the same name, such as the running means of a normalisation layer, the position of a sampler, or a
+generator. So each rank also saves its own version of the buffers and further objects. A run with the same
+number of ranks gets every bit back. With another number of ranks, all ranks get the lowest rank's version,
+as DistributedDataParallel does at each forward pass.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from typing import Any
 from convoy_workloads.runtime.exactness import rng_state, set_rng_state
 
 SMALL_BYTES = 64 * 1024
-"""Tensors up to this size are always saved per rank. Larger ones are compared between the ranks once."""
+"""Maximum size, in bytes, of tensors that every rank always saves. Larger tensors are compared once between
+the ranks.
+"""
 
 
 def drop_unsaved(state: dict[str, Any], saved: Collection[str]) -> None:
-    """Remove from a collected state the entries that a checkpoint need not contain.
+    """Remove from `state` the entries that were not saved and that a checkpoint need not contain.
 
-    These are a rank's own values that were not saved, and the optimizer's state of parameters that never
-    had a gradient.
+    These are a rank's own values, and the optimizer's state of parameters that never had a gradient.
 
-    `saved`: names of all saved entries. If nothing of an optimizer was saved, its state is kept, so that
-    loading fails. Otherwise another optimizer would silently start without its history.
+    `saved`: names of all saved entries. If no state of an optimizer was saved, the optimizer's entries
+    stay, so that loading fails. Otherwise the optimizer would silently start without its history.
     """
     for name in [name for name in state if name.startswith("rank.")]:
         if not _prune(state[name], name, saved):
@@ -44,7 +45,7 @@ def drop_unsaved(state: dict[str, Any], saved: Collection[str]) -> None:
 
 
 def _prune(tree: dict[str, Any], path: str, saved: Collection[str]) -> bool:
-    """Remove every entry that was not saved. Return True if any entry is left."""
+    """Remove every entry of `tree` that was not saved. Return True if any entry is left."""
     for key in list(tree):
         name = f"{path}.{key}"
         if isinstance(tree[key], dict) and tree[key]:
@@ -57,7 +58,7 @@ def _prune(tree: dict[str, Any], path: str, saved: Collection[str]) -> bool:
 
 
 class TrainingState:
-    """The live objects that are saved and loaded. Needs torch."""
+    """The objects of the program whose values are saved and loaded. Torch must be installed."""
 
     def __init__(
         self,
@@ -67,17 +68,19 @@ class TrainingState:
         extra: Mapping[str, Any] | None = None,
         world: int = 1,
     ) -> None:
-        """`extra`: further objects with `state_dict` and `load_state_dict`."""
+        """Prepare the state of one rank. `extra`: further objects with `state_dict` and `load_state_dict`,
+        by name.
+        """
         self._rank_key = f"rank.{rank}"
         self._world = world
         self._model = model
         self._optimizer = optimizer
         self._extra = dict(extra or {})
         self._differ: set[str] | None = None
-        """Paths of the large tensors that differ between ranks; None before `compare`."""
+        """Paths of the large tensors that differ between ranks; None before `compare` is called."""
 
     def compare(self, gather: Callable[[Any], list[Any]]) -> None:
-        """Find the large buffers, and large tensors of further objects, that differ between the ranks.
+        """Find the large tensors, among buffers and further objects, that differ between the ranks.
 
         All ranks call this before their first save; later calls do nothing. A tensor that starts to differ
         later is saved from one rank only.
@@ -91,10 +94,10 @@ class TrainingState:
         self._differ = {path for path in mine if len({one[path] for one in digests if path in one}) > 1}
 
     def collect(self) -> dict[str, Any]:
-        """Return the current values, which are to be copied. RuntimeError without a model."""
+        """Return the current values, which the caller must copy. Raises RuntimeError without a model."""
         state = self._shared()
-        # A namespace, because DCP splits mappings into entries. It is picklable with the standard library
-        # alone.
+        # Use a namespace, because DCP would split a mapping into entries. The standard library alone can
+        # unpickle a namespace.
         own: dict[str, Any] = {"generators": SimpleNamespace(value=rng_state())}
         if self._world > 1:
             own = {**_filter_leaves(self._per_rank_values(state), "", self._is_saved_per_rank), **own}
@@ -102,8 +105,9 @@ class TrainingState:
         return state
 
     def load_target(self) -> dict[str, Any]:
-        """Return a state to load into, like `collect`. This rank's own values do not share memory with the
-        shared values.
+        """Return a state with the structure that `collect` returns, into which a checkpoint can be loaded.
+
+        This rank's own values do not share memory with the values that all ranks share.
         """
         state = self._shared()
         own = copy.deepcopy(self._per_rank_values(state)) if self._world > 1 else {}
@@ -111,15 +115,18 @@ class TrainingState:
         return state
 
     def allocate_optimizer_state(self) -> None:
-        """Allocate the optimizer's state before the first `load_target`, which would do it more slowly."""
+        """Allocate the optimizer's state before the first `load_target`, which would need more time to
+        allocate it.
+        """
         from convoy_workloads.runtime import optimizer_state  # noqa: PLC0415
 
         if self._optimizer is not None:
             optimizer_state.allocate_state(self._optimizer)
 
     def apply(self, state: dict[str, Any], world: int) -> None:
-        """Give the objects and generators the values loaded into `load_target`. `world`: number of ranks
-        that saved them.
+        """Set the program's objects and the generators to the values in `state`, a loaded `load_target`.
+
+        `world`: number of ranks that saved the values.
         """
         from torch.distributed.checkpoint.state_dict import (  # noqa: PLC0415
             StateDictOptions,
@@ -133,7 +140,8 @@ class TrainingState:
             _overlay(state.get("extra", {}), own.get("extra", {}))
         set_model_state_dict(self._model, state["model"])
         if self._optimizer is not None:
-            # A parameter without state (see `drop_unsaved`) gets its state at its first gradient.
+            # Accept missing state: a parameter that had no gradient (see `drop_unsaved`) gets its state at
+            # its first gradient.
             options = StateDictOptions(strict=False)
             set_optimizer_state_dict(self._model, self._optimizer, state["optimizer"], options=options)
         for name, value in self._extra.items():
@@ -161,7 +169,7 @@ class TrainingState:
         return state
 
     def _per_rank_values(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values that may differ between ranks."""
+        """Return the values that may differ between ranks: the buffers and further objects."""
         parameters = {at for one in self._model.parameters() for at in _storage(one)}
         buffers = {
             name: one
@@ -172,7 +180,9 @@ class TrainingState:
 
 
 def _storage(tensor: Any) -> Iterator[int]:
-    """Yield the address of a tensor's memory; for a DTensor, of its local part."""
+    """Yield the memory address of a tensor; for a DTensor, of its local part. Yield nothing for an empty
+    tensor.
+    """
     local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     if local.numel():
         yield local.data_ptr()
@@ -203,7 +213,7 @@ def _filter_leaves(tree: Mapping[str, Any], path: str, wanted: Callable[[str, An
 
 
 def _overlay(tree: dict[str, Any], own: Mapping[str, Any]) -> None:
-    """Replace leaves of `tree` by those of `own`."""
+    """Replace leaves of `tree` by the leaves of `own` with the same path."""
     for key, value in own.items():
         if isinstance(value, Mapping) and isinstance(tree.get(key), dict):
             _overlay(tree[key], value)

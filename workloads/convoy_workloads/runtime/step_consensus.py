@@ -1,8 +1,9 @@
 """The agreement of all ranks to stop, or to save, after the same step.
 
-A rank that stops alone leaves the others waiting in a collective forever. So at every step the ranks reduce
-their requests by maximum: a request of one rank applies to all. The reduction starts with the step and is
-collected after the step, so its time is hidden behind the step's work.
+If one rank stopped alone, the other ranks would wait in a collective forever. So at every step the ranks
+reduce their requests by maximum, and a request of one rank applies to all ranks. The reduction starts with
+the step, and its result is read after the step. So the reduction runs during the step's work and costs no
+time.
 """
 
 from __future__ import annotations
@@ -24,32 +25,33 @@ class StepRequest:
     save: bool = False
     stop: bool = False
     busy: bool = False
-    """True if the rank's last save is still being written; no rank may then start the next save."""
+    """True if the rank's last save is still being written. In that case no rank may start the next save."""
 
     def encode(self) -> tuple[int, int, int]:
-        """Return the request as numbers. The maximum over all ranks is the merged request."""
+        """Return the request as numbers. The element-wise maximum over all ranks is the merged request."""
         return int(self.save), int(self.stop), int(self.busy)
 
 
 def decode(numbers: Sequence[int]) -> StepRequest:
-    """Return the request that the reduced numbers encode."""
+    """Return the request that `encode` turned into these numbers."""
     return StepRequest(*(bool(number) for number in numbers))
 
 
 def merge(requests: Iterable[StepRequest]) -> StepRequest:
-    """Return the actions that all ranks take for these requests."""
+    """Return the request that results if the ranks have these requests."""
     columns = zip(*(request.encode() for request in requests))  # noqa: B905 - `strict` came with Python 3.10
     return decode([max(column) for column in columns])
 
 
 class StepConsensus:
-    """One rank's side of the agreement: `start` when a step starts, `decision` when it is done.
+    """One rank's part in the agreement. Call `start` when a step starts, and `decision` when the step is
+    done.
 
-    Every rank calls both once per step, in this order. Further calls of `decision` return the same result.
+    Every rank calls both methods once per step. Further calls of `decision` return the same result.
     """
 
     def __init__(self, reduce: Reduce | None = None) -> None:
-        """Without `reduce` the rank is alone, and its request is the decision."""
+        """Prepare the agreement. Without `reduce` the rank is alone, and its own request is the decision."""
         self._reduce = reduce
         self._wait: Callable[[], Sequence[int]] | None = None
         self._decision = StepRequest()
@@ -65,7 +67,9 @@ class StepConsensus:
             self._wait = self._reduce(request.encode())
 
     def decision(self) -> StepRequest:
-        """Return the actions that all ranks take after this step. Wait for the reduction if necessary."""
+        """Return the actions that all ranks take after this step. If the reduction is not finished, wait
+        for it.
+        """
         if self._wait is not None:
             wait, self._wait = self._wait, None
             self._decision = decode(wait())
@@ -73,7 +77,7 @@ class StepConsensus:
 
 
 def torch_reduce(group: Any) -> Reduce:
-    """Return a maximum over a gloo group, independent of the program's own collectives."""
+    """Return a Reduce over a gloo group. It is independent of the program's own collectives."""
     import torch  # noqa: PLC0415
     import torch.distributed as dist  # noqa: PLC0415
 

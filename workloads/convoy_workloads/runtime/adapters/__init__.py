@@ -1,1 +1,1 @@
-"""Convoy's checkpoints under the programming interfaces of others."""
+"""Adapters that offer Convoy's checkpoints through the interfaces of other libraries."""

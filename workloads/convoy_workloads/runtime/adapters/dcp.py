@@ -1,11 +1,12 @@
-"""torch.distributed.checkpoint with the memory of a job's nodes as its storage.
+"""Storage for torch.distributed.checkpoint (dcp) in the memory of a job's nodes.
 
 `dcp.save` and `async_save` write generations like those of `job.checkpoint`. Agents commit them, copy them
 to other nodes, upload them to the job's store and return them to the next incarnation. dcp plans which rank
-writes and reads which box of a tensor. So a load may request other boxes than were saved, on other ranks.
+writes and reads which box of a tensor. So the ranks of a load may request other boxes than the ranks of the
+save wrote.
 
 dcp's metadata is not stored. Each shard lists the names, boxes, shapes and types of its content, and the
-reader builds dcp's `Metadata` from all shards. Nothing that is stored is pickled (values.py).
+reader builds dcp's `Metadata` from all shards. No stored data is pickled (values.py).
 """
 
 from __future__ import annotations
@@ -33,40 +34,47 @@ from convoy_workloads.runtime.tiers.reading import ShardReader
 from convoy_workloads.runtime.tiers.sizes import SPARE
 
 FREE_BUFFER_SECONDS = 320.0
-"""Seconds to wait for the previous save to be copied, or for the agents to abandon a save that a rank did
-not finish.
+"""Maximum number of seconds that `dcp.save` waits for a free buffer.
+
+The previous save must first be copied to other nodes. If a rank did not finish that save, the agents must
+first abandon it.
 """
 _POLL_SECONDS = 2.0
 
 
 class NotSaved(RuntimeError):
-    """The reason why no generation was saved. `dcp.save` wraps it in a CheckpointException on every rank."""
+    """Raised if no generation was saved. The message gives the reason.
+
+    `dcp.save` wraps this error in a CheckpointException on every rank.
+    """
 
 
 class ConvoyWriter(StorageWriter):
     """Saves one generation: `dcp.save(state, storage_writer=ConvoyWriter(job, step))`.
 
-    Every rank of the job creates a writer for the same step and saves with a group of all ranks, in rank
-    order. `dcp.save` returns when the state is copied; then the state may change. The agents continue in
-    the background (`settle`). A save waits until the previous one has its copies. With `job.due(step)` that
-    wait is avoided.
+    Every rank of the job creates a writer for the same step. All ranks save in one group, in rank order.
+    `dcp.save` returns when the state is copied; after that the state may change. The agents commit the
+    generation in the background (see `settle`). A save waits until the previous save has its copies. To
+    avoid that wait, save only if `job.due(step)` is True.
 
     Tensors may be on any device, replicated or in boxes (DTensor, ShardedTensor). Values that are not
     tensors must have an exact form (values.py): numbers, texts, bytes, arrays, and lists, tuples and dicts
     of them.
 
-    `async_save` works with threads, not with its type PROCESS. `checkpoint_id` is ignored.
+    `async_save` works with AsyncCheckpointerType.THREAD, but not with PROCESS. `checkpoint_id` is ignored.
     """
 
     def __init__(self, job: Job[Any], step: int, *, last: bool = False) -> None:
-        """`step`: number of steps that the state contains. It must exceed that of the previous save and of
-        the restore.
+        """Prepare the save of one step.
+
+        `step`: number of steps that the state contains. It must exceed the step of the previous save and
+        the step that the run resumed from.
 
         `last`: True if the job ends with this state, which then goes to the job's store if there is one.
-        The last step of `job.steps` is recognised without it.
+        The last step of `job.steps` counts as the last without this argument.
 
-        DataError without an agent that keeps states in memory, or before a ConvoyReader was created.
-        ValueError if `step` is not beyond the restored one.
+        Raises DataError without an agent that keeps states in memory, or if no ConvoyReader was created
+        before. Raises ValueError if `step` is not beyond the restored step.
         """
         self._memory = job.memory
         self._saves = job.memory.planned
@@ -82,14 +90,14 @@ class ConvoyWriter(StorageWriter):
         self._thread = threading.get_ident()
 
     def settle(self, seconds: float = DECISION_SECONDS) -> bool:
-        """Wait for the newest save to be committed, and copied to other nodes if the job makes copies.
+        """Wait until the newest save is committed, and copied to other nodes if the job makes copies.
 
-        Return True if it is committed. Leaving the job's context waits too.
+        Return True if the save is committed. The end of the job's `with` block waits in the same way.
         """
         return self._memory.settle(seconds)
 
     def reset(self, checkpoint_id: Any = None) -> None:
-        """Do nothing: a writer belongs to one step."""
+        """Do nothing, because a writer saves only one step."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Raise NotSaved unless all ranks of the job save together."""
@@ -99,11 +107,10 @@ class ConvoyWriter(StorageWriter):
             raise NotSaved(_TOGETHER)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Wait for a buffer with space for about this rank's share. If one rank has none, NotSaved is
-        raised on all ranks.
+        """Wait for a buffer that can hold about this rank's share.
 
-        StepAbandoned if this step was abandoned because a rank failed in `write_data`. In this incarnation
-        only a later step can then be saved.
+        If a rank gets no buffer, all ranks raise NotSaved. Raises StepAbandoned if this step was abandoned
+        because a rank failed in `write_data`. This incarnation can then save only later steps.
         """
         self._saves.check(self._step)
         with self._counting_stall():
@@ -122,15 +129,16 @@ class ConvoyWriter(StorageWriter):
                 )
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """As they are. NotSaved when they are not of all ranks of the job."""
+        """Return the plans unchanged. Raises NotSaved if they do not come from all ranks of the job."""
         if len(plans) != self._job.world:
             raise NotSaved(_TOGETHER)
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Copy this rank's share into its buffer. UnsavableError names a value that has no exact form.
+        """Copy this rank's share into its buffer.
 
-        If this fails on a rank, no other rank keeps its buffer for the generation.
+        Raises UnsavableError if a value has no exact form; the message names the value. If one rank fails
+        here, every rank frees its buffer for this step.
         """
         try:
             return self._write(plan, planner)
@@ -168,16 +176,16 @@ class ConvoyWriter(StorageWriter):
         raise TypeError("a ConvoyWriter writes into this process's memory: use AsyncCheckpointerType.THREAD")
 
     def _counting_stall(self) -> AbstractContextManager[None]:
-        """Return a context that counts its time as a stall. With `async_save` it counts nothing, because
-        training continues.
+        """Return a context that counts its time as a stall of the training.
+
+        In the thread of an `async_save` the context counts nothing, because the training continues.
         """
         beside = threading.get_ident() != self._thread
         return nullcontext() if beside else self._job.saving()
 
 
 class ConvoyReader(ShardReader):
-    """The state that this incarnation resumes from, for `dcp.load(state, storage_reader=reader)`. It may be
-    loaded repeatedly.
+    """Reads the state that this incarnation resumes from. The state may be loaded repeatedly.
 
     ```python
     with ConvoyReader(job) as reader:
@@ -186,16 +194,17 @@ class ConvoyReader(ShardReader):
     ```
 
     Every rank of the job creates one reader, before the first save. The ranks agree on the newest
-    generation whose shards can all be read, and fetch them. From then on the program saves by itself
-    (ConvoyWriter). World size and sharding may differ from those of the save. `job.steps` continues after
-    the generation.
+    generation whose shards can all be read, and fetch the shards. After that, the program itself saves its
+    state with ConvoyWriter. World size and sharding may differ from those of the save. `job.steps`
+    continues after the generation.
     """
 
     def __init__(self, job: Job[Any]) -> None:
-        """Choose the generation and fetch its shards.
+        """Choose the generation to resume from and fetch its shards.
 
-        DataError without an agent that keeps states in memory, or after an earlier choice. PeerLost if the
-        agents do not agree in time, StoreAway if they wait for the store.
+        Raises DataError without an agent that keeps states in memory, or if the job has already chosen a
+        generation. Raises PeerLost if the agents do not agree in time, and StoreAway if the agents wait for
+        the store.
         """
         self._saves = job.memory.planned
         record = job.choose()
@@ -213,7 +222,7 @@ class ConvoyReader(ShardReader):
         return self.generation.step if self.generation is not None else 0
 
     def close(self) -> None:
-        """Release the shards. The first save does this too. PeerLost if the agent does not respond."""
+        """Release the shards. The first save does this too. Raises PeerLost if the agent does not respond."""
         self._parts, self._values, self._open = {}, {}, False
         self._saves.done_reading()
 
@@ -225,8 +234,9 @@ class ConvoyReader(ShardReader):
             self.close()
 
     def value(self, name: str) -> io.BytesIO:
-        """Return a value that is not a tensor as a pickle, which dcp's own planner reads. The pickle is
-        created here.
+        """Return a value that is not a tensor, pickled for dcp's own planner.
+
+        The value is stored in its JSON form (values.py) and pickled only here.
         """
         found = io.BytesIO()
         torch.save(values.loads(self._values[name]), found)
@@ -234,8 +244,9 @@ class ConvoyReader(ShardReader):
         return found
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """Return the description of the saved entries as dcp's Metadata. DataError if nothing is saved or
-        the reader is closed.
+        """Return the description of the saved entries as dcp's Metadata.
+
+        Raises DataError if nothing is saved or the reader is closed.
         """
         if not self._open:
             raise DataError("the ConvoyReader is closed")
@@ -265,8 +276,9 @@ def _text(planner: SavePlanner, item: WriteItem) -> str:
 
 
 def _shard_bytes(plan: SavePlan, world: int) -> int:
-    """Return the bytes of a rank's shard. Replicated tensors are divided among ranks; boxes stay with their
-    rank.
+    """Return the size of a rank's shard in bytes, estimated from dcp's local plan.
+
+    Replicated tensors are divided among the ranks. The boxes of sharded tensors stay with their rank.
     """
     own = sum(_bytes(item) for item in plan.items if item.type is WriteItemType.SHARD)
     shared = sum(_bytes(item) for item in plan.items if item.type is WriteItemType.TENSOR)
@@ -274,7 +286,7 @@ def _shard_bytes(plan: SavePlan, world: int) -> int:
 
 
 def _bytes(item: WriteItem) -> int:
-    """Return the bytes of the box that is written."""
+    """Return the size in bytes of the box that `item` writes; 0 for a value that is not a tensor."""
     if item.tensor_data is None:
         return 0
     return item.tensor_data.chunk.sizes.numel() * item.tensor_data.properties.dtype.itemsize

@@ -1,13 +1,13 @@
 """The translation of Hugging Face Trainer's events into steps of a job. `convoy.hf.ConvoyCallback`
 documents its use.
 
-Trainer decides where its data starts before its first event. So a callback that restores must move the data
-itself: it sets the loader's epoch, which determines the shuffling, and makes the loader skip batches.
-accelerate's loaders support both.
+Trainer decides where its data starts before it sends its first event. So a callback that restores a state
+must move the data itself. It sets the loader's epoch, which determines the shuffling, and makes the loader
+skip batches. accelerate's loaders support both.
 
-A step is closed, and perhaps saved, when the next one starts. So everything in between, such as an
-evaluation or the scheduler's step, belongs to the state, and the generators are as the next step will find
-them.
+A step is closed, and perhaps saved, when the next step starts. So the saved state includes everything
+between two steps, such as an evaluation or the scheduler's step. The random number generators are saved as
+the next step finds them.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ _SAVED_FIELDS = (
     "best_global_step",
     "best_model_checkpoint",
 )
-"""The saved fields of TrainerState. The rest is created from the arguments, as when Trainer itself resumes.
-"""
+"""The fields of TrainerState that are saved. Trainer creates all other fields from its arguments."""
 
 
 class Progress:
-    """The progress in TrainerState, as an object that is saved and loaded."""
+    """The progress fields of TrainerState, as an object that can be saved and loaded."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the fields as one text, because dcp would make an entry of each log line."""
+        """Return all fields in one text. Separate values would become one dcp entry per log line."""
         found = {name: getattr(self._state, name) for name in _SAVED_FIELDS if hasattr(self._state, name)}
         return {"text": values.dumps(found)}
 
@@ -53,32 +52,34 @@ class Progress:
 
 
 class TrainerFollower:
-    """Follows one call of `trainer.train()`."""
+    """Reports and saves the steps of one call of `trainer.train()`."""
 
     def __init__(self, job: Job[Any]) -> None:
         self._job = job
         self._steps: Any = None
-        """The generator `job.steps`; None before and after the training."""
+        """The generator that `job.steps` returned; None before and after the training."""
         self._started = False
         self._finished_step = 0
-        """The step that is done but not closed; 0 if there is none."""
+        """Number of the step that is finished but not yet closed; 0 if there is none."""
         self._generators: dict[str, Any] | None = None
-        """State of the restored random number generators, until the first step."""
+        """Restored state of the random number generators, kept until the first step starts."""
         self._first_epoch = 0
-        """Number of complete epochs in the restored state; `_epoch_fraction` is the part of the next one."""
+        """Number of complete epochs in the restored state. `_epoch_fraction` is the completed part of the
+        next epoch.
+        """
         self._epoch_fraction = 0.0
         self._epoch_set = False
-        """True if the loader knows its epoch."""
+        """True once the loader's epoch has been set in the current epoch."""
         self._skipping: Any = None
-        """The loader, while it skips batches."""
+        """The loader that skips batches; None if no batches are skipped."""
         self._averaged = False
         """True if Trainer has logged a loss since the restore."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
         """Restore the model, the optimizer, the scheduler and Trainer's progress, or start fresh.
 
-        DataError for a second training, for a training that resumes from a folder, and for a loader that
-        cannot skip batches.
+        Raises DataError if this object has already followed a training, if Trainer resumes from a folder,
+        or if the loader cannot skip batches.
         """
         if self._started:
             raise DataError("a ConvoyCallback follows one training: create another one for the next")
@@ -93,7 +94,8 @@ class TrainerFollower:
             extra["scheduler"] = objects["lr_scheduler"]
         if getattr(optimizer, "scaler", None) is not None:
             extra["scaler"] = optimizer.scaler
-        while hasattr(optimizer, "optimizer"):  # accelerate wraps the optimizer.
+        # accelerate wraps the optimizer, but `restore` needs the wrapped one.
+        while hasattr(optimizer, "optimizer"):
             optimizer = optimizer.optimizer
         if self._job.restore(model=objects["model"], optimizer=optimizer, extra=extra).step:
             self._generators = rng_state()
@@ -102,7 +104,7 @@ class TrainerFollower:
         next(self._steps, None)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Close the previous step. If the job was told to stop, save and raise SystemExit."""
+        """Close the previous step. If the job was told to stop, save the state and raise SystemExit."""
         self._close()
         if self._generators is not None:
             set_rng_state(self._generators)
@@ -116,20 +118,20 @@ class TrainerFollower:
         self._finished_step = state.global_step
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
-        """Stop skipping batches."""
+        """Let the loader skip no more batches, because the restored epoch is over."""
         self._epoch_set = False
         if self._skipping is not None:
             self._skipping.skip_batches = 0
             self._skipping, self._epoch_fraction = None, 0.0
-            # Drop gradients of batches too few for a step. Trainer missed the start of the epoch and expects
-            # more batches.
+            # At the end of the epoch too few batches for a step may be left. Trainer makes no step of them,
+            # because it does not know of the skipped batches and expects more. So drop their gradients.
             objects["model"].zero_grad()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Report the loss. Correct the first one after a restore.
+        """Report the loss. Correct the first loss that Trainer logs after a restore.
 
-        Trainer divides that loss by all steps of the run, although it sums only the steps since the
-        restore. Callbacks that are called later see the corrected loss.
+        Trainer sums the losses of the steps since the restore, but divides the sum by all steps of the run.
+        Callbacks that run after this one see the corrected loss.
         """
         restored, step = self._job.restored.step, state.global_step
         if self._steps is None or "loss" not in (logs or {}) or step <= restored:
@@ -142,7 +144,7 @@ class TrainerFollower:
         self._job.report(step, loss=logs["loss"])
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Renew the heartbeat, because an evaluation makes no steps."""
+        """Renew the heartbeat during an evaluation, which makes no steps."""
         if self._steps is not None:
             self._job.report(state.global_step)
 
@@ -165,12 +167,12 @@ class TrainerFollower:
         self._finished_step = 0
 
     def _seek_data(self, args: Any, state: Any, loader: Any) -> None:
-        """Find the position of the restored run in its data, and make the loader start there."""
+        """Compute the position of the restored run in its data, and make the loader start there."""
         each = args.gradient_accumulation_steps
         finished = state.global_step >= state.max_steps
         try:
             batches = len(loader)
-        except TypeError as error:  # A stream has no length. Trainer treats the whole run as one epoch.
+        except TypeError as error:  # A stream has no length, so Trainer treats the whole run as one epoch.
             if finished:
                 raise DataError(f"the training ended with step {state.max_steps}") from error
             batches = state.max_steps * each
@@ -182,7 +184,7 @@ class TrainerFollower:
             over = 0
         self._epoch_fraction = over / batches
         if finished:
-            # Skip everything. Otherwise Trainer would make one step more, whatever its count.
+            # Skip all batches. Otherwise Trainer would make one more step, although all steps are done.
             over = sys.maxsize
         if not over:
             return
@@ -197,8 +199,8 @@ class TrainerFollower:
     def _shift_epochs(self, loader: Any) -> None:
         """Make the loader add `_first_epoch` to the epochs that Trainer counts from 0.
 
-        In each epoch Trainer sets the loader's epoch first. Then the loader sets the same number again by
-        itself.
+        In each epoch `set_epoch` is called twice: by Trainer with Trainer's number, then by the loader with
+        the number that is already set. So only the first call of an epoch adds `_first_epoch`.
         """
         set_epoch = loader.set_epoch
 

@@ -16,18 +16,18 @@ from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.tiers.rank_collectives import all_true
 
 WAIT_SECONDS = 120.0
-"""Default limit, in seconds, for the previous save to be written and for the other ranks' parts."""
+"""Default limit, in seconds, for each of two waits: for the previous save, and for the parts of the other
+ranks.
+"""
 SLOW_SECONDS = 30.0
 """A save that takes longer than this, and longer than the save interval, is reported in the log."""
 
 
 class FolderCheckpoints:
-    """The generations below `root`. One save is in flight at a time."""
+    """The generations in the folder `root`. One save is in flight at a time."""
 
     def __init__(self, root: Path, incarnation: int, rank: int, seconds: float, group: Any = None) -> None:
-        """`seconds`: longest time between two saves. `group`: gloo group of all ranks; None if the rank is
-        alone.
-        """
+        """`seconds`: time between two saves. `group`: gloo group of all ranks; None if the rank is alone."""
         self.root = root
         self.incarnation = incarnation
         self._rank = rank
@@ -36,15 +36,17 @@ class FolderCheckpoints:
         self._last = time.monotonic()
         self._unreadable: set[Generation] = set()
         self._in_flight: Generation | None = None
-        """Newest generation that was started."""
+        """Newest generation whose save was started."""
         self._done: Generation | None = None
-        """Newest generation of which this rank has written its part. On rank 0 it is also committed."""
+        """Newest generation of which this rank has written its part. On rank 0 the generation is also
+        committed.
+        """
         self._missed = False
-        """True if the last requested save was skipped because the previous one was not written yet."""
+        """True if the last requested save was skipped because the previous save was not written yet."""
         self._slow: Generation | None = None
         self._thread: threading.Thread | None = None
         self.stall_seconds = 0.0
-        """Seconds that the newest save stopped the training."""
+        """Seconds for which the newest save stopped the training; 0 before the first save."""
         self.copy_seconds = 0.0
         """Always 0: a folder has no copies on other nodes."""
 
@@ -63,7 +65,9 @@ class FolderCheckpoints:
         return self._rank == 0 and time.monotonic() - self._last >= self._seconds
 
     def busy(self) -> bool:
-        """Return True if this rank still writes its part of the last save. A new save would have to wait."""
+        """Return True if this rank is still writing its part of the last save, so that a new save would
+        have to wait.
+        """
         if self._thread is None or not self._thread.is_alive():
             return False
         since = time.monotonic() - self._last
@@ -79,9 +83,10 @@ class FolderCheckpoints:
         """Do nothing: a folder needs no preparation."""
 
     def start(self, state: dict[str, Any], step: int) -> bool:
-        """Start to save `state` in the background. Return False if it is saved already.
+        """Start to save `state` in the background.
 
-        All ranks call this at the same step, while none is `busy`.
+        Return False if the state is saved already or the previous save is still being written. All ranks
+        call this at the same step, while no rank is `busy`.
         """
         staged = self._stage(state, step, WAIT_SECONDS)
         if staged is None:
@@ -94,7 +99,7 @@ class FolderCheckpoints:
     def stage_last(
         self, state: dict[str, Any], step: int, timeout: float = WAIT_SECONDS, *, end: bool = False
     ) -> Any:
-        """Do the quick half of the last save. `finish_last` then needs no process group.
+        """Do the quick half of the last save, which needs the process group.
 
         Return None if the state is saved already, or if the previous save is not written within `timeout`
         seconds.
@@ -102,7 +107,7 @@ class FolderCheckpoints:
         return self._stage(state, step, timeout)
 
     def finish_last(self, staged: Any, timeout: float = WAIT_SECONDS) -> bool:
-        """Do the slow half of the last save. The other ranks have `timeout` seconds for theirs.
+        """Do the slow half of the last save. The other ranks have `timeout` seconds to write their parts.
 
         Return True if the last step is committed.
         """
@@ -129,7 +134,8 @@ class FolderCheckpoints:
     def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
         """Choose the newest generation that every rank can read. Return None if nothing is saved yet.
 
-        DataError if there are generations but none can be read, because a fresh start would discard them.
+        Raises DataError if there are generations but none can be read, because a fresh start would discard
+        them.
         """
         records: list[CommitRecord] = []
         complaints: dict[Generation, str] = {}
@@ -162,7 +168,9 @@ class FolderCheckpoints:
         snapshot.load(state, self.root / record.generation.name, self._group)
 
     def _previous_save_done(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for this rank's previous save. Return True if it is written."""
+        """Wait up to `timeout` seconds until this rank's previous save has ended. Return True if it has
+        ended.
+        """
         if self._thread is not None:
             self._thread.join(timeout)
             if self._thread.is_alive():
@@ -201,7 +209,8 @@ class FolderCheckpoints:
             snapshot.write(staged)
             if self._rank == 0:
                 snapshot.seal(staged, seconds)
-        except Exception as error:  # A full disk must not end the training.
+        # Any error, such as a full disk, ends only this save and not the training.
+        except Exception as error:
             log_line(f"CHECKPOINT {staged.generation.name} FAILED: {type(error).__name__}: {error}")
             storage.mark_failed(staged.folder, self._rank)
             return
@@ -210,8 +219,8 @@ class FolderCheckpoints:
             self._delete_superseded(staged.generation)
 
     def _delete_failed(self, coming: Generation) -> None:
-        """Delete the remains of failed saves that precede `coming`. On a full disk they occupy the space
-        that it needs.
+        """Delete the remains of failed saves that precede `coming`, because `coming` may need their space
+        on a full disk.
         """
         with contextlib.suppress(OSError):
             records, unreadable = storage.records(self.root)
@@ -221,21 +230,21 @@ class FolderCheckpoints:
                     storage.remove(self.root, old)
 
     def _delete_superseded(self, newest: Generation) -> None:
-        """Delete the generations that the committed one supersedes."""
+        """Delete the generations that the committed generation `newest` supersedes."""
         try:
             records, unreadable = storage.records(self.root)
             self._unreadable.update(unreadable)
             committed = [one.generation for one in records]
             for old in superseded(storage.generations(self.root), committed, newest, self._unreadable):
                 storage.remove(self.root, old)
-        except OSError as error:  # The next commit tries again.
+        except OSError as error:  # The next commit tries again to delete them.
             log_line(
                 f"OLD CHECKPOINTS IN {self.root} COULD NOT BE DELETED: {error}; the next save tries again"
             )
 
     def _find_fault(self, record: CommitRecord) -> str:
-        """Check the files of a generation with all ranks together. Return the first fault; empty if there
-        is none.
+        """Check the files of a generation on all ranks together. Return the first fault; empty if there is
+        none.
         """
         folder = self.root / record.generation.name
         if self._group is None:

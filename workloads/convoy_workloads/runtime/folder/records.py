@@ -10,13 +10,15 @@ from typing import Any
 from convoy_workloads.runtime.generation import Generation, Record
 
 KEEP = 2
-"""Number of committed generations that are kept: the newest, and one to use if the newest cannot be read."""
+"""Number of committed generations that are kept: the newest, and an older one in case the newest cannot be
+read.
+"""
 
 _NAME = re.compile(r"gen-(\d+)-(\d+)")
 
 
 def parse_name(name: str) -> Generation | None:
-    """Return the generation of a folder name; None for any other name."""
+    """Return the generation whose folder has this name; None if no generation has such a name."""
     match = _NAME.fullmatch(name)
     return Generation(int(match[1]), int(match[2])) if match else None
 
@@ -31,7 +33,7 @@ class CommitRecord(Record):
     """Size in bytes and SHA-256 of each data file, by name."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record in its form on disk."""
+        """Return the record as the object that is written to disk."""
         return {
             "incarnation": self.generation.incarnation,
             "step": self.generation.step,
@@ -43,7 +45,9 @@ class CommitRecord(Record):
 
 
 def record_from_json(data: Mapping[str, Any]) -> CommitRecord:
-    """Parse a record from its form on disk. KeyError, TypeError or ValueError if it is malformed."""
+    """Return the record that `to_json` encoded. Raises KeyError, TypeError or ValueError if `data` is
+    malformed.
+    """
     return CommitRecord(
         generation=Generation(int(data["incarnation"]), int(data["step"])),
         world=int(data["worldSize"]),
@@ -61,9 +65,9 @@ def superseded(
 ) -> list[Generation]:
     """Return the generations that may be deleted once `newest` is committed.
 
-    The newest `KEEP` committed generations are kept, and all that are newer than `newest`. `unreadable`
-    generations are kept too and do not count as committed: this run could not read them, but perhaps only
-    the disk was at fault.
+    The newest `KEEP` committed generations are kept, and every generation that is newer than `newest`. The
+    `unreadable` generations are kept too, because a temporary disk error may be the only reason why this
+    run could not read them. They do not count as committed.
     """
     kept = sorted(set(committed).difference(unreadable), reverse=True)[:KEEP]
     if newest not in kept:

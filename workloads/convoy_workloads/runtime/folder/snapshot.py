@@ -1,12 +1,12 @@
-"""The save and load of one generation in the format of torch.distributed.checkpoint.
+"""The save and load of one generation in the format of torch.distributed.checkpoint (DCP).
 
-`dcp.load` can read the generation too.
+A program can also read the generation with `dcp.load`.
 
-Only the first part of a save needs all ranks, and it is quick:
+A save has three parts. Only the first part needs all ranks at once, and it is quick:
 
 1. `stage`: the ranks agree which rank writes which tensor. Replicated tensors are written once, spread over
-   the ranks. Each rank copies its share to host memory. Then training may continue, or the process group may
-   be destroyed.
+   the ranks. Each rank copies its share to host memory. After that the training may continue, or the process
+   group may be destroyed.
 2. `write`: each rank writes and syncs its share, then its part file.
 3. `seal`: once every part is durable, rank 0 alone writes `.metadata` and the COMMIT record.
 """
@@ -61,7 +61,7 @@ class Staged:
 
 
 class _CopiedPlanner(DefaultSavePlanner):
-    """A planner that gives DCP's writer the copies instead of the live tensors."""
+    """A planner that gives DCP's writer the copies in host memory instead of the live tensors."""
 
     def __init__(self, copies: dict[Any, Any]) -> None:
         super().__init__()
@@ -72,10 +72,9 @@ class _CopiedPlanner(DefaultSavePlanner):
 
 
 def stage(state: dict[str, Any], root: Path, generation: Generation, group: Any = None) -> Staged:
-    """Plan the generation with all ranks of `group` and copy this rank's share. `group` None: the rank is
-    alone.
+    """Plan the generation with all ranks of `group`, and copy this rank's share to host memory.
 
-    Does not access the disk, which may hang.
+    `group`: None if the rank is alone. This function does not access the disk, because the disk may hang.
     """
     rank = dist.get_rank(group) if group is not None else 0
     world = dist.get_world_size(group) if group is not None else 1
@@ -84,7 +83,7 @@ def stage(state: dict[str, Any], root: Path, generation: Generation, group: Any 
     planner = DefaultSavePlanner()
     planner.set_up_planner(state, storage_meta=writer.storage_meta(), is_coordinator=rank == 0)
     writer.set_up_storage_writer(rank == 0)
-    # The writer's prepare_local_plan is skipped, because it would only create the folder.
+    # Do not call the writer's prepare_local_plan, because it only creates the folder.
     mine = planner.create_local_plan()
     plans: list[Any] = [None] * world
     metadata = None
@@ -111,7 +110,7 @@ def _copy(value: Any) -> Any:
 
 
 def write(staged: Staged) -> None:
-    """Write and sync this rank's share. OSError if the disk fails."""
+    """Write and sync this rank's share. Raises OSError if the disk fails."""
     staged.folder.mkdir(parents=True, exist_ok=True)
     results = staged.writer.write_data(staged.plan, staged.data)
     results.wait()
@@ -126,7 +125,7 @@ def write(staged: Staged) -> None:
 
 
 def parts(staged: Staged) -> list[dict[str, Any]] | None:
-    """Return every rank's part; None while one is missing."""
+    """Return every rank's part; None if any part is missing."""
     found = []
     for rank in range(staged.world):
         try:
@@ -137,10 +136,10 @@ def parts(staged: Staged) -> list[dict[str, Any]] | None:
 
 
 def seal(staged: Staged, seconds: float) -> None:
-    """Write `.metadata` and COMMIT once every part is there. Only rank 0 calls this.
+    """Wait until every part is there, then write `.metadata` and the COMMIT record. Only rank 0 calls this.
 
-    TimeoutError if a part is missing after `seconds`. RuntimeError as soon as a rank reports that its write
-    failed.
+    Raises TimeoutError if a part is missing after `seconds`, and RuntimeError as soon as a rank reports
+    that its write failed.
     """
     deadline = time.monotonic() + seconds
     while (found := parts(staged)) is None:
@@ -165,7 +164,8 @@ def seal(staged: Staged, seconds: float) -> None:
 def load(state: dict[str, Any], folder: Path, group: Any = None) -> None:
     """Read the generation in `folder` into `state` with all ranks of `group`.
 
-    Entries that a checkpoint need not contain are dropped from `state`; see `drop_unsaved`.
+    Entries of `state` that a checkpoint need not contain are dropped if they were not saved (see
+    `drop_unsaved`).
     """
     reader = FileSystemReader(folder)
     drop_unsaved(state, reader.read_metadata().state_dict_metadata)

@@ -1,4 +1,6 @@
-"""Crash-safe files of a generation: written, synced and renamed, with digests to verify them."""
+"""Crash-safe files of a generation. Files are synced and renamed when written, and have digests to verify
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +20,27 @@ from convoy_workloads.runtime.folder.records import CommitRecord, parse_name, re
 from convoy_workloads.runtime.generation import Generation
 
 COMMIT = "COMMIT.json"
-"""The record whose presence makes a generation valid."""
+"""Name of the file with the COMMIT record. A generation is valid if this file exists."""
 METADATA = ".metadata"
-"""DCP's own index of the generation."""
+"""Name of the file with DCP's own index of the generation."""
 PART = "part-{rank}.json"
-"""The part of one rank: sizes and digests of its files, and DCP's results."""
+"""Name of a rank's part file, which holds the sizes and digests of the rank's data files, and DCP's
+results.
+"""
 FAILED = "failed-{rank}"
-"""A file that a rank creates if it could not write its part."""
+"""Name of the file that a rank creates if it could not write its part."""
 POLL_SECONDS = 0.02
 """Seconds between two checks for files of other ranks."""
 _BROKEN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
-"""Errors of a file itself. Any other OSError may be a temporary error of the disk or network. A generation
-that is skipped because of such an error would be lost for good.
+"""Errors that show a fault of the file itself, so that its generation may be skipped.
+
+Any other OSError may be a temporary error of the disk or network. If a generation were skipped because of
+such an error, the run would resume from an older generation and lose the newer state.
 """
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
+    """Sync a folder, so that new and deleted file names survive a crash."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -43,8 +49,9 @@ def sync_folder(path: Path) -> None:
 
 
 def ensure_writable(root: Path) -> None:
-    """Create the folder if necessary. DataError if this process may not write there; a retry would not
-    help.
+    """Create the folder if necessary, and check that this process may write to it.
+
+    Raises DataError if it may not, because a retry would not help.
     """
     probe = root / f".probe-{os.uname().nodename}-{os.getpid()}"
     try:
@@ -61,15 +68,15 @@ def ensure_writable(root: Path) -> None:
 
 
 class InUse(Exception):
-    """Another run uses the folder."""
+    """Raised if another run uses the folder."""
 
 
 @contextmanager
 def locked(root: Path) -> Iterator[int]:
-    """Lock an existing folder against other runs. InUse if another run holds the lock.
+    """Lock an existing folder against other runs. Raises InUse if another run holds the lock.
 
-    The lock belongs to an open file. It lasts until this process, and every process that inherited the
-    file, closes it.
+    The lock belongs to an open file. It lasts until this process, and every process that inherited the open
+    file, has closed it.
     """
     file = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -86,8 +93,8 @@ def locked(root: Path) -> Iterator[int]:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write the file atomically and durably. After a crash it holds either all of `data` or its previous
-    content.
+    """Write the file atomically and durably. After a crash the file holds either all of `data` or its
+    previous content.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
@@ -130,7 +137,7 @@ def generations(root: Path) -> list[Generation]:
 def records(root: Path) -> tuple[list[CommitRecord], dict[Generation, str]]:
     """Return the COMMIT records below `root`, oldest first, and the faults of those that cannot be read.
 
-    OSError if the disk fails.
+    Raises OSError if the disk fails.
     """
     found: list[CommitRecord] = []
     complaints: dict[Generation, str] = {}
@@ -156,20 +163,24 @@ def newest_incarnation(root: Path) -> int:
 
 
 def mark_failed(folder: Path, rank: int) -> None:
-    """Report that a rank could not write its part. If this fails too, the other ranks wait until their
-    limit.
+    """Report to the other ranks that this rank could not write its part.
+
+    If the report fails too, the other ranks wait until their time limit.
     """
     with suppress(OSError):
         (folder / FAILED.format(rank=rank)).touch()
 
 
 def has_failed(folder: Path) -> bool:
-    """Return True if a rank could not write its part."""
+    """Return True if any rank has reported that it could not write its part."""
     return any(folder.glob(FAILED.format(rank="*")))
 
 
 def sealed(folder: Path, seconds: float) -> bool:
-    """Wait up to `seconds` for the COMMIT record. Return True if it is there."""
+    """Wait up to `seconds` for the COMMIT record. Return True if it exists.
+
+    Return False after `seconds`, or as soon as a rank reports that it could not write its part.
+    """
     deadline = time.monotonic() + seconds
     while not (folder / COMMIT).exists():
         if has_failed(folder) or time.monotonic() > deadline:
@@ -182,8 +193,8 @@ def find_fault(folder: Path, record: CommitRecord, share: int = 0, shares: int =
     """Verify one share of the generation's files. Return the first fault; empty if each file matches its
     record.
 
-    OSError if the disk fails. The files are divided by name, so `shares` ranks verify a generation in the
-    time of one share.
+    The files are divided into `shares` shares by name, so that several ranks can verify a generation
+    together. Raises OSError if the disk fails.
     """
     expected = {METADATA: (-1, record.metadata), **record.files}
     for index, name in enumerate(sorted(expected)):
@@ -203,8 +214,9 @@ def find_fault(folder: Path, record: CommitRecord, share: int = 0, shares: int =
 
 
 def remove(root: Path, generation: Generation) -> None:
-    """Delete a generation. Its COMMIT record is deleted first, so that a crash leaves no partly deleted
-    valid generation.
+    """Delete a generation.
+
+    Its COMMIT record is deleted first. So after a crash, a partly deleted generation never counts as valid.
     """
     folder = root / generation.name
     (folder / COMMIT).unlink(missing_ok=True)

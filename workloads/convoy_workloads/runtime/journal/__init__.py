@@ -1,6 +1,6 @@
-"""The journal: the gradients since a full checkpoint. The program's own optimizer computes its state again
-from them.
+"""The journal: the gradients of the steps since a full checkpoint. A restore replays the steps: the
+program's own optimizer applies the gradients to the full checkpoint.
 
-TierCheck (arXiv 2605.17821) writes lossily compressed differences between states. Here a difference is the
-unchanged input of the optimizer, so that the state is reproduced bit for bit.
+TierCheck (arXiv 2605.17821) writes lossily compressed differences between states. The journal stores the
+unchanged input of the optimizer instead, so a replay reproduces the state bit for bit.
 """

@@ -1,5 +1,5 @@
-"""The optimizers that may be replayed: those whose next state of each element depends only on that
-element's past.
+"""The optimizers whose steps may be replayed: the next state of an element depends only on the element's
+own past.
 """
 
 from __future__ import annotations
@@ -15,33 +15,34 @@ from convoy_workloads.runtime.journal.groups import scalars
 from convoy_workloads.runtime.tiers import values
 
 OWN = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
-"""The supported optimizers of torch. Only these types themselves, not subclasses."""
+"""The optimizers of torch whose steps may be replayed. Their subclasses are not included."""
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _OURS = "convoy_workloads."
 
 
 class Refused(ValueError):
-    """An optimizer that a replay might not reproduce. The message gives the reason."""
+    """Raised for an optimizer whose steps a replay might not reproduce. The message gives the reason."""
 
 
 def refusal(optimizer: torch.optim.Optimizer, elementwise: Collection[type] = ()) -> str:
     """Return why the steps of `optimizer` cannot be replayed; empty if they can.
 
-    `elementwise`: further optimizer classes that work element by element, according to the caller.
+    `elementwise`: further optimizer classes that update each element independently, as the caller declares.
     """
     kind = type(optimizer)
     if kind not in OWN and kind not in elementwise:
         return f"{kind.__module__}.{kind.__qualname__} is not known to work element by element"
-    # A learning rate scheduler wraps the method to check that it is called. The wrapper changes nothing.
+    # A learning rate scheduler wraps the step method to check that it is called. That wrapper changes no
+    # values, so it is allowed.
     if "step" in vars(optimizer) and not hasattr(optimizer.step, "_wrapped_by_lr_sched"):
         return "its step method is replaced"
     return _group_refusal(optimizer) or _parameter_refusal(optimizer) or hook_refusal(optimizer)
 
 
 def hook_refusal(optimizer: torch.optim.Optimizer) -> str:
-    """Return which hook of the program prevents a replay; empty if there is none.
+    """Return which hook of the program prevents a replay; empty if no hook does.
 
-    A hook may change parameters or gradients. A replay would run it again, or not at all.
+    A hook may change parameters or gradients, and a replay cannot repeat the effect of a hook.
     """
     for hook in _hooks(optimizer):
         module = str(getattr(hook, "__module__", type(hook).__module__))
@@ -77,7 +78,9 @@ def gradient_refusal(name: str, parameter: torch.Tensor) -> str:
 
 
 def dense(sizes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Return True if a tensor is contiguous in some order of its dimensions and holds each element once."""
+    """Return True if a tensor of these sizes and strides occupies one block of memory without gaps or
+    overlaps.
+    """
     expected = 1
     for stride, size in sorted(zip(strides, sizes)):  # noqa: B905 - `strict` came with Python 3.10
         if size == 0:
@@ -121,9 +124,9 @@ def _parameter_refusal(optimizer: torch.optim.Optimizer) -> str:
 
 
 def _has_arbitrary_momentum(group: Mapping[str, Any], one: torch.Tensor) -> bool:
-    """Return True if fused SGD gives different momentum each time it makes the same step.
+    """Return True if torch's fused SGD computes a different momentum each time it repeats the same step.
 
-    With torch 2.13, this concerns the last elements, up to 32, in 16 bits on a CPU.
+    With torch 2.13 on a CPU, up to 32 elements at the end of a 16-bit parameter are affected.
     """
     return bool(group["fused"] and group["momentum"] and one.itemsize == 2 and one.device.type == "cpu")
 

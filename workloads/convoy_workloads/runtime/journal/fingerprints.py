@@ -1,9 +1,10 @@
-"""Fingerprints of tensors, computed at the speed of memory. They detect unexpected changes.
+"""Fingerprints of tensors, which detect unexpected changes. A fingerprint is computed about as fast as
+memory is read.
 
-Each row of 1,024 words of 64 bits is multiplied by fixed odd numbers and summed modulo 2**64, on the
-tensor's device. The sums are hashed. A change of one word is always detected. Of the possible changes of
-several words in one row, a share of 2**-64 is missed. This protects against accidents only, not against
-somebody who can choose the bits.
+The bits of a tensor are read as rows of 1,024 words of 64 bits. Each row is multiplied by fixed odd numbers
+and summed modulo 2**64, on the tensor's device. The sums are hashed. A change of one word is always
+detected. If several words of one row change, the change is missed with a probability of 2**-64.
+Fingerprints protect against accidents, not against a person who can choose the bits.
 """
 
 from __future__ import annotations
@@ -21,19 +22,21 @@ from convoy_workloads.runtime.journal.segment import Segment
 from convoy_workloads.runtime.tiers.shard import Box
 
 ENDS = "ends"
-"""Key in a segment's facts: the fingerprints of some parameters when it was sealed."""
+"""Key in a segment's facts for the fingerprints of some parameters at the end of the segment."""
 CHECKED_FRACTION = 4
-"""Each segment checks one part in this many of the bytes of a rank's parameters,"""
+"""Divisor for the bytes of a rank's parameters: each segment has fingerprints of one part in four."""
 MIN_CHECKED_BYTES = 4 << 20
-"""but at least this many bytes."""
+"""Minimum bytes of the parameters that have fingerprints in one segment."""
 MAX_CHECKED = 512
-"""Most parameters that one segment checks."""
+"""Maximum number of parameters that have fingerprints in one segment."""
 
 _LANE = 1024
 
 
 def fingerprint_of(tensor: torch.Tensor) -> str:
-    """Return 32 characters that are equal for equal bits."""
+    """Return a fingerprint of 32 characters. Tensors with equal bits, type and shape have equal
+    fingerprints.
+    """
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     if flat.storage_offset() % 8:
         flat = flat.clone()
@@ -42,7 +45,7 @@ def fingerprint_of(tensor: torch.Tensor) -> str:
     if whole:
         rows = flat[:whole].view(torch.int64).view(-1, _LANE)
         factors = _factors(tensor.device)
-        # CUDA has no matrix product of integers.
+        # CUDA has no matrix product of integers, so multiply and sum there.
         sums = rows @ factors if tensor.device.type == "cpu" else (rows * factors).sum(1)
         total.update(sums.cpu().numpy().tobytes())
     total.update(flat[whole:].cpu().numpy().tobytes())
@@ -51,14 +54,14 @@ def fingerprint_of(tensor: torch.Tensor) -> str:
 
 @lru_cache(maxsize=8)
 def _factors(device: torch.device) -> torch.Tensor:
-    # Torch's generator is not used, because another version may draw other numbers.
+    # Do not use torch's generator, because another version of torch may draw other numbers.
     draw = random.Random(20160307)  # noqa: S311 - no secret
     numbers = [(draw.getrandbits(64) | 1) - (1 << 63) for _ in range(_LANE)]
     return torch.tensor([one | 1 for one in numbers], dtype=torch.int64, device=device)
 
 
 def part_of(parameter: torch.Tensor, box: Box) -> torch.Tensor:
-    """Return a box of a parameter, as a view."""
+    """Return the part of a parameter that lies in `box`, as a view."""
     part = parameter.detach()
     for dimension, (start, size) in enumerate(zip(*box)):  # noqa: B905 - `strict` came with Python 3.10
         part = part.narrow(dimension, start, size)
@@ -66,8 +69,9 @@ def part_of(parameter: torch.Tensor, box: Box) -> torch.Tensor:
 
 
 class EndFingerprints:
-    """Fingerprints of some of a rank's parameters at the end of each segment. Each segment covers the next
-    ones in turn.
+    """Computes fingerprints of some of a rank's parameters at the end of each segment.
+
+    The choice rotates, so that successive segments cover different parameters and in the end all of them.
     """
 
     def __init__(self, owned: Iterable[OwnedBox]) -> None:
@@ -75,9 +79,7 @@ class EndFingerprints:
         self._turn = 0
 
     def facts(self) -> list[Any]:
-        """Return the name, box and fingerprint of each parameter covered, in the form that a segment
-        stores.
-        """
+        """Return the name, box and fingerprint of each chosen parameter, in a segment's form."""
         parts = [part_of(one.parameter, one.box) for one in self._owned]
         sizes = [one.numel() * one.element_size() for one in parts]
         left = max(MIN_CHECKED_BYTES, sum(sizes) // CHECKED_FRACTION)
@@ -92,7 +94,7 @@ class EndFingerprints:
 
 
 class ReplayCheck:
-    """Compares a replay with the fingerprints in the segments. `at` must be called after each step."""
+    """Compares the parameters during a replay with the fingerprints in the segments."""
 
     def __init__(self, segments: Iterable[Segment], parameters: Mapping[str, torch.Tensor]) -> None:
         self._parameters = parameters
@@ -101,10 +103,10 @@ class ReplayCheck:
             end = one.head.first + len(one.steps)
             self._ends.setdefault(end, []).extend(one.facts.get(ENDS, []))
         self.wrong = ""
-        """The first parameter that differs; empty while there is none."""
+        """Name of the first parameter that differs; empty if none differs."""
 
     def check_step(self, step: int, _: int) -> None:
-        """Compare the parameters after this many steps."""
+        """Compare the parameters after step `step` of the replay. Call this after each step."""
         for name, offsets, sizes, wanted in self._ends.get(step, []):
             if self.wrong:
                 return

@@ -1,4 +1,6 @@
-"""The recorder of the input of each optimizer step, hooked in where every torch optimizer starts its step."""
+"""The recorder of each optimizer step's input. It is a hook that every torch optimizer calls at the start
+of a step.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +21,24 @@ from convoy_workloads.runtime.tiers import values as texts
 from convoy_workloads.runtime.tiers.shard import ALIGN, Box
 
 _ROW = 96
-"""Upper limit of the index bytes for one share in one step."""
+"""Maximum number of index bytes for one share in one step."""
 
 
 class ChainEnded(RuntimeError):
-    """The chain has ended; the message gives the reason. The next save is a full save."""
+    """Raised because the chain has ended. The message gives the reason. The next save is a full save."""
 
 
 class GradientRecorder:
-    """The chain of one optimizer, as far as this rank journals it.
+    """Records the chain of one optimizer: the part of its gradients that this rank journals.
 
-    `start` follows a full save, `open_segment` provides memory for the coming steps, `seal` closes the
-    segment. All are called between two steps, by the thread that makes the steps. Gradients are copied
-    while the step waits.
+    Call `start` after a full save, `open_segment` to provide memory for the coming steps, and `seal` to
+    close the segment. The thread that makes the steps calls all of them, between two steps. Each step waits
+    while its gradients are copied.
 
-    The chain ends (`reason`) if the recorded data could not reproduce a step: another kernel, other groups,
-    a frozen parameter, a write outside the optimizer, no space. Writes are detected by torch's version
-    counters. Writes through `.data` do not count there; guard.py detects those.
+    The chain ends (see `reason`) if a replay of the recorded data could give another result. Causes are
+    another kernel, other groups, a frozen parameter, a write outside the optimizer, and lack of space.
+    Torch's version counters detect most writes. They do not count writes through `.data`, which guard.py
+    detects.
     """
 
     def __init__(
@@ -46,7 +49,10 @@ class GradientRecorder:
         world: int = 1,
         elementwise: Collection[type] = (),
     ) -> None:
-        """`owned`: this rank's part (partition.py). Refused if the optimizer cannot be replayed."""
+        """Install the hooks on the optimizer. Raises Refused if the optimizer's steps cannot be replayed.
+
+        `owned`: the boxes that this rank journals (partition.py).
+        """
         self._optimizer = optimizer
         self._owned = list(owned)
         self._rank, self._world = rank, world
@@ -59,7 +65,7 @@ class GradientRecorder:
         self._paused = False
         self._began = 0.0
         self.step_seconds = 0.0
-        """Seconds that the last step took, without the time for recording it."""
+        """Seconds that the last step took, without the time to record it."""
         reason = allowed.refusal(optimizer, self._elementwise)
         if reason:
             raise Refused(reason)
@@ -89,19 +95,19 @@ class GradientRecorder:
 
     @property
     def step_bytes(self) -> int:
-        """Upper limit of the bytes for one more step."""
+        """Maximum number of bytes that one more step needs in a segment."""
         dense = sum(-(-_bytes(one) // ALIGN) * ALIGN for one in self._owned)
         return dense + len(self._owned) * _ROW + 2 * len(self._scalars()) + ALIGN
 
     @property
     def bytes_left(self) -> int:
-        """Bytes left in the open segment; 0 if none is open."""
+        """Bytes left in the open segment; 0 if no segment is open."""
         return 0 if self._writer is None else self._writer.left
 
     def start(self, base: str) -> None:
-        """Start a chain after a full save with this name. The save must hold the current state.
+        """Start a chain at the full save named `base`, which must hold the current state.
 
-        Refused if the optimizer cannot be replayed.
+        Raises Refused if the optimizer's steps cannot be replayed.
         """
         reason = allowed.refusal(self._optimizer, self._elementwise)
         self._writer, self._open, self._base = None, False, base
@@ -115,8 +121,10 @@ class GradientRecorder:
         self._versions = groups.versions(self._optimizer)
 
     def open_segment(self, target: memoryview) -> None:
-        """Record the coming steps into `target`, as many as fit (`step_bytes`, `bytes_left`). ChainEnded if
-        the chain has.
+        """Record the coming steps into `target`. Raises ChainEnded if there is no chain.
+
+        The caller must ensure that the steps fit (see `step_bytes` and `bytes_left`), because the chain
+        ends at a step that does not fit.
         """
         self._require_chain()
         shares = tuple(
@@ -147,7 +155,8 @@ class GradientRecorder:
             self._require_chain()
 
     def seal(self, values: Mapping[str, str], facts: Mapping[str, Any]) -> int:
-        """Close the open segment and return its length in bytes. ChainEnded if it is unusable.
+        """Close the open segment and return its length in bytes. Raises ChainEnded if the segment is
+        unusable.
 
         `values`: the current encoded values that are not tensors, by name (tiers/values.py). `facts`:
         metadata of the save, such as its step.
@@ -165,13 +174,13 @@ class GradientRecorder:
             raise ChainEnded(self._reason) from error
 
     def end(self, reason: str) -> None:
-        """End the chain, if it has not ended."""
+        """End the chain for `reason`. Do nothing if the chain has already ended."""
         self._reason = self._reason or reason
         self._writer = None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Do not record the steps in this block. The caller must undo them bit for bit."""
+        """Return a context in which steps are not recorded. The caller must undo these steps bit for bit."""
         self._paused = True
         try:
             yield
@@ -191,7 +200,9 @@ class GradientRecorder:
             raise ChainEnded(self._reason)
 
     def _check_unchanged(self) -> None:
-        """End the chain if anything but the optimizer has changed the parameters or the state."""
+        """End the chain if anything other than the optimizer has changed the parameters or the optimizer's
+        state.
+        """
         if self._open:
             self.end("a step was interrupted before it was finished")
         elif groups.members(self._optimizer) != self._members:
@@ -222,7 +233,8 @@ class GradientRecorder:
         try:
             self._pending = self._scalars(), texts.dumps(groups.scaling(optimizer))
             self._copy()
-        except (ValueError, TypeError, RuntimeError) as error:  # This must not end the training.
+        # An error of the recorder ends the chain, but must not end the training.
+        except (ValueError, TypeError, RuntimeError) as error:
             self.end(f"the step cannot be recorded: {error}")
             return
         self._open = True

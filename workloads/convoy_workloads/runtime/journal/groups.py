@@ -1,4 +1,6 @@
-"""An optimizer's inputs besides gradients: the scalars of its groups and the values of a gradient scaler."""
+"""The inputs of an optimizer besides gradients: the scalars of its parameter groups and the values of a
+gradient scaler.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,15 @@ from typing import Any
 import torch
 
 _NO_SCALARS = ("params", "param_names", "foreach", "fused", "capturable", "differentiable")
-"""Entries of a group that are not inputs of a step. kernel.py records how a step is computed."""
+"""Keys of a parameter group that are not recorded as inputs. Some of them choose the kernel; kernel.py
+records it.
+"""
 _SCALING = ("grad_scale", "found_inf")
 
 
 def scalars(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Return the scalars of each group: learning rate, betas, weight decay and any other entries of the
-    program.
+    """Return the scalars of each parameter group: learning rate, betas, weight decay, and other entries
+    that the program has added.
     """
     return [
         {key: value for key, value in group.items() if key not in _NO_SCALARS}
@@ -25,20 +29,21 @@ def scalars(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 
 def set_scalars(optimizer: torch.optim.Optimizer, wanted: Sequence[Mapping[str, Any]]) -> None:
-    """Set the scalars that `scalars` returned."""
+    """Set the scalars of each parameter group to `wanted`, which `scalars` returned."""
     for group, one in zip(optimizer.param_groups, wanted):  # noqa: B905 - `strict` came with Python 3.10
         group.update(one)
 
 
 def structure(optimizer: torch.optim.Optimizer) -> str:
-    """Return a digest of the groups: their number, and the shapes and types of their parameters."""
+    """Return a digest of the parameter groups: their number, and the shapes and types of their parameters."""
     rows = [[f"{tuple(one.shape)}{one.dtype}" for one in group["params"]] for group in optimizer.param_groups]
     return hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
 
 
 def members(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
-    """Return what must not change during a chain: the identity of each parameter, and whether it is
-    trained.
+    """Return the properties of all parameters that must not change during a chain.
+
+    They are the identity, type and shape of each parameter, and whether it is trained.
     """
     return tuple(
         tuple((id(one), one.requires_grad, one.dtype, one.shape) for one in group["params"])
@@ -47,7 +52,9 @@ def members(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
 
 
 def versions(optimizer: torch.optim.Optimizer) -> list[tuple[int, ...]]:
-    """Return torch's write counters of each parameter and its state, in the order of the groups."""
+    """Return torch's write counters of each parameter and its state, in the order of the groups. A write
+    changes a counter.
+    """
     found = []
     for group in optimizer.param_groups:
         for one in group["params"]:
@@ -58,8 +65,9 @@ def versions(optimizer: torch.optim.Optimizer) -> list[tuple[int, ...]]:
 
 
 def scaling(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return the values that a gradient scaler gave to a fused kernel: the factor, and whether the step is
-    void.
+    """Return the values that a gradient scaler has given to a fused optimizer.
+
+    They are the scale of the gradients, and a mark that is set if the optimizer must skip the step.
     """
     return {name: getattr(optimizer, name) for name in _SCALING if hasattr(optimizer, name)}
 
@@ -68,7 +76,7 @@ def scaling(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 def scaled(
     optimizer: torch.optim.Optimizer, marks: Mapping[str, Any], device: torch.device
 ) -> Iterator[None]:
-    """Set the gradient scaler's values on the optimizer for one step."""
+    """Return a context in which the optimizer has the gradient scaler's values `marks`."""
     for name, value in marks.items():
         setattr(optimizer, name, value.to(device) if isinstance(value, torch.Tensor) else value)
     try:

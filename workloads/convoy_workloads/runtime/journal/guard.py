@@ -1,8 +1,8 @@
-"""The check that the journal is exact: some parameters are replayed separately at each save and compared
-bit by bit.
+"""The guard of the journal: a check at each save that the journal reproduces the state.
 
-It detects what no rule can exclude: a write to weights through `.data`, a compiled step, or a class that
-was wrongly declared to work element by element.
+The guard replays the steps of a few parameters separately and compares the results bit by bit. It finds
+errors that no rule can exclude: a write to weights through `.data`, a compiled step, or a class that was
+wrongly declared to update each element independently.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from convoy_workloads.runtime.journal.step_sequence import ReplayError, merge_se
 
 @dataclass(frozen=True)
 class Sample:
-    """Some parameters and their optimizer state at the base."""
+    """Copies of some parameters and their optimizer state, made before the steps that the guard replays."""
 
     values: Mapping[str, torch.Tensor]
     states: Mapping[str, Mapping[str, Any]]
     groups: Mapping[str, int]
-    """Number of the optimizer's group that holds each parameter."""
+    """Index of the optimizer's parameter group that holds each parameter, by name."""
 
 
 def pick_sample(sizes: Mapping[str, int], budget: int, turn: int) -> list[str]:
-    """Return the names for the sample with number `turn`: as many as fit in `budget` bytes, at least one.
+    """Return the names of the parameters in sample number `turn`.
 
-    Successive turns cover all names. `sizes`: bytes of each parameter that this rank journals whole. A
-    parameter larger than the budget gets turns too.
+    Each sample has at least one parameter, and otherwise as many as fit into `budget` bytes. A parameter
+    larger than the budget gets its own sample. Successive turns cover all parameters. `sizes`: bytes of
+    each parameter that this rank journals as a whole.
     """
     names = sorted(sizes)
     rounds: list[list[str]] = []
@@ -50,7 +51,10 @@ def pick_sample(sizes: Mapping[str, int], budget: int, turn: int) -> list[str]:
 def copy_sample(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor], names: Collection[str]
 ) -> Sample:
-    """Copy the current values of the named parameters at a base, on their device."""
+    """Copy the named parameters and their optimizer state before the steps that the guard will replay.
+
+    The copies stay on the device of the parameters.
+    """
     group = {id(one): n for n, members in enumerate(optimizer.param_groups) for one in members["params"]}
     return Sample(
         {name: parameters[name].detach().clone() for name in names},
@@ -67,11 +71,11 @@ def find_difference(
     *,
     hooks_off: HookGuard = without_global_hooks,
 ) -> str:
-    """Replay the sample from base and journal. Return the first parameter or state that differs; empty if
-    none does.
+    """Replay the sample with `segments`. Return the first parameter or state that differs from the live
+    one; empty if none differs.
 
-    `segments`: at least those of the ranks that journal the sample, up to now. The live optimizer and its
-    parameters are not changed.
+    `segments`: the segments since the sample was copied, at least of the ranks that journal the sample. The
+    live optimizer and its parameters are not changed.
     """
     try:
         sequence = merge_segments(segments, alone=True)
@@ -84,7 +88,7 @@ def find_difference(
     try:
         with hooks_off():
             run(sequence.only(sample.values), twin, copies)
-    except Exception as error:  # A class of the program may raise any error.
+    except Exception as error:  # An optimizer class that the program defines may raise any error.
         return f"{type(optimizer).__qualname__}: a step cannot be replayed: {error}"
     for name, copy in copies.items():
         if not bits_equal(copy, parameters[name]):
@@ -108,24 +112,24 @@ def bits_equal(one: Any, other: Any) -> bool:
 
 @dataclass(frozen=True)
 class Chain:
-    """The rule for whether a rank's saves may be journal segments. Immutable: each event returns the next
+    """Decides whether a rank's next save may be a journal segment. Immutable: each event returns the next
     value.
 
-    An end for a known reason (other groups, no space) lasts until the next full save. A difference found by
-    the guard has an unknown cause. After the first difference one full save starts no chain, after the
-    second three, then seven.
+    If a chain ends for a known reason (other groups, no space), the next full save starts another chain. If
+    the guard finds a difference, the cause is unknown, so some full saves start no chain: one after the
+    first difference, three after the second, seven after the third.
     """
 
     base: str = ""
-    """The full save that the chain starts with; empty while there is no chain."""
+    """Name of the full save that the chain starts with; empty if there is no chain."""
     steps: int = 0
-    """Number of steps after the base."""
+    """Number of steps in the chain after the base."""
     reason: str = "no full save yet"
-    """The reason why there is no chain."""
+    """The reason why there is no chain; empty if there is one."""
     differences: int = 0
-    """Number of differences that the guard has found."""
+    """Number of differences that the guard has found so far."""
     skipped_full_saves: int = 0
-    """Number of coming full saves that start no chain."""
+    """Number of coming full saves that will start no chain."""
 
     @property
     def usable(self) -> bool:
@@ -139,8 +143,10 @@ class Chain:
         return replace(self, base=base, steps=0, reason="")
 
     def after_segment(self, base: str, first: int, count: int) -> Chain:
-        """Return the chain after a sealed segment of `count` steps, with `first` steps between the base and
-        the segment.
+        """Return the chain after a sealed segment of `count` steps.
+
+        `base` and `first` describe the segment: its base, and the number of steps between the base and the
+        segment.
         """
         if not self.base:
             return self
@@ -149,12 +155,12 @@ class Chain:
         return replace(self, steps=self.steps + count)
 
     def after_end(self, reason: str) -> Chain:
-        """Return the chain after its end for a known reason."""
+        """Return the value after the chain has ended for a known reason."""
         return replace(self, base="", steps=0, reason=reason) if self.base else self
 
     def after_difference(self, name: str) -> Chain:
-        """Return the chain after the guard found a difference. The segments since the base are then not
-        reliable.
+        """Return the value after the guard found a difference in `name`, so that the segments since the
+        base are not reliable.
         """
         differences = self.differences + 1
         return Chain(
@@ -165,7 +171,9 @@ class Chain:
 def _twin(
     sample: Sample, optimizer: torch.optim.Optimizer
 ) -> tuple[torch.optim.Optimizer, dict[str, torch.Tensor]]:
-    """Return an optimizer of the same class and groups that holds copies of the sample only."""
+    """Return an optimizer of the same class and groups that works only on copies of the sample, and these
+    copies.
+    """
     copies: dict[str, torch.Tensor] = {
         name: torch.nn.Parameter(value.clone(), requires_grad=False) for name, value in sample.values.items()
     }
@@ -177,7 +185,8 @@ def _twin(
         group.pop("param_names", None)
     kind = type(optimizer)
     twin = kind.__new__(kind)
-    # Hooks are not copied. Neither is `step`, because a scheduler may have bound it to the live optimizer.
+    # Do not copy hooks. Do not copy `step` either, because a scheduler may have bound it to the live
+    # optimizer.
     own = {key: value for key, value in vars(optimizer).items() if not key.startswith("_optimizer_")}
     own.pop("step", None)
     state = type(optimizer.state)(getattr(optimizer.state, "default_factory", None))

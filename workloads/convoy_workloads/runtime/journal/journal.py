@@ -1,6 +1,4 @@
-"""A rank's journal of its saves. It is open while segments are expected to have fewer bytes than full
-saves.
-"""
+"""The journal of one rank. It records segments while they are expected to be smaller than full saves."""
 
 from __future__ import annotations
 
@@ -23,21 +21,25 @@ from convoy_workloads.runtime.journal.step_sequence import merge_segments
 from convoy_workloads.runtime.tiers.planning import RankPlan, StateSnapshot
 
 READ_BYTES = 125e6
-"""Assumed speed of a restore in bytes per second. Data that a node has lost comes over a link of 1 Gbit/s."""
+"""Assumed speed of a restore in bytes per second. A node that has lost its data fetches it over a link of 1
+Gbit/s.
+"""
 SAMPLE_BYTES = 1 << 20
-"""Bytes of the parameters that are replayed separately at each save."""
+"""Bytes of the parameters that the guard replays separately at each save."""
 SAMPLED_BYTES = 64 << 20
-"""Limit for one sampled parameter, in bytes over all steps of a segment. Larger parameters are not sampled.
+"""Maximum bytes that one sampled parameter may have in all steps of a segment together. Larger parameters
+are not sampled.
 """
 INDEX_BYTES = 256 * 1024
-"""Bytes of a segment for everything except gradients."""
+"""Bytes of a segment that are reserved for everything except gradients."""
 MAX_SEGMENTS = 8
-"""Most segments in one chain, whatever their size. Each has a buffer."""
+"""Maximum number of segments in one chain. Each segment has its own buffer."""
 
 
 def parameters_of(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Return the parameters of the optimizer by the model's names. Refused if the model does not name all
-    of them.
+    """Return the parameters of the optimizer by the model's names.
+
+    Raises Refused if the model does not name all parameters of the optimizer.
     """
     worked = {id(one) for group in optimizer.param_groups for one in group["params"]}
     named = {name: one for name, one in model.named_parameters() if id(one) in worked}
@@ -47,12 +49,12 @@ def parameters_of(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, tor
 
 
 def refusal(model: Any, optimizer: Any, segments: Sequence[Segment]) -> str:
-    """Return why these objects cannot replay these segments; empty if they can."""
+    """Return why this model and optimizer cannot replay these segments; empty if they can."""
     if optimizer is None:
         return "no optimizer is restored"
     try:
         replay.check(merge_segments(segments), optimizer, parameters_of(model, optimizer))
-    except ValueError as error:  # Refused or ReplayError.
+    except ValueError as error:  # The error is Refused or ReplayError.
         return str(error)
     return ""
 
@@ -66,15 +68,15 @@ def last_segments(segments: Sequence[Segment]) -> list[Segment]:
 
 
 class Journal:
-    """A rank's chain after its newest full save. Used between two steps, by the thread that makes the
-    steps.
+    """The journal of one rank since its newest full save.
 
-    Call `on_full_save` after a full save and `on_segment_saved` after a segment. Then call `open` to record
-    the coming steps, if that is worthwhile. Steps that are made while no segment is open end the chain.
+    Call `on_full_save` after a full save and `on_segment_saved` after a saved segment. Then call `open` to
+    record the coming steps, if `is_worthwhile`. The thread that makes the steps calls all methods, between
+    two steps. A step that is made while no segment is open ends the chain.
     """
 
     def __init__(self, rank: int, world: int, model: Any, optimizer: torch.optim.Optimizer) -> None:
-        """Refused if the optimizer cannot be replayed."""
+        """Prepare the journal. Raises Refused if the optimizer's steps cannot be replayed."""
         self._optimizer = optimizer
         self._parameters = parameters_of(model, optimizer)
         self._frozen = {one.data_ptr(): one for one in model.parameters() if not one.requires_grad}
@@ -87,20 +89,24 @@ class Journal:
         self._name = ""
         self._target = memoryview(b"")
         self._sealed: list[tuple[str, memoryview]] = []
-        """Buffers of the chain's segments, and their bytes."""
+        """Name and used bytes of the buffer of each segment in the chain."""
         self._sample: guard.Sample | None = None
-        """Sample of the state at the start of the open segment."""
+        """Sample of the parameters at the start of the open segment; None if no parameter is small enough."""
         self._turn = 0
         self._fingerprints: dict[int, str] = {}
-        """Fingerprints of the frozen parameters at the base, by address."""
+        """Fingerprints of the frozen parameters at the base, by memory address."""
         self.inexact = ""
-        """The value that the last check could not reproduce from gradients; empty if there is none."""
+        """Name of the value that the last checked segment did not reproduce; empty if the segment was
+        exact.
+        """
         self.tip: Generation | None = None
-        """The newest save, which the next segment can follow."""
+        """The newest save, which the next segment extends; None before the first save."""
 
     @property
     def structure(self) -> str:
-        """A digest that is equal on all ranks with the same gradients."""
+        """A digest of the names, shapes and types of the parameters. Ranks with the same gradients have
+        equal digests.
+        """
         rows = [f"{name} {tuple(one.shape)} {one.dtype}" for name, one in sorted(self._parameters.items())]
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
@@ -111,25 +117,28 @@ class Journal:
 
     @property
     def ready(self) -> bool:
-        """True if the open segment holds all steps since the last save, and at least one."""
+        """True if the open segment can be saved: it holds all steps since the last save, and at least one
+        step.
+        """
         return self.writing and self._recorder.steps > self._chain.steps
 
     def segment_capacity(self, steps: int) -> int:
-        """Return the bytes of a buffer for segments of `steps` steps. One more step fits, because the save
-        may come late.
+        """Return the size in bytes of a buffer for a segment of `steps` steps.
+
+        The buffer has space for one more step, because the save may come late.
         """
         return (steps + 1) * self._recorder.step_bytes + INDEX_BYTES
 
     def buffer_count(self, steps: int, full: int) -> int:
-        """Return the number of buffers of that capacity to reserve: about the memory of one full save, plus
-        one to write to.
+        """Return the number of segment buffers to reserve: about as much memory as one full save, and one
+        more buffer to write to.
 
-        `full`: bytes of a full save.
+        `steps`: number of steps in a segment. `full`: bytes of a full save.
         """
         return max(2, min(MAX_SEGMENTS, full // self.segment_capacity(steps))) + 1
 
     def is_worthwhile(self, steps: int, full: int) -> bool:
-        """Return True if the next save should be a segment, if it comes after `steps` steps.
+        """Return True if a save after `steps` steps should be a segment rather than a full save.
 
         `full`: bytes of this rank's full save.
         """
@@ -148,8 +157,8 @@ class Journal:
         self._sealed, self._sample = [], None
         self._chain = self._chain.after_full_save(generation.name)
         self.tip = generation
-        # The time is measured only while a segment is open. One slow step must not keep the journal closed
-        # forever.
+        # The step time is measured only while a segment is open. Halve it here, so that one slow step does
+        # not keep the journal closed forever.
         self._recorder.step_seconds /= 2
         if not self._chain.usable:
             return
@@ -158,11 +167,14 @@ class Journal:
         except Refused as error:
             self.end(str(error))
             return
-        # Torch's write counters are not used, because they miss writes through `.data`.
+        # Do not use torch's write counters here, because they do not count writes through `.data`.
         self._fingerprints = {at: fingerprint_of(one) for at, one in self._frozen.items()}
 
     def open(self, name: str, target: memoryview, steps: int = 1) -> None:
-        """Record the coming steps, about `steps` of them, into a buffer."""
+        """Record the coming steps into the buffer `target`, which is called `name`.
+
+        `steps`: the expected number of steps until the next save.
+        """
         if any(name == one for one, _ in self._sealed):
             self.end("the buffer of an earlier segment of the chain was reused")
             return
@@ -183,11 +195,11 @@ class Journal:
     def seal(
         self, snapshot: StateSnapshot, rank_plan: RankPlan, facts: Mapping[str, Any]
     ) -> tuple[str, int] | None:
-        """Close the open segment. Return its buffer and its length in bytes.
+        """Close the open segment. Return the name of its buffer and its length in bytes.
 
-        Return None if the segment is unusable, or if it does not reproduce the sample (`inexact`); the
-        chain has ended then. The current values that no step computes, such as buffers and generators, are
-        added to the segment.
+        The current values that no step computes, such as buffers and generators, are added to the segment.
+        Return None, and end the chain, if the segment is unusable or does not reproduce the sample
+        (`inexact`).
         """
         made = self._replayed_addresses()
         facts = {**facts, ENDS: self._ends.facts()}
@@ -202,7 +214,7 @@ class Journal:
         return None if self._check_segment(size) else (self._name, size)
 
     def on_segment_saved(self, generation: Generation, size: int) -> None:
-        """Continue the chain after all ranks have closed their segments."""
+        """Add the open segment to the chain, because all ranks have closed their segments."""
         count = self._recorder.steps - self._chain.steps
         self._chain = self._chain.after_segment(self._recorder.base, self._chain.steps, count)
         self._sealed.append((self._name, self._target[:size]))
@@ -210,10 +222,10 @@ class Journal:
         self._close()
 
     def check(self) -> str:
-        """Check the open segment before a full save. Return the value that it does not reproduce; empty if
-        there is none.
+        """Check the open segment before a full save. Return the value that the segment does not reproduce;
+        empty if there is none.
 
-        After a difference, this journal stays closed for a while.
+        If there is such a value, the next full saves start no chain (see `Chain`).
         """
         if self.ready:
             try:
@@ -224,7 +236,7 @@ class Journal:
         return found
 
     def _check_segment(self, size: int) -> bool:
-        """Check the segment that was just closed. Return True if it is unusable."""
+        """Check the segment that was just closed. Return True if the segment is unusable."""
         if self._sample is None:
             return False
         try:
@@ -232,7 +244,7 @@ class Journal:
         except SegmentError as error:
             self.end(str(error))
             return True
-        # For the sample, this segment is the first.
+        # The sample was copied at the start of this segment, so replay it as the first segment of a chain.
         alone = replace(one, head=replace(one.head, number=0, first=0))
         self.inexact = guard.find_difference(self._sample, self._optimizer, self._parameters, [alone])
         if self.inexact:
@@ -248,16 +260,17 @@ class Journal:
 
     @property
     def reason(self) -> str:
-        """The reason why there is no chain; empty while there is one."""
+        """The reason why there is no chain; empty if there is one."""
         return self._chain.reason or self._recorder.reason
 
     def _close(self) -> None:
         self._name, self._target = "", memoryview(b"")
 
     def _replayed_addresses(self) -> set[int]:
-        """Return the addresses of tensors that a segment need not hold.
+        """Return the addresses of the tensors that a segment need not hold.
 
-        A replay computes them, or they are frozen and were not written since the base.
+        A replay computes the parameters and the optimizer's state. The full save holds the frozen
+        parameters that were not written since.
         """
         found = {one.data_ptr() for one in self._parameters.values()}
         for state in self._optimizer.state.values():

@@ -1,8 +1,9 @@
-"""The identity of the code that computes the steps. Another kernel, thread count, device or torch may round
-differently.
+"""A description of the code that computes the optimizer's steps. Other code, another number of threads,
+another device or another version of torch may round differently.
 
-Measured with torch 2.13 on a CPU: the parameters of fused AdamW differ from those of the other kernels. SGD
-in bfloat16 differs with the number of threads, because each thread's share ends in a loop without vectors.
+Measured with torch 2.13 on a CPU: fused AdamW computes other parameters than the other kernels. SGD in
+bfloat16 computes other values with another number of threads, because each thread's share ends in a loop
+that is not vectorised.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from convoy_workloads.runtime.journal.allowed import OWN
 
 @dataclass(frozen=True)
 class Kernel:
-    """An identity of the computation. Equal kernels give equal bits."""
+    """A description of the computation. Equal descriptions give equal bits."""
 
     optimizer: str
     source: str
-    """Digest of the source of a class that is not torch's; empty for torch's own."""
+    """Digest of the source of an optimizer class that is not torch's; empty for torch's own classes."""
     groups: tuple[str, ...]
-    """For each group `fused`, `foreach`, `single`, or `own` for a class that knows none of these."""
+    """For each parameter group: `fused`, `foreach` or `single`, or `own` for a class that has none of these
+    variants.
+    """
     torch: str
     device: str
     """Type and model of the device."""
@@ -36,12 +39,14 @@ class Kernel:
     """Number of threads; 0 if the device is not a CPU."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that a segment stores."""
+        """Return the kernel as the object that a segment stores."""
         return asdict(self)
 
     @staticmethod
     def from_json(body: Mapping[str, Any]) -> Kernel:
-        """Return the kernel that `to_json` encoded. KeyError, TypeError or ValueError for anything else."""
+        """Return the kernel that `to_json` encoded. Raises KeyError, TypeError or ValueError for any other
+        object.
+        """
         kernel = Kernel(
             body["optimizer"],
             body["source"],
@@ -66,7 +71,7 @@ class Kernel:
 
 
 def kernel_of(optimizer: torch.optim.Optimizer) -> Kernel:
-    """Return the kernel that torch would choose now for the steps of `optimizer`."""
+    """Return the kernel that torch would now choose for a step of `optimizer`."""
     kind: Any = type(optimizer)
     first = next(one for group in optimizer.param_groups for one in group["params"])
     on_cpu = first.device.type == "cpu"

@@ -1,4 +1,4 @@
-"""The division of the gradients among ranks that all have the same gradients: parts of nearly the same
+"""The division of gradients that are the same on all ranks: each rank journals a part of nearly the same
 size.
 """
 
@@ -14,7 +14,7 @@ from convoy_workloads.runtime.tiers.shard import Box
 
 @dataclass(frozen=True)
 class OwnedBox:
-    """A box of a parameter whose gradients this rank journals."""
+    """A box of a parameter. This rank journals the gradients in this box."""
 
     name: str
     parameter: torch.Tensor
@@ -22,17 +22,16 @@ class OwnedBox:
 
 
 def whole(name: str, parameter: torch.Tensor) -> OwnedBox:
-    """Return the box that holds all of a parameter."""
+    """Return a box that holds the whole parameter."""
     return OwnedBox(name, parameter, ((0,) * parameter.dim(), tuple(parameter.shape)))
 
 
 def partition(parameters: Mapping[str, torch.Tensor], rank: int, world: int) -> list[OwnedBox]:
-    """Return the part of one rank. All ranks pass the same names and shapes; their parts together are
-    everything.
+    """Return the boxes that rank `rank` journals. The boxes of all ranks together cover every parameter.
 
-    The largest box is assigned first, to the rank with the fewest bytes. Only a parameter larger than a
-    rank's fair share is cut, along its first dimension. A parameter in one piece can be checked by its rank
-    alone (guard.py).
+    All ranks must pass the same names and shapes. The largest box is assigned first, to the rank with the
+    fewest bytes. Only a parameter larger than a rank's fair share is cut, along its first dimension,
+    because a rank can check only parameters that it journals as a whole (guard.py).
     """
     fair = sum(_bytes(one) for one in parameters.values()) / world
     boxes: list[OwnedBox] = []

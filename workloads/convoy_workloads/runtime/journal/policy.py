@@ -1,7 +1,8 @@
-"""The choice of how a class of tensors is saved: with the fewest bytes, as long as a restore stays fast.
+"""The choice between a full save and a journal segment: the save with the fewest bytes, as long as a
+restore stays fast.
 
-A class holds tensors that are saved alike: an optimizer's parameters with their state, a model's buffers,
-frozen tensors.
+The choice is made for each class of tensors. A class is a set of tensors that are saved alike: an
+optimizer's parameters with their state, a model's buffers, or frozen tensors.
 """
 
 from __future__ import annotations
@@ -9,57 +10,57 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_STEPS = 50
-"""Most steps in one chain, whatever the times."""
+"""Maximum number of steps in one chain, even if a restore would stay fast with more steps."""
 
 
 @dataclass(frozen=True)
 class Tensors:
-    """A class of tensors at one save."""
+    """One class of tensors at the time of a save."""
 
     full: int
-    """Bytes that a full save writes. Chunks that are known to be unchanged by their digests do not count."""
+    """Bytes that a full save writes. Chunks with an unchanged digest are not written and do not count."""
     gradient: int
     """Bytes that one step adds to the journal."""
     changed: bool = True
-    """True if the digest of any chunk differs from the last save."""
+    """True if any chunk differs from the last save, according to its digest."""
     refused: str = ""
-    """Reason why the class cannot be journalled; empty if it can."""
+    """The reason why the class cannot be journalled; empty if it can."""
 
 
 @dataclass(frozen=True)
 class ChainPosition:
-    """The position of the save in the chain."""
+    """The position of a planned save in its chain."""
 
     since_save: int
-    """Number of steps that this save would journal."""
+    """Number of steps since the last save, which this save would journal."""
     since_base: int
-    """Number of steps that a restore would replay, including those of this save."""
+    """Number of steps since the full save, which a restore would replay."""
     journal: int
-    """Bytes of the chain without this save."""
+    """Bytes of the chain's earlier segments."""
 
 
 @dataclass(frozen=True)
 class RestoreTimes:
-    """The cost of a restore, measured or assumed."""
+    """The speeds and sizes that determine how long a restore takes, measured or assumed."""
 
     step: float
     """Seconds of one optimizer step, without forward and backward passes."""
     read: float
     """Bytes per second that a restore reads."""
     base: int
-    """Bytes of a full save of everything."""
+    """Bytes of a full save of all classes."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The kind of save (`journal`, `full` or `unchanged`) and its reason."""
+    """The chosen kind of save (`journal`, `full` or `unchanged`) and the reason for the choice."""
 
     kind: str
     reason: str
 
 
 def choose(tensors: Tensors, position: ChainPosition, times: RestoreTimes) -> Choice:
-    """Return how to save one class now."""
+    """Return how to save one class of tensors now."""
     if not tensors.changed:
         return Choice("unchanged", "no chunk differs from the last save")
     if tensors.refused:
@@ -80,9 +81,10 @@ def choose(tensors: Tensors, position: ChainPosition, times: RestoreTimes) -> Ch
 
 
 def max_chain_steps(gradient: int, times: RestoreTimes) -> int:
-    """Return the most steps of a chain that can be read and replayed faster than a full save can be read.
+    """Return the maximum number of steps in a chain that is read and replayed faster than a full save is
+    read.
 
-    `gradient`: bytes that one step journals.
+    `gradient`: bytes that one step adds to the journal.
     """
     limit = times.base / times.read
     each = times.step + gradient / times.read

@@ -22,7 +22,9 @@ from convoy_workloads.runtime.journal.step_sequence import (
 
 @contextmanager
 def without_global_hooks() -> Iterator[None]:
-    """Disable the hooks on all optimizers for a block, because its steps are not steps of the training."""
+    """Return a context in which the hooks on all optimizers are disabled, because replayed steps are not
+    steps of the training.
+    """
     hooks = (torch_hooks._global_optimizer_pre_hooks, torch_hooks._global_optimizer_post_hooks)
     with _set_aside(*hooks):
         yield
@@ -40,14 +42,16 @@ def replay(
     hooks_off: HookGuard = without_global_hooks,
     each: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Replay the segments on `optimizer` and `parameters`, which hold the base. Return the number of steps.
+    """Replay the segments on `optimizer` and `parameters`, which hold the base. Return the number of
+    replayed steps.
 
-    `parameters` holds all parameters of the optimizer, under the names of their shares. `segments` come
-    from all ranks. Afterwards gradients are as before. The groups have the scalars of the time when the
-    last segments were sealed.
+    `parameters` holds all parameters of the optimizer, under the names that the segments use. `segments`
+    come from all ranks. After the replay the gradients are as before, and the parameter groups have the
+    scalars that were stored when the last segments were sealed.
 
-    `hooks_off` is entered during the replay. `each` is called after every step with its number and the
-    number of steps. If the segments do not match, ReplayError is raised before anything is changed.
+    `hooks_off`: context in which the steps are replayed. `each`: function that is called after every step
+    with the number of the step and the total number of steps. Raises ReplayError, before anything is
+    changed, if the segments do not match the optimizer.
     """
     sequence = merge_segments(segments)
     check(sequence, optimizer, parameters, elementwise)
@@ -62,7 +66,7 @@ def check(
     parameters: Mapping[str, torch.Tensor],
     elementwise: Collection[type] = (),
 ) -> None:
-    """Raise ReplayError if `sequence` does not belong to such an optimizer."""
+    """Raise ReplayError if `optimizer` with these parameters cannot replay `sequence`."""
     reason = allowed.refusal(optimizer, elementwise) or sequence.kernel.difference(kernel_of(optimizer))
     if reason:
         raise ReplayError(reason)
@@ -88,7 +92,9 @@ def run(
     parameters: Mapping[str, torch.Tensor],
     each: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Make the steps without checks. The hooks of this optimizer are disabled meanwhile."""
+    """Make the steps of `sequence` without checks. Hooks of this optimizer are disabled until all steps are
+    made.
+    """
     before = {name: one.grad for name, one in parameters.items()}
     room: dict[tuple[str, tuple[int, ...]], torch.Tensor] = {}
     with _set_aside(optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks):

@@ -1,4 +1,5 @@
-"""The byte format of a segment: the steps of one rank. The optimizer's inputs come first, then an index.
+"""The byte format of a segment, which holds steps of one rank: first the inputs of the optimizer, then an
+index.
 
     0       magic
     8       offset of the index, little endian
@@ -8,9 +9,9 @@
     64      tensors, each at a multiple of 64 bytes, step after step
     index   JSON
 
-The index is last because it grows with every step. segment_writer.py writes a segment, segment_reader.py
-reads one. `read` detects any changed byte in the first 64 bytes and in the index. The caller has a digest
-of the whole segment, which detects all other changed bytes.
+The index is last because it grows with every step. segment_writer.py writes a segment, and
+segment_reader.py reads one. Reading detects any changed byte in the first 64 bytes and in the index. A
+changed byte of a tensor is detected only by the digest of the whole segment, which the caller has.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from convoy_workloads.runtime.tiers.shard import Box, Part
 
 MAGIC = b"CONVOYJ\x01"
 HEADER = 64
-"""Bytes before the first tensor."""
+"""Number of bytes before the first tensor."""
 DTYPES = {
     str(one).removeprefix("torch."): one
     for one in (
@@ -46,16 +47,16 @@ DTYPES = {
 
 
 class SegmentError(ValueError):
-    """Bytes that are not a segment."""
+    """Raised for bytes that are not a segment."""
 
 
 class NoRoom(ValueError):
-    """Data that does not fit into the segment."""
+    """Raised for data that does not fit into the segment."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """A box of a parameter whose gradients a rank journals."""
+    """A box of a parameter. The rank of the segment journals the gradients in this box."""
 
     name: str
     offsets: tuple[int, ...]
@@ -65,7 +66,7 @@ class Share:
 
     @property
     def box(self) -> Box:
-        """The box as offsets and sizes."""
+        """The box as offsets and sizes, for each dimension."""
         return self.offsets, self.sizes
 
 
@@ -78,35 +79,37 @@ class Head:
     base: str
     """Name of the full checkpoint that the chain starts with."""
     number: int
-    """Number of this rank's segments between the base and this one."""
+    """Number of earlier segments of this rank since the base."""
     first: int
-    """Number of steps between the base and the segment's first step."""
+    """Number of steps between the base and the first step of this segment."""
     structure: str
-    """Digest of the optimizer's groups (groups.py)."""
+    """Digest of the optimizer's parameter groups (groups.py)."""
     kernel: Kernel
     shares: tuple[Share, ...]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """The gradient of one share in one step, and the position of its bytes."""
+    """The gradient of one share in one step, and the position of its bytes in the segment."""
 
     share: Share
     dtype: str
     strides: tuple[int, ...]
-    """The strides of the whole gradient, as the optimizer saw it."""
+    """The strides of the gradient of the whole parameter, as the optimizer received it."""
     at: int
     length: int
     count: int | None
-    """Number of stored rows, which follow their indexes; None if all rows are stored."""
+    """Number of stored rows if only nonzero rows are stored, after their indexes (rows.py); None if all
+    rows are stored.
+    """
 
 
 @dataclass(frozen=True)
 class Step:
-    """The input of one call of `step`. A share without a piece had no gradient."""
+    """The input of one call of the optimizer's `step`. A share without a piece had no gradient."""
 
     groups: Sequence[Mapping[str, Any]]
-    """The scalars of each group."""
+    """The scalars of each parameter group."""
     scaling: Mapping[str, Any]
     """The values of a gradient scaler; usually empty."""
     pieces: tuple[Piece, ...]
@@ -114,21 +117,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment that was read."""
+    """The content of a segment that was read."""
 
     head: Head
     steps: tuple[Step, ...]
     after: Sequence[Mapping[str, Any]]
-    """The scalars of each group at the time of sealing."""
+    """The scalars of each parameter group when the segment was sealed."""
     parts: tuple[Part, ...]
-    """Tensors saved in full at the time of sealing, such as a model's buffers."""
+    """Positions of the tensors that were saved in full when the segment was sealed, such as a model's
+    buffers.
+    """
     values: Mapping[str, str]
     """The encoded values that are not tensors, by name (tiers/values.py)."""
     facts: Mapping[str, Any]
     bytes: memoryview
 
     def gradient(self, piece: Piece, into: torch.Tensor) -> None:
-        """Copy a piece into a tensor of the share's sizes."""
+        """Copy the gradient in `piece` into a tensor of the share's sizes."""
         sizes = piece.share.sizes
         dtype = DTYPES[piece.dtype]
         if piece.count is None:
@@ -143,7 +148,7 @@ class Segment:
             into.index_copy_(0, indexes.to(into.device, torch.int64), found.to(into.device))
 
     def tensor(self, part: Part) -> torch.Tensor:
-        """Return a tensor saved in full, as a view of the segment's own memory."""
+        """Return a tensor that was saved in full, as a view of the segment's own memory."""
         if not part.length:
             return torch.empty(part.sizes, dtype=DTYPES[part.dtype])
         return view(self.bytes, part.at, DTYPES[part.dtype], part.sizes)
@@ -158,5 +163,7 @@ def product(sizes: Sequence[int]) -> int:
 
 
 def view(source: memoryview, at: int, dtype: torch.dtype, sizes: Sequence[int]) -> torch.Tensor:
-    """Return a tensor of these sizes in the segment's own memory, starting at byte `at`."""
+    """Return a tensor of these sizes in the memory of `source`, starting at byte `at`. The memory is not
+    copied.
+    """
     return torch.frombuffer(source, dtype=dtype, count=product(sizes), offset=at).view(tuple(sizes))

@@ -28,7 +28,8 @@ from convoy_workloads.runtime.tiers.shard import ALIGN, Box, Part
 
 
 def read(source: memoryview) -> Segment:
-    """Read a segment. SegmentError if the header or the index differs from what was written.
+    """Read a segment. Raises SegmentError if the header or the index has changed since the segment was
+    sealed.
 
     Every offset, size and row index in the result is within its bounds.
     """

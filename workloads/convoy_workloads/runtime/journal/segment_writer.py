@@ -14,16 +14,16 @@ from convoy_workloads.runtime.journal.segment import HEADER, MAGIC, Head, NoRoom
 from convoy_workloads.runtime.tiers.shard import ALIGN, Box
 
 _SLACK = 1024
-"""Spare bytes of the index beyond the counted ones."""
+"""Spare bytes for the index, beyond its estimated size."""
 _ROW = 64
-"""Bytes of the index for a gradient whose step is not counted yet."""
+"""Index bytes for one gradient of the coming step, whose entry is not in the index yet."""
 
 
 class SegmentWriter:
-    """Writes one segment, step by step, into memory of its caller."""
+    """Writes one segment, step by step, into memory of the caller."""
 
     def __init__(self, target: memoryview, head: Head) -> None:
-        """`target`: writable bytes. Their previous content is lost."""
+        """Prepare an empty segment in `target`. The previous content of `target` is lost."""
         if target.readonly or len(target) < HEADER:
             raise NoRoom("no writable memory for a segment")
         target[:HEADER] = bytes(HEADER)
@@ -41,7 +41,7 @@ class SegmentWriter:
 
     @property
     def steps(self) -> int:
-        """Number of steps written."""
+        """Number of steps written so far."""
         return len(self._steps)
 
     @property
@@ -50,7 +50,7 @@ class SegmentWriter:
         return len(self._target) - self._at - self._index - _ROW * len(self._pending)
 
     def gradient(self, share: int, gradient: torch.Tensor, part: torch.Tensor) -> None:
-        """Copy the `part` of a gradient that belongs to share number `share`, for the coming step."""
+        """Copy `part`, which is the part of `gradient` in share number `share`, into the coming step."""
         indexes = rows.nonzero_rows(part)
         form = self._form(share, gradient)
         if indexes is None:
@@ -71,12 +71,12 @@ class SegmentWriter:
         self._pending.append([form, at, self._at_end - at, count])
 
     def drop(self) -> None:
-        """Drop the gradients of a step that was not made."""
+        """Drop the gradients copied for the coming step, because the step was not made."""
         self._pending = []
         self._at = self._begun
 
     def step(self, groups: str, scaling: str) -> None:
-        """Close the step whose gradients were copied. The texts have the form of tiers/values.py."""
+        """Close the step whose gradients were copied. Both arguments are encoded (tiers/values.py)."""
         numbers = [self._text(groups), self._text(scaling)]
         row = _json([*numbers, self._pending])
         self._steps.append(row)
@@ -85,7 +85,7 @@ class SegmentWriter:
         self._begun = self._at
 
     def tensor(self, name: str, box: Box, shape: tuple[int, ...], tensor: torch.Tensor) -> None:
-        """Copy a tensor, or a box of one, in full."""
+        """Copy a tensor, or a box of one, in full into the segment."""
         at = self._copy(tensor)
         kind = str(tensor.dtype).removeprefix("torch.")
         row = [name, list(box[0]), list(box[1]), list(shape), kind, at, self._at_end - at]
@@ -94,7 +94,7 @@ class SegmentWriter:
         self._begun = self._at
 
     def seal(self, after: str, values: Mapping[str, str], facts: Mapping[str, Any]) -> int:
-        """Write the index. Return the segment's length in bytes. NoRoom if it does not fit."""
+        """Write the index. Return the segment's length in bytes. Raises NoRoom if the index does not fit."""
         self.drop()
         body = {
             **_head(self._head),
@@ -129,7 +129,7 @@ class SegmentWriter:
             raise NoRoom(f"{length} bytes, {self.left} are left")
         self._at_end = at + length
         self._at = -(-self._at_end // ALIGN) * ALIGN
-        # Zero the padding, so that equal steps give equal bytes whatever the buffer held before.
+        # Zero the padding, so that equal steps give equal bytes regardless of the buffer's previous content.
         self._pad(self._at_end, self._at)
         return at
 

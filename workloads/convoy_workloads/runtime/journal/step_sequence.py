@@ -1,4 +1,4 @@
-"""The segments of all ranks merged into one sequence of steps, and the assembly of a step's gradients."""
+"""The merge of all ranks' segments into one sequence of steps, and the assembly of each step's gradients."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ LocatedPiece = tuple[Segment, Piece]
 
 
 class ReplayError(ValueError):
-    """Segments that cannot reproduce a state. The message gives the reason."""
+    """Raised for segments that cannot reproduce a state. The message gives the reason."""
 
 
 @dataclass(frozen=True)
 class StepInput:
-    """The input of one step on all ranks together."""
+    """The input of one optimizer step, merged from all ranks."""
 
     groups: Sequence[Mapping[str, Any]]
     scaling: Mapping[str, Any]
     gradients: Mapping[str, tuple[LocatedPiece, ...]]
-    """For each parameter, the pieces that form its gradient. A missing parameter had no gradient."""
+    """The pieces that together form the gradient of each parameter, by name. A missing parameter had no
+    gradient.
+    """
 
 
 @dataclass(frozen=True)
 class StepSequence:
-    """All steps after one base."""
+    """All recorded steps that follow one base."""
 
     base: str
     structure: str
     kernel: Kernel
     shapes: Mapping[str, tuple[int, ...]]
-    """Shape of every completely journalled parameter, by name."""
+    """Shapes of the parameters that are journalled completely, by name."""
     steps: tuple[StepInput, ...]
     after: Sequence[Mapping[str, Any]]
 
     def only(self, names: Collection[str]) -> StepSequence:
-        """Return the same steps for the given parameters only."""
+        """Return the same steps with only the named parameters."""
         return replace(
             self,
             shapes={name: shape for name, shape in self.shapes.items() if name in names},
@@ -54,9 +56,11 @@ class StepSequence:
 
 
 def merge_segments(segments: Iterable[Segment], alone: bool = False) -> StepSequence:
-    """Merge segments in any order. ReplayError if one is missing or does not belong to the others.
+    """Merge segments, which may come in any order, into one sequence of steps.
 
-    `alone`: the segments belong to one rank, and only parameters that it journals whole are of interest.
+    Raises ReplayError if a segment is missing or does not match the other segments. `alone`: True if the
+    segments come from one rank only. The sequence then has only parameters that this rank journals as a
+    whole.
     """
     ranks: dict[int, list[Segment]] = {}
     for one in segments:
@@ -93,7 +97,7 @@ def assemble_gradient(pieces: Sequence[LocatedPiece], into: torch.Tensor) -> Non
 
 
 def _steps(found: Sequence[Segment], head: Head) -> list[tuple[Segment, int]]:
-    """Return each step of one rank as its segment and its number in the segment."""
+    """Return the steps of one rank in order, each as its segment and its index in that segment."""
     steps: list[tuple[Segment, int]] = []
     for number, one in enumerate(found):
         if one.head.base != head.base:
@@ -133,9 +137,10 @@ def _step_input(ranks: Sequence[tuple[Segment, int]], shapes: Mapping[str, tuple
 
 
 def _shapes(shares: Sequence[Share], alone: bool) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the parameters whose elements the shares cover exactly once.
+    """Return the shapes of the parameters whose elements the shares cover exactly once, by name.
 
-    Any other parameter is an error unless `alone`.
+    Raises ReplayError for any other parameter. With `alone`, an incompletely covered parameter is left out
+    instead.
     """
     by_name: dict[str, list[Share]] = {}
     for one in shares:

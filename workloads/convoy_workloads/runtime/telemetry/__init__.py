@@ -1,3 +1,3 @@
-"""The time that a rank's steps spend on each activity. Measured without changes to the user's code and sent
-to the agent.
+"""Measurement of the time that a rank's steps spend on each activity. It needs no changes to the user's
+code, and sends its results to the agent.
 """

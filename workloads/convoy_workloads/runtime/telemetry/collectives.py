@@ -1,13 +1,14 @@
-"""The duration of collectives, by communicator. Only blocking collectives of the program in which every
-member waits for all others are measured.
+"""The duration of collectives, by communicator. A collective is measured if the program waits for it and if
+each member waits for all other members.
 
-The functions of `torch.distributed` are wrapped, not the methods of `ProcessGroup`. C++ looks for these
-methods to find out whether a class of the program overrides them. So collectives started in C++ are not
-seen: DistributedDataParallel's reducer, functional collectives, compiled graphs. Neither are asynchronous
-ones, because the program waits only for the rest of their duration. An error in this module ends the
-measurement, never the program.
+The functions of `torch.distributed` are wrapped. The methods of `ProcessGroup` are not wrapped, because C++
+would take a wrapper for an override by the program. So collectives that start in C++ are not measured:
+those of DistributedDataParallel's reducer, functional collectives and compiled graphs. Asynchronous
+collectives are not measured either, because the program waits for only a part of their duration. An error
+in this module ends the measurement, never the program.
 
-On a device a call returns at once. Two events are recorded on its stream, and their distance is read later.
+On a device, a call returns before the collective ends. So two events are recorded on the device's stream,
+and the time between them is read later.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ MUTUAL = {
     "all_to_all": "input_tensor_list",
     "all_to_all_single": "input",
 }
-"""Functions in which every member waits for all others, and the argument of each that holds all transferred
-data.
+"""Functions in which each member waits for all other members. Each is mapped to the argument that holds all
+transferred data.
 """
 MAX_PENDING = 1024
-"""Most measurements that wait for a device. The oldest are dropped first."""
+"""Maximum number of measurements that wait for a device. The oldest are dropped."""
 
 
 class Event(Protocol):
@@ -59,38 +60,41 @@ class Event(Protocol):
         ...
 
     def elapsed_time(self, end_event: Any, /) -> float:
-        """Return the milliseconds until the other mark."""
+        """Return the milliseconds from this mark to `end_event`."""
         ...
 
 
 @dataclass(frozen=True)
 class Call:
-    """One collective."""
+    """One call of a collective."""
 
     communicator: Communicator
     bytes: int
     device: Any
-    """The device; None for the CPU."""
+    """The device of the data; None for the CPU."""
 
 
 class Torch(Protocol):
     """The functions of torch that the measurement needs."""
 
     def compiling(self) -> bool:
-        """Return True while a graph is traced. There torch replaces the functions that it knows."""
+        """Return True while a graph is traced. During tracing, torch replaces the functions that it knows."""
         ...
 
     def call(self, group: Any, moved: Any) -> Call | None:
-        """Return the collective; None if it is not measured. `moved`: a tensor, or a list of them."""
+        """Return the measured properties of a collective; None if the collective is not measured.
+
+        `moved`: the transferred data, which is a tensor or a list of tensors.
+        """
         ...
 
     def mark(self, device: Any) -> Event | None:
-        """Return an event recorded now; None where none may be recorded."""
+        """Return an event recorded now on the device; None if no event may be recorded."""
         ...
 
 
 class CollectiveTimer:
-    """Measures the collectives of one process. Only the training thread is measured."""
+    """Measures the collectives that the training thread of this process calls."""
 
     def __init__(
         self, recorder: StepRecorder, torch: Torch, clock: Callable[[], float] = time.perf_counter
@@ -102,10 +106,10 @@ class CollectiveTimer:
         self._pending: deque[tuple[Call, Event, Event]] = deque(maxlen=MAX_PENDING)
         self._inside = False
         self.broken = False
-        """True after an error. Nothing is measured any more."""
+        """True after an error, which ends all measurements."""
 
     def wrap(self, *modules: Any) -> None:
-        """Wrap the functions in all modules where the program may look them up."""
+        """Wrap the measured functions in `modules`: all modules in which the program may find them."""
         for function, moved in MUTUAL.items():
             wrapped: dict[Any, Any] = {}
             for module in modules:
@@ -115,7 +119,7 @@ class CollectiveTimer:
                     setattr(module, function, wrapped[found])
 
     def collect(self) -> None:
-        """Pass the finished measurements of devices to the recorder."""
+        """Pass the measurements that devices have finished to the recorder."""
         with self._guarded():
             while self._pending:
                 call, began, ended = self._pending.popleft()
@@ -132,12 +136,13 @@ class CollectiveTimer:
             if compiling() or self._inside or not self._measures():
                 return function(*args, **named)
             begun = self._on_call({**dict(zip(places, args)), **named}, moved)  # noqa: B905 - Python 3.9
-            self._inside = True  # One of the functions may call another.
+            self._inside = True  # A measured function may call another one, which must not count again.
             try:
                 found = function(*args, **named)
             finally:
                 self._inside = False
-            if begun is not None and found is None:  # Otherwise the call was asynchronous after all.
+            # If the call returned a handle, the collective was asynchronous and is not measured.
+            if begun is not None and found is None:
                 self._on_return(*begun)
             return found
 
@@ -170,7 +175,7 @@ class CollectiveTimer:
     def _guarded(self) -> Iterator[None]:
         try:
             yield
-        except Exception:  # No error here may stop the program.
+        except Exception:  # An error of the measurement must not stop the program.
             self.broken = True
             self._pending.clear()
 
@@ -187,14 +192,16 @@ class RealTorch:
         self._known: WeakKeyDictionary[Any, tuple[Communicator | None]] = WeakKeyDictionary()
 
     def call(self, group: Any, moved: Any) -> Call | None:
-        """Return the collective; None if it is small, coalesced, or includes processes that are not ranks
-        of the job.
+        """Return the measured properties of a collective.
+
+        Return None if the collective is small or coalesced, or if a member of the group is not a rank of
+        the job.
         """
         group = self._dist.group.WORLD if group is None else group
         tensors = [moved] if isinstance(moved, self._tensor) else list(moved or ())
         world = self._dist.distributed_c10d._world
         if not tensors or not isinstance(group, self._dist.ProcessGroup):
-            return None  # This rank is not a member, or there is no data.
+            return None  # This rank is not a member of the group, or there is no data.
         if group not in world.pg_group_ranks or group in world.pg_coalesce_state:
             return None
         device = tensors[0].device
@@ -207,7 +214,9 @@ class RealTorch:
         return Call(communicator, size, None if device.type == "cpu" else device)
 
     def mark(self, device: Any) -> Event | None:
-        """Return an event on the current stream; None during graph capture, where events cannot be read."""
+        """Return an event on the current stream; None during graph capture, because events of a capture
+        cannot be read.
+        """
         if self._cuda.is_current_stream_capturing():
             return None
         event: Event = self._cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -222,7 +231,8 @@ class RealTorch:
 
     def _named(self, group: Any) -> Communicator | None:
         members = self._dist.get_process_group_ranks(group)
-        # A program may have groups of another world, whose processes are not ranks of this job.
+        # Leave out groups of another world, which a program may have: their processes are not ranks of this
+        # job.
         rank, world = int(os.environ.get("RANK", "-1")), int(os.environ.get("WORLD_SIZE", "0"))
         if members[group.rank()] != rank or max(members) >= world or len(members) < 2:
             return None

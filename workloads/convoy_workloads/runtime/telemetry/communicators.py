@@ -1,5 +1,5 @@
-"""Communicators as they are reported: by kind and ranks. A process's own numbering of its groups is not
-used, because other members may number them differently.
+"""The identity of communicators in reports: their kind and their ranks. A process's own numbering of its
+groups is not used, because other members may number the groups differently.
 """
 
 from __future__ import annotations
@@ -9,26 +9,28 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_COMMUNICATORS = 8
-"""Most communicators reported per window: the first by kind and ranks."""
+"""Maximum number of communicators in one window. Those that come first by kind and ranks are reported."""
 MAX_MEMBERS = 256
-"""Longest text, in characters, of a communicator's ranks. A communicator with a longer one is not reported.
+"""Maximum length, in characters, of the text of a communicator's ranks. A communicator with a longer text
+is not reported.
 """
 MAX_KIND = 32
-"""Longest kind, in characters."""
+"""Maximum length of a kind, in characters."""
 MIN_BYTES = 64 * 1024
-"""Smallest collective that is reported. The time of a smaller one depends more on processors than on the
-network.
+"""Minimum size, in bytes, of a reported collective. The time of smaller ones depends more on processors
+than on the network.
 """
 _MESH = "mesh_"
 
 
 @dataclass(frozen=True)
 class Communicator:
-    """Ranks that run collectives together."""
+    """A group of ranks that run collectives together."""
 
     kind: str
-    """The dimension of a device mesh, or the program's own name; `world` for all ranks, `group` without a
-    name.
+    """The dimension of a device mesh, or the program's own name for the group.
+
+    The kind is `world` for the group of all ranks, and `group` for a group without a name.
     """
     members: str
     """The ranks in the form of `format_ranks`."""
@@ -36,35 +38,38 @@ class Communicator:
 
 @dataclass(frozen=True)
 class Transfers:
-    """The largest collectives of one rank in one communicator."""
+    """The collectives of the largest size that one rank ran in one communicator."""
 
     bytes: int
-    """Bytes of each collective."""
+    """Size of each of these collectives in bytes."""
     seconds: float
-    """Duration of the fastest one, from the call to the end of the transfer. The last rank to arrive waits
-    for nobody.
+    """Duration of the fastest of these collectives in seconds, from the call to the end of the transfer.
+
+    The rank that calls last waits for no other rank, so the fastest duration is close to the time of the
+    transfer alone.
     """
     count: int = 1
 
     def merge(self, other: Transfers) -> Transfers:
-        """Return the combination of both. Smaller collectives are dropped."""
+        """Return the combination of both. If their sizes differ, the smaller collectives are dropped."""
         if self.bytes != other.bytes:
             return max(self, other, key=lambda one: one.bytes)
         return Transfers(self.bytes, min(self.seconds, other.seconds), self.count + other.count)
 
 
 def kind_of(description: str) -> str:
-    """Return the kind of a group from torch's description of it (`group_desc`)."""
+    """Return the kind of a group, derived from torch's description of the group (`group_desc`)."""
     if description == "default_pg":
         return "world"
     found = description[len(_MESH) :] if description.startswith(_MESH) else description
-    # torch names a split group by a counter of its parent.
+    # torch names a split group after its parent and a counter. Such a name is not an identifier, so the kind
+    # is `group`.
     return found[:MAX_KIND] if found.isidentifier() and found != "undefined" else "group"
 
 
 def format_ranks(ranks: Sequence[int]) -> str:
-    """Return ascending ranks as text, separated by commas: `0-3` for four, `0-12:4` for every fourth, `7`
-    for one.
+    """Return ascending ranks as text. The ranges are separated by commas: `0-3` for four ranks, `0-12:4`
+    for every fourth rank, `7` for one rank.
     """
     found, at = [], 0
     while at < len(ranks):

@@ -1,7 +1,7 @@
-"""The recorder of the time that one process spends on the parts of a step. The hooks call it.
+"""The recorder of the time that one process spends on the parts of a step. Hooks (torch_hooks.py) call it.
 
-The DDP wrapper knows when this rank's own passes ended and when all ranks' passes ended. But it publishes
-these times only when the next step starts. So a step is reported when the following step ends.
+The DDP wrapper knows when this rank's own passes ended and when all ranks' passes ended. But the wrapper
+publishes these times only when the next step starts. So a step is reported when the following step ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ class Passes:
     compute: float
     """Seconds from the start of the first forward pass until this rank's last gradient was ready."""
     wait: float
-    """Seconds from then until the gradients of all ranks were ready."""
+    """Seconds from the moment when this rank's last gradient was ready until the gradients of all ranks
+    were ready.
+    """
 
 
 @dataclass
@@ -32,39 +34,44 @@ class _Step:
     number: int = 0
     spent: TimeSpent = field(default_factory=TimeSpent)
     host: float = 0.0
-    """Seconds of known host work: garbage collection."""
+    """Seconds of work of the host that was measured: garbage collection."""
     forwards: list[tuple[float, float]] = field(default_factory=list)
-    """For each forward pass: its start, and the seconds of other activities until then."""
+    """For each forward pass: its start, in seconds of the recorder's clock, and the seconds of other
+    activities before it in this step.
+    """
     began_ns: int = 0
-    """Start of the first forward pass on the system clock; 0 before."""
+    """Unix time in nanoseconds when the first forward pass started; 0 before that."""
     passed: float = 0.0
-    """Seconds of other activities until the end of the passes."""
+    """Seconds of other activities in this step until its passes were over."""
 
     @property
     def other(self) -> float:
-        """Seconds that are known not to belong to a pass."""
+        """Seconds of this step that were measured for activities other than passes."""
         spent = self.spent
         return spent.optimizer + spent.data + spent.wait + spent.save + self.host
 
 
 Measure = Callable[[int], "Passes | None"]
-"""A function that returns the passes of the previous step. The argument is the start of that step's first
-forward pass, in nanoseconds of the system clock.
+"""A function that returns the passes of the previous step.
+
+Its argument is the Unix time in nanoseconds when the first forward pass of that step started.
 """
 
 
 class StepRecorder:
-    """Records the steps of one process. Only the training thread counts: background loading and writing
-    cost no step time.
+    """Records the steps of one process.
+
+    Only time of the training thread counts, because background loading and writing do not make a step
+    longer.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.send: Callable[[dict[str, Any]], None] | None = None
-        """Function that sends each window. Nothing is measured before it is set."""
+        """Function that sends each window. The recorder measures nothing before this function is set."""
         self.collect: Callable[[], None] | None = None
-        """Function called when a step ends, to add late measurements to it."""
+        """Function that adds late measurements to the open step. It is called when the step ends."""
         self.measure: Measure | None = None
-        """Function that measures the passes. Without it, the rest of a step counts as its passes."""
+        """Function that measures the passes. Without it, all unmeasured time of a step counts as passes."""
         self._clock = clock
         self._thread = threading.get_ident()
         self._windows = Windows()
@@ -73,7 +80,7 @@ class StepRecorder:
         self._before: _Step | None = None
 
     def spend(self, kind: str, seconds: float) -> None:
-        """Add seconds to an activity of the open step: optimizer, data, wait, save or host."""
+        """Add seconds to one activity of the open step: optimizer, data, wait, save or host."""
         if self.send is None or threading.get_ident() != self._thread:
             return
         if kind == "host":
@@ -83,7 +90,7 @@ class StepRecorder:
 
     @contextmanager
     def spending(self, kind: str) -> Iterator[None]:
-        """Add the time of a block to an activity."""
+        """Return a context whose time is added to one activity."""
         began = self._clock()
         try:
             yield
@@ -111,7 +118,7 @@ class StepRecorder:
         self._open.spent.tokens += count
 
     def step(self, number: int) -> None:
-        """Close step `number` and open the next one."""
+        """Close the open step as step `number`, and open the next step."""
         if self.send is None:
             return
         if self.collect is not None:
@@ -120,7 +127,7 @@ class StepRecorder:
         done, self._open = self._open, _Step()
         began, self._began = self._began, now
         if not began:
-            return  # Time before the end of the first step belongs to no step.
+            return  # The start of the first step is unknown, so the first step is not recorded.
         done.number, done.spent.wall = number, now - began
         if self.measure is None:
             done.spent.compute = max(0.0, done.spent.wall - done.other)
@@ -133,7 +140,7 @@ class StepRecorder:
     def _close_measured(self, step: _Step) -> None:
         passes = self.measure(step.began_ns) if self.measure and step.began_ns else None
         if passes is None:
-            return  # Skip the step instead of guessing. The window starts again.
+            return  # Without times of the passes, skip the step. The gap makes the windows start again.
         marks = [*step.forwards, (step.forwards[0][0] + passes.compute, step.passed)]
         micro = [
             max(0.0, (then - at) - (after - known))

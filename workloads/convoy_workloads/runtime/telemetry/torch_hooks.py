@@ -1,11 +1,14 @@
 """Hooks into torch that measure the parts of a step without changes to the program.
 
 - Passes: `DistributedDataParallel` records when this rank's last gradient was ready and when all ranks'
-  gradients were (torch/csrc/distributed/c10d/logger.cpp). A patch of `dist.all_reduce` would see nothing,
-  because DDP's reducer calls gloo or NCCL itself. A communication hook would change the bits of the average.
-- Other collectives: every one that Python waits for goes through `Work.wait`. Some are also timed one by
-  one, by communicator; see `collectives`.
-- Input: each `next` of a DataLoader. Optimizer: torch's global hooks. Host: Python's garbage collector.
+  gradients were ready (torch/csrc/distributed/c10d/logger.cpp). Wrapping `dist.all_reduce` would not measure
+  them, because DDP's reducer calls gloo or NCCL itself. A communication hook would change the bits of the
+  average.
+- Other collectives: every collective that Python waits for goes through `Work.wait`, which is timed. Some
+  collectives are also timed one by one, by communicator (see `collectives`).
+- Input: each `next` of a DataLoader is timed.
+- Optimizer: torch's global optimizer hooks are used.
+- Host: Python's garbage collector is timed.
 """
 
 from __future__ import annotations
@@ -24,8 +27,9 @@ _recorder: StepRecorder | None = None
 
 
 def install() -> StepRecorder:
-    """Install the hooks, once per process, and return the recorder. Nothing is sent before its `send` is
-    set. Needs torch.
+    """Install the hooks, once per process, and return the recorder. Torch must be installed.
+
+    The recorder sends nothing before its `send` is set.
     """
     global _recorder  # noqa: PLW0603 - what torch calls is patched once per process
     if _recorder is None:
@@ -100,10 +104,10 @@ def _hook_groups(recorder: StepRecorder) -> None:
 
 
 def _wrap_own_method(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Wrap a method of a torch class, but leave the original method in classes derived from it.
+    """Wrap a method of a torch class, but keep the original method in all classes derived from it.
 
-    The program may derive classes that C++ calls. If such a class inherited the wrapper, C++ would take it
-    for an override and call it endlessly.
+    The program may derive classes that C++ calls. If such a class inherited the wrapper, C++ would take the
+    wrapper for an override and call it endlessly.
     """
     native = vars(owner)[name]
 
@@ -113,7 +117,7 @@ def _wrap_own_method(owner: Any, name: str, wrap: Callable[[Callable[..., Any]],
             setattr(cls, name, native)
 
     for cls in owner.__subclasses__():
-        keep(cls)  # Classes derived from this one inherit the original.
+        keep(cls)  # Classes derived from `cls` inherit the original from it.
     setattr(owner, name, wrap(getattr(owner, name)))
     owner.__init_subclass__ = classmethod(keep)
 
@@ -141,18 +145,21 @@ def _hook_passes(recorder: StepRecorder) -> None:
 
 
 class _Models:
-    """The wrapped models of this process."""
+    """The models of this process that DDP has wrapped."""
 
     def __init__(self) -> None:
         self._models: WeakSet[Any] = WeakSet()
 
     def add(self, model: Any) -> None:
-        """Make a model measure its passes."""
+        """Let DDP measure every pass of a model."""
         model._set_ddp_runtime_logging_sample_rate(1)
         self._models.add(model)
 
     def measure(self, began_ns: int) -> Passes | None:
-        """Return the passes of the last complete step; None if no model has measured them."""
+        """Return the passes of the last complete step; None if no model has measured them.
+
+        `began_ns`: Unix time in nanoseconds when the step's first forward pass started.
+        """
         models = list(self._models)
         read = [model._get_ddp_logging_data() for model in models]
         if len(read) == 1 and next(models[0].parameters()).device.type == "cpu":
@@ -163,7 +170,7 @@ class _Models:
 def _by_clock(data: dict[str, Any], began_ns: int) -> Passes | None:
     ready, done = data.get("backward_compute_time_end", 0), data.get("backward_comm_time_end", 0)
     if not began_ns < ready <= done:
-        return None  # The times belong to another step, or the clock was set.
+        return None  # The times belong to another step, or the clock was set. They cannot be used.
     return Passes((ready - began_ns) / 1e9, (done - ready) / 1e9)
 
 

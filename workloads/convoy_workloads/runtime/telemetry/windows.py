@@ -1,7 +1,8 @@
-"""The aggregation of a rank's steps into windows of aligned steps, about one per second.
+"""The aggregation of a rank's steps into windows, about one per second.
 
-A window's length is a power of two, and its last step is a multiple of the length. So windows of ranks with
-different lengths cover multiples of each other and can be added up to the same steps.
+The number of steps in a window is a power of two, and the number of its last step is a multiple of that
+power. So a longer window of one rank covers the same steps as several shorter windows of another rank, and
+both can be compared.
 """
 
 from __future__ import annotations
@@ -13,37 +14,43 @@ from typing import Any
 from convoy_workloads.runtime.telemetry.communicators import Communicator, Transfers, messages
 
 MIN_SECONDS = 1.0
-"""Target for the shortest window. Shorter steps are combined."""
+"""Target for the minimum duration of a window, in seconds. Shorter steps are combined."""
 SHRINK = 4.0
-"""Windows longer than this many times MIN_SECONDS become shorter again."""
+"""Factor of `MIN_SECONDS`: if a window lasts longer than this multiple, the next window has fewer steps."""
 MAX_STEPS = 4096
-"""Most steps in one window."""
+"""Maximum number of steps in one window."""
 MAX_MICRO = 64
-"""Most micro-batches of a step that are reported one by one. With more, none is reported."""
+"""Maximum number of micro-batches that are reported one by one. If a step has more, none is reported."""
 
 
 @dataclass
 class TimeSpent:
-    """Seconds of one or more steps by activity. The rest of `wall` is the host's own."""
+    """Seconds that one or more steps spend on each activity. The part of `wall` in no other field is work
+    of the host.
+    """
 
     wall: float = 0.0
     compute: float = 0.0
-    """The rank's own forward and backward passes, without waiting for others."""
+    """Seconds in the rank's own forward and backward passes, without the time that it waits for other
+    ranks.
+    """
     optimizer: float = 0.0
     data: float = 0.0
-    """Waiting for input."""
+    """Seconds of waiting for input."""
     wait: float = 0.0
-    """Waiting for a collective."""
+    """Seconds of waiting for a collective."""
     save: float = 0.0
-    """Stopped by a save."""
+    """Seconds for which a save stopped the training."""
     tokens: int = 0
-    """Tokens of this rank alone; 0 if unknown."""
+    """Number of tokens that this rank alone processed; 0 if unknown."""
     micro: list[float] = field(default_factory=list)
-    """Part of `compute` for each micro-batch; empty if a step has only one."""
+    """Seconds of `compute` in each micro-batch; empty if the steps have one micro-batch or differ in their
+    number.
+    """
     moved: dict[Communicator, Transfers] = field(default_factory=dict)
 
     def add(self, other: TimeSpent) -> None:
-        """Add another step."""
+        """Add the times of another step."""
         if not self.wall:
             self.micro = list(other.micro)
         elif len(self.micro) == len(other.micro):
@@ -60,13 +67,13 @@ class TimeSpent:
         self.add_moved(other.moved)
 
     def add_moved(self, moved: Mapping[Communicator, Transfers]) -> None:
-        """Add collectives."""
+        """Add the collectives of another step."""
         for communicator, one in moved.items():
             before = self.moved.get(communicator)
             self.moved[communicator] = before.merge(one) if before else one
 
     def message(self, first: int, last: int) -> dict[str, Any]:
-        """Return the window in the form of the telemetry message. Values of 0 are left out."""
+        """Return the window in the form of the telemetry message. Times of 0 are left out."""
         found = {
             "wall": self.wall,
             "compute": self.compute,
@@ -86,21 +93,26 @@ class TimeSpent:
 
 
 class Windows:
-    """The windows of one rank. Steps come in order. After a gap the window starts again."""
+    """Collects the steps of one rank into windows.
+
+    Steps must come in order. If a step is missing, its window is dropped.
+    """
 
     def __init__(self) -> None:
         self.length = 1
-        """Length of the open window in steps."""
+        """Number of steps in the open window."""
         self._sum = TimeSpent()
         self._next = 0
 
     def step(self, number: int, spent: TimeSpent) -> dict[str, Any] | None:
-        """Add one step. Return the message of the window that it completes, if any."""
+        """Add one step. Return the message of the window that the step completes; None if it completes no
+        window.
+        """
         first = (number - 1) // self.length * self.length + 1
         if number == first:
             self._sum = TimeSpent()
         elif number != self._next:
-            self._next = 0  # The first steps of this window are missing.
+            self._next = 0  # The first steps of this window are missing, so drop the window.
             return None
         self._next = number + 1
         self._sum.add(spent)
@@ -110,8 +122,9 @@ class Windows:
         return self._sum.message(first, number)
 
     def _adapt_length(self, last: int, wall: float) -> None:
-        """Choose the length of the next window. The previous one ended with step `last` and took `wall`
-        seconds.
+        """Choose the number of steps in the next window.
+
+        `last` and `wall`: the last step of the previous window, and the seconds that this window took.
         """
         while wall < MIN_SECONDS and self.length < MAX_STEPS and last % (2 * self.length) == 0:
             self.length *= 2

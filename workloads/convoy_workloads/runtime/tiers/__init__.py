@@ -1,1 +1,1 @@
-"""Saves to memory that the node's agent keeps, and restores from it."""
+"""Saves to memory that the node's agent provides, and restores from that memory."""

@@ -1,4 +1,4 @@
-"""Messages that the agent sends on the rank's link without a request."""
+"""Messages that the agent sends on the rank's link without a request of the rank."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class AgentNotices:
 
     def __init__(self) -> None:
         self.stale = False
-        """True if a later incarnation of the job exists; this rank must end."""
+        """True if a later incarnation of the job exists, so that this rank must end."""
 
     def on_message(self, message: Message) -> None:
         """Record a message of the agent."""

@@ -1,4 +1,4 @@
-"""Background work of a rank: one piece after another, on threads beside the training."""
+"""Background work of a rank. It runs in threads beside the training, one task after another."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ _WARN_SECONDS = 60.0
 
 
 class BackgroundWorker:
-    """Runs submitted work in order. A failure is written to the log and does not end the training."""
+    """Runs submitted tasks in order. A task that fails is reported in the log and does not end the
+    training.
+    """
 
     def __init__(self, rank: int) -> None:
         self.failure = ""
-        """Reason why the rank cannot save; empty while it can."""
+        """The reason why the rank cannot save; empty if it can."""
         self._rank = rank
         self._thread: threading.Thread | None = None
         self._warned = -_WARN_SECONDS
 
     @property
     def working(self) -> bool:
-        """True while any submitted work is unfinished."""
+        """True while any submitted task is unfinished."""
         return self._thread is not None and self._thread.is_alive()
 
     def submit(self, work: Callable[..., Any], *arguments: Any) -> None:
-        """Run the work after everything that was submitted before."""
+        """Run `work` in the background, after all tasks that were submitted before."""
         before = self._thread
 
         def run() -> None:
@@ -36,7 +38,7 @@ class BackgroundWorker:
                 before.join()
             try:
                 work(*arguments)
-            except Exception as error:  # The training continues without it.
+            except Exception as error:  # A failed task must not end the training.
                 self.failure = f"{type(error).__name__}: {error}"
                 self.warn(self.failure)
 
@@ -44,7 +46,7 @@ class BackgroundWorker:
         self._thread.start()
 
     def join(self, seconds: float) -> None:
-        """Wait up to `seconds` for all submitted work."""
+        """Wait up to `seconds` until all submitted tasks have ended."""
         if self._thread is not None:
             self._thread.join(seconds)
 

@@ -1,4 +1,6 @@
-"""A rank's buffers in its node's memory. The agent provides them, and this process maps them."""
+"""A rank's buffers in the memory of its node. The agent provides the buffers, and the rank's process maps
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,19 @@ from convoy_workloads.runtime.tiers.memory_client import MappedFile, MemoryClien
 from convoy_workloads.runtime.tiers.save_status import SaveStatus
 
 RESPONSE_SECONDS = 60.0
-"""Seconds that the agent may take to provide memory."""
+"""Maximum number of seconds that the agent may take to provide memory."""
 RETRY_SECONDS = 15.0
-"""Seconds between two requests for memory that was not available."""
+"""Minimum number of seconds before a rank requests memory again that was not available."""
 
 
 class RankBuffers:
-    """The buffers for full saves and those for journal segments."""
+    """The buffers of one rank: those for full saves and those for journal segments."""
 
     def __init__(self, client: MemoryClient, status: SaveStatus, worker: BackgroundWorker) -> None:
         self.may_save = False
-        """True once the state to resume from is decided, so that this run may save."""
+        """True once the ranks have decided which state to resume from, so that this run may save."""
         self.copies = 0
-        """Number of copies of each save on other nodes."""
+        """Number of copies that the agents make of each save on other nodes."""
         self._client = client
         self._status = status
         self._worker = worker
@@ -34,30 +36,30 @@ class RankBuffers:
         self._tried = 0.0
 
     def start(self, size: int) -> None:
-        """Allow saves, and reserve buffers of `size` bytes in the background. The state to resume from is
-        decided.
+        """Allow saves, because the state to resume from is decided. Reserve buffers of `size` bytes in the
+        background.
         """
         self.may_save = True
         self._status.start()
         self.reserve(size)
 
     def reserve(self, size: int) -> None:
-        """Make every buffer at least `size` bytes large, in the background."""
+        """Make every buffer for full saves at least `size` bytes large, in the background."""
         self._worker.submit(self._reserve, size)
 
     @property
     def capacity(self) -> int:
-        """Bytes that every buffer for full saves holds; 0 if there is none."""
+        """Size in bytes of the smallest buffer for full saves; 0 if there is no buffer."""
         return min((len(file.bytes) for file in self._files.values()), default=0)
 
     @property
     def too_small(self) -> bool:
-        """True if the buffers are smaller than requested."""
+        """True if a buffer is smaller than the size that was last requested."""
         return self.capacity < self._size
 
     @property
     def free(self) -> str:
-        """A buffer that may be written; empty if there is none."""
+        """Name of a buffer that may be written; empty if there is none."""
         buffer = self._status.buffer
         return buffer if buffer in self._files else ""
 
@@ -67,21 +69,21 @@ class RankBuffers:
         return bool(self.free)
 
     def bytes(self, buffer: str) -> memoryview:
-        """Return the memory of a buffer. KeyError for an unknown name."""
+        """Return the memory of the named buffer. Raises KeyError for an unknown name."""
         return (self._files.get(buffer) or self._segment_files[buffer]).bytes
 
     def retry_reserve(self) -> None:
-        """Repeat the request for memory that was not available; at most every `RETRY_SECONDS`."""
+        """Request memory again that was not available, at most once in `RETRY_SECONDS`."""
         if self.too_small and time.monotonic() - self._tried >= RETRY_SECONDS:
             self.reserve(self._size)
 
     def segments(self, size: int) -> list[str]:
-        """Return the buffers for segments of `size` bytes."""
+        """Return the names of the segment buffers that hold at least `size` bytes."""
         return [name for name, file in self._segment_files.items() if len(file.bytes) >= size]
 
     def reserve_segments(self, count: int, size: int) -> None:
-        """Reserve `count` buffers for segments in the background. Without memory for them, all saves are
-        full saves.
+        """Reserve `count` segment buffers of `size` bytes in the background. If the node has no memory for
+        them, all saves are full saves.
         """
         self._worker.submit(self._reserve_segments, count, size)
 
@@ -110,7 +112,10 @@ class RankBuffers:
         self._segment_files = mapped or self._segment_files
 
     def _request(self, question: Message) -> tuple[Message, dict[str, MappedFile]]:
-        """Return the agent's response and the mapped buffers by name. There are none if the agent refused."""
+        """Send a request for buffers. Return the agent's response and the mapped buffers by name.
+
+        There are no buffers if the agent refused.
+        """
         answer, files = self._client.request(question, RESPONSE_SECONDS)
         names = answer.get("names", [])
         if answer["type"] != "buffers" or len(files) != len(names):

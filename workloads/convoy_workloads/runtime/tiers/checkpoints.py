@@ -1,4 +1,6 @@
-"""Checkpoints in the memory of nodes: ranks copy their shares into buffers, and the agents do the rest."""
+"""Checkpoints in the memory of nodes. Ranks copy their shares into buffers; agents commit, copy and upload
+them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
 
 
 class MemoryCheckpoints:
-    """The checkpoints of one rank. One save is in flight at a time. The training waits only for the copy."""
+    """The checkpoints of one rank. One save is in flight at a time. The training waits only while the state
+    is copied.
+    """
 
     def __init__(
         self,
@@ -38,8 +42,10 @@ class MemoryCheckpoints:
         status: SaveStatus | None = None,
         notices: AgentNotices | None = None,
     ) -> None:
-        """`group`: gloo group of all ranks; None if the rank is alone. `client` and `status` replace the
-        connections to the agent's socket. `notices`: the agent's messages on the rank's link.
+        """Create the checkpoints without contacting the agent.
+
+        `group`: gloo group of all ranks; None if the rank is alone. `client` and `status` replace the
+        connections to the agent's socket. `notices`: the messages that the agent sends on the rank's link.
         """
         self.incarnation = context.incarnation
         notices = notices or AgentNotices()
@@ -74,33 +80,33 @@ class MemoryCheckpoints:
         )
         """Saves of programs that plan their saves themselves."""
 
-    # The time of a save.
+    # Methods that decide when to save.
 
     @property
     def final_save_differs(self) -> bool:
-        """True if the job has a store: its final state goes there in any case."""
+        """True if the job has a store, because only the final state is always uploaded to the store."""
         return self._remote
 
     @property
     def interval(self) -> float:
-        """Seconds between two saves, as the agent reported last. Before a report: as the environment
-        states.
+        """Seconds between two saves, as the agent last reported. Before a report the value from the
+        environment applies.
         """
         return self._status.interval or self._seconds
 
     @property
     def stall_seconds(self) -> float:
-        """Seconds that the newest full save stopped the training; 0 before the first. One-time preparations
-        are excluded.
+        """Seconds for which the newest full save stopped the training; 0 before the first full save.
+        One-time preparations are excluded.
         """
         return self._save.stall_seconds
 
     @property
     def copy_seconds(self) -> float:
-        """Seconds from the start of the newest fully copied save until it had its copies; 0 before the
-        first.
+        """Seconds from the start of the newest copied save until its copies were complete; 0 if no save has
+        been copied.
 
-        If the job makes no copies, the end is the commit.
+        If the job makes no copies, the time ends when the save is committed.
         """
         return self._status.seconds_to(PEER if self._buffers.copies else LOCAL)
 
@@ -109,12 +115,12 @@ class MemoryCheckpoints:
         return self._rank == 0 and time.monotonic() - self._save.written_at >= self.interval
 
     def busy(self) -> bool:
-        """Return True if this rank has no buffer to write to.
+        """Return True if this rank cannot start a save, because it has no buffer to write to.
 
-        Its last save is still being copied to other nodes, or the node has no memory for a buffer.
+        Either its last save is still being copied to other nodes, or the node has no memory for a buffer.
         """
         if not self._buffers.may_save:
-            return False  # A program that saves before it restores gets an error from `_copy`.
+            return False  # Let `_copy` raise an error if the program saves before it restores.
         if self._worker.working:
             return True
         if self._journal_saves.writing:
@@ -128,24 +134,25 @@ class MemoryCheckpoints:
             self._worker.warn(failure or "the last checkpoint is still being copied to other nodes")
         return True
 
-    # Saves.
+    # Methods that save.
 
     def ready(self, model: Any, optimizer: Any) -> None:
-        """Reserve memory for the first save in the background. All ranks call this."""
+        """Create the journal, and reserve memory for the first save in the background. All ranks call it."""
         from convoy_workloads.runtime.tiers.sizes import estimate_shard_bytes  # noqa: PLC0415
 
         self._journal_saves.start(model, optimizer)
         self._buffers.start(estimate_shard_bytes(model, optimizer, self._world))
 
     def start(self, state: dict[str, Any], step: int) -> bool:
-        """Copy the rank's share, or close its journal segment. Return True if a save was started.
+        """Copy this rank's share into a buffer, or close the journal segment that replaces it. Return True
+        if a save was started.
 
-        All ranks call this at the same step, while none is `busy`. It returns False if the memory must be
+        All ranks call this at the same step, while no rank is `busy`. Return False if the buffers must be
         enlarged first.
 
-        UnsavableError names a value that has no exact form. Then the other ranks raise OtherRankFailed, and
-        nothing is saved. A rank that fails later, while it writes, raises alone. The others learn from
-        their agents that the step is abandoned.
+        Raises UnsavableError if a value has no exact form; the message names the value. In that case all
+        other ranks raise OtherRankFailed, and nothing is saved. If a rank fails later, while it writes,
+        only that rank raises. The agents of all other ranks report that the step is abandoned.
         """
         written = self._journal_saves.extend(state, step, self._rank_plan)
         if written is None:
@@ -165,18 +172,20 @@ class MemoryCheckpoints:
     def stage_last(
         self, state: dict[str, Any], step: int, timeout: float = DECISION_SECONDS, *, end: bool = False
     ) -> Generation | None:
-        """Do the half of the last save that needs the process group. Return None if there is no buffer to
-        write to.
+        """Do the first half of the last save, which needs the process group. Return None if the state
+        cannot be saved.
 
-        `end`: True if the job ends with this state. Then the state goes to the job's store, if there is
-        one.
+        `end`: True if the job ends with this state. The agents then also upload the state to the job's
+        store, if there is one.
         """
         self._save.is_last = end
         generation = Generation(self.incarnation, step)
         if self._save.newest == generation:
             return generation
         if self._save.abandoned(generation):
-            return None  # The other ranks have saved it and do not try again.
+            # The other ranks have saved this step before and return above, without a collective. So this rank
+            # must not enter one.
+            return None
         began = time.monotonic()
         self._journal_saves.end("the last save is a full one")
         self._worker.join(timeout)
@@ -187,7 +196,7 @@ class MemoryCheckpoints:
         return generation
 
     def finish_last(self, staged: Generation | None, timeout: float = DECISION_SECONDS) -> bool:
-        """Do the other half of the last save and wait for the decision. Return True if the last step is
+        """Do the second half of the last save and wait for the decision. Return True if the last step is
         committed.
         """
         if staged is None:
@@ -197,17 +206,17 @@ class MemoryCheckpoints:
         return self.settle(timeout)
 
     def settle(self, timeout: float = DECISION_SECONDS) -> bool:
-        """Wait for the save in flight to be committed, and copied to other nodes if the job makes copies.
+        """Wait until the save in flight is committed, and copied to other nodes if the job makes copies.
 
-        Return True if it is committed, or if no save was started.
+        Return True if the save is committed, or if no save was started.
         """
         return self._save.settle(timeout)
 
     def _copy(self, state: dict[str, Any], step: int, wait: float) -> Written | None:
-        """Copy the share into a buffer. Return None if any rank has no buffer to write to.
+        """Copy this rank's share into a buffer. Return None if any rank has no buffer to write to.
 
-        DataError if the program has not called `restore`: then the agent does not know where this run
-        starts.
+        Raises DataError if the program has not called `restore`, because the agent then does not know where
+        this run starts.
         """
         if not self._buffers.may_save:
             raise DataError("call job.restore(model=...) before the first checkpoint")
@@ -264,19 +273,21 @@ class MemoryCheckpoints:
         buffer = self._buffers.free
         return buffer if buffer and len(self._buffers.bytes(buffer)) >= size else None
 
-    # Restores.
+    # Methods that restore.
 
     @property
     def journal(self) -> RestoreSession | None:
-        """The steps that the chosen generation has after its full save; None if it has none."""
+        """The journal of the chosen generation: the steps after its full save. None if the generation is a
+        full save.
+        """
         return self._restoring if self._restoring.journalled else None
 
     def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
-        """Choose the generation that all ranks resume from, and fetch every shard of it. Return None to
-        start at step 0.
+        """Choose the generation that all ranks resume from, and fetch every shard of it. Return None if the
+        job starts at step 0.
 
-        `optimizer`, with the model's parameters, is the one that would replay a journal. PeerLost if the
-        agents do not agree in time, StoreAway if the store does not respond.
+        `model` and `optimizer`: the objects that would replay a journal. Raises PeerLost if the agents do
+        not agree in time, and StoreAway if the store does not respond.
         """
         return self._restoring.choose(model, optimizer)
 

@@ -1,4 +1,4 @@
-"""The newest save of a rank, from the write to its buffer until it is committed and copied."""
+"""The newest save of a rank, from the write to its buffer until the save is committed and copied."""
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ from convoy_workloads.runtime.tiers.save_status import LOCAL, PEER, REMOTE, Save
 
 SEAL_SECONDS = 60.0
 SEAL_RETRY_SECONDS = 3600.0
-"""Seconds to wait for an agent that was unavailable when a buffer was written."""
+"""Maximum number of seconds for which a rank repeats the report of a written buffer while no agent
+responds.
+"""
 END_SECONDS = 1800.0
-"""Longest time, in seconds, for the job's final state to reach its store."""
+"""Maximum number of seconds until the job's final state must be in the job's store."""
 MAX_ABANDONED = 64
-"""Number of abandoned generations that are remembered."""
+"""Maximum number of abandoned generations that are remembered."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """A save that is written to a buffer."""
+    """A save that is completely written to a buffer."""
 
     generation: Generation
     buffer: str
     length: int
-    """Length in bytes."""
+    """Number of bytes that are used in the buffer."""
     plan: str
     """Digest of the plan of all ranks. Shards of different plans do not form a generation."""
     extends: Generation | None = None
-    """For a journal segment: the save that it follows."""
+    """The save that a journal segment follows; None for a full save."""
 
 
 class InFlightSave:
     """The newest save of one rank.
 
-    After `start_write` the buffer belongs to the agent. `finish_write` and `seal`, or `abort_write`, must
-    follow.
+    Call `start_write` before a buffer is written. Afterwards call `finish_write` and `seal`, or
+    `abort_write` if the write failed.
     """
 
     def __init__(
@@ -57,17 +59,22 @@ class InFlightSave:
     ) -> None:
         self.incarnation = context.incarnation
         self.written: Written | None = None
-        """The last save that was written."""
+        """The last save that was completely written; None before the first save."""
         self.written_at = time.monotonic()
-        """Time of that save; before the first save, the start of this process."""
+        """Monotonic time in seconds when `written` was complete. Before the first save: when this process
+        started.
+        """
         self.stall_seconds = 0.0
-        """Seconds that the newest full save stopped the training, without one-time preparations. The job's
-        last save is not counted, because it may wait for a buffer.
+        """Seconds for which the newest full save stopped the training, without one-time preparations.
+
+        The job's last save does not count, because it may wait for a buffer.
         """
         self.is_last = False
         """True if the job ends with this save."""
         self.failed = False
-        """True if the save that a segment would follow has failed."""
+        """True if the newest save has failed or is not sealed yet. No journal segment may follow such a
+        save.
+        """
         self._abandoned: deque[Generation] = deque(maxlen=MAX_ABANDONED)
         self._world = context.world
         self._rank = context.rank
@@ -83,29 +90,30 @@ class InFlightSave:
         self._status.start_write(buffer, generation)
 
     def abort_write(self) -> None:
-        """Record that the buffer was not written."""
+        """Record that the write to the buffer has failed."""
         self._status.finish_write()
 
     @property
     def newest(self) -> Generation | None:
-        """The generation that was written last."""
+        """The generation that was written last; None before the first save."""
         return None if self.written is None else self.written.generation
 
     def finish_write(self, written: Written) -> None:
-        """Record that the save is written. The training may continue."""
+        """Record that the save is completely written, so that the training may continue."""
         self.written = written
         self.written_at = time.monotonic()
 
     def seal(self, written: Written) -> None:
-        """Report the content of a buffer to the agent in the background. The agents do everything after
-        that.
+        """Report the content of the written buffer to the agent, in the background. The agents then commit
+        and copy the save.
         """
         self._worker.submit(self._seal, written)
 
     def abandon(self, generation: Generation) -> None:
-        """Report to the agent in the background that this rank could not save the generation.
+        """Report to the agent, in the background, that this rank could not save the generation.
 
-        Otherwise the other ranks would each keep a buffer for it until their agents abandon it.
+        Without this report every other rank would keep a buffer for the generation until its agent abandons
+        the generation.
         """
         self.failed = True
         if generation not in self._abandoned:
@@ -113,16 +121,14 @@ class InFlightSave:
         self._worker.submit(self._abandon, generation)
 
     def abandoned(self, generation: Generation) -> bool:
-        """Return True if the generation is abandoned, by this rank or by its agent. No agent accepts it
-        again.
-        """
+        """Return True if this rank or its agent has abandoned the generation. No agent accepts it again."""
         given_up = generation == self.newest and self._status.abandoned(generation)
         return given_up or generation in self._abandoned
 
     def settle(self, timeout: float) -> bool:
-        """Wait for the newest save to be committed, and copied to other nodes if the job makes copies.
+        """Wait until the newest save is committed, and copied to other nodes if the job makes copies.
 
-        Return True if it is committed, or if there is none.
+        Return True if the save is committed, or if there is no save.
         """
         deadline = time.monotonic() + timeout
         self._worker.join(timeout)
@@ -143,7 +149,9 @@ class InFlightSave:
         return stands
 
     def _wait_stored(self, generation: Generation) -> None:
-        """Wait for the job's final state to reach its store. Write to the log if it does not."""
+        """Wait until the job's final state is in the job's store. Write to the log if it does not get
+        there.
+        """
         brought = self._status.uploads(generation) and self._status.wait_reached(
             generation, REMOTE, END_SECONDS
         )
@@ -159,7 +167,7 @@ class InFlightSave:
     def _seal(self, written: Written) -> None:
         import torch  # noqa: PLC0415
 
-        follows, self.failed = written.extends, True  # True until the agent reports success.
+        follows, self.failed = written.extends, True  # `failed` stays True until the agent reports success.
         question: Message = {
             "type": "seal",
             "buffer": written.buffer,
@@ -173,7 +181,8 @@ class InFlightSave:
         }
         answer: Message = {}
         deadline = time.monotonic() + SEAL_RETRY_SECONDS
-        # Until the agent responds, the buffer must not be written, because the agent may be reading it.
+        # Repeat the request until the agent responds. Before that the buffer must not be written, because the
+        # agent may be reading it.
         while not answer and not self._notices.stale:
             try:
                 answer, _ = self._client.request(question, SEAL_SECONDS)

@@ -1,4 +1,4 @@
-"""Saves as segments of the ranks' journals, used when they have fewer bytes than full saves."""
+"""Saves as journal segments, which are used while a segment is smaller than a full save."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from convoy_workloads.runtime.tiers.planning import RankPlan
 
 RETRY_SECONDS = 60.0
-"""Seconds between two requests for segment memory that was not available."""
+"""Minimum number of seconds before a rank requests memory for segments again that was not available."""
 
 
 class JournalSaves:
-    """The journal of one rank. It exists only if every rank has a journal of the same gradients."""
+    """Saves the state of one rank as segments of its journal.
+
+    There is a journal only if all ranks have journals of the same gradients.
+    """
 
     def __init__(
         self,
@@ -46,7 +49,7 @@ class JournalSaves:
         self._journal: Journal | None = None
         self._refused_at = -RETRY_SECONDS
         self._saved = 0
-        """Step of the newest save; 0 before."""
+        """Step of the newest save; 0 before the first save."""
         self._gap = 0
         """Number of steps between the two newest saves."""
 
@@ -56,7 +59,7 @@ class JournalSaves:
         return self._journal is not None and self._journal.writing
 
     def start(self, model: Any, optimizer: Any) -> None:
-        """Create the journal if the model and the optimizer allow it. All ranks call this."""
+        """Create the journal if the model and the optimizer of every rank allow it. All ranks call this."""
         from convoy_workloads.runtime.journal.allowed import Refused  # noqa: PLC0415
         from convoy_workloads.runtime.journal.journal import Journal  # noqa: PLC0415
 
@@ -73,9 +76,10 @@ class JournalSaves:
             self._journal.end(reason)
 
     def extend(self, state: dict[str, Any], step: int, rank_plan: RankPlan | None) -> Written | None:
-        """Close the open segment if every rank has one that follows the newest save. Otherwise return None.
+        """Save the state by closing the open segment, which follows the newest save.
 
-        `rank_plan`: this rank's plan of a full save. A failure on one rank raises on all ranks.
+        Return None if any rank has no usable segment, so that a full save is needed. `rank_plan`: this
+        rank's plan of a full save. If one rank fails, all ranks raise an error.
         """
         journal = self._journal
         if journal is None or not all_true(lambda: journal.ready and not self._save.failed, self._group):
@@ -110,8 +114,8 @@ class JournalSaves:
         return written
 
     def on_full_save(self, generation: Generation) -> None:
-        """Start the journal anew after a full save. First check the steps that it recorded since the
-        previous save.
+        """Check the steps that the journal has recorded since the previous save. Then start a chain at this
+        full save.
         """
         if self._journal is None:
             return
@@ -119,7 +123,8 @@ class JournalSaves:
         self._journal.on_full_save(generation)
 
     def open_next(self, step: int, full: int) -> None:
-        """After a save, open a segment for the coming steps if that makes the next save smaller.
+        """Open a segment for the steps after `step`, which was just saved, if a segment makes the next save
+        smaller.
 
         `full`: bytes of a full save.
         """

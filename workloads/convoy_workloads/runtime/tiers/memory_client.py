@@ -1,8 +1,10 @@
-"""The rank's connection to the agent's checkpoint memory. One request at a time, each with a deadline.
+"""The rank's connection to the agent's checkpoint memory. It carries one request at a time, each with a
+deadline.
 
-It is separate from the link on which the rank reports, so that neither waits for the other. The agent may
-be unavailable for some seconds during an upgrade. Then the request is repeated to its successor, which has
-the same memory. The training never waits for this connection; a restore does.
+The rank's reports have another connection (link.py), so that requests and reports do not wait for each
+other. The agent may be unavailable for some seconds during an upgrade. The client then repeats the request
+until the next agent responds, which has the same memory. The training never waits for this connection, but
+a restore does.
 """
 
 from __future__ import annotations
@@ -21,23 +23,24 @@ from typing import Any
 from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 
 RESPONSE_SECONDS = 30.0
-"""Default limit, in seconds, for one response."""
+"""Default time limit of one request, in seconds."""
 _RECONNECT_SECONDS = (0.05, 1.0)
 _MAX_FILES = 64
 
 
 class AgentUnavailable(OSError):
-    """No agent responded in time."""
+    """Raised if no agent has responded in time."""
 
 
 class MappedFile:
-    """A file of the agent's memory, mapped into this process."""
+    """A file of the agent's memory that is mapped into this process."""
 
     def __init__(self, fd: int, write: bool) -> None:
         try:
             size = os.fstat(fd).st_size
             access = mmap.PROT_READ | (mmap.PROT_WRITE if write else 0)
-            # Populate all pages at once. Page faults during the copy would cost more than the copy itself.
+            # Populate all pages at once, because page faults during the copy would cost more than the copy
+            # itself.
             flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0x8000)
             self.map = mmap.mmap(fd, size, flags, access)
         finally:
@@ -45,14 +48,14 @@ class MappedFile:
         self.bytes = memoryview(self.map)
 
     def close(self) -> None:
-        """Unmap the file. If a view of it is still in use, its last user unmaps it."""
+        """Unmap the file. A file with a view that is still in use stays mapped until the view is released."""
         with contextlib.suppress(BufferError):
             self.bytes.release()
             self.map.close()
 
 
 class MemoryClient:
-    """Connects at the first request, and reconnects after every failure."""
+    """Sends requests to the agent. Connects at the first request, and reconnects after every failure."""
 
     def __init__(self, path: str, hello: Message) -> None:
         self._path = path
@@ -64,9 +67,10 @@ class MemoryClient:
         self._files: list[int] = []
 
     def request(self, question: Message, seconds: float = RESPONSE_SECONDS) -> tuple[Message, list[int]]:
-        """Return the response and the file descriptors that came with it. The caller closes them.
+        """Send a request. Return the response, and the file descriptors that came with it, which the caller
+        must close.
 
-        AgentUnavailable if no agent responds within `seconds`.
+        Raises AgentUnavailable if no agent responds within `seconds`.
         """
         deadline = time.monotonic() + seconds
         pause = _RECONNECT_SECONDS[0]
@@ -100,7 +104,7 @@ class MemoryClient:
             answer = self._messages.pop(0)
             files, self._files = self._files[: answer.get("files", 0)], self._files[answer.get("files", 0) :]
             if answer["type"] == "wait":
-                # The agent is working on the request. While it reports so, it counts as available.
+                # The agent is working on the request, so wait longer for the response.
                 deadline = max(deadline, time.monotonic() + RESPONSE_SECONDS)
                 continue
             return answer, files

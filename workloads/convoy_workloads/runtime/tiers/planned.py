@@ -1,4 +1,6 @@
-"""Saves that a program plans itself (runtime/adapters/dcp.py). Nothing here uses the ranks' process group."""
+"""Saves that a program itself plans (runtime/adapters/dcp.py). Nothing here uses the process group of the
+ranks.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ if TYPE_CHECKING:
     from convoy_workloads.runtime.tiers.shard import Layout
 
 PLANNED = "by the program"
-"""The plan of a generation that the program planned. Each such generation has its own plan."""
+"""Value of `Written.plan` for all saves that the program planned. They have no common plan with a digest."""
 
 
 class PlannedSaves:
-    """The planned saves of one rank."""
+    """The saves of one rank whose plans come from the program."""
 
     def __init__(
         self,
@@ -41,20 +43,20 @@ class PlannedSaves:
         self._restoring = restoring
         self._notices = notices
         self._layout: Layout | None = None
-        """Layout of the newest save."""
+        """Layout of the newest save; None before the first save."""
 
     @property
     def may_save(self) -> bool:
-        """True once the state to resume from is decided, so that this run may save."""
+        """True once the ranks have decided which state to resume from, so that this run may save."""
         return self._buffers.may_save
 
     @property
     def shards(self) -> list[Any]:
-        """The shards to resume from, until `done_reading`."""
+        """The shards to resume from; empty after `done_reading`."""
         return self._restoring.shards
 
     def done_reading(self) -> None:
-        """Release the shards and allow saves. Later calls do nothing. PeerLost if the agent does not
+        """Release the shards and allow saves. Later calls do nothing. Raises PeerLost if the agent does not
         respond.
         """
         if self.may_save:
@@ -65,7 +67,9 @@ class PlannedSaves:
         self._buffers.start(size + SPARE)
 
     def ensure_capacity(self, size: int) -> str:
-        """Make the buffers at least `size` bytes large. Return why this is not possible; empty on success."""
+        """Make the buffers at least `size` bytes large. Return the reason if this is not possible; empty on
+        success.
+        """
         self._worker.join(SEAL_SECONDS)
         if self._worker.working:
             return "the previous save is not sealed yet"
@@ -77,7 +81,7 @@ class PlannedSaves:
     def wait_free(self, seconds: float) -> bool:
         """Wait up to `seconds` for a free buffer. Return True if there is one.
 
-        PeerLost if a later incarnation of the job exists.
+        Raises PeerLost if a later incarnation of the job exists.
         """
         if self._notices.stale:
             raise PeerLost("a later incarnation of this job exists")
@@ -86,7 +90,8 @@ class PlannedSaves:
     def check(self, step: int) -> None:
         """Raise an error if `step` cannot be saved.
 
-        ValueError if it is not beyond the last saved step. StepAbandoned if a rank has failed to save it.
+        The error is ValueError if `step` is not beyond the last saved step, and StepAbandoned if a rank has
+        failed to save `step`.
         """
         save, generation = self._save, Generation(self._save.incarnation, step)
         if save.abandoned(generation):
@@ -98,19 +103,19 @@ class PlannedSaves:
             raise ValueError(f"step {step} is not beyond step {save.newest.step}, which is saved already")
 
     def abandon(self, step: int) -> None:
-        """Abandon the step on all ranks, because this rank failed in `put`. Do nothing for a step that was
-        put.
+        """Abandon the step on all ranks, because this rank failed to save it. Do nothing if `put` has saved
+        the step.
         """
         generation = Generation(self._save.incarnation, step)
         if self._save.newest is None or generation > self._save.newest:
             self._save.abandon(generation)
 
     def put(self, items: Any, tensors: Any, texts: dict[str, str], step: int, *, last: bool = False) -> str:
-        """Copy the tensors of `items`, and the `texts` by name, into a free buffer. It is sealed in the
+        """Copy the tensors of `items`, and the `texts` by name, into a free buffer. Seal the buffer in the
         background.
 
-        Return why this is not possible; empty on success. Raise the errors of `check`. `last`: True if the
-        job ends with this state.
+        Return the reason if this is not possible; empty on success. Raises the errors of `check`. `last`:
+        True if the job ends with this state.
         """
         from convoy_workloads.runtime.tiers import planning, shard  # noqa: PLC0415
 

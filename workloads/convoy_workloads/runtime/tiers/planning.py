@@ -1,8 +1,8 @@
-"""The plan of a save: which rank writes what. The ranks agree once, and again when the structure of the
-state changes.
+"""The plan of a save: which rank writes which values. The ranks agree on it once, and again when the
+structure of the state changes.
 
-torch.distributed.checkpoint makes the plan: replicated tensors are written once, spread over the ranks. The
-values are read from the state at every save; only their positions are remembered.
+torch.distributed.checkpoint (DCP) makes the plan: replicated tensors are written once, spread over the
+ranks. The plan holds only positions. The values are read from the state at every save.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from convoy_workloads.runtime.tiers.shard import Box, Layout
 
 @dataclass(frozen=True)
 class RankPlan:
-    """This rank's part of every save until the structure changes."""
+    """This rank's part of the plan. It is used for every save until the structure of the state changes."""
 
     structure: str
-    """Digest of the names, shapes and types of this rank's state at the time of planning."""
+    """Digest of the names, shapes and types of this rank's state when the plan was made."""
     items: tuple[WriteItem, ...]
-    """Tensors, in the order of the layout."""
+    """The tensors that this rank writes, in the order of the layout."""
     named: tuple[WriteItem, ...]
-    """Values that are not tensors."""
+    """The values that this rank writes and that are not tensors."""
     layout: Layout
     plan: str
     """Digest of the plans of all ranks. Shards of different plans do not belong to the same generation."""
 
 
 def without_duplicates(plans: list[SavePlan]) -> list[SavePlan]:
-    """Remove from each rank's plan the small tensors and values that a lower rank saves under the same
-    name.
+    """Let only the lowest rank that has a small tensor or another value save it. Return the plans without
+    the duplicates.
 
-    DCP would spread them over the ranks. But their values may differ between ranks, and
-    DistributedDataParallel gives the lowest rank's values to all.
+    DCP would instead spread such values over the ranks. But their values may differ between ranks, and
+    DistributedDataParallel too gives the lowest rank's values to all ranks.
     """
     seen: set[tuple[str, Any]] = set()
     found = []
@@ -64,7 +64,7 @@ def _context(item: WriteItem) -> tuple[str, Any]:
 
 
 class StateSnapshot:
-    """The current state, from which a save copies."""
+    """The state at one save, from which the values are copied."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         self.planner = DefaultSavePlanner()
@@ -72,24 +72,29 @@ class StateSnapshot:
         self.local: SavePlan = self.planner.create_local_plan()
         self.structure = _structure(self.local)
         self._texts: dict[str, str] = {}
-        """Encoded values that are not tensors, by name. Each is encoded at its first use."""
+        """Encoded values that are not tensors, by name. Each value is encoded at its first use."""
 
     def fits(self, rank_plan: RankPlan | None, facts: Mapping[str, Any]) -> bool:
-        """Return True if the state can be written by the existing plan."""
+        """Return True if the state can be saved with the existing plan `rank_plan`."""
         if rank_plan is None or rank_plan.structure != self.structure:
             return False
         return shard.fits(rank_plan.layout, self.texts(rank_plan), facts)
 
     def tensors(self, rank_plan: RankPlan) -> list[torch.Tensor]:
-        """Return the tensors of this rank's part, in the order of the layout."""
+        """Return the tensors that this rank writes, in the order of the layout."""
         return [self.planner.lookup_object(item.index) for item in rank_plan.items]
 
     def texts(self, rank_plan: RankPlan) -> dict[str, str]:
-        """Return the encoded values that are not tensors, by name. UnsavableError without an exact form."""
+        """Return the encoded values of this rank that are not tensors, by name.
+
+        Raises UnsavableError if a value has no exact form.
+        """
         return self.named(rank_plan.named)
 
     def named(self, items: Iterable[WriteItem]) -> dict[str, str]:
-        """Return the encoded values of `items`, by name. UnsavableError if one has no exact form."""
+        """Return the encoded values of `items`, by name. Raises UnsavableError if a value has no exact
+        form.
+        """
         return {item.index.fqn: self._text(item) for item in items}
 
     def _text(self, item: WriteItem) -> str:
@@ -103,10 +108,10 @@ class StateSnapshot:
 
 
 def plan_save(snapshot: StateSnapshot, group: Any = None) -> RankPlan:
-    """Agree with all ranks of `group` which rank writes what. `group` None: the rank is alone.
+    """Agree with all ranks of `group` which rank writes which values. `group`: None if the rank is alone.
 
-    UnsavableError if a value has no exact form; torch's error if the ranks' states do not match. The other
-    ranks then raise OtherRankFailed.
+    Raises UnsavableError if a value has no exact form, and torch's error if the states of the ranks do not
+    match. All other ranks then raise OtherRankFailed.
     """
     rank = dist.get_rank(group) if group is not None else 0
     world = dist.get_world_size(group) if group is not None else 1
@@ -129,24 +134,28 @@ def plan_save(snapshot: StateSnapshot, group: Any = None) -> RankPlan:
 
 
 def _global_plan(snapshot: StateSnapshot, plans: list[Any]) -> list[Any]:
-    """Return, on rank 0, the part of each rank in the merged plan, with the digest of the whole plan."""
+    """Return the part of each rank in the merged plan, each with the digest of the merged plan. Only rank 0
+    calls this.
+    """
     merged, _ = snapshot.planner.create_global_plan(without_duplicates(plans))
     whole = hashlib.sha256("\n".join(_structure(plan) for plan in merged).encode()).hexdigest()[:16]
     return [(plan, whole) for plan in merged]
 
 
 def lay_out_items(items: Iterable[WriteItem], texts: Mapping[str, str]) -> Layout:
-    """Return the positions of a plan's tensors, after an index with room for the other values."""
+    """Return the layout of a shard: the positions of the tensors, after an index with space for the other
+    values.
+    """
     wanted = [_wanted(item) for item in items]
     draft = shard.lay_out(wanted, 0)
     return shard.lay_out(wanted, len(shard.index(draft.parts, texts, {})))
 
 
 class ShardLoadPlanner(DefaultLoadPlanner):
-    """A load planner that accepts shards from any number of ranks."""
+    """A load planner that decodes the values of shards."""
 
     def load_bytes(self, read_item: Any, value: Any) -> None:
-        """Load a value that is not a tensor."""
+        """Decode a value that is not a tensor (values.py), and store it in the state."""
         found = values.loads(value.read().decode())
         *way, last = self.mappings[read_item.dest_index.fqn]
         target: Any = self.original_state_dict

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RankGroup:
-    """All ranks of the incarnation, from the view of one of them."""
+    """The group of all ranks of the incarnation, as one rank uses it."""
 
     rank: int
     """Number of this rank."""
@@ -27,8 +27,8 @@ _HOLDS, _DOES_NOT, _FAILED = range(3)
 
 
 def gather(value: Any, group: Any) -> list[Any]:
-    """Return the value of every rank, in rank order. All ranks of `group` call this; None: the rank is
-    alone.
+    """Return the value of every rank, in rank order. All ranks of `group` call this. `group`: None if the
+    rank is alone.
     """
     if group is None:
         return [value]
@@ -40,18 +40,19 @@ def gather(value: Any, group: Any) -> list[Any]:
 
 
 def all_true(holds: Callable[[], bool], group: Any) -> bool:
-    """Return True if `holds` returns True on every rank. All ranks of `group` call this; None: the rank is
-    alone.
+    """Return True if `holds` returns True on every rank. All ranks of `group` call this.
 
-    If `holds` raises on a rank, all ranks raise: that rank its error, the others OtherRankFailed. So
-    `holds` must not use the group.
+    If `holds` raises on a rank, that rank raises the same error, and all other ranks raise OtherRankFailed.
+    `holds` must not use the group, because it may raise on one rank while another rank waits. `group`: None
+    if the rank is alone.
     """
     if group is None:
         return holds()
     failure: Exception | None = None
     try:
         vote = _HOLDS if holds() else _DOES_NOT
-    except Exception as error:  # The other ranks wait for this rank's vote.
+    # Vote first and raise later, because the other ranks wait for this rank's vote.
+    except Exception as error:
         failure, vote = error, _FAILED
     highest = _highest(vote, group)
     if highest == _FAILED:
@@ -63,8 +64,9 @@ def all_true(holds: Callable[[], bool], group: Any) -> bool:
 
 
 def value_if_all(work: Callable[[], T | None], group: Any) -> T | None:
-    """Return this rank's result of `work` if no rank's result is None; otherwise None. Errors are those of
-    `all_true`.
+    """Return this rank's result of `work` if every rank's result is other than None. Otherwise return None.
+
+    Raises the errors of `all_true`.
     """
     found: T | None = None
 
@@ -77,7 +79,7 @@ def value_if_all(work: Callable[[], T | None], group: Any) -> T | None:
 
 
 def run_on_all(work: Callable[[], T], group: Any) -> T:
-    """Return this rank's result of `work` once it has succeeded on all ranks. Errors are those of
+    """Return this rank's result of `work` once `work` has succeeded on all ranks. Raises the errors of
     `all_true`.
     """
     found: list[T] = []

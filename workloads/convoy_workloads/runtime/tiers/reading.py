@@ -27,11 +27,13 @@ from convoy_workloads.runtime.tiers.shard import Part
 
 
 class SavedValues(Protocol):
-    """Tensors and values that were saved together: a shard, or the full part of a journal segment."""
+    """Tensors and values that were saved together: a shard, or the values that a journal segment holds in
+    full.
+    """
 
     @property
     def parts(self) -> Sequence[Part]:
-        """The boxes of tensors."""
+        """The saved boxes of tensors, with their positions."""
         ...
 
     @property
@@ -40,15 +42,16 @@ class SavedValues(Protocol):
         ...
 
     def tensor(self, part: Part) -> torch.Tensor:
-        """Return the values of a part."""
+        """Return the tensor that `part` describes."""
         ...
 
 
 def load(state: dict[str, Any], shards: Iterable[SavedValues], *, partial: bool = False) -> None:
     """Read the shards into `state`, by name and position. Any number of ranks may have saved them.
 
-    Entries that a checkpoint need not contain are dropped from `state`; see `drop_unsaved`. With `partial`,
-    entries that were not saved stay as they are. Needs no other rank.
+    Entries of `state` that a checkpoint need not contain are dropped if they were not saved (see
+    `drop_unsaved`). With `partial`, entries that were not saved stay unchanged instead. A rank can load
+    alone.
     """
     reader = ShardReader(shards)
     if not partial:
@@ -59,7 +62,7 @@ def load(state: dict[str, Any], shards: Iterable[SavedValues], *, partial: bool 
 
 
 class ShardReader(StorageReader):
-    """The view of torch.distributed.checkpoint on the shards of one generation."""
+    """Lets torch.distributed.checkpoint read the shards of one generation."""
 
     def __init__(self, shards: Iterable[SavedValues]) -> None:
         self._parts: dict[MetadataIndex, tuple[SavedValues, Part]] = {}
@@ -75,11 +78,11 @@ class ShardReader(StorageReader):
         return {index.fqn for index in self._parts} | set(self._values)
 
     def value(self, name: str) -> io.BytesIO:
-        """Return a value that is not a tensor, in the form that `ShardLoadPlanner` reads."""
+        """Return a value that is not a tensor, encoded as `ShardLoadPlanner` expects it."""
         return io.BytesIO(self._values[name].encode())
 
     def reset(self, checkpoint_id: Any = None) -> None:
-        """Do nothing: no state is kept between two loads."""
+        """Do nothing, because no state is kept between two loads."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """Return the description of the saved entries as DCP's Metadata."""
@@ -95,7 +98,7 @@ class ShardReader(StorageReader):
     def set_up_storage_reader(
         self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
     ) -> None:
-        """Do nothing: all shards are in memory."""
+        """Do nothing, because all shards are in memory."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         """Return the plan unchanged."""
@@ -106,7 +109,7 @@ class ShardReader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Copy every item that the plan requests."""
+        """Copy every item that the plan requests into the state."""
         for item in plan.items:
             if item.type is LoadItemType.BYTE_IO:
                 planner.load_bytes(item, self.value(item.storage_index.fqn))
@@ -124,5 +127,5 @@ class ShardReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        """Return True for None only: the shards are passed in, not located by an id."""
+        """Return True for None only, because no id locates the shards."""
         return checkpoint_id is None

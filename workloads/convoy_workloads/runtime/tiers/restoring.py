@@ -1,5 +1,5 @@
-"""The restore at the start of an incarnation. The agents choose a generation and fetch it to this node;
-ranks read it.
+"""The restore at the start of an incarnation. The agents choose a generation and fetch its shards to this
+node, and the ranks read them.
 """
 
 from __future__ import annotations
@@ -14,47 +14,51 @@ from convoy_workloads.runtime.tiers.memory_client import AgentUnavailable, Mappe
 from convoy_workloads.runtime.tiers.rank_collectives import gather
 
 RESTORE_SECONDS = 240.0
-"""Seconds for the agents to agree on a generation, and for each shard to be fetched."""
+"""Maximum number of seconds for the agents to agree on a generation, and for the fetch of each shard."""
 ATTEMPTS = 8
-"""Most restores that may fail because a shard is damaged."""
+"""Maximum number of attempts to restore. An attempt fails if a shard is damaged."""
 
 
 class RestoreSession:
-    """The restore of one rank. It happens once, before the first save."""
+    """The restore of one rank. There is one restore per incarnation, before the first save."""
 
     def __init__(self, client: MemoryClient, rank: int, group: Any = None) -> None:
-        """`group`: gloo group of all ranks; None if the rank is alone."""
+        """Prepare the restore without contacting the agent. `group`: gloo group of all ranks; None if the
+        rank is alone.
+        """
         self._client = client
         self._rank = rank
         self._group = group
         self._shards: list[tuple[Any, MappedFile]] = []
         self._segment_files: list[tuple[MappedFile, int]] = []
-        """Files of the journal segments after the full save, with their lengths."""
+        """Files of the journal segments that follow the full save, each with the number of used bytes."""
         self._segments: list[Any] = []
         self._attempt = 0
         self._broken: list[list[str]] = []
-        """Shards that could not be read, with the nodes that held them."""
+        """Damaged copies of shards, each as the name of its node and the id of its shard."""
         self._full_saves_only = False
-        """True if journals cannot be used."""
+        """True if only full saves may be chosen, because a journal could not be replayed."""
 
     @property
     def shards(self) -> list[Any]:
-        """The shards of the chosen full save, until `done`."""
+        """The shards of the chosen full save; empty after `done`."""
         return [one for one, _ in self._shards]
 
     @property
     def journalled(self) -> bool:
-        """True if the chosen generation ends in a journal. Then `replay` and `overlay` must follow `load`."""
+        """True if the chosen generation ends in a journal. In that case call `replay` and `overlay` after
+        `load`.
+        """
         return bool(self._segments)
 
     def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
-        """Choose the generation that all ranks resume from, and fetch every shard of it. Return None to
-        start at step 0.
+        """Choose the generation that all ranks resume from, and fetch every shard of it. Return None if the
+        job starts at step 0.
 
-        `optimizer`, with the model's parameters, is the one that would replay a journal.
+        `model` and `optimizer`: the objects that would replay a journal.
 
-        PeerLost if the agents do not agree in time or a later incarnation has started; StoreAway if they
-        wait for the store.
+        Raises PeerLost if the agents do not agree in time or a later incarnation has started. Raises
+        StoreAway if the agents wait for the store.
         """
         while self._attempt < ATTEMPTS:
             asked = {"attempt": self._attempt, "broken": self._broken, "bases": self._full_saves_only}
@@ -63,8 +67,8 @@ class RestoreSession:
             if answer["message"] and self._rank == 0:
                 log_line(f"RESTORE: {answer['message']}")
             troubles = self._fetch(answer)
-            # A shard may also be missing on every node. Then the restore is tried again without a damaged
-            # node.
+            # If a shard is missing on every node, no copy of it is reported as damaged, but the shards are
+            # incomplete. The restore is then tried again too.
             whole = not troubles and len(self._shards) == len(answer["shards"])
             refusal = self._refusal(model, optimizer) if whole else ""
             notices = gather((answer["generation"], whole, troubles, refusal), self._group)
@@ -98,7 +102,7 @@ class RestoreSession:
     def replay(self, model: Any, optimizer: Any) -> bool:
         """Replay the journal on the program's objects, which hold the full save. All ranks call this.
 
-        Return True if the result matches the fingerprints in the journal. After False, call
+        Return True if the result matches the fingerprints in the journal. If this returns False, call
         `discard_journal`.
         """
         from convoy_workloads.runtime.journal.fingerprints import ReplayCheck  # noqa: PLC0415
@@ -120,10 +124,10 @@ class RestoreSession:
         return not wrong
 
     def discard_journal(self) -> Record:
-        """Discard the journal after an inexact replay. Return the record of the full save, which must be
-        loaded again.
+        """Discard the journal, because its replay was inexact. Return the record of the full save, which
+        must be loaded again.
 
-        PeerLost if it cannot be fetched any more.
+        Raises PeerLost if the full save can no longer be fetched.
         """
         self._drop()
         self._full_saves_only = True
@@ -133,8 +137,8 @@ class RestoreSession:
         return record
 
     def overlay(self, state: dict[str, Any]) -> None:
-        """Read the values that no step computes, such as generators and buffers, into the state after the
-        replay.
+        """Read into `state`, after the replay, the values that no step computes, such as generators and
+        buffers.
         """
         from convoy_workloads.runtime.journal.journal import last_segments  # noqa: PLC0415
         from convoy_workloads.runtime.tiers import reading  # noqa: PLC0415
@@ -143,14 +147,16 @@ class RestoreSession:
         self.done()
 
     def done(self) -> None:
-        """Release the shards, because everything needed has been read. PeerLost if the agent does not
-        respond.
+        """Release the shards, because everything needed has been read. Raises PeerLost if the agent does
+        not respond.
         """
         self._drop()
         self._request({"type": "restored"})
 
     def _refusal(self, model: Any, optimizer: Any) -> str:
-        """Return why this rank cannot replay the fetched journal; empty if it can."""
+        """Return why this rank cannot replay the fetched journal; empty if it can or if there is no
+        journal.
+        """
         if not self._segment_files:
             return ""
         from convoy_workloads.runtime.journal import journal, segment_reader  # noqa: PLC0415
@@ -165,8 +171,10 @@ class RestoreSession:
         return journal.refusal(model, optimizer, self._segments)
 
     def _fetch(self, answer: Message) -> list[list[str]]:
-        """Map every shard. Stop at one that cannot be read, and return the (node, id) pairs of its damaged
-        copies.
+        """Fetch and map every shard. Return an empty list if all shards can be read.
+
+        Otherwise stop at the first shard that cannot be read, and return the (node, id) pairs of its
+        damaged copies.
         """
         from convoy_workloads.runtime.tiers import shard  # noqa: PLC0415
 

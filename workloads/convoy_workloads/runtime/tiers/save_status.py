@@ -15,11 +15,13 @@ from convoy_workloads.runtime.tiers.memory_client import RESPONSE_SECONDS, Agent
 LOCAL, PEER, REMOTE = "local", "peer", "remote"
 _PAUSE = 1.0
 _MAX_TIMED = 8
-"""Most unfinished saves whose time is measured; there are no more buffers than that."""
+"""Maximum number of unfinished saves whose duration is measured. A rank has at most this many buffers."""
 
 
 class SaveStatus:
-    """Polls the agent on its own connection as long as the process lives."""
+    """Polls the agent for the progress of this rank's saves. It has its own connection, until the process
+    ends.
+    """
 
     def __init__(self, client: MemoryClient) -> None:
         self._client = client
@@ -27,8 +29,10 @@ class SaveStatus:
         self._written = 0
         """Number of writes that the agent knows to be finished."""
         self._writing: dict[str, tuple[Generation, int]] = {}
-        """For each buffer being written: the generation, and `_written` at the start of the write. Until
-        the agent knows of the write, it may still report the buffer as free.
+        """For each buffer that is being written: its generation, and the value of `_written` when the write
+        started.
+
+        Until the agent knows of the write, it may still report the buffer as free.
         """
         self._buffer = ""
         self._segments: list[str] = []
@@ -36,32 +40,32 @@ class SaveStatus:
         self._holds: set[Generation] = set()
         self._uploads: set[Generation] = set()
         self._started: dict[Generation, float] = {}
-        """Start of each of the newest writes, on the monotonic clock."""
+        """Monotonic time in seconds when each of the newest writes started."""
         self._seconds: dict[str, float] = {}
         self.interval = 0.0
-        """Seconds between two saves, as chosen by the operator; 0 if the value from the environment
+        """Seconds between two saves, as the operator has chosen; 0 if the value from the environment
         applies.
         """
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start to poll."""
+        """Start to poll the agent."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="convoy-memory", daemon=True)
             self._thread.start()
 
     @property
     def buffer(self) -> str:
-        """A buffer that may be written; empty if there is none."""
+        """Name of a buffer that may be written; empty if there is none."""
         return self._buffer
 
     @property
     def segments(self) -> list[str]:
-        """Buffers for journal segments that hold nothing."""
+        """Names of the buffers for journal segments that are free."""
         return self._segments
 
     def start_write(self, buffer: str, generation: Generation) -> None:
-        """Record that the rank starts to write a buffer."""
+        """Record that the rank starts to write the named buffer."""
         with self._changed:
             self._writing[buffer] = (generation, self._written)
             self._buffer = "" if buffer == self._buffer else self._buffer
@@ -70,23 +74,24 @@ class SaveStatus:
             self._started = {**dict(others), generation: time.monotonic()}
 
     def finish_write(self) -> None:
-        """Record that the agent knows the write to be finished."""
+        """Record that the agent knows the current write to be finished."""
         with self._changed:
             self._written += 1
 
     def reached(self, tier: str, generation: Generation) -> bool:
-        """Return True if a generation of this incarnation, or a later one, is complete at a tier."""
+        """Return True if this generation, or a later one, is complete at the tier `tier`."""
         mark = self._marks.get(tier)
         return mark is not None and mark >= generation
 
     def seconds_to(self, tier: str) -> float:
-        """Return the seconds from the start of the write until the newest save was complete at a tier; 0
-        before.
+        """Return the seconds from the start of a write until its generation was complete at a tier.
+
+        The newest generation that is complete at this tier counts. Return 0 if none is complete.
         """
         return self._seconds.get(tier, 0.0)
 
     def uploads(self, generation: Generation) -> bool:
-        """Return True if a locally complete generation will be uploaded to the job's store."""
+        """Return True if the agent will upload a locally complete generation to the job's store."""
         return generation in self._uploads
 
     def wait_buffer(self, seconds: float) -> bool:
@@ -94,7 +99,7 @@ class SaveStatus:
         return self._wait(lambda: bool(self._buffer), seconds)
 
     def wait_reached(self, generation: Generation, tier: str, seconds: float) -> bool:
-        """Wait until a sealed generation is complete at a tier or is abandoned. Return True if it is
+        """Wait until a sealed generation is complete at a tier, or is abandoned. Return True if it is
         complete.
         """
         self._wait(
@@ -104,7 +109,7 @@ class SaveStatus:
         return self.reached(tier, generation)
 
     def abandoned(self, generation: Generation) -> bool:
-        """Return True if a written generation is no longer kept and is not complete."""
+        """Return True if the agent no longer keeps a written generation that was not completed."""
         with self._changed:
             return not self.reached(LOCAL, generation) and not self._in_flight(generation)
 
@@ -129,7 +134,7 @@ class SaveStatus:
                 answer, _ = self._client.request({"type": "poll", "known": known}, 2 * RESPONSE_SECONDS)
                 stand: Any = json.loads(answer["status"])
             except (AgentUnavailable, KeyError, ValueError):
-                # The agent refused or is unavailable. The next save reports that.
+                # The agent refused or is unavailable. The next save reports this, so only poll again.
                 known = ""
                 time.sleep(_PAUSE)
                 continue
@@ -140,7 +145,7 @@ class SaveStatus:
                 self._changed.notify_all()
 
     def _apply(self, stand: Any, written: int) -> None:
-        """Apply the agent's status. `written`: value of `_written` when the request was sent."""
+        """Apply the agent's status. `written`: value of `_written` when the status was requested."""
         before = self._marks
         self._marks = {tier: Generation(int(pair[0]), int(pair[1])) for tier, pair in stand["marks"].items()}
         for tier, mark in self._marks.items():

@@ -1,12 +1,12 @@
-"""The byte format of one rank's share of a generation: an index, then the tensors.
+"""The byte format of a shard, which is one rank's share of a generation: an index, then the tensors.
 
     0       magic
     8       length of the index, little endian
     16      index: JSON
     data    tensors, each at a multiple of 64 bytes
 
-The layout depends only on the names, shapes and types of the saved values. While these stay the same, so do
-the offsets, and unchanged bytes give unchanged chunks.
+The layout depends only on the names, shapes and types of the saved values. While these stay the same, the
+offsets stay the same too, and unchanged bytes give unchanged chunks.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _PAGE = 4096
 _HEADER = 16
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
-"""Offsets and sizes of a part of a tensor."""
+"""Offsets and sizes, for each dimension, of a part of a tensor."""
 
 
 class ShardError(ValueError):
-    """Bytes that are not a shard."""
+    """Raised for bytes that are not a shard."""
 
 
 class TooLarge(ValueError):
-    """The index no longer fits into its space. The shard needs a new layout."""
+    """Raised if the index no longer fits into its space, so that the shard needs a new layout."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A box of a tensor, and the position of its bytes."""
+    """A box of a tensor, and the position of its bytes in the shard."""
 
     name: str
     offsets: tuple[int, ...]
@@ -51,34 +51,34 @@ class Part:
 
     @property
     def box(self) -> Box:
-        """The box as offsets and sizes."""
+        """The box as offsets and sizes, for each dimension."""
         return self.offsets, self.sizes
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The positions of everything in a shard."""
+    """The positions of the index and of all tensors in a shard."""
 
     parts: tuple[Part, ...]
     data: int
-    """Offset of the first tensor."""
+    """Offset of the first tensor in bytes."""
     size: int
-    """Bytes of the whole shard."""
+    """Size of the whole shard in bytes."""
 
     @property
     def signature(self) -> str:
-        """A digest of the layout. Equal digests mean the same content at the same positions."""
+        """A digest of the layout. Layouts with equal digests have the same content at the same positions."""
         text = json.dumps([_row(part) for part in self.parts], separators=(",", ":"))
         return hashlib.sha256(f"{self.data}:{text}".encode()).hexdigest()[:16]
 
     def resembles(self, other: Layout) -> bool:
-        """Return True if both layouts hold the same boxes in the same order, at any positions."""
+        """Return True if both layouts hold the same boxes in the same order, even at other positions."""
         return [replace(one, at=0) for one in self.parts] == [replace(one, at=0) for one in other.parts]
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard that was read."""
+    """The content of a shard that was read."""
 
     parts: tuple[Part, ...]
     values: Mapping[str, str]
@@ -88,7 +88,7 @@ class Shard:
     bytes: memoryview
 
     def tensor(self, part: Part) -> torch.Tensor:
-        """Return the values of a part, as a view of the shard's own memory."""
+        """Return the tensor that `part` describes, as a view of the shard's own memory."""
         dtype = getattr(torch, part.dtype)
         count = part.length // torch.empty(0, dtype=dtype).element_size()
         if not count:
@@ -97,11 +97,11 @@ class Shard:
 
 
 def lay_out(wanted: Sequence[tuple[str, Box, tuple[int, ...], torch.dtype]], index: int) -> Layout:
-    """Return positions for parts of tensors after an index of `index` bytes.
+    """Return a layout in which the tensors of `wanted` follow an index of `index` bytes.
 
-    Each of `wanted` is the name, the box, the shape of the whole tensor, and its type.
+    Each entry of `wanted` is a name, a box, the shape of the whole tensor, and its type.
     """
-    # Spare room lets the values grow a little without moving everything.
+    # Reserve spare space for the index, so that the values can grow a little without a new layout.
     data = _round(_HEADER + 2 * index + 64 * 1024, _PAGE)
     at = data
     parts = []
@@ -116,13 +116,13 @@ def lay_out(wanted: Sequence[tuple[str, Box, tuple[int, ...], torch.dtype]], ind
 
 
 def index(parts: Iterable[Part], values: Mapping[str, str], facts: Mapping[str, Any]) -> bytes:
-    """Return the encoded index."""
+    """Return the index of a shard as bytes."""
     body = {"facts": dict(facts), "parts": [_row(part) for part in parts], "values": dict(values)}
     return json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
 
 
 def fits(layout: Layout, values: Mapping[str, str], facts: Mapping[str, Any]) -> bool:
-    """Return True if the index fits into its space."""
+    """Return True if the index fits into the space that the layout reserves."""
     return _HEADER + len(index(layout.parts, values, facts)) <= layout.data
 
 
@@ -133,7 +133,7 @@ def write(
     values: Mapping[str, str],
     facts: Mapping[str, Any],
 ) -> None:
-    """Write a shard into `target`. TooLarge if the index does not fit."""
+    """Write a shard into `target`. Raises TooLarge if the index does not fit."""
     text = index(layout.parts, values, facts)
     if _HEADER + len(text) > layout.data:
         raise TooLarge(f"an index of {len(text)} bytes does not fit")
@@ -143,14 +143,14 @@ def write(
             room = whole[part.at : part.at + part.length].view(tensor.dtype).view(part.sizes)
             room.copy_(tensor.detach())
     target[_HEADER : _HEADER + len(text)] = text
-    # Zero the rest, so that equal states give equal bytes whatever the buffer held before.
+    # Zero all other bytes, so that equal states give equal bytes regardless of the buffer's previous content.
     target[_HEADER + len(text) : layout.data] = bytes(layout.data - _HEADER - len(text))
     target[8:_HEADER] = len(text).to_bytes(8, "little")
     target[:8] = MAGIC
 
 
 def read(source: memoryview) -> Shard:
-    """Parse a shard whose bytes have been verified. ShardError for any other bytes."""
+    """Parse a shard whose bytes have been verified. Raises ShardError if the bytes are not a shard."""
     if len(source) < _HEADER or bytes(source[:8]) != MAGIC:
         raise ShardError("no shard")
     length = int.from_bytes(source[8:_HEADER], "little")

@@ -1,7 +1,7 @@
-"""An estimate of the memory that a rank's share of a state takes, before the state exists.
+"""An estimate of the memory for a rank's share of a state, made before the optimizer has its state.
 
-Optimizers allocate their state at the first step, and the first save should find its memory ready. Touching
-new pages costs ten times as much as the copy.
+Optimizers allocate their state at the first step. But the memory for the first save must be ready earlier,
+because the first access to a new page takes ten times as long as the copy.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 SPARE = 1 << 20
-"""Bytes for the index and for values that are not tensors."""
+"""Spare bytes for the index and for values that are not tensors."""
 _STATELESS = "SGD"
-"""The only optimizer of torch that may keep no value, or one, per parameter. Most others keep two."""
+"""Name of the only optimizer of torch that may keep no value per parameter, or only one. Most others keep
+two.
+"""
 
 
 def estimate_shard_bytes(model: Any, optimizer: Any, world: int) -> int:
-    """Return the bytes of one rank's shard. Replicated tensors are divided among ranks; sharded ones stay
-    with their rank.
+    """Return the estimated size of one rank's shard in bytes.
+
+    Replicated tensors are divided among the ranks. Sharded tensors stay with their rank.
     """
     own = shared = 0
     for tensor in [*model.parameters(), *model.buffers()]:

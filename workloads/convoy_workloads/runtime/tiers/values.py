@@ -1,5 +1,5 @@
-"""The JSON form of values that are not tensors: numbers, texts, lists, tuples, bytes, arrays. Exact in both
-directions.
+"""The JSON form of values that are not tensors: numbers, texts, lists, tuples, bytes, arrays. Encoding and
+decoding are exact.
 
 Pickle is not used, because data from a store must not be able to run code.
 """
@@ -21,23 +21,25 @@ _DOUBLE = struct.Struct(">d")
 
 
 class UnsavableError(TypeError):
-    """A value that has no exact form here. The message gives its path."""
+    """Raised for a value that has no exact form. The message gives the value's path."""
 
 
 def dumps(value: Any) -> str:
-    """Return the text of a value. UnsavableError gives the path of a part that cannot be saved."""
+    """Return the text that encodes a value. Raises UnsavableError, with the path of the part that cannot be
+    saved.
+    """
     return json.dumps(_encode(value, ""), separators=(",", ":"), sort_keys=True, allow_nan=False)
 
 
 def loads(text: str) -> Any:
-    """Return the value that `dumps` encoded. ValueError or KeyError for any other text."""
+    """Return the value that `dumps` encoded. Raises ValueError or KeyError for any other text."""
     return _decode(json.loads(text))
 
 
 def _encode(value: Any, path: str) -> Any:
     if value is None or isinstance(value, (bool, str)) or type(value) in (int, float):
         if isinstance(value, float) and not math.isfinite(value):
-            # JSON lacks these numbers, and a NaN has a sign and a payload.
+            # JSON lacks NaN and infinity, and a NaN has a sign and a payload. So store all bits.
             return {_TAG: "float", "v": _DOUBLE.pack(value).hex()}
         return value
     if isinstance(value, dict):
