@@ -1,4 +1,4 @@
-"""Binds hardware to nodes. Node names change, and two nodes may claim the same hardware."""
+"""Binds hardware to nodes. A node's name may change, and two nodes may claim the same hardware."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convoy_crds.nodehealth import NodeHealth, NodeRef
 
 @dataclass(frozen=True, slots=True)
 class ReportedNode:
-    """A Node, with what its agent has reported."""
+    """A Node, and the data that its agent has reported."""
 
     name: str
     uid: str
@@ -23,7 +23,7 @@ class ReportedNode:
     boot_id: str = ""
     driver: str = ""
     accelerators: tuple[str, ...] | None = None
-    """UUIDs; None until the agent has reported them."""
+    """UUIDs of the accelerators; None until the agent has reported them."""
     agent_connected: bool = False
     """True while the hub receives heartbeats of the node's agent."""
     schedulable: bool = True
@@ -34,16 +34,18 @@ class Bindings:
     """Bindings of hardware to nodes."""
 
     named: Mapping[str, str] = field(default_factory=dict)
-    """Name of the hardware by node, as far as it is known, whether it is stored or not."""
+    """By node: name of its hardware, if the name is known. The hardware need not have a NodeHealth."""
     hardware: Mapping[str, str] = field(default_factory=dict)
-    """The NodeHealth of each node's hardware, by node."""
+    """By node: name of its hardware's NodeHealth."""
     claims: Mapping[str, tuple[ReportedNode, ...]] = field(default_factory=dict)
-    """Nodes that claim a piece of hardware, by hardware."""
+    """By hardware name: the nodes that claim the hardware."""
     chosen: Mapping[str, ReportedNode] = field(default_factory=dict)
-    """The node that has the hardware, by NodeHealth."""
+    """By NodeHealth: the node that has the hardware."""
 
     def name_of(self, node: str) -> str:
-        """Return the hardware of a node; empty if it is unknown, or if several nodes claim it."""
+        """Return the name of a node's hardware; empty if the name is unknown or several nodes claim the
+        hardware.
+        """
         name = self.named.get(node, "")
         alone = len(self.claims.get(name, ())) == 1
         return self.hardware.get(node) or (name if alone else "")
@@ -51,10 +53,9 @@ class Bindings:
 
 def hardware_name(node: ReportedNode) -> str:
     """Return the name of a node's hardware: a hash of its accelerators' UUIDs, or its machine id if it has
-    none.
+    no accelerators. The name is empty until the agent has reported.
 
-    Empty while it is unknown. A reinstalled system gets another node name and machine id; accelerators
-    stay.
+    The UUIDs survive a reinstallation of the system; the node's name and its machine id do not.
     """
     if node.accelerators is None:
         return ""
@@ -64,12 +65,12 @@ def hardware_name(node: ReportedNode) -> str:
 
 
 def bind(nodes: Iterable[ReportedNode], healths: Iterable[NodeHealth]) -> Bindings:
-    """Find the node of each piece of stored hardware."""
+    """Return the bindings of hardware to nodes. Each piece of stored hardware gets at most one node."""
     stored = {health.metadata.name: health.status.node_ref for health in healths}
     by_uid = {ref.uid: name for name, ref in stored.items()}
     claims: dict[str, list[ReportedNode]] = defaultdict(list)
     for node in nodes:
-        # An agent that has not reported to this operator yet: keep the stored binding.
+        # If the agent has not reported to this operator yet, keep the stored binding.
         if name := hardware_name(node) or by_uid.get(node.uid, ""):
             claims[name].append(node)
     found = {name: chosen(ref, claims.get(name, ())) for name, ref in stored.items()}
@@ -82,10 +83,11 @@ def bind(nodes: Iterable[ReportedNode], healths: Iterable[NodeHealth]) -> Bindin
 
 
 def chosen(known: NodeRef, claims: Sequence[ReportedNode]) -> ReportedNode | None:
-    """Return which of the claiming nodes has the hardware.
+    """Return the node that has the hardware, chosen from the nodes that claim it.
 
-    Prefer a node whose agent is connected, then the node that had the hardware, then the youngest. The
-    object of a replaced node may linger, and cloned systems share a machine id.
+    Prefer a node whose agent is connected, then the node that had the hardware, then the youngest node. Two
+    nodes claim the same hardware if a replaced node's object still exists, or if cloned systems share a
+    machine id.
     """
 
     def rank(node: ReportedNode) -> tuple[bool, bool, float, str]:

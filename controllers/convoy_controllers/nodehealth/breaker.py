@@ -1,4 +1,4 @@
-"""The breaker of a policy. It opens when so much seems wrong that the guard itself may be mistaken."""
+"""The breaker of a policy. It opens when so many nodes seem faulty that the guard itself may be mistaken."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 
 LEAST_SHARED = 3
-"""Fewest confirmed nodes for a common property to be a sign."""
+"""Minimum number of confirmed nodes for a common property to open the breaker."""
 LEAST_OUTCOMES, MOST_OUTCOMES = 4, 10
 _FEW = 2
 
 
 class AssessedNode(NamedTuple):
-    """A node with its next status, before any request is granted."""
+    """A node with its next status, before any of its requests is granted."""
 
     status: NodeHealthStatus
     facts: HardwareFacts
     stored: NodeHealthStatus
-    """The stored status, as other decisions see it. The new `status` may be written last, or never."""
+    """Stored status, on which other decisions rely. The new `status` may be written last, or never."""
 
     def either(self, states: Container[State]) -> bool:
-        """Return True if the stored or the new status is in one of the states."""
+        """Return True if the stored status, the new status or both are in one of the states."""
         return self.status.state in states or self.stored.state in states
 
     def both(self, states: Container[State]) -> bool:
-        """Return True if the stored and the new status are both in one of the states."""
+        """Return True if the stored status and the new status are each in one of the states."""
         return self.status.state in states and self.stored.state in states
 
 
 class Trip(NamedTuple):
-    """Reason for which the breaker opens."""
+    """Reason why the breaker opens."""
 
     reason: Reason
     message: str
 
 
 def size(nodes: Mapping[str, AssessedNode]) -> int:
-    """Return the number of nodes for percentages: nodes that exist, and nodes that are away because of the
-    guard.
+    """Return the number of nodes that percentages refer to: nodes that exist, and nodes that are gone while
+    the guard has them out of service.
     """
     return sum(1 for one in nodes.values() if one.facts.node is not None or one.status.state in ACCUSED)
 
 
 def next_state(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: datetime) -> BreakerStatus:
-    """Return the breaker after this assessment of the fleet; the same object if nothing changes."""
+    """Return the breaker's status after this assessment of the fleet; the same object if nothing changes."""
     known, rules = policy.status.breaker, policy.spec.breaker
     trip = tripped(known, rules, nodes, now)
     if known.state is BreakerState.CLOSED:
@@ -73,7 +73,8 @@ def _half_open(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: date
     known, rules = policy.status.breaker, policy.spec.breaker
     since = known.since or now
     closed = _turned(BreakerState.CLOSED, Reasons.BREAKER_CLOSED, Reasons.BREAKER_CLOSED.message, now)
-    # If the actions did not help, the passage of time alone is no reason to permit more of them.
+    # If the actions did not help, time alone is no reason to permit more of them, so the breaker stays
+    # half-open.
     calm = known.reason != Reasons.BREAKER_WRONG.name
     if known.trial:
         trial = nodes.get(known.trial)
@@ -82,8 +83,8 @@ def _half_open(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: date
             reason = Reasons.BREAKER_WRONG
             return _opened(Trip(reason, reason.format(count=0, all=1)), now)
         if made is not None and (made.outcome is Outcome.RIGHT or (made.outcome is Outcome.UNKNOWN and calm)):
-            # No outcome is known: the node had failed a sweep, ran no job, and no new reason to trip has come
-            # up.
+            # Close the breaker also if the outcome is unknown: the node had failed a sweep and ran no job,
+            # and there is no new reason to open.
             return closed
         pending = made is not None and made.outcome is Outcome.PENDING
         if trial is not None and (pending or (made is None and _on_trial(trial.status))):
@@ -100,9 +101,9 @@ def _waits(status: NodeHealthStatus) -> bool:
 
 
 def _may_be_tried(one: AssessedNode, sweeps: bool) -> bool:
-    """Return True if the node waits for an action, and has failed a sweep or may have one now.
+    """Return True if the node waits for an action, and has failed a sweep or can have a sweep now.
 
-    Other nodes must not count: with them the half-open state might never end.
+    No other node counts, because waiting for it could keep the breaker half-open forever.
     """
     ready = one.status.sweep is not None or (sweeps and one.facts.agent_connected and one.facts.idle)
     return _waits(one.status) and (ready or evidence.failures(one.status.evidence) > 0)
@@ -129,7 +130,7 @@ def admits(breaker: BreakerStatus, name: str, status: NodeHealthStatus) -> bool:
 def tripped(
     known: BreakerStatus, rules: Breaker, nodes: Mapping[str, AssessedNode], now: datetime
 ) -> Trip | None:
-    """Return the reason for which the breaker must open; None without one."""
+    """Return the reason why the breaker must open; None if there is none."""
     total = size(nodes)
     window = parse_duration(rules.window)
     confirmed = [
@@ -158,10 +159,10 @@ def tripped(
 
 
 def _counted_before(known: BreakerStatus, status: NodeHealthStatus) -> bool:
-    """Return True if the node was confirmed before the breaker's last state change.
+    """Return True if the node was confirmed before the breaker's last change of state.
 
-    The breaker opens once per confirmed node. From then on, trials and budgets alone limit how fast such
-    nodes are drained.
+    Each confirmed node opens the breaker only once. Afterwards, trials and budgets alone limit how fast
+    such nodes are drained.
     """
     return known.since is not None and status.confirmed_at is not None and status.confirmed_at <= known.since
 
@@ -169,8 +170,8 @@ def _counted_before(known: BreakerStatus, status: NodeHealthStatus) -> bool:
 def _shared(
     confirmed: Sequence[AssessedNode], rules: Breaker, nodes: Mapping[str, AssessedNode]
 ) -> Trip | None:
-    """Return a trip if most confirmed nodes share a rack, driver or job that less than half of the fleet
-    has.
+    """Return a trip if most confirmed nodes share a rack, driver or job, and less than half of the fleet
+    shares it.
     """
     if len(confirmed) < LEAST_SHARED:
         return None

@@ -1,9 +1,9 @@
-"""Budgets of a fleet: which nodes may be swept, quarantined or drained now, and why the others may not.
+"""Budgets of a fleet: which nodes may be swept, quarantined or drained now, and why other nodes may not.
 
-All budgets are counted from stored statuses, so an operator that restarts counts the same. What a node
-gives back is granted again only once that is stored, not in the same reconcile: of the two writes, the
-grant could be the first or the only one. Retests and returns to service are limited only by the number of
-sweeps at once.
+All budgets are counted from stored statuses, so an operator counts the same after a restart. If a node
+frees a budget, another node gets it only after the first node's status is stored, never in the same
+reconcile. Otherwise the operator could die after it wrote the second status only. Retests and returns to
+service are limited only by the number of simultaneous sweeps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SWEPT_FIRST = (State.REQUALIFYING, State.QUARANTINED, State.GATED, State.SUSPEC
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The budget that refuses a request, and how full the budget is."""
+    """Reason why a request is refused: the exhausted budget or the breaker, and its current state."""
 
     reason: Reason
     message: str
@@ -45,16 +45,16 @@ class Allocation:
     breaker: BreakerStatus
     granted: dict[str, Request] = field(default_factory=dict)
     refused: dict[str, Refusal] = field(default_factory=dict)
-    """Refusal of a node's first request, by node."""
+    """By node without a grant: refusal of the node's first request."""
 
 
 def share(nodes: int, percent: int, least: int = 1) -> int:
-    """Return that percentage of the nodes, rounded down, but at least `least`."""
+    """Return `percent` of the nodes, rounded down, but at least `least`."""
     return max(least, nodes * percent // 100)
 
 
 class BudgetUsage:
-    """Use of every budget. It grows as requests are granted."""
+    """Current use of every budget. The use grows with every granted request."""
 
     def __init__(self, policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: datetime) -> None:
         self.rules = policy.spec.budgets
@@ -76,9 +76,11 @@ class BudgetUsage:
         self.spares = sum(1 for one in nodes.values() if _spare(one)) - swapping
 
     def refuses(self, kind: RequestKind, one: AssessedNode) -> Refusal | None:
-        """Return the first budget that is exhausted for this request; None if all grant it."""
+        """Return the refusal of the first budget that is exhausted for this request; None if all budgets
+        permit it.
+        """
         if kind is RequestKind.SWEEP:
-            # Routine sweeps must not delay a node's return to service, so they do not count here.
+            # Do not count routine sweeps: they must not delay a node's return to service.
             return _over(Reasons.SWEEP_BUDGET, kind, self.required_sweeps, self.sweeps_limit)
         if kind is RequestKind.ROUTINE:
             refused = _over(Reasons.SWEEP_BUDGET, kind, self.sweeps, self.sweeps_limit)
@@ -109,14 +111,14 @@ class BudgetUsage:
         return Refusal(Reasons.JOB_BUDGET, Reasons.JOB_BUDGET.format(want=kind, job=job, seconds=span))
 
     def _spares(self, kind: RequestKind, reserved: int) -> Refusal | None:
-        """Refuse the request unless an idle node can be spared: a swapped job needs one, too."""
+        """Return a refusal unless an idle node can be spared. A swapped job needs an idle node, too."""
         if self.spares > reserved:
             return None
         message = Reasons.SPARES_BUDGET.format(want=kind, count=self.spares, limit=reserved)
         return Refusal(Reasons.SPARES_BUDGET, message)
 
     def record(self, kind: RequestKind, one: AssessedNode) -> None:
-        """Count a granted request."""
+        """Add a granted request to the use of the budgets."""
         if kind in SWEEPS:
             self.sweeps += 1
             self.required_sweeps += 1 if kind is RequestKind.SWEEP else 0
@@ -162,15 +164,18 @@ def allocate(
 def _in_order(
     nodes: Mapping[str, AssessedNode], requests: Mapping[str, tuple[Request, ...]]
 ) -> Iterable[tuple[str, Request]]:
-    """Sort requests: drains, quarantines, sweeps. Of equal ones the most costly node, or the one nearest to
-    service, is first.
+    """Return the requests by priority: drains, quarantines, required sweeps, routine sweeps.
+
+    Among drains and quarantines the most costly node comes first, among required sweeps the node nearest to
+    service.
     """
 
     def rank(entry: tuple[str, Request]) -> tuple[int, float, str]:
         name, request = entry
         status = nodes[name].status
         if request.kind is RequestKind.ROUTINE:
-            return _FIRST[request.kind], 0.0, ""  # Routine requests keep their order.
+            # Routine requests keep the order in which they were requested.
+            return _FIRST[request.kind], 0.0, ""
         if request.kind is RequestKind.SWEEP:
             known = status.state in _SWEPT_FIRST
             return _FIRST[request.kind], float(_SWEPT_FIRST.index(status.state) if known else 9), name

@@ -1,4 +1,4 @@
-"""The conditions of a NodeHealth."""
+"""The conditions Qualified and Acting of a NodeHealth."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def with_conditions(
     generation: int,
     now: datetime,
 ) -> NodeHealthStatus:
-    """Return the status with its conditions."""
+    """Return the status with its conditions updated."""
     found = [
         _condition(status, ConditionType.QUALIFIED, *_qualified(status, policy), generation, now),
         _condition(
@@ -69,7 +69,9 @@ def _acting(
     refusal: Refusal | None,
     now: datetime,
 ) -> tuple[_Value, Reason, str]:
-    """Return the Acting condition. False names what prevents the action that is wanted."""
+    """Return the Acting condition as status, reason and message. False means that something prevents a
+    wanted action.
+    """
     if policy is not None and policy.spec.mode is Mode.OBSERVE and status.confirmed_at is not None:
         return "False", Reasons.OBSERVED_ONLY, Reasons.OBSERVED_ONLY.message
     if refusal is not None:

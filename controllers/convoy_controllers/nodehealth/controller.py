@@ -1,7 +1,7 @@
-"""The controller of NodeHealths: it creates the sweeps that nodes wait for, and keeps the status of
+"""The controller of NodeHealths. It creates the sweeps that nodes wait for, and updates the status of
 hardware without a policy.
 
-The status of hardware under a policy is decided for all its hardware together (guardpolicy/controller.py).
+The status of hardware under a policy is decided for all hardware together (guardpolicy/controller.py).
 """
 
 from __future__ import annotations
@@ -29,26 +29,30 @@ from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.nodehealth import KIND
 
 ON_NODE = "status.nodeRef.name"
-"""Path of the name of the node that the hardware was last seen on."""
-_KEPT_SECONDS, _KEPT_OPTIONAL_SECONDS = 86_400, 3_600
-"""Seconds for which a finished sweep of a node is kept. The NodeHealth stores its result."""
+"""Field path of the name of the node on which the hardware was last seen."""
+_KEPT_SECONDS = 86_400
+"""Seconds for which a finished sweep is kept. The NodeHealth stores the sweep's result."""
+_KEPT_OPTIONAL_SECONDS = 3_600
+"""Seconds for which a finished sweep is kept if there was no evidence against the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One piece of hardware."""
+    """One piece of hardware, with its policies and its sweep."""
 
     member: Member
     policy: GuardPolicy | None = None
-    """The policy for the hardware, or None."""
+    """The policy that applies to the hardware, or None."""
     requester: GuardPolicy | None = None
-    """The policy that `status.policy` names. Its rules apply to the sweep."""
+    """The policy that `status.policy` names. The rules of this policy apply to the sweep."""
     sweep_exists: bool = True
     """False if the HealthSweep that the status names does not exist."""
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
-    """Return the hardware with its policy and its sweep."""
+    """Return the hardware with its policies and its sweep; None if its NodeHealth does not exist or is
+    invalid.
+    """
     health = reader.get(KIND, key.name)
     if health is None:
         return None
@@ -101,9 +105,10 @@ def _own_agent(reader: Reader, key: Key) -> Iterable[str]:
 
 
 def _bound(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
-    """Return the hardware that a node reports, and the hardware that was last seen there.
+    """Return the keys of the hardware that a node reports and of the hardware that was last seen on the
+    node.
 
-    Call no `bindings()` here: a thousand nodes may change together, and each call would bind all of them.
+    Do not call `bindings()` here: a thousand nodes may change together, and each call would bind all nodes.
     """
     item: Any = after if after is not None else before
     names = {one.name for one in reader.referring(KIND, ON_NODE, item.name)}

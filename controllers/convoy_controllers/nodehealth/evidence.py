@@ -14,20 +14,20 @@ from convoy_crds.nodehealth import MOST_EVIDENCE, Evidence, EvidenceKind, NodeHe
 from convoy_crds.reasons.catalogue import Reasons
 
 STALE = timedelta(minutes=2)
-"""Age at which a suspicion that was not renewed no longer counts."""
+"""Age at which a suspicion no longer counts if the detector has not renewed it."""
 WORSE = 1.25
-"""Growth factor at which a loss is stored again: etcd is not a time series database."""
+"""Factor by which a loss must grow to be stored again: etcd is not a time series database."""
 
 
 class Case(NamedTuple):
-    """Decision on whether the evidence permits taking a node out of service, with the reason in words."""
+    """Decision whether the evidence permits taking a node out of service, and the reason in words."""
 
     proven: bool
     why: str = ""
 
 
 def is_evidence(suspicion: Suspicion, detection: Detection, now: datetime) -> bool:
-    """Return True if a suspicion is evidence: slow enough, for long enough, and still present."""
+    """Return True if a suspicion counts as evidence: slow enough, for long enough, and still present."""
     slow = suspicion.slowdown >= 1 + detection.least_slowdown_percent / 100
     lasting = suspicion.seen - suspicion.since >= parse_duration(detection.lasting)
     return slow and lasting and now - suspicion.seen <= STALE
@@ -36,8 +36,8 @@ def is_evidence(suspicion: Suspicion, detection: Detection, now: datetime) -> bo
 def gathered(
     status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> list[Evidence]:
-    """Return the evidence, updated with the detector's suspicions. While the agent is away nothing is
-    updated.
+    """Return the stored evidence, updated with the detector's suspicions. While the agent is away nothing
+    is updated.
     """
     if not facts.agent_connected:
         return status.evidence
@@ -87,13 +87,13 @@ def with_failed_sweep(evidence: Sequence[Evidence], result: SweepResult) -> list
 
 
 def forgiven(facts: HardwareFacts) -> list[Evidence]:
-    """Return the jobs' suspicions as evidence, with all losses so far forgiven."""
+    """Return the jobs' suspicions as evidence, with all losses so far forgiven: only later losses count."""
     known = [_noted(None, one, timedelta(0)) for one in facts.suspicions]
     return [one.model_copy(update={"forgiven": one.loss}) for one in known][-MOST_EVIDENCE:]
 
 
 def with_passed_sweep(evidence: Sequence[Evidence]) -> list[Evidence]:
-    """Return the evidence after a passed sweep: earlier failures are refuted, and losses until now are
+    """Return the evidence after a passed sweep: failed sweeps are removed, and all losses so far are
     forgiven.
     """
     online = [one for one in evidence if one.kind is EvidenceKind.ONLINE]
@@ -101,12 +101,12 @@ def with_passed_sweep(evidence: Sequence[Evidence]) -> list[Evidence]:
 
 
 def unrefuted(evidence: Sequence[Evidence]) -> list[Evidence]:
-    """Return the evidence that no later sweep has refuted."""
+    """Return the evidence that no later passed sweep has refuted."""
     return [one for one in evidence if one.kind is EvidenceKind.SWEEP or one.loss > one.forgiven]
 
 
 def failures(evidence: Sequence[Evidence]) -> int:
-    """Return the number of failed sweeps that no later sweep has refuted."""
+    """Return the number of failed sweeps that no later passed sweep has refuted."""
     return sum(1 for one in evidence if one.kind is EvidenceKind.SWEEP)
 
 
@@ -116,11 +116,11 @@ def last_sign(evidence: Sequence[Evidence]) -> datetime | None:
 
 
 def case(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime) -> Case:
-    """Decide whether the guard may act against the node.
+    """Return whether the guard may act against the node, and why.
 
-    Two kinds of evidence confirm one another, and so do two failed sweeps. Slowness alone is enough once it
-    has cost what a swap of the jobs costs, while it lasts. This is the ski-rental rule: at worst twice the
-    optimum.
+    Slowness together with a failed sweep is enough, and so are two failed sweeps. Slowness alone is enough
+    while it lasts, once it has cost as much as a swap of the jobs. This is the ski-rental rule: the total
+    cost is at most twice the optimum.
     """
     evidence = status.evidence
     sweeps = [one for one in evidence if one.kind is EvidenceKind.SWEEP]
@@ -146,7 +146,7 @@ def case(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, 
 
 
 def swap_cost(facts: HardwareFacts, spec: GuardPolicySpec) -> float:
-    """Return the GPU-seconds that a swap of the node's jobs costs: measured, or from the policy."""
+    """Return the GPU-seconds that a swap of the node's jobs costs: as measured, or else from the policy."""
     if facts.swap_cost is not None:
         return facts.swap_cost
     return float(seconds(spec.drain.swap_cost) * (facts.node.gpus if facts.node else 1))

@@ -1,9 +1,9 @@
-"""One decision about all hardware of a policy: which statuses to store, which jobs to swap, and what to
-sweep.
+"""The guard's decision about all hardware of a policy: which statuses to store, which jobs to swap, and
+which nodes to sweep.
 
 The order of writes is part of the decision. The policy's status (the breaker) is stored first, then the
-nodes' statuses in any order. Only stored statuses are acted on. So if an operator dies in between, its
-successor counts everything that was granted.
+nodes' statuses in any order. Actions follow only from stored statuses. So if an operator dies between two
+writes, its successor counts everything that was granted.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicyStatus
 from convoy_crds.nodehealth import NodeHealthStatus, State
 
 RECONCILE_SECONDS = 15.0
-"""Seconds between two reconciles without an event. Timeouts take minutes."""
+"""Seconds between two reconciles without an event. Timeouts take minutes, so this is often enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """The result of one decision."""
+    """The guard's decision about all hardware of a policy in one reconcile."""
 
     policy: GuardPolicyStatus | None = None
-    """The policy's new status, to be stored before anything else; None if it is unchanged."""
+    """The policy's new status, which must be stored before any other status; None if it is unchanged."""
     statuses: dict[str, NodeHealthStatus] = field(default_factory=dict)
-    """Changed statuses by NodeHealth."""
+    """Changed statuses, by NodeHealth."""
     refused: dict[str, Refusal] = field(default_factory=dict)
 
 
 def decide(fleet: Fleet, now: datetime) -> FleetPlan:
-    """Decide about all nodes of a policy together."""
+    """Return the guard's decision about all nodes of a policy."""
     policy, members = fleet.policy, {member.name: member for member in fleet.members}
     nodes = {
         name: AssessedNode(machine.next_status(member, policy, now), member.facts, member.health.status)
@@ -61,15 +61,15 @@ def decide(fleet: Fleet, now: datetime) -> FleetPlan:
 
 
 def unguarded(member: Member, now: datetime) -> NodeHealthStatus | None:
-    """Return the new status of hardware without a policy; None if it is unchanged."""
+    """Return the new status of hardware without a policy; None if the status is unchanged."""
     status = machine.next_status(member, None, now)
     status = with_conditions(status, member.facts, None, None, member.health.metadata.generation, now)
     return status if status != member.health.status else None
 
 
 def must_swap(status: NodeHealthStatus, policy: GuardPolicy | None) -> bool:
-    """Return True if the node's jobs are to be swapped now, according to the stored status. An open breaker
-    pauses this.
+    """Return True if the stored status requires a swap of the node's jobs now. An open breaker pauses
+    swaps.
     """
     if policy is None or policy.spec.mode is Mode.OBSERVE or status.state is not State.DRAINING:
         return False

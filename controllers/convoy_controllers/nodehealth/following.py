@@ -1,7 +1,8 @@
-"""Ranks that are equally slow on every node: the cause is their own work, not a node.
+"""Ranks that are equally slow on every node. The cause is the ranks' own work, not a node.
 
-A swap is an experiment. Rank 0 may also write logs, or a program may distribute work unevenly: such a rank
-is slower than its peers on every node. Without this module, one node after another would be accused of it.
+Rank 0 may also write logs, or a program may distribute work unevenly. Such a rank is slower than its peers
+on every node, which a swap shows. Without this module, the rank's slowness would be blamed on one node
+after another.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from convoy_controllers.nodehealth.pacing import JobPace, Slow, is_later_incarna
 from convoy_crds.nodehealth import Action, NodeHealth, Outcome, PaceRecord
 
 KEPT = timedelta(days=7)
-"""Time for which such ranks are remembered. Afterwards one node may be tried again."""
+"""Time for which such ranks are remembered. Afterwards they may accuse a node again."""
 
 
 def without_followers(
@@ -23,9 +24,9 @@ def without_followers(
     paces: Mapping[str, JobPace],
     now: datetime,
 ) -> dict[str, tuple[Suspicion, ...]]:
-    """Return the suspicions by node without those that followed swapped ranks from another node.
+    """Return the suspicions by node, without suspicions that followed swapped ranks from another node.
 
-    Once the outcome of the swap is Wrong, these ranks accuse no node at all for KEPT.
+    Once the outcome of the swap is Wrong, the swapped ranks accuse no node for KEPT.
     """
     swapped = [
         (health.status.node_ref.name, pace, action.outcome)

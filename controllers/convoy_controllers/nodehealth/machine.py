@@ -1,7 +1,7 @@
-"""State machine of one node's health: automatic changes, requests, and the effect of a grant.
+"""State machine of one node's health: automatic changes, requests, and the effect of a granted request.
 
-Every step towards a return to service happens here and needs no permission. A step that takes a node out of
-service is only requested here; see `budget` and `breaker`.
+A step towards a return to service needs no permission and happens here. A step that takes a node out of
+service is only requested here; the modules `budget` and `breaker` permit or refuse it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ SWEEPS = frozenset((RequestKind.SWEEP, RequestKind.ROUTINE))
 
 
 class Request(NamedTuple):
-    """An action that a node requests, and the reason."""
+    """An action that a node requests, and the reason for the request."""
 
     kind: RequestKind
     why: str = ""
     cause: SweepCause = SweepCause.SUSPECTED
-    """Cause of a requested sweep."""
+    """Cause of the sweep, if the request is for a sweep."""
 
 
 def next_status(member: Member, policy: GuardPolicy | None, now: datetime) -> NodeHealthStatus:
@@ -57,7 +57,7 @@ def next_status(member: Member, policy: GuardPolicy | None, now: datetime) -> No
     before = status.released_at
     status = manual.apply_spec(status, member.health.spec, now)
     if status.released_at != before:
-        # The evidence starts anew: only losses from now on count.
+        # Restart the evidence: only losses after the release count.
         status = status.model_copy(update={"evidence": evidence.forgiven(facts)})
     if policy is None or policy.spec.mode is Mode.OBSERVE:
         status = _observed(status, now)
@@ -87,8 +87,8 @@ def _initial(
 
 
 def gates(policy: GuardPolicy | None, facts: HardwareFacts) -> bool:
-    """Return True if new hardware gets no pods until a sweep: it is younger than the policy and runs no
-    job.
+    """Return True if new hardware gets no pods before it passes a sweep. Its node must be younger than the
+    policy and run no job.
     """
     if policy is None or policy.spec.mode is Mode.OBSERVE or policy.spec.on_join is OnJoin.ACCEPT:
         return False
@@ -99,7 +99,9 @@ def gates(policy: GuardPolicy | None, facts: HardwareFacts) -> bool:
 def _bound(
     status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy | None, now: datetime
 ) -> NodeHealthStatus:
-    """Update the reference to the node that has the hardware. The boot id stays fixed during a repair."""
+    """Return the status with the policy and node that the hardware has now. During a repair the stored boot
+    id stays the same, so that a reboot is detected.
+    """
     node, known = facts.node, status.node_ref
     name = policy.metadata.name if policy is not None else ""
     if status.policy != name:
@@ -117,14 +119,16 @@ def _bound(
         return status
     message = Reasons.MOVED.format(before=known.name, after=node.name)
     since = status.since
-    # The state is unchanged, so keep the time since which it lasts.
+    # The state is unchanged, so keep the time since which the state lasts.
     sweep = status.sweep
     renamed_status = with_state(status, status.state, now, Reasons.MOVED, message)
     return renamed_status.model_copy(update={"since": since, "message": status.message, "sweep": sweep})
 
 
 def _with_silence(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) -> NodeHealthStatus:
-    """Return the status with the silence of its agent. Time without telemetry is no clean time."""
+    """Return the status with the start or end of its agent's silence. Time without telemetry is not clean
+    time.
+    """
     if not facts.agent_connected:
         return status if status.silent_since else status.model_copy(update={"silent_since": now})
     if status.silent_since is None:
@@ -136,7 +140,7 @@ def _with_silence(status: NodeHealthStatus, facts: HardwareFacts, now: datetime)
 
 
 def _observed(status: NodeHealthStatus, now: datetime) -> NodeHealthStatus:
-    """Return the status of a node that is only observed: it is in service."""
+    """Return the status of a node that the guard only observes: the node stays in service."""
     if status.state in ACCUSED:
         after = State.SUSPECT if status.evidence else service(status, now)
     elif status.state in (State.GATED, State.SWEEPING, State.PROBATION):
@@ -183,7 +187,7 @@ def _next_state(
 def clean(
     status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime, span: str
 ) -> bool:
-    """Return True if there was no sign against the node for `span`, while its agent was connected."""
+    """Return True if there was no sign against the node for `span` while its agent was connected."""
     if not facts.agent_connected or any(
         evidence.is_evidence(one, policy.spec.detection, now) for one in facts.suspicions
     ):
@@ -201,8 +205,8 @@ def _clear(status: NodeHealthStatus, now: datetime, span: str) -> NodeHealthStat
 def _confirmed(
     status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime
 ) -> NodeHealthStatus:
-    """Store when the evidence first sufficed for an action. The breaker counts these nodes, acted on or
-    not.
+    """Return the status with the time at which the evidence first sufficed for an action. The breaker
+    counts such nodes, even if no action follows.
     """
     if status.state is State.SUSPECT or status.state is State.GATED:
         proven = _proven(status, facts, policy, now).proven
@@ -215,7 +219,7 @@ def _proven(
     status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime
 ) -> evidence.Case:
     if status.state is State.GATED:
-        # The node was never in service, so no job loses it.
+        # The node was never in service, so only failed sweeps count.
         failed = [one for one in status.evidence if one.kind is EvidenceKind.SWEEP]
         return evidence.Case(bool(failed), failed[-1].message or failed[-1].source if failed else "")
     return evidence.case(status, facts, policy.spec, now)
@@ -224,10 +228,12 @@ def _proven(
 def requests(
     status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime
 ) -> tuple[Request, ...]:
-    """Return the actions that need permission. The first one that is granted is done."""
+    """Return the node's requests for actions that need permission. Only the first granted request is
+    carried out.
+    """
     found: list[Request] = []
     if status.state in (State.SUSPECT, State.GATED):
-        # No action while the agent is away: the evidence may be out of date.
+        # Request no quarantine while the agent is away: the evidence may be out of date.
         case = _proven(status, facts, policy, now)
         if case.proven and facts.agent_connected:
             found.append(Request(RequestKind.QUARANTINE, case.why))
@@ -243,7 +249,7 @@ def requests(
 def granted(
     status: NodeHealthStatus, facts: HardwareFacts, hardware: str, request: Request, now: datetime
 ) -> NodeHealthStatus:
-    """Return the status after a request was granted."""
+    """Return the status after `request` was granted."""
     if request.kind in SWEEPS:
         return sweeping.with_sweep(status, hardware, request.cause, now)
     if request.kind is RequestKind.QUARANTINE:

@@ -1,4 +1,4 @@
-"""Decisions by people, which come first: condemn a node, exempt it for a while, or release it."""
+"""Decisions of people, which override the guard: condemn a node, exempt it for a while, or release it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from convoy_crds.reasons.catalogue import Reasons
 
 _LONGEST = timedelta(hours=MOST_EXEMPT_HOURS)
 _AFTER_EXEMPTION = {
-    # After an exemption, evidence must pass the budgets again before an action.
+    # State after an exemption, by state before. A node that was out of service becomes suspect, so its
+    # evidence must pass the budgets again before an action.
     State.QUARANTINED: State.SUSPECT,
     State.DRAINING: State.SUSPECT,
     State.REPAIRING: State.SUSPECT,
@@ -27,8 +28,8 @@ _AFTER_EXEMPTION = {
 
 
 def apply_spec(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> NodeHealthStatus:
-    """Return the status with the decisions of the spec applied; unchanged if there are none, or all are
-    applied.
+    """Return the status with the decisions of the spec applied; the same object if there is nothing to
+    apply.
     """
     if spec.condemned is not None:
         if status.state is State.CONDEMNED:
@@ -46,13 +47,13 @@ def apply_spec(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) ->
 
 
 def exempt_until(exemption: ExemptStatus) -> datetime:
-    """Return when an exemption ends, limited to the longest permitted one."""
+    """Return the end of an exemption. An exemption is never longer than the permitted maximum."""
     return min(exemption.until, exemption.since + _LONGEST)
 
 
 def exempted_until(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> datetime | None:
-    """Return the end of the exemption that holds now; None without one. It may not be stored in the status
-    yet.
+    """Return the end of the exemption that applies now; None without one. The status may not contain the
+    exemption yet.
     """
     decision, known = spec.exempt, status.exemption
     if decision is None or spec.condemned is not None:

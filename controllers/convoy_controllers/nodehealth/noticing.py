@@ -1,7 +1,7 @@
-"""Hints of jobs at a node that may be the node's fault or not, such as late input of one rank.
+"""Hints that jobs give about a node, such as late input of one rank. A hint may be the node's fault or not.
 
-A hint does not count as evidence. But once the node is idle, a sweep can tell a slow PCIe link from a slow
-loader.
+A hint does not count as evidence. Once the node is idle, a sweep can show whether the cause is a slow PCIe
+link or a slow data loader.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from convoy_controllers.nodehealth.record import parse_duration
 from convoy_crds.guardpolicy import GuardPolicySpec, Mode
 from convoy_crds.nodehealth import NodeHealthStatus, Notice, State
 
-_OPEN = (State.UNVERIFIED, State.QUALIFIED)
-"""States in which a hint is stored. In other states the node awaits a sweep or is suspect anyway."""
+_HINT_STATES = (State.UNVERIFIED, State.QUALIFIED)
+"""States in which a hint is stored. In other states the node waits for a sweep or is suspect anyway."""
 
 
 def with_notice(
     status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
-    """Return the status with the current hint, if it lasts and no sweep has tested one recently.
+    """Return the status with the current hint, if the hint lasts and no sweep has tested a hint recently. A
+    hint that no sweep will test is removed.
 
-    A slow loader comes back with its job again and again. Remove a hint that no sweep will test.
+    Without the limit, a slow data loader would cause a sweep whenever its job uses the node.
     """
     known, kept = status.noticed, parse_duration(spec.qualification.suspect_clears)
-    sweeps = spec.sweeps is not None and spec.mode is Mode.ACT and status.state in _OPEN
+    sweeps = spec.sweeps is not None and spec.mode is Mode.ACT and status.state in _HINT_STATES
     if known is not None:
         if sweeps and (status.sweep is not None or now - known.at < kept):
             return status

@@ -1,4 +1,4 @@
-"""Observations of hardware: its node, its policy, and the reports of jobs and sweeps."""
+"""Observations of hardware: its node, its policy, and the reports of jobs and sweeps about it."""
 
 from __future__ import annotations
 
@@ -27,41 +27,43 @@ _DEFAULT_RACK = Budgets().rack_label
 
 @dataclass(frozen=True, slots=True)
 class PlacedJob:
-    """A job with pods on nodes."""
+    """A job with pods on one or more nodes."""
 
     name: str
-    """namespace/name."""
+    """Namespace and name of the job: `namespace/name`."""
     nodes: Mapping[str, int]
-    """Number of its pods by node."""
+    """Number of the job's pods, by node."""
     gpus: int = 1
-    """Its ranks on all nodes. Each has an accelerator, or a share of the processor."""
+    """Number of the job's ranks on all nodes. Each rank has an accelerator or a share of the processor."""
     swappable: bool = True
-    """True if it permits a swap, and would continue from a saved state."""
+    """True if the job permits a swap and would continue from a saved state."""
     saved: datetime | None = None
-    """When that state was saved. The node that it leaves still exists, with its memory."""
+    """Time of the last saved state. States in node memory count, because the node that a swap leaves still
+    exists.
+    """
     formed: datetime | None = None
-    """When the current incarnation started."""
+    """Time at which the current incarnation started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Inputs of an observation of hardware."""
+    """Inputs from which hardware is observed."""
 
     policies: Sequence[GuardPolicy]
-    """Policies in order of precedence; see `in_order`."""
+    """Policies in order of precedence, as `in_order` sorts them."""
     healths: Mapping[str, NodeHealth]
     """Stored NodeHealths by name."""
     bindings: Bindings
     jobs: Mapping[str, Sequence[PlacedJob]] = field(default_factory=dict)
-    """Jobs with pods on a node, by node."""
+    """By node: jobs with pods on the node."""
     suspicions: Mapping[str, tuple[Suspicion, ...]] = field(default_factory=dict)
-    """Suspicions of jobs, by node."""
+    """By node: suspicions of jobs against the node."""
     noticed: Mapping[str, tuple[Suspicion, ...]] = field(default_factory=dict)
-    """Hints of jobs that may be the node's fault or not, by node."""
+    """By node: hints of jobs, which may be the node's fault or not."""
     swept: Mapping[str, Sequence[SweepResult]] = field(default_factory=dict)
-    """Verdicts of sweeps, oldest first, by hardware."""
+    """By hardware: verdicts of sweeps, oldest first."""
     paces: Mapping[str, JobPace] = field(default_factory=dict)
-    """Speed by job."""
+    """Current speed of each job, by job."""
 
     def policy_of(self, name: str) -> GuardPolicy | None:
         """Return the policy for a piece of stored hardware. Hardware whose node is away keeps its policy."""
@@ -73,7 +75,9 @@ class Hardware:
 
 
 def in_order(policies: Iterable[GuardPolicy]) -> list[GuardPolicy]:
-    """Sort policies by precedence: the first whose selector matches a node applies."""
+    """Return the policies sorted by precedence. The first policy whose selector matches a node applies to
+    the node.
+    """
     return sorted(policies, key=lambda policy: (-policy.spec.priority, policy.metadata.name))
 
 
@@ -83,7 +87,7 @@ def policy_for(policies: Sequence[GuardPolicy], labels: Mapping[str, str]) -> Gu
 
 
 def fleet(policy: GuardPolicy, hardware: Hardware, now: datetime) -> Fleet:
-    """Observe all stored hardware of a policy."""
+    """Return a policy with all its stored hardware and the current facts about it."""
     held = without_followers(hardware.suspicions, hardware.healths.values(), hardware.paces, now)
     seen = replace(hardware, suspicions=held)
     members = [
@@ -95,7 +99,9 @@ def fleet(policy: GuardPolicy, hardware: Hardware, now: datetime) -> Fleet:
 
 
 def unknown(policy: GuardPolicy, hardware: Hardware) -> dict[str, str]:
-    """Return the hardware on nodes of a policy that has no NodeHealth, each with its youngest node."""
+    """Return the hardware without a NodeHealth on a policy's nodes. Each hardware name maps to its youngest
+    node.
+    """
     found = {}
     for name, nodes in hardware.bindings.claims.items():
         youngest = max(nodes, key=lambda node: node.created)
@@ -106,7 +112,7 @@ def unknown(policy: GuardPolicy, hardware: Hardware) -> dict[str, str]:
 
 
 def member(name: str, policy: GuardPolicy | None, hardware: Hardware, now: datetime) -> Member:
-    """Observe one piece of stored hardware."""
+    """Return one piece of stored hardware with the current facts about it."""
     health, node = hardware.healths[name], hardware.bindings.chosen.get(name)
     there = hardware.jobs.get(node.name, ()) if node is not None else ()
     held = hardware.suspicions.get(node.name, ()) if node is not None else ()
@@ -127,9 +133,10 @@ def member(name: str, policy: GuardPolicy | None, hardware: Hardware, now: datet
 
 
 def results(sweeps: Iterable[HealthSweep], hardware: str = "") -> dict[str, list[SweepResult]]:
-    """Group verdicts of sweeps by hardware, oldest first. A pass on the inventory alone does not count.
+    """Return the verdicts of sweeps by hardware, oldest first. A pass of the inventory alone does not
+    count.
 
-    `hardware` restricts the result to that hardware.
+    If `hardware` is not empty, only verdicts on that hardware are returned.
     """
     found: dict[str, list[SweepResult]] = defaultdict(list)
     for sweep in sweeps:
@@ -147,7 +154,7 @@ def results(sweeps: Iterable[HealthSweep], hardware: str = "") -> dict[str, list
 
 
 def _result(health: NodeHealth, results_: Sequence[SweepResult]) -> SweepResult | None:
-    """Return the verdict of the awaited sweep, or the last verdict of any sweep."""
+    """Return the verdict of the awaited sweep, or else the last conclusive verdict of any sweep."""
     ref = health.status.sweep
     awaited = next((one for one in results_ if ref is not None and one.name == ref.name), None)
     verdicts = [one for one in results_ if one.verdict is not Verdict.INCONCLUSIVE]
@@ -155,7 +162,7 @@ def _result(health: NodeHealth, results_: Sequence[SweepResult]) -> SweepResult 
 
 
 def by_node(jobs: Iterable[PlacedJob]) -> dict[str, list[PlacedJob]]:
-    """Group jobs by the nodes that they have pods on."""
+    """Return the jobs by node. A job is listed at every node on which it has pods."""
     found: dict[str, list[PlacedJob]] = defaultdict(list)
     for job in jobs:
         for node in job.nodes:
@@ -193,6 +200,6 @@ def _facts(
 
 
 def _unsaved(job: PlacedJob, now: datetime) -> float:
-    """Return the GPU-seconds since a job last saved its state, or since it formed."""
+    """Return the GPU-seconds since a job last saved its state or started its incarnation."""
     since = max((time for time in (job.saved, job.formed) if time is not None), default=now)
     return max(0.0, (now - since).total_seconds()) * job.gpus

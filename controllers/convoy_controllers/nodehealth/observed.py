@@ -1,4 +1,4 @@
-"""Inputs of a decision about a node's health, in addition to the stored status."""
+"""Current facts that decide about a node's health, in addition to the stored status."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from convoy_crds.nodehealth import NodeHealth, PaceRecord, Provenance, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """The online detector's current, uninterrupted suspicion against a node.
+    """The online detector's current suspicion against a node. It has lasted without interruption since
+    `since`.
 
-    Victims, whole stages and slowness that all nodes share are no suspicions.
+    Ranks that wait for others, slow stages, and slowness that all nodes share raise no suspicion.
     """
 
     job: str
-    """namespace/name."""
+    """Namespace and name of the job: `namespace/name`."""
     since: datetime
     seen: datetime
     slowdown: float
-    """Time relative to the peers: 1.1 is a tenth slower."""
+    """Time relative to the peers: 1.1 means 10 % longer."""
     loss: float
-    """GPU-seconds that the job has lost since then."""
+    """GPU-seconds that the job has lost since `since`."""
     cause: str = ""
     message: str = ""
     gain: float = 0.0
-    """Seconds that a step would save without the slow node."""
+    """Seconds that each step would save without the slow node."""
     beside: tuple[str, ...] = ()
     """Other nodes that the job accuses at the same time."""
     ranks: tuple[int, ...] = ()
-    """Ranks of the job on this node that make the others wait."""
+    """Ranks on this node for which the job's other ranks wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """Verdict of one HealthSweep on this hardware."""
+    """The verdict of one HealthSweep on this hardware."""
 
     name: str
     at: datetime
@@ -44,12 +45,12 @@ class SweepResult:
     message: str = ""
     provenance: Provenance | None = None
     since: datetime | None = None
-    """When the sweep started, if known. All its measurements are later."""
+    """Time at which the sweep started, if known. All its measurements are later."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """The node that has the hardware now."""
+    """Facts about the node that has the hardware now."""
 
     name: str
     uid: str
@@ -62,13 +63,14 @@ class NodeFacts:
     schedulable: bool = True
     """True if the node is ready and not cordoned."""
     pods: int = 0
-    """Pods of jobs; pods of DaemonSets do not count."""
+    """Number of jobs' pods on the node. Pods of DaemonSets do not count."""
     jobs: tuple[str, ...] = ()
-    """namespace/name of the jobs of these pods."""
+    """Jobs of these pods, each as `namespace/name`."""
     gpus: int = 1
-    """Accelerators of these jobs on all their nodes: they stand still during a swap."""
+    """Number of accelerators of these jobs on all nodes. All of them stand still during a swap."""
     unswappable: tuple[str, ...] = ()
-    """Those of the jobs that may not be swapped: they forbid it, or would start from the beginning."""
+    """Jobs on the node that may not be swapped: they forbid a swap, or they would start from the beginning.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,32 +78,34 @@ class HardwareFacts:
     """Current facts about one piece of hardware."""
 
     node: NodeFacts | None = None
-    """None while no node has the hardware."""
+    """The node that has the hardware; None if no node has it."""
     suspicions: tuple[Suspicion, ...] = ()
     sweep: SweepResult | None = None
-    """Verdict of the sweep that the status names, once there is one; without such a sweep, the last verdict
-    of any.
+    """Verdict of the sweep that the status names. If there is none, the last conclusive verdict of any
+    sweep.
     """
     saved: datetime | None = None
-    """Time by which all jobs on the node have saved their state; None if one never has, or without jobs."""
+    """Time of the oldest last save among the jobs on the node. None if a job has never saved, or without
+    jobs.
+    """
     unsaved: float = 0.0
     """GPU-seconds of work that a swap now would lose."""
     repaired: datetime | None = None
-    """When the owner of a repair last reported it as done."""
+    """Time at which the owner of a repair last reported the repair as done."""
     recovered: float | None = None
-    """Share of the predicted gain that its jobs have shown since the last action; None while unknown."""
+    """Share of the predicted gain that the jobs have reached since the last action; None while unknown."""
     paces: tuple[PaceRecord, ...] = ()
-    """Speed of the jobs that accuse it now, to be stored with a swap."""
+    """Speeds of the jobs that accuse the hardware now. They are stored with a swap."""
     swap_cost: float | None = None
     """Measured GPU-seconds of a swap of the node's jobs; None before the first measurement."""
     noticed: tuple[Suspicion, ...] = ()
-    """Hints of jobs that may be the node's fault or not. They do not count as evidence."""
+    """Hints of jobs that may be the node's fault or not. A hint does not count as evidence."""
     followed: frozenset[str] = frozenset()
-    """Jobs of the last action whose ranks are equally slow elsewhere."""
+    """Jobs of the last action whose ranks are equally slow on other nodes."""
 
     @property
     def idle(self) -> bool:
-        """Return True if no pod of a job is on it."""
+        """Return True if no pod of a job is on the node."""
         return self.node is None or self.node.pods == 0
 
     @property
@@ -112,14 +116,14 @@ class HardwareFacts:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One piece of hardware: its stored NodeHealth, and the current facts."""
+    """One piece of hardware: its stored NodeHealth and the current facts."""
 
     health: NodeHealth
     facts: HardwareFacts = field(default_factory=HardwareFacts)
 
     @property
     def name(self) -> str:
-        """Name of its NodeHealth."""
+        """Return the name of the NodeHealth."""
         return self.health.metadata.name
 
 

@@ -1,4 +1,7 @@
-"""Outcome of a swap: whether the jobs gained what was predicted. A wrongly accused node is released."""
+"""Outcome of a swap: Right if the jobs gained what was predicted, Wrong if not, Unknown if nothing shows it.
+
+A wrongly accused node is released.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from convoy_crds.nodehealth import EvidenceKind, NodeHealthStatus, Outcome, Stat
 from convoy_crds.reasons.catalogue import Reasons
 
 PATIENCE = timedelta(hours=2)
-"""Time after which the outcome of an action stays unknown: jobs end or change."""
+"""Time after an action at which a pending outcome becomes Unknown: jobs end or change."""
 
 
 def with_outcome(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) -> NodeHealthStatus:
-    """Return the status with the outcome of the last action, once it is known, and its consequence."""
+    """Return the status with the outcome of the last action and its consequence, once the outcome is known."""
     last = status.actions[-1] if status.actions else None
     if last is None or last.outcome is not Outcome.PENDING:
         return status
@@ -27,7 +30,7 @@ def with_outcome(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) 
         return _decided(status, Outcome.RIGHT, now)
     status = _decided(status, Outcome.WRONG, now, facts.followed)
     if any(one.kind is EvidenceKind.SWEEP for one in status.evidence):
-        # The node did not slow these jobs, but a sweep found a fault.
+        # Keep the state: the node did not slow these jobs, but a sweep found a fault.
         return status
     kept = status.quarantines[:-1]
     update = {
@@ -42,7 +45,7 @@ def with_outcome(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) 
         passed = status.qualified_until is not None and now < status.qualified_until
         after = State.QUALIFIED if passed else State.UNVERIFIED
     elif status.state is State.REPAIRING:
-        # The owner of the repair may have started to change the node.
+        # The owner of the repair may have changed the node, so it needs a retest.
         after = State.REQUALIFYING
     else:
         return status

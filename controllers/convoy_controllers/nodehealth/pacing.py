@@ -13,28 +13,30 @@ from convoy_controllers.nodehealth.observed import HardwareFacts
 from convoy_crds.nodehealth import Action, Outcome, PaceRecord
 
 ENOUGH = 0.5
-"""Share of the predicted gain from which on an action was right."""
+"""Minimum share of the predicted gain for an action to be Right."""
 LEAST_SECONDS = 1e-4
-"""Seconds below which a gain counts as none, whatever the step takes."""
+"""Gain in seconds per step below which no gain is assumed, however long the step takes."""
 SIGMAS = 2.5
-"""Standard errors between a share and `ENOUGH` for the share to be significant."""
+"""Number of standard errors between a share and `ENOUGH` at which the share is significant."""
 FEWEST_WINDOWS = 12
-"""Windows of an incarnation until its speed is known."""
+"""Number of windows after which the speed of an incarnation is known."""
 NAMED_WINDOWS = 48
-"""Windows until a persistently slow rank has been named: 12 for the noise, and 16 after the alarm."""
+"""Number of windows within which a persistently slow rank is named. 12 are for the noise, 16 follow the
+alarm.
+"""
 _MOST_RANKS = 64
 LEAST_GAIN = 0.02
-"""Share of a step below which a gain drowns in noise and permits no conclusion."""
+"""Share of a step below which a gain cannot be told from noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """Ranks that persistently make the others of their job wait."""
+    """Ranks that persistently delay the other ranks of their job."""
 
     ranks: frozenset[int]
     cause: str
     gain: float
-    """Seconds that a step would save without their slowness."""
+    """Seconds that each step would save if these ranks were not slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +46,15 @@ class JobPace:
     uid: str
     incarnation: int
     seconds: float
-    """Median seconds of a step in the last windows."""
+    """Median duration of a step in the last windows, in seconds."""
     error: float
-    """Standard error of that median."""
+    """Standard error of `seconds`."""
     windows: int
-    """Number of windows of this incarnation."""
+    """Number of windows of this incarnation so far."""
     ranks: int
     nodes: frozenset[str]
     slow: tuple[Slow, ...] = ()
-    """Ranks that delay it now."""
+    """Ranks that delay the job now."""
 
 
 def error(walls: Sequence[float]) -> float:
@@ -61,7 +63,7 @@ def error(walls: Sequence[float]) -> float:
 
 
 def paces(facts: HardwareFacts, now: Mapping[str, JobPace]) -> list[PaceRecord]:
-    """Return the records of the jobs that accuse a node, to be stored when the jobs are swapped."""
+    """Return the speeds of the jobs that accuse a node, as they are stored with a swap."""
     found = []
     for one in facts.suspicions:
         known = now.get(one.job)
@@ -84,19 +86,18 @@ def paces(facts: HardwareFacts, now: Mapping[str, JobPace]) -> list[PaceRecord]:
 
 
 def is_slow_again(swapped: PaceRecord, now: Slow) -> bool:
-    """Return True if swapped ranks are slow again, for the same cause and by about as much."""
+    """Return True if the swapped ranks are slow again, for the same cause and by a similar amount."""
     alike = ENOUGH * swapped.gain <= now.gain <= swapped.gain / ENOUGH
     return alike and now.cause == swapped.cause and bool(now.ranks & set(swapped.slow))
 
 
 def recovered(action: Action | None, node: str, now: Mapping[str, JobPace]) -> float | None:
-    """Return the best share of the predicted gain that a job of an action has shown; None while it is
-    unknown.
+    """Return the largest share of the predicted gain that a job of an action has reached; None while no
+    share is known.
 
-    A job is not judged while it is on that node or on others that it accused then, or with another number
-    of ranks. It is not judged while noise could explain the difference. A share below ENOUGH counts only if
-    nothing else delays the job, after enough windows to name a slow rank. If the same ranks are slow
-    elsewhere, the share is 0.
+    A job counts only if it runs with as many ranks as before, on none of the nodes that it accused. Noise
+    must not explain the difference. A share below ENOUGH counts only if no other rank delays the job, after
+    enough windows to name a slow rank. If the same ranks are slow on other nodes, the share is 0.
     """
     shares = []
     for one, known in _since(action, node, now):
@@ -120,14 +121,14 @@ def followed(action: Action | None, node: str, now: Mapping[str, JobPace]) -> fr
 
 
 def is_later_incarnation(swapped: PaceRecord, now: JobPace) -> bool:
-    """Return True if it is the same job (same uid), in a later incarnation of the same size."""
+    """Return True if `now` is the same job (same uid) in a later incarnation with as many ranks."""
     return now.uid == swapped.uid and now.incarnation > swapped.incarnation and now.ranks == swapped.ranks
 
 
 def _since(
     action: Action | None, node: str, now: Mapping[str, JobPace]
 ) -> Iterator[tuple[PaceRecord, JobPace]]:
-    """Yield the jobs of an action with a pending outcome that run elsewhere at a known speed."""
+    """Yield the jobs of an action with a pending outcome that run on other nodes at a known speed."""
     if action is None or action.outcome is not Outcome.PENDING:
         return
     for one in action.paces:

@@ -1,4 +1,4 @@
-"""Patches that make a Node show the stored health of its hardware. Pure."""
+"""Patches that make a Node show the stored health of its hardware. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _CONDITION_FIELDS = ("status", "reason", "message", "lastTransitionTime")
 
 @dataclass(frozen=True, slots=True)
 class NodePatches:
-    """Changes to one Node; None where it needs none."""
+    """Changes to one Node. A part without a change is None."""
 
     merge: Mapping[str, Any] | None = None
-    """Merge patch of label and taints. Its resourceVersion prevents that it undoes another client's change
-    of the list.
+    """Merge patch of label and taints. Its resourceVersion prevents the patch from undoing another client's
+    change.
     """
     status: Mapping[str, Any] | None = None
-    """Applied status with Convoy's condition, or without conditions to remove it."""
+    """Server-side apply of Convoy's condition, or of no conditions to remove it."""
 
     @property
     def any(self) -> bool:

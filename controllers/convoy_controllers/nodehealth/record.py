@@ -13,17 +13,17 @@ from convoy_crds.reasons.reason import Reason
 IN_SERVICE = frozenset((State.UNVERIFIED, State.QUALIFIED, State.SUSPECT, State.PROBATION))
 """States in which a node gets pods."""
 ACCUSED = frozenset((State.QUARANTINED, State.DRAINING, State.REPAIRING, State.REQUALIFYING))
-"""States of a node that is out of service because of evidence, or on its way back."""
+"""States in which a node is out of service because of evidence, or on its way back to service."""
 TOKEN = frozenset((State.DRAINING, State.REPAIRING))
 """States that hold a token of the pool and of the rack."""
 TESTED = frozenset((State.SWEEPING, State.REQUALIFYING))
-"""States with a sweep that runs or is about to start."""
+"""States in which the node's sweep is running or about to start."""
 _HALF_LIFE = timedelta(days=30)
 _MESSAGE = 1024
 
 
 def parse_duration(duration: str) -> timedelta:
-    """Parse a `Duration` of a policy."""
+    """Return a policy's `Duration` as a timedelta."""
     return timedelta(seconds=seconds(duration))
 
 
@@ -35,8 +35,8 @@ def with_state(
     message: str,
     provenance: Provenance | None = None,
 ) -> NodeHealthStatus:
-    """Return the status in another state, with the change in its history, without what that state does not
-    need.
+    """Return the status in another state. The history contains the change, and fields that the new state
+    does not need are cleared.
     """
     change = StateChange(
         at=now,
@@ -60,10 +60,10 @@ def with_state(
 
 
 def lemon_score(quarantines: Iterable[datetime], now: datetime) -> float:
-    """Return the number of quarantines, each weighted by half for every 30 days of its age."""
+    """Return the number of quarantines, weighted by age: the weight halves every 30 days."""
     return round(sum(math.pow(0.5, (now - at) / _HALF_LIFE) for at in quarantines), 2)
 
 
 def within(times: Iterable[datetime], span: timedelta, now: datetime) -> int:
-    """Return how many of the times are less than `span` ago."""
+    """Return the number of times that are less than `span` ago."""
     return sum(1 for at in times if now - at < span)

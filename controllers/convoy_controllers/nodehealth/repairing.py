@@ -13,14 +13,14 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 
 _BOOTS = (Repair.REBOOT, Repair.REIMAGE, Repair.REPLACE)
-"""Repairs after which the node has booted."""
+"""Repairs that end with a boot of the node."""
 
 
 def reason_to_drain(
     status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> str:
-    """Return why a quarantined node need not wait any longer for its jobs to save; empty while it must
-    wait.
+    """Return why a quarantined node may be drained now; empty while the node must wait for its jobs to
+    save.
     """
     since = status.since or now
     if facts.idle:
@@ -45,7 +45,7 @@ def reason_to_drain(
 def next_state(
     status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
-    """Return the next state of a drained or repaired node, once it is reached."""
+    """Return the status in the next state of a draining or repairing node, if that state is reached."""
     if status.state is State.DRAINING and facts.idle:
         rules = spec.qualification
         count = within(status.quarantines, parse_duration(rules.quarantine_window), now)
@@ -95,7 +95,9 @@ def _step(
     reason: Reason | None = None,
     message: str = "",
 ) -> NodeHealthStatus:
-    """Hand the node to the owner of a repair step. Condemn it if no step is left."""
+    """Return the status with the node handed to the owner of repair step `number`. If no step is left, the
+    node is condemned.
+    """
     ladder = spec.repair.ladder
     if not ladder:
         words = message or "no repair is configured: spec.repair.ladder of the GuardPolicy is empty"

@@ -1,5 +1,5 @@
-"""Routine sweeps: of idle nodes in service, the likeliest to be faulty first, within a share of the nodes'
-time.
+"""Routine sweeps of idle nodes in service. The nodes most likely to be faulty come first, within a share of
+the nodes' time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ _DAY = timedelta(days=1)
 _STATES = (State.UNVERIFIED, State.QUALIFIED)
 _HOUR = 3600.0
 _AGAIN = timedelta(days=7)
-"""Time after which an unverified node counts as never swept: a reference may exist by then."""
+"""Time after its last sweep at which an unverified node counts as never swept, because a reference may
+exist now.
+"""
 
 
 def requests(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: datetime) -> dict[str, Request]:
-    """Return routine sweep requests by node, the likeliest to be faulty first."""
+    """Return routine sweep requests by node. The nodes most likely to be faulty come first."""
     sweeps = policy.spec.sweeps
     if sweeps is None or not sweeps.time_percent:
         return {}
@@ -57,7 +59,7 @@ def _age(status: NodeHealthStatus, now: datetime) -> float | None:
 
 
 def _accused(change: StateChange) -> bool:
-    """Return True if a node without evidence became suspect."""
+    """Return True if the change made a node without evidence suspect."""
     return change.after is State.SUSPECT and change.before in (
         State.UNVERIFIED,
         State.QUALIFIED,
@@ -66,7 +68,7 @@ def _accused(change: StateChange) -> bool:
 
 
 def _cleared(status: NodeHealthStatus) -> datetime | None:
-    """Return when an action against the node was last found to be wrong; None if never."""
+    """Return the time at which an action against the node was last found to be wrong; None if never."""
     return max(
         (one.decided for one in status.actions if one.outcome is Outcome.WRONG and one.decided), default=None
     )

@@ -1,4 +1,4 @@
-"""Sources of an observation of hardware: the caches and the hub."""
+"""Reads the inputs of observations of hardware from the caches and the hub."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convoy_crds.trainingjob import GuardAction, TrainingJob
 
 
 def hardware(reader: Reader) -> Hardware:
-    """Read all inputs of observations of hardware."""
+    """Return all inputs from which hardware is observed."""
     return Hardware(
         policies=in_order(reader.all(guardpolicy.KIND)),
         healths={one.metadata.name: one for one in reader.all(nodehealth.KIND)},
@@ -28,12 +28,12 @@ def hardware(reader: Reader) -> Hardware:
 
 
 def jobs_on(reader: Reader, node: str) -> list[PlacedJob]:
-    """Return the jobs with pods on a node, counting only their pods there."""
+    """Return the jobs with pods on a node. Only their pods on this node are counted."""
     return list(_jobs(reader, (node,)))
 
 
 def concern(node: Node) -> Hashable:
-    """Return the fields of a node that its health depends on, or that show its health."""
+    """Return the fields of a node that determine its health or show it."""
     taints = tuple(tuple(sorted(taint.items())) for taint in node.taints)
     labels, shown = frozenset(node.labels.items()), tuple(sorted(node.qualified.items()))
     return node.uid, node.ready, node.agent_ready, node.cordoned, taints, labels, node.boot_id, shown

@@ -1,4 +1,4 @@
-"""Sweeps of one node: when it needs one, and the effect of a verdict."""
+"""Sweeps of one node: the reasons to sweep the node, and the effect of a verdict."""
 
 from __future__ import annotations
 
@@ -22,26 +22,28 @@ from convoy_crds.nodehealth import (
 from convoy_crds.reasons.catalogue import Reasons
 
 GRACE = timedelta(minutes=5)
-"""Time after its deadline in which a sweep may still report its verdict."""
+"""Time after a sweep's deadline within which its verdict is still accepted."""
 RETRY = timedelta(hours=1)
-"""Time between two sweeps of a suspect: an intermittent fault needs time to come back."""
+"""Minimum time between two sweeps of a suspect: an intermittent fault needs time to come back."""
 _COMMITTED = (State.DRAINING, State.REPAIRING)
-"""States whose next state no verdict changes."""
+"""States in which the verdict of a sweep that the node does not wait for changes nothing."""
 OPTIONAL_CAUSES = (SweepCause.NOTICED, SweepCause.ROUTINE)
 """Causes without evidence against the node. An inconclusive sweep for such a cause changes nothing."""
 MOST_INCONCLUSIVE = 2
-"""Inconclusive sweeps after which the guard stops waiting for a verdict."""
+"""Number of inconclusive sweeps after which the guard stops waiting for a verdict."""
 
 
 def name_of(hardware: str, since: datetime) -> str:
-    """Return the name of a node's HealthSweep granted at `since`. The name is the same after a crash."""
+    """Return the name of the HealthSweep that was granted to a node at `since`. A restarted operator finds
+    the same name.
+    """
     return f"{hardware[:200]}-{since:%Y%m%d-%H%M%S}"
 
 
 def with_verdict(
     status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
-    """Return the status with the verdict of the awaited sweep, or of a sweep that people created."""
+    """Return the status with the verdict of the awaited sweep, or of a sweep that a person created."""
     ref, result = status.sweep, facts.sweep
     if ref is None:
         return _with_other_verdict(status, result, spec, now)
@@ -70,7 +72,7 @@ def _with_other_verdict(
     if result is None or result.verdict is Verdict.INCONCLUSIVE or status.state in _COMMITTED:
         return status
     if status.since is None or (result.since or result.at) <= status.since:
-        # Ignore measurements from before the current state, such as from before a repair.
+        # Ignore measurements that are older than the current state, such as measurements before a repair.
         return status
     if status.swept is not None and result.at <= status.swept:
         return status
@@ -82,8 +84,10 @@ def _with_other_verdict(
 def _with_hint_tested(
     status: NodeHealthStatus, result: SweepResult, cause: SweepCause | None = None
 ) -> NodeHealthStatus:
-    """Return the status without a hint, which this sweep has tested. An inconclusive sweep for another
-    cause does not count as a test.
+    """Return the status without its hint, which this sweep has tested.
+
+    An inconclusive sweep for another cause is no test of a hint, so the caller does not call this function
+    then.
     """
     hinted = status.noticed is not None or cause is SweepCause.NOTICED
     looked_at = result.at if hinted else status.looked_at
@@ -109,10 +113,11 @@ def _passed(
         }
         status = status.model_copy(update=fresh)
         return with_state(status, State.PROBATION, now, Reasons.SWEEP_PASSED, message, result.provenance)
-    # Jobs saw what the sweep did not. The node stays suspect until there is no sign for long enough.
+    # The sweep passed, but jobs saw slowness. So the node stays suspect until there was no sign for long
+    # enough.
     status = status.model_copy(update={"confirmed_at": None})
     if status.state is State.QUARANTINED:
-        # This quarantine was not needed, so it does not count.
+        # The quarantine was not needed, so remove it from the count.
         known = status.quarantines[:-1]
         score = lemon_score(known, now)
         status = status.model_copy(update={"quarantines": known, "lemon_score": score})
@@ -134,7 +139,7 @@ def _failed(
         return _retest_failed(status, message, spec, now)
     if status.state is State.QUARANTINED:
         return with_state(status, State.QUARANTINED, now, reason, message, found)
-    # Keep hardware that was in service there until the failure is confirmed: a broken sweep must not empty
+    # Hardware that was in service stays there until the failure is confirmed: a broken sweep must not empty
     # the fleet.
     joined = status.state is State.SWEEPING and status.qualified_until is None
     return with_state(status, State.GATED if joined else State.SUSPECT, now, reason, message, found)
@@ -160,7 +165,7 @@ def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) 
     if status.state is State.SUSPECT:
         return with_state(status, State.SUSPECT, now, reason, message, result.provenance)
     if count >= MOST_INCONCLUSIVE and status.state is not State.QUARANTINED:
-        # The evidence is kept, but does not suffice any more to take the node out of service.
+        # Forgive the losses so far, so that the evidence no longer suffices to take the node out of service.
         update = {
             "clean_since": now,
             "repair": RepairStatus(),
@@ -178,13 +183,13 @@ def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) 
 def needed_sweep(
     status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime
 ) -> SweepCause | None:
-    """Return why the node needs a sweep now; None if it needs none or is busy."""
+    """Return the cause for which the node needs a sweep now; None if it needs none or cannot be swept now."""
     spec = policy.spec
     if spec.sweeps is None or status.sweep is not None or not facts.agent_connected or not facts.idle:
         return None
     failed = evidence.failures(status.evidence) > 0
-    # A sweep takes no node out of service, and a breaker that is not closed admits only nodes that failed a
-    # sweep.
+    # A breaker that is not closed permits a drain only after a failed sweep, so a quarantined node needs a
+    # sweep then.
     closed = policy.status.breaker.state is BreakerState.CLOSED
     expired = status.qualified_until is not None and now >= status.qualified_until
     hinted = status.noticed is not None
@@ -205,7 +210,9 @@ def needed_sweep(
 
 
 def _worth_a_sweep(status: NodeHealthStatus, now: datetime) -> bool:
-    """Return True if a suspect has shown a new sign since its last sweep, or needs a confirming sweep."""
+    """Return True if a suspect was never swept, has shown a new sign since its last sweep, or needs a
+    confirming sweep.
+    """
     if status.swept is None:
         return True
     if now - status.swept < RETRY or status.inconclusive >= MOST_INCONCLUSIVE:
@@ -216,7 +223,7 @@ def _worth_a_sweep(status: NodeHealthStatus, now: datetime) -> bool:
 
 
 def with_sweep(status: NodeHealthStatus, hardware: str, cause: SweepCause, now: datetime) -> NodeHealthStatus:
-    """Return the status with a granted sweep."""
+    """Return the status after a sweep of the node was granted."""
     ref = SweepRef(name=name_of(hardware, now), since=now, cause=cause)
     message = Reasons.UNDER_TEST.format(name=ref.name)
     if status.state is State.GATED or cause is SweepCause.EXPIRED:

@@ -1,4 +1,4 @@
-"""Marks of a node's health: taints, a label and a condition. They follow from the stored status alone.
+"""Marks of a node's health: taints, a label and a condition. The marks follow from the stored status alone.
 
 So no mark leaks: whatever an operator did before it died, the next reconcile corrects the node. Taints of
 other owners stay, and no node is cordoned or uncordoned.
@@ -38,16 +38,16 @@ _HARD = "NoSchedule"
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The marks of Convoy that a Node must carry."""
+    """Convoy's marks that a Node must carry."""
 
     taints: Mapping[str, str]
-    """Effect by taint key."""
+    """Effect of each taint, by taint key."""
     health: str = ""
-    """Value of the label convoy.dev/node-health; empty: no label."""
+    """Value of the label convoy.dev/node-health; empty for no label."""
 
 
 def marks(status: NodeHealthStatus, policy: GuardPolicy | None) -> Marks:
-    """Return the marks for the node of this hardware."""
+    """Return the marks that the node of this hardware must carry."""
     if policy is None:
         return Marks({})
     if policy.spec.mode is Mode.OBSERVE:
@@ -56,22 +56,23 @@ def marks(status: NodeHealthStatus, policy: GuardPolicy | None) -> Marks:
     if key := _TAINTS.get(status.state):
         taints[key] = _SOFT if key == TAINT_SUSPECT else _HARD
     if status.sweep is not None and TAINT_QUARANTINED not in taints:
-        # No job may run next to a test.
+        # Keep other pods away: no job may run beside a test.
         taints[TAINT_UNQUALIFIED] = _HARD
     return Marks(taints, status.state)
 
 
 def marks_of_unknown(policy: GuardPolicy | None, facts: HardwareFacts) -> Marks:
-    """Return the marks for a node whose agent has not reported its hardware."""
+    """Return the marks of a node whose agent has not reported its hardware."""
     return Marks({TAINT_UNQUALIFIED: _HARD} if machine.gates(policy, facts) else {})
 
 
 def retainted(
     current: Sequence[Mapping[str, Any]], wanted: Marks, now: datetime
 ) -> list[Mapping[str, Any]] | None:
-    """Return the complete list of taints of a Node; None if it is correct already.
+    """Return the complete list of taints that a Node must have; None if the list is already correct.
 
-    The API has one owner for that list, so the write must carry the resourceVersion that was read.
+    The API treats the list as one field with one owner, so the write must carry the resourceVersion that
+    was read.
     """
     ours = {one["key"]: one.get("effect", "") for one in current if one.get("key") in TAINTS}
     doubled = len(ours) != sum(1 for one in current if one.get("key") in TAINTS)
