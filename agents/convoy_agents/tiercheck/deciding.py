@@ -318,6 +318,6 @@ def _reply(
 
 def _passed(passed: Iterable[restore.SkippedGeneration]) -> list[str]:
     return [
-        f"{one.generation.name} is not whole: no node has shard {one.shard} of {one.missing.name}"
+        f"{one.generation.name} is incomplete: no node has shard {one.shard} of {one.missing.name}"
         for one in passed
     ]

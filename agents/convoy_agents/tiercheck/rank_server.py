@@ -256,7 +256,7 @@ class RankServer:
     async def _restore(self, plan: Assignment, connection: RankConnection, request: Restore) -> None:
         pod_restore = await _with_wait_frames(connection, self._pod_restore(plan, request))
         if pod_restore.reply.outcome == pod_restore.reply.LOST:
-            self._troubles.checkpoints_lost(plan, pod_restore.reply.message or "no generation is whole")
+            self._troubles.checkpoints_lost(plan, pod_restore.reply.message or "no generation is complete")
         found: Record | None = None
         if (chosen := pod_restore.chosen) is not None:
             job_memory = self._memory_manager.open(plan.job_uid)

@@ -358,7 +358,7 @@ async def test_a_job_that_cannot_begin_with_the_other_one_does_not_begin_at_step
         for module in (deciding, restoring):
             patch.setattr(module, "ADOPT_SECONDS", 1.0)
         refused = await rank.restore()
-    assert refused["type"] == "failed" and "no checkpoint is whole there" in refused["why"]
+    assert refused["type"] == "failed" and "it has no complete checkpoint" in refused["why"]
 
 
 async def test_a_job_does_not_begin_with_the_state_of_another_namespace(
@@ -376,7 +376,7 @@ async def test_a_job_does_not_begin_with_the_state_of_another_namespace(
         for module in (deciding, restoring):
             patch.setattr(module, "ADOPT_SECONDS", 1.0)
         refused = await rank.restore()
-    assert refused["type"] == "failed" and "no checkpoint is whole there" in refused["why"]
+    assert refused["type"] == "failed" and "it has no complete checkpoint" in refused["why"]
 
 
 async def test_what_lies_in_the_store_encoded_is_restored_beside_what_does_not(

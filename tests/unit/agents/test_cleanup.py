@@ -1,4 +1,4 @@
-"""The clean-up of an agent that exits."""
+"""Tests the clean-up of the node when an agent stops."""
 
 from __future__ import annotations
 

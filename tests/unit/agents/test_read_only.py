@@ -1,4 +1,4 @@
-"""Read-only descriptors on kernels that cannot create detached mounts."""
+"""Tests `open_read_only` on kernels that cannot create detached mounts."""
 
 from __future__ import annotations
 

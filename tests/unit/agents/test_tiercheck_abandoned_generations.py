@@ -1,4 +1,6 @@
-"""Generations that a rank could not save: remembered, notified, and withdrawn with their copies."""
+"""Tests generations that a rank could not save: they are remembered and reported, and their copies are
+withdrawn.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ PLAN: Any = Plan()
 
 
 class Slot0:
-    """A fake agent of slot 0. It records a generation once it answers."""
+    """A fake agent of slot 0. It records a notified generation after `answers` is set."""
 
     def __init__(self) -> None:
         self.attempts: list[int] = []
@@ -70,14 +72,15 @@ async def test_what_two_ranks_abandon_is_told_of_once_at_a_time(slot0: Slot0) ->
     await eventually(lambda: slot0.attempts == [10])
     slot0.answers.set()
     await eventually(lambda: slot0.notified == [10])
-    slot0.abandon(10)  # the agent of slot 0 may not have got the notification
+    # The agent of slot 0 may not have received the first notification, so it is sent again.
+    slot0.abandon(10)
     await eventually(lambda: slot0.notified == [10, 10])
 
 
 async def test_the_oldest_make_room(slot0: Slot0) -> None:
     steps = range(1, MAX_ABANDONED + 3)
     slot0.abandon(*steps)
-    slot0.abandon(3)  # abandon the newest one again
+    slot0.abandon(3)  # Step 3 becomes the newest entry.
     slot0.abandon(99)
     assert slot0.known(1, 2, 3, 4, 99) == [False, False, True, False, True]
     slot0.answers.set()
@@ -93,7 +96,7 @@ async def test_a_pod_that_left_is_forgotten(slot0: Slot0) -> None:
     assert slot0.known(10) == [False] and not slot0.notified
 
 
-# Withdrawals on the owner's node.
+# Withdrawals on the node that owns the shards.
 
 
 def owner(folder: Path) -> ShardStore:
@@ -131,13 +134,13 @@ def test_what_is_withdrawn_is_bounded_and_ends_with_the_incarnation(tmp_path: Pa
         store.give_up(ids[-1:])
         store.collect()
     assert store.dropped_withdrawn() == ids[2:]
-    store.start_incarnation(1, {})  # another pod of the job on this node
+    store.start_incarnation(1, {})  # Another pod of the job on this node starts in the same incarnation.
     assert store.dropped_withdrawn() == ids[2:]
     store.start_incarnation(2, {})
     assert store.dropped_withdrawn() == []
 
 
-# Withdrawals on the nodes that keep copies.
+# Withdrawals on the nodes that hold the copies.
 
 
 def brought(store: ShardStore, manifest: Manifest, data: bytes, copy_of: str, count: int = 3) -> None:

@@ -1,4 +1,4 @@
-"""A job that starts from another job's checkpoint in the store."""
+"""Tests jobs that start from another job's checkpoint in the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stores(tmp_path: Path) -> tuple[Store, Store]:
 
 
 def full(store: Store, step: int, incarnation: int = 3, ranks: int = 2) -> list[bytes]:
-    """Save a generation with two chunks for each rank. Return its bytes."""
+    """Save a generation with two chunks for each rank. Return the bytes of each shard."""
     pieces = {name: [noise((step, name, 1)), noise((step, name, 2))] for name in map(str, range(ranks))}
     manifests = [
         put(store, shard(step, found, name, incarnation=incarnation), found) for name, found in pieces.items()
@@ -110,7 +110,7 @@ def test_nothing_to_begin_with(stores: tuple[Store, Store], step: int) -> None:
     source, target = stores
     if step:
         full(source, 10)
-    with pytest.raises(StoreError, match="is whole there") as failed:
+    with pytest.raises(StoreError, match="it has no complete checkpoint") as failed:
         adopt(source, target, step, STOP)
     assert not failed.value.retriable and not target.inventory().records
 

@@ -1,4 +1,4 @@
-"""Calls to a store that hangs: callers get a timeout, and other stores are not affected."""
+"""Tests calls to a store that hangs: callers get a timeout, and other stores are not affected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def over() -> Iterator[threading.Event]:
-    """An event that ends all hanging operations."""
+    """Yield an event that ends all hanging operations. It is set at the end of the test."""
     event = threading.Event()
     yield event
     event.set()
@@ -156,7 +156,7 @@ async def test_who_waits_for_a_store_that_hangs_hears_of_it_and_so_does_who_wait
     with pytest.raises(StoreError, match="does not answer"):
         await some.run(ResponseTimer(), lambda: done.append(1))
     assert not done
-    # The store is back: its threads are usable again, and the refused calls never started.
+    # The store recovers. Its threads must be usable again, and the refused calls must not start.
     over.set()
     for _ in range(1000):
         if not some._running:
@@ -208,7 +208,7 @@ async def test_what_waits_for_a_store_that_is_replaced_is_told_so(over: threadin
 
 
 class Remote:
-    """Stores on volumes, one of which hangs."""
+    """A Remotes with two stores on volumes. Listings of the store `hung` hang."""
 
     def __init__(self, root: Path, over: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
         class Hanging(Volume):
@@ -245,7 +245,7 @@ async def test_a_store_that_hangs_holds_up_no_other_one(
         with pytest.raises(StoreError, match="claim hung: it does not answer") as told:
             await task
         assert told.value.retriable
-    # With another claim it is another store.
+    # The same store name with another claim must be treated as a new store.
     here.update_store("hung", "other")
     assert not (await here.remotes.inventory(here.plan("hung"))).records
     await here.remotes.close()

@@ -1,4 +1,4 @@
-"""Copies that a host refuses, or whose host does not answer: retried and reported."""
+"""Tests copies that a host refuses or whose host does not answer: they are retried and reported."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Memory:
 
 @dataclass
 class Slot:
-    """A pod that sends copies to node `two`. `answer` decides the result of each attempt, at times that the
-    test sets.
+    """A pod that sends copies to node `two`. `answer` returns the error of each attempt, or None for
+    success.
     """
 
     answer: Callable[[str, int], Exception | None]
@@ -43,7 +43,7 @@ class Slot:
 
     async def send(self, place: NodeAddress, job_memory: Any, plan: Assignment, key: str) -> None:
         self.tries += 1
-        # Attempts are many and far apart.
+        # Each attempt advances the clock, so a third failure in a row is reported.
         self.now += REPORT_AFTER_SECONDS / 2
         if (error := self.answer(key, self.tries)) is not None:
             raise error

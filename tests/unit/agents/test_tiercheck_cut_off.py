@@ -1,4 +1,6 @@
-"""Calls whose channel is closed, for example for a new certificate: callers retry them."""
+"""Tests calls whose channel is closed, for example because of a new certificate: each must raise
+Unreachable, which callers retry.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ SHARD = named(noise(1), 1)
 PLAN: Any = SimpleNamespace(job_uid="job", incarnation=1, slot_token="", memory_limit=0)
 
 
-class Two(hub_pb2_grpc.ShardsServicer):
-    """Another node's agent, which never answers calls of the kind `hangs`."""
+class OtherNode(hub_pb2_grpc.ShardsServicer):
+    """A fake agent of another node. It never answers calls of the kind `hangs`."""
 
     def __init__(self, hangs: str, breaks: bool = False) -> None:
         self.hangs = hangs
         self.breaks = breaks
-        """True if the agent leaves once it has received everything."""
+        """True to end each Put with UNAVAILABLE after all chunks have arrived."""
         self.called = asyncio.Event()
 
     async def _come(self, kind: str) -> None:
@@ -62,23 +64,25 @@ class Two(hub_pb2_grpc.ShardsServicer):
 
 
 class Memory:
-    """A job's memory with one shard."""
+    """A fake JobMemory with one shard. `before_expect` runs at the start of `expect`."""
 
     job_uid = "job"
 
-    def __init__(self, before_taking: Callable[[], Awaitable[None]]) -> None:
-        self._before_taking = before_taking
+    def __init__(self, before_expect: Callable[[], Awaitable[None]]) -> None:
+        self._before_expect = before_expect
 
     async def inspect(self, do: Any) -> Any:
         return do(
-            SimpleNamespace(manifest={SHARD.id: SHARD}.get, holds={SHARD.id}.__contains__, dropped_withdrawn=lambda: [])
+            SimpleNamespace(
+                manifest={SHARD.id: SHARD}.get, holds={SHARD.id}.__contains__, dropped_withdrawn=lambda: []
+            )
         )
 
     async def read(self, key: str, index: int) -> bytes:
         return noise(1)
 
     async def expect(self, *_: Any) -> list[int]:
-        await self._before_taking()
+        await self._before_expect()
         return [0]
 
 
@@ -96,11 +100,11 @@ class Link:
 
 
 async def nothing() -> None:
-    """Do nothing: everything is ready."""
+    """Do nothing."""
 
 
 @asynccontextmanager
-async def dialled(two: Two) -> AsyncIterator[grpc.aio.Channel]:
+async def dialled(two: OtherNode) -> AsyncIterator[grpc.aio.Channel]:
     server = grpc.aio.server()
     hub_pb2_grpc.add_ShardsServicer_to_server(two, server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -114,17 +118,19 @@ async def dialled(two: Two) -> AsyncIterator[grpc.aio.Channel]:
 def run_call(
     what: str,
     channel: grpc.aio.Channel,
-    before_taking: Callable[[], Awaitable[None]] = nothing,
+    before_expect: Callable[[], Awaitable[None]] = nothing,
     packing: Exception | None = None,
 ) -> Any:
-    """Run the PeerTransfer method that makes a request of this kind."""
+    """Return the coroutine of the PeerTransfer method that makes a call of the kind `what`. `packing`: an
+    error that encoding a chunk raises.
+    """
 
     async def shards(place: NodeAddress) -> Any:
         return hub_pb2_grpc.ShardsStub(channel)
 
     stubs: Any = SimpleNamespace(shards=shards)
     links: Any = SimpleNamespace(to=lambda node: Link(packing))
-    peer_transfer, memory = PeerTransfer(stubs, links), Memory(before_taking)
+    peer_transfer, memory = PeerTransfer(stubs, links), Memory(before_expect)
     some: Any = memory
     return {
         "offer": lambda: peer_transfer.send(PLACE, some, PLAN, SHARD.id),
@@ -140,9 +146,11 @@ KINDS = ["offer", "give", "manifest", "chunks", "survey", "resume"]
 
 
 @asynccontextmanager
-async def under_way(kind: str) -> AsyncIterator[tuple[grpc.aio.Channel, asyncio.Task[Any]]]:
-    """Start a call and wait until its request has arrived, which is never answered."""
-    two = Two(kind)
+async def running_call(kind: str) -> AsyncIterator[tuple[grpc.aio.Channel, asyncio.Task[Any]]]:
+    """Start a call that is never answered. Yield the channel and the call's task once the request has
+    arrived.
+    """
+    two = OtherNode(kind)
     async with asyncio.timeout(20), dialled(two) as channel:
         call = asyncio.create_task(run_call(kind, channel))
         await two.called.wait()
@@ -151,7 +159,7 @@ async def under_way(kind: str) -> AsyncIterator[tuple[grpc.aio.Channel, asyncio.
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_channel_that_is_closed_below_a_call_is_a_node_that_cannot_be_reached(kind: str) -> None:
-    async with under_way(kind) as (channel, call):
+    async with running_call(kind) as (channel, call):
         await channel.close(0.01)
         with pytest.raises(Unreachable, match="two"):
             await call
@@ -159,29 +167,29 @@ async def test_a_channel_that_is_closed_below_a_call_is_a_node_that_cannot_be_re
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_who_is_cancelled_itself_ends(kind: str) -> None:
-    async with under_way(kind) as (_, call):
+    async with running_call(kind) as (_, call):
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
 
 
 async def test_a_channel_that_is_closed_between_two_calls_is_so_as_well() -> None:
-    async with asyncio.timeout(20), dialled(Two("")) as channel:
+    async with asyncio.timeout(20), dialled(OtherNode("")) as channel:
         with pytest.raises(Unreachable, match="two"):
             await run_call("chunks", channel, lambda: channel.close(None))
 
 
 @pytest.mark.parametrize("breaks", [False, True], ids=["it answers", "it leaves"])
-async def test_a_fault_of_this_node_is_told_as_it_is(breaks: bool) -> None:
-    """The error is raised whatever the other node answers. It must not look like a closed connection, which
-    is retried.
+async def test_a_fault_of_this_node_is_raised_unchanged(breaks: bool) -> None:
+    """Encoding a chunk fails on this node. The error must be raised unchanged, whether the other node
+    answers or breaks off. It must not become Unreachable, which callers retry.
     """
-    async with asyncio.timeout(20), dialled(Two("", breaks)) as channel:
+    async with asyncio.timeout(20), dialled(OtherNode("", breaks)) as channel:
         with pytest.raises(ZeroDivisionError, match="packing"):
             await run_call("give", channel, packing=ZeroDivisionError("packing"))
 
 
 async def test_a_node_that_leaves_while_it_is_given_something_cannot_be_reached() -> None:
-    async with asyncio.timeout(20), dialled(Two("", breaks=True)) as channel:
+    async with asyncio.timeout(20), dialled(OtherNode("", breaks=True)) as channel:
         with pytest.raises(Unreachable, match="it leaves"):
             await run_call("give", channel)

@@ -1,8 +1,8 @@
-"""Damaged bytes, torn writes and lost files in every tier: none is taken for what was saved.
+"""Tests damaged bytes, torn writes and lost files in every tier: damaged bytes are never restored.
 
-One file at a time is damaged in a node's memory, in transit to another node, or in a store: buffers,
-copies, journal segments, manifests, records, branches and watermarks. Then the restored bytes are compared
-with the saved ones.
+One file at a time is damaged in a node's memory, in transit to another node, or in a store. The files are
+buffers, copies, journal segments, manifests, records, branches and watermarks. Then the restored bytes are
+compared with the saved bytes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def record(generation: Generation) -> Record:
 
 
 def fill_memory(folder: Path) -> None:
-    """Write all generations: a rank's own shard in its buffers, and another rank's copies."""
+    """Write all generations to a ShardStore: the shards of rank 0 in buffers, and copies of the shards of
+    rank 1.
+    """
     store = ShardStore(folder)
     buffers = [*store.reserve("0", 2, SIZE), *store.reserve("0", 1, SIZE, kind=SEGMENTS)]
     store.add_branch(Branch(1))
@@ -84,7 +86,7 @@ def fill_memory(folder: Path) -> None:
 
 
 def fill_store(folder: Path) -> None:
-    """Write all generations to a volume."""
+    """Write all generations to a store on a volume."""
     store = Store(Volume(folder), "ns", "job")
     store.put_branch(Branch(1))
     for generation in (OLD, BASE, NEWEST):
@@ -105,28 +107,28 @@ def truncate(rng: random.Random, content: bytearray) -> None:
     del content[rng.randrange(len(content)) :]
 
 
-def border(rng: random.Random, content: bytearray) -> int:
+def random_boundary(rng: random.Random, content: bytearray) -> int:
     """Return the offset of a random sector or page."""
     size = rng.choice((SECTOR, PAGE))
     return size * rng.randrange(-(-len(content) // size))
 
 
 def truncate_at_border(rng: random.Random, content: bytearray) -> None:
-    del content[border(rng, content) :]
+    del content[random_boundary(rng, content) :]
 
 
 def zero_sector(rng: random.Random, content: bytearray) -> None:
-    at, size = border(rng, content), rng.choice((SECTOR, PAGE))
+    at, size = random_boundary(rng, content), rng.choice((SECTOR, PAGE))
     content[at : at + size] = bytes(len(content[at : at + size]))
 
 
 def zero_tail(rng: random.Random, content: bytearray) -> None:
-    at = border(rng, content)
+    at = random_boundary(rng, content)
     content[at:] = bytes(len(content) - at)
 
 
 def stale_tail(rng: random.Random, content: bytearray) -> None:
-    at = rng.choice((border(rng, content), rng.randrange(len(content))))
+    at = rng.choice((random_boundary(rng, content), rng.randrange(len(content))))
     content[at:] = data(OLD, "0")[at : len(content)].ljust(len(content) - at, b"x")
 
 
@@ -154,8 +156,8 @@ KINDS: list[Callable[[random.Random, bytearray], None]] = [
 ]
 
 
-def damaged(rng: random.Random, content: bytes) -> bytes:
-    """Return bytes that differ from these."""
+def damaged_bytes(rng: random.Random, content: bytes) -> bytes:
+    """Return a randomly damaged version of `content`, which always differs from it."""
     while True:
         found = bytearray(content)
         rng.choice(KINDS)(rng, found)
@@ -164,20 +166,22 @@ def damaged(rng: random.Random, content: bytes) -> bytes:
 
 
 def damage(rng: random.Random, path: Path, before: bytes) -> None:
-    """Damage a file or remove it."""
+    """Damage the file at `path`, whose content is `before`, or remove it."""
     if rng.random() < 0.05 or not before:
         path.unlink()
     else:
-        path.write_bytes(damaged(rng, before))
+        path.write_bytes(damaged_bytes(rng, before))
 
 
 Shards = Mapping[str, list[bytes]]
-"""The bytes of a shard's base and of the segment that extends it, by shard."""
+"""By shard name: the bytes of the shard's base and of each segment that extends it."""
 Found = tuple[Record, Shards] | None
 
 
 def restored(inventory: Inventory, read: Callable[[Manifest], bytes]) -> Found:
-    """Return what an incarnation would restore, as agents do it: unreadable shards are skipped."""
+    """Return the record and the bytes that an incarnation would restore. Like an agent, skip generations
+    with unreadable shards.
+    """
     broken: set[tuple[str, str]] = set()
     while True:
         found = restore.plan({"here": inventory}, broken)
@@ -195,8 +199,10 @@ def restored(inventory: Inventory, read: Callable[[Manifest], bytes]) -> Found:
             return found.record, shards
 
 
-def judge(found: Found, case: str) -> Generation | None:
-    """Assert that the restore gave the right bytes of a committed generation, or nothing at all."""
+def check_restored(found: Found, case: str) -> Generation | None:
+    """Check that `found` has the right bytes of a committed generation. Return the generation; None if
+    nothing was restored.
+    """
     if found is None:
         return None
     one, shards = found
@@ -226,29 +232,32 @@ def from_store(folder: Path) -> Found:
     ids=["memory", "store"],
 )
 @pytest.mark.timeout(cases(300))
-def test_no_damage_is_taken_for_what_was_saved(
+def test_damaged_bytes_are_never_restored(
     tmp_path: Path, fill: Callable[[Path], None], take: Callable[[Path], Found], count: int
 ) -> None:
     fill(tmp_path)
     whole = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
-    assert judge(take(tmp_path), "undamaged") == NEWEST
+    assert check_restored(take(tmp_path), "undamaged") == NEWEST
     rng = random.Random(7)
     outcomes: dict[Generation | None, int] = {NEWEST: 0, BASE: 0, OLD: 0, None: 0}
     for number in range(count):
         path = list(whole)[number % len(whole)]
         damage(rng, path, whole[path])
-        outcomes[judge(take(tmp_path), f"case {number}: {path.relative_to(tmp_path)}")] += 1
-        # Restore what this start has dropped, for the next case.
+        outcomes[check_restored(take(tmp_path), f"case {number}: {path.relative_to(tmp_path)}")] += 1
+        # Repair the files that this case damaged or dropped, for the next case.
         for one, content in whole.items():
             if one == path or not one.exists():
                 one.write_bytes(content)
-    # The damage had an effect, and the restore survived it.
+    # In many cases an older generation was restored, so the damage had an effect. A generation was found in
+    # every case.
     assert min(outcomes[one] for one in (NEWEST, BASE, OLD)) > count // 20 and not outcomes[None], outcomes
 
 
 @pytest.mark.timeout(cases(300))
-def test_no_damage_on_the_way_to_another_node_is_kept(tmp_path: Path) -> None:
-    """A chunk is damaged, or another chunk is sent in its place, or it is sent for another chunk."""
+def test_damage_in_transit_to_another_node_is_refused(tmp_path: Path) -> None:
+    """Send a chunk that is damaged, is empty, or belongs to another shard. The store must refuse it and
+    still want the chunk.
+    """
     store = ShardStore(tmp_path)
     shards = [named(generation, shard) for generation in (OLD, BASE, NEWEST) for shard in ("0", "1")]
     rng = random.Random(8)
@@ -258,7 +267,7 @@ def test_no_damage_on_the_way_to_another_node_is_kept(tmp_path: Path) -> None:
         index = rng.choice(wanted)
         right = piece(manifest.generation, manifest.shard, index)
         other = rng.choice([one for one in shards if one != manifest])
-        sent = rng.choice((damaged(rng, right), piece(other.generation, other.shard, index), b""))
+        sent = rng.choice((damaged_bytes(rng, right), piece(other.generation, other.shard, index), b""))
         with pytest.raises(Damaged):
             store.incoming.put(manifest.id, index, sent)
         with pytest.raises(Damaged):
@@ -274,7 +283,7 @@ def test_no_damaged_manifest_is_another_shard_s() -> None:
     for case in range(TEXT_CASES):
         one = named(rng.choice((OLD, BASE, NEWEST)), rng.choice("01"))
         try:
-            found = records.parse_manifest(damaged(rng, one.text))
+            found = records.parse_manifest(damaged_bytes(rng, one.text))
         except (MalformedError, RecursionError):
             continue
         assert found.id != one.id, case

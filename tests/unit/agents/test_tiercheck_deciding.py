@@ -1,4 +1,4 @@
-"""Each restore is decided once, by a decision that runs to its end."""
+"""Tests restore decisions: each is made once, and a started decision runs to its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ class Plan:
 
 
 class Slot0(Decisions):
-    """An agent of slot 0. `outcomes`: the results of its decisions, in order."""
+    """Fake Decisions of slot 0's agent. `outcomes`: for each decision in order, a function that returns or
+    raises.
+    """
 
     def __init__(self, *outcomes: Callable[[], None]) -> None:
         super().__init__("n", *[self] * 3)  # type: ignore[arg-type] - nobody else is asked
@@ -37,7 +39,7 @@ class Slot0(Decisions):
         return await self.decide("uid", 2, 0, ())
 
 
-def fine() -> None:
+def succeed() -> None:
     """Let the decision succeed."""
 
 
@@ -53,7 +55,7 @@ def raises(error: BaseException) -> Callable[[], None]:
     [RestoreFailed("no answer"), OSError("no room"), ValueError("no record"), asyncio.CancelledError()],
 )
 async def test_whoever_asks_again_finds_it_tried_again(error: BaseException) -> None:
-    slot = Slot0(raises(error), fine)
+    slot = Slot0(raises(error), succeed)
     askers = [asyncio.create_task(slot.decide_once()) for _ in range(3)]
     await asyncio.sleep(0)
     slot.may.set()
@@ -67,7 +69,7 @@ async def test_whoever_asks_again_finds_it_tried_again(error: BaseException) -> 
 
 
 async def test_what_is_decided_stays_although_an_asker_has_gone() -> None:
-    slot = Slot0(fine)
+    slot = Slot0(succeed)
     gone, stays = asyncio.create_task(slot.decide_once()), asyncio.create_task(slot.decide_once())
     await asyncio.sleep(0)
     gone.cancel()

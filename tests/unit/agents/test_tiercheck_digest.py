@@ -1,4 +1,4 @@
-"""Digests of files of any length, on any number of threads, in bounded memory."""
+"""Tests digests of files of any length, on any number of threads, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from convoy_agents.tiercheck import digest
 from convoy_controllers.checkpoint.records import MAX_CHUNK, Chunk
 
 
-class Counting(ThreadPoolExecutor):
-    """A pool that counts the submitted chunks."""
+class CountingPool(ThreadPoolExecutor):
+    """A thread pool that counts the chunks submitted to it."""
 
-    asked = 0
+    submitted = 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.asked += 1
+        self.submitted += 1
         return super().submit(fn, *args, **kwargs)
 
 
@@ -38,11 +38,11 @@ def test_threads_find_the_chunks_of_one(tmp_path: Path, monkeypatch: pytest.Monk
         assert digest.chunks(file.fileno(), length) == wanted
 
 
-def test_what_a_file_does_not_have_is_not_waited_for(tmp_path: Path) -> None:
-    """The length comes from a rank and may be wrong: the first missing chunk ends the computation."""
+def test_a_file_that_is_too_short_ends_the_computation(tmp_path: Path) -> None:
+    """A rank reports the length, so it may be wrong. The first missing chunk must end the computation."""
     path = tmp_path / "file"
     path.write_bytes(b"short")
-    with path.open("rb") as file, Counting(2) as pool:
+    with path.open("rb") as file, CountingPool(2) as pool:
         with pytest.raises(ValueError, match="the file is truncated"):
             digest.chunks(file.fileno(), 2**40, pool)
-        assert pool.asked <= digest.AHEAD
+        assert pool.submitted <= digest.AHEAD

@@ -1,4 +1,4 @@
-"""The order in which nodes are asked for a shard, and for how long."""
+"""Tests the order in which nodes are asked for a shard, and how long they are retried."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ GIVES = None
 
 
 class Peers:
-    """Fake peers. `answers`: for each node the results of its calls, an error or a shard; the last one
-    repeats.
+    """Fake peers. `answers`: for each node the results of its calls in order, where None is a success. The
+    last result repeats.
     """
 
     def __init__(self, **answers: list[Exception | None]) -> None:
@@ -44,7 +44,9 @@ class Memory:
 
 
 async def fetched(peers: Peers) -> tuple[list[tuple[str, str]], set[str]]:
-    """Return the broken places and the shards that were fetched."""
+    """Fetch the shard `key`. Return the pairs (node, shard id) that could not be read, and the ids of the
+    fetched shards.
+    """
     memory_manager: Any = SimpleNamespace(open=lambda uid: Memory())
     surveys: Any = SimpleNamespace(current_plan=lambda plan: plan)
     nobody: Any = None
@@ -57,8 +59,8 @@ async def fetched(peers: Peers) -> tuple[list[tuple[str, str]], set[str]]:
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set all waits to zero: a node that fails is tried once."""
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set all waits to zero, so that a node that fails is tried only once."""
     monkeypatch.setattr(restoring, "FETCH_SECONDS", 0.0)
     monkeypatch.setattr(restoring.Backoff, "next", lambda self: 0.0)
 

@@ -1,4 +1,6 @@
-"""The accounts of a job's memory: copies for other nodes, and bytes by purpose."""
+"""Tests the bookkeeping of a job's memory: which shards are copies for other nodes, and the bytes by
+purpose.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ LIMIT = 1 << 30
 
 
 class Tmpfs:
-    """A fake tmpfs of the job, which counts the bytes of its files and cannot shrink below them."""
+    """A fake tmpfs of the job. It counts the bytes of its files, and cannot shrink below this sum."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -64,29 +66,31 @@ async def open_job_memory(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> JobMemory:
     return job_memory
 
 
-async def come(job_memory: JobMemory, manifest: Manifest, copy_of: str = "") -> None:
-    """Transfer a shard, as a copy for a node or to be read."""
+async def transfer(job_memory: JobMemory, manifest: Manifest, copy_of: str = "") -> None:
+    """Transfer a shard to the job's memory. `copy_of`: the node that sends it as its copy; empty for a
+    shard that is fetched for a restore.
+    """
     for index in await job_memory.expect(manifest, OTHERS, 0, copy_of=copy_of):
         await job_memory.put(manifest.id, index, pieces(noise(manifest.generation.step))[index])
     await job_memory.use(lambda store: store.admit(manifest.id))
 
 
-async def stand(job_memory: JobMemory, manifest: Manifest) -> None:
+async def commit(job_memory: JobMemory, manifest: Manifest) -> None:
     record = Record(manifest.generation, None, {manifest.shard: manifest.id})
     assert await job_memory.record_commit(record, 1, Tier.LOCAL, Tier.PEER)
 
 
-async def test_a_copy_that_has_gone_is_nobody_s_any_more(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
-    """Claims are kept for existing shards only, however many have come."""
+async def test_a_dropped_copy_loses_its_mark(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
+    """Commit eight copies, so that only the last one stays. Only this one may still be marked as a copy."""
     job_memory = await open_job_memory(tmpfs, pool)
     copies = [named(noise(step), step) for step in range(1, 9)]
     for one in copies:
-        await come(job_memory, one, copy_of="two")
-        await stand(job_memory, one)
+        await transfer(job_memory, one, copy_of="two")
+        await commit(job_memory, one)
     assert await job_memory.inspect(lambda store: set(store.manifests)) == {copies[-1].id}
-    # The first shard comes again, to be read alone: it is no node's copy now.
+    # The first shard is fetched again for a restore, so it must not count as a copy now.
     job_memory.uses.pin({copies[0].id})
-    await come(job_memory, copies[0])
+    await transfer(job_memory, copies[0])
     await job_memory.use(lambda store: store.marks.clear())
     await job_memory.unpin({copy.id for copy in copies})
     assert await job_memory.inspect(lambda store: set(store.manifests)) == {copies[-1].id}
@@ -98,34 +102,36 @@ async def test_a_copy_that_was_damaged_while_it_was_read_is_counted_on(
 ) -> None:
     job_memory = await open_job_memory(tmpfs, pool)
     copy = named(noise(1), 1)
-    await come(job_memory, copy, copy_of="two")
+    await transfer(job_memory, copy, copy_of="two")
     job_memory.uses.pin({copy.id})
     await job_memory.use(lambda store: store.drop(copy.id))
     await job_memory.end_upload([])
-    await come(job_memory, copy)
+    await transfer(job_memory, copy)
     await job_memory.unpin({copy.id})
     assert await job_memory.inspect(lambda store: set(store.manifests)) == {copy.id}
 
 
-async def full(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
-    """Fill a job's memory: a rank's buffers for bases and segments, and a copy."""
+async def fill(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
+    """Fill a job's memory with a rank's buffers for full saves and for segments, and with a copy."""
     job_memory = await open_job_memory(tmpfs, pool)
     await job_memory.reserve("10", 2, 50 * SIZE, ["10"], 0)
     await job_memory.reserve("10", 3, SIZE, ["10"], 0, SEGMENTS)
-    await come(job_memory, named(noise(1), 1), copy_of="two")
+    await transfer(job_memory, named(noise(1), 1), copy_of="two")
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_no_damage_to_what_was_given_out_takes_anything_from_the_job(
+async def test_damage_to_the_file_of_shares_takes_no_memory_from_the_job(
     tmpfs: Tmpfs, pool: ThreadPoolExecutor, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job has all that it may have: the next agent requests neither less than there is nor more."""
+    """Damage the file with the bytes by purpose. The next agent must recover a share that holds everything
+    present and is not larger than before.
+    """
     monkeypatch.setattr(shares, "OVERHEAD", 64 * 1024)
-    await full(tmpfs, pool)
+    await fill(tmpfs, pool)
     limit = tmpfs.size
     path = tmpfs.folder / shares.FILE
     damage(random.Random(seed), path, path.read_bytes())
-    # A rank has extended its buffer without writing to it.
+    # The rank extends its buffer without writing to it, which must not count.
     with (tmpfs.folder / "buffers" / "10-0").open("r+b") as file:
         file.truncate(LIMIT)
     budget = Budget(limit)
@@ -137,14 +143,14 @@ async def test_no_damage_to_what_was_given_out_takes_anything_from_the_job(
     assert tmpfs.used(tmpfs.folder) <= tmpfs.size <= limit
     more = named(noise(2), 2)
     budget.limit = limit + more.size + 8192
-    await come(job_memory, more, copy_of="two")
+    await transfer(job_memory, more, copy_of="two")
     after = JobMemory("uid", tmpfs.folder, Budget(LIMIT), pool)
     await after.recover()
     assert await after.inspect(lambda store: set(store.manifests)) == {named(noise(1), 1).id, more.id}
 
 
 async def test_what_was_given_out_is_found_again(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
-    await full(tmpfs, pool)
+    await fill(tmpfs, pool)
     found = shares.read(tmpfs.folder)
     assert found == {"buffers of 10": 100 * SIZE, "buffers of j10": 3 * SIZE, OTHERS: SIZE}
     path = tmpfs.folder / shares.FILE

@@ -1,4 +1,4 @@
-"""KeyedLock: one task at a time for each key, and no memory of unused keys."""
+"""Tests KeyedLock: one task at a time for each key, and no entry for an unused key."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from convoy_agents.tiercheck.keyed_lock import KeyedLock
 
 
-class At:
-    """The tasks that hold the lock of a key."""
+class Holders:
+    """The tasks that hold the lock of a key, and the order in which they got it."""
 
     def __init__(self) -> None:
         self.lock: KeyedLock[str] = KeyedLock()
@@ -26,27 +26,27 @@ class At:
             self.here.discard(name)
 
 
-async def settled() -> None:
-    """Let all tasks run until they wait."""
+async def run_until_all_wait() -> None:
+    """Let all tasks run until each of them waits."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("later", [0, 1, 2, 3])
 async def test_a_third_waits_for_a_second_that_waited_for_a_first(later: int) -> None:
-    """The third task comes while the lock is handed over: some turns of the loop after the first task
-    leaves.
+    """The first task releases the lock to the second. The third task comes during this handover, `later`
+    turns of the event loop after the release, and must wait.
     """
-    at, first, last = At(), asyncio.Event(), asyncio.Event()
+    at, first, last = Holders(), asyncio.Event(), asyncio.Event()
     tasks = [asyncio.create_task(at.work("a", first))]
-    await settled()
+    await run_until_all_wait()
     tasks.append(asyncio.create_task(at.work("b", last)))
-    await settled()
+    await run_until_all_wait()
     first.set()
     for _ in range(later):
         await asyncio.sleep(0)
     tasks.append(asyncio.create_task(at.work("c", last)))
-    await settled()
+    await run_until_all_wait()
     assert at.order == ["a", "b"] and len(at.lock) == 1
     last.set()
     await asyncio.gather(*tasks)
@@ -54,11 +54,11 @@ async def test_a_third_waits_for_a_second_that_waited_for_a_first(later: int) ->
 
 
 async def test_who_does_not_wait_any_more_leaves_the_others_their_turn() -> None:
-    at, first, last = At(), asyncio.Event(), asyncio.Event()
+    at, first, last = Holders(), asyncio.Event(), asyncio.Event()
     a = asyncio.create_task(at.work("a", first))
-    await settled()
+    await run_until_all_wait()
     b, c = asyncio.create_task(at.work("b", last)), asyncio.create_task(at.work("c", last))
-    await settled()
+    await run_until_all_wait()
     b.cancel()
     first.set()
     last.set()
@@ -67,7 +67,7 @@ async def test_who_does_not_wait_any_more_leaves_the_others_their_turn() -> None
 
 
 async def test_others_are_not_waited_for() -> None:
-    at, leave = At(), asyncio.Event()
+    at, leave = Holders(), asyncio.Event()
     leave.set()
     async with at.lock.hold("one"):
         await at.work("b", leave, "another")

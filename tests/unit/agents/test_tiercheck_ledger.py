@@ -1,4 +1,4 @@
-"""The records that the ledger writes, and the choice of generations for the store."""
+"""Tests the records that the ledger writes, and its choice of generations for the store."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ FIRST, SECOND = Generation(1, 1), Generation(1, 2)
 
 
 class FakeMemory:
-    """The memory of the agent of slot 0, and the store: only the parts that the ledger uses."""
+    """A fake of MemoryManager, JobMemory and Remotes, with only the parts that the ledger uses."""
 
     def __init__(self, folder: Path) -> None:
         self.store = ShardStore(folder)
         self.store.start_incarnation(1, {})
         self.store.reserve("0", 2, SIZE)
-        self.swept = 0
-        self.ended: Callable[[], None] | None = None
-        """True if the job ends during a commit in its store."""
+        self.collections = 0
+        self.on_commit: Callable[[], None] | None = None
+        """A function that ends the job during a commit in its store; None if the job does not end."""
         self.there = True
 
     def open(self, job_uid: str) -> FakeMemory:
@@ -59,13 +59,13 @@ class FakeMemory:
         return True
 
     async def commit(self, plan: Any, record: Record) -> bool:
-        if self.there and self.ended is not None:
+        if self.there and self.on_commit is not None:
             self.there = False
-            self.ended()
+            self.on_commit()
         raise StoreError("no room", retriable=True, errno=errno.ENOSPC)
 
     async def collect_garbage(self, plan: Any) -> None:
-        self.swept += 1
+        self.collections += 1
 
 
 class Use:
@@ -82,7 +82,7 @@ class Plan:
 
 
 async def write(ledger: MemoryLedger, memory: FakeMemory, generation: Generation) -> Record:
-    """Write a generation that every slot has sealed."""
+    """Commit a generation locally with a vote of every slot. Return its record."""
     plan: Any = Plan()
     manifest = sealed(memory.store, f"0-{generation.step % 2}", generation.step)
     votes = {0: PrepareVote({"0": manifest.id}, ShardMetadata(1, "2.13", "plan"))}
@@ -91,10 +91,12 @@ async def write(ledger: MemoryLedger, memory: FakeMemory, generation: Generation
 
 
 @pytest.mark.parametrize("kept", [None, False, True], ids=["none", "not to the store", "to the store"])
-async def test_the_record_that_stands_tells_whether_it_goes_to_the_store(
+async def test_an_existing_record_decides_whether_the_generation_goes_to_the_store(
     tmp_path: Path, kept: bool | None
 ) -> None:
-    """An agent ended between record and watermark. Its record stays, whatever the next agent would choose."""
+    """An earlier agent ended after it wrote the record and before it advanced the watermark. The record
+    must stay as it is, whatever the next agent would choose.
+    """
     memory: Any = FakeMemory(tmp_path)
     ledger = MemoryLedger(memory, memory, TroubleReporter(lambda *_: None))
     fresh = Record(FIRST, None, {"0": named(noise(1), 1).id}, 1, "2.13", 1.0)
@@ -102,23 +104,25 @@ async def test_the_record_that_stands_tells_whether_it_goes_to_the_store(
         memory.store.add_record(replace(fresh, remote=kept))
     first = await write(ledger, memory, FIRST)
     assert first.remote == (kept is not False)
-    # The next generation goes to the store unless the first is being uploaded.
+    # The second generation must go to the store only if the first is not being uploaded.
     assert (await write(ledger, memory, SECOND)).remote != first.remote
 
 
-async def test_nothing_is_remembered_of_a_job_that_is_over(tmp_path: Path) -> None:
-    """Neither the chosen generation nor the collected one is kept."""
+async def test_drop_job_drops_the_state_of_the_commits(tmp_path: Path) -> None:
+    """After `drop_job`, the ledger must know neither the chosen generation nor the generation for which it
+    collected garbage.
+    """
     memory: Any = FakeMemory(tmp_path)
     plan: Any = Plan()
     ledger = MemoryLedger(memory, memory, TroubleReporter(lambda *_: None))
     assert (await write(ledger, memory, FIRST)).remote
     for _ in range(2):
         assert not await ledger.write(plan, Tier.REMOTE, FIRST, {})
-    assert memory.swept == 1
+    assert memory.collections == 1
     ledger.drop_job("job-uid")
     assert (await write(ledger, memory, SECOND)).remote
     assert not await ledger.write(plan, Tier.REMOTE, FIRST, {})
-    assert memory.swept == 2
+    assert memory.collections == 2
 
 
 async def test_nor_is_it_when_the_job_ends_while_something_is_committed(tmp_path: Path) -> None:
@@ -126,10 +130,10 @@ async def test_nor_is_it_when_the_job_ends_while_something_is_committed(tmp_path
     plan: Any = Plan()
     ledger = MemoryLedger(memory, memory, TroubleReporter(lambda *_: None))
     assert (await write(ledger, memory, FIRST)).remote
-    memory.ended = lambda: ledger.drop_job("job-uid")
+    memory.on_commit = lambda: ledger.drop_job("job-uid")
     for number in (1, 2):
         assert not await ledger.write(plan, Tier.REMOTE, FIRST, {})
-        assert memory.swept == number
+        assert memory.collections == number
 
 
 @pytest.mark.parametrize("given_back", [True, False])

@@ -1,4 +1,4 @@
-"""The choice to encode chunks: it pays on links that are slower than the codec."""
+"""Tests the choice to encode chunks: this must happen on links that are slower than the codec."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ def mean(value: float) -> Mean:
 @pytest.mark.parametrize(
     ("send", "encode", "saved", "ahead", "plain", "wanted"),
     [
-        # 100 MB/s against 400 MB/s: 16 % of 10 ns is less than 2.5 ns, 32 % is more.
+        # Sending takes 10 ns per byte and encoding 2.5 ns. Saving 16 % of 10 ns is less than 2.5 ns, saving
+        # 32 % is more.
         (10, 2.5, 0.16, 0, 0, False),
         (10, 2.5, 0.32, 0, 0, True),
         (100, 2.5, 0.16, 0, 0, True),
         (1, 2.5, 0.9, 0, 0, False),
-        # Six other chunks are queued before it.
+        # Six other chunks must be encoded first.
         (100, 2.5, 0.16, 6, 0, False),
-        # Encoding saves nothing, however slow the link is.
+        # Encoding saves nothing, so a slow link does not matter.
         (1e6, 2.5, 0.0, 0, 0, False),
-        # It is measured again at intervals.
+        # After PROBE_EVERY plain chunks a chunk is encoded to measure again.
         (1, 2.5, 0.16, 0, PROBE_EVERY - 1, False),
         (1, 2.5, 0.16, 9, PROBE_EVERY, True),
     ],
@@ -175,7 +176,7 @@ async def test_the_event_loop_goes_on_meanwhile(monkeypatch: pytest.MonkeyPatch)
     second = asyncio.create_task(links.to("two").pack_async(GRADIENTS))
     await asyncio.sleep(0)
     assert encoders.ahead == 2
-    # The second call was cancelled: later ones do not wait for it either.
+    # The cancelled call must leave the queue, so that later calls do not wait for it.
     second.cancel()
     await asyncio.gather(second, return_exceptions=True)
     assert encoders.ahead == 1

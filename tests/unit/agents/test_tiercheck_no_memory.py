@@ -1,4 +1,4 @@
-"""A job for which the node has no memory: its requests are refused, and everything else continues."""
+"""Tests a job for which the node has no memory: its requests are refused, and everything else continues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOBODY: Any = None
 
 @pytest.fixture
 def memory_manager(tmp_path: Path) -> MemoryManager:
-    """A manager whose memory other jobs use completely."""
+    """Return a manager without free memory, which has one job."""
     found = MemoryManager(tmp_path, 0, lambda: None)
     found.open("job-1")
     return found
@@ -53,8 +53,10 @@ async def test_whoever_offers_a_copy_hears_to_come_later_and_why(memory_manager:
     assert reply.decision == hub_pb2.OfferReply.LATER and "the node's limit is 0 bytes" in reply.reason
 
 
-async def test_an_agent_that_begins_serves_the_other_pods(memory_manager: MemoryManager) -> None:
-    """A rank may send a request before the agent resumes the work of an earlier agent."""
+async def test_pods_of_other_jobs_are_resumed(
+    memory_manager: MemoryManager,
+) -> None:
+    """To resume pod `a` fails because its job has no memory. The agent must still resume pod `b`."""
     gone_on = []
 
     async def resume(uid: str) -> None:

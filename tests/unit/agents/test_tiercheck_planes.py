@@ -1,4 +1,4 @@
-"""Encoded chunks: they decode to the original bytes, and all other input is refused."""
+"""Tests encoded chunks: they decode to the original bytes, and any other input is refused."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from convoy_controllers.checkpoint.records import MAX_CHUNK, MIN_ENCODED_BYTES, 
 HEAD = 12
 
 
-def normal(count: int, dtype: str = "<f4", scale: float = 1e-3) -> bytes:
-    """Return numbers with the distribution of gradients."""
+def gradients(count: int, dtype: str = "<f4", scale: float = 1e-3) -> bytes:
+    """Return the bytes of `count` numbers that are distributed like gradients."""
     return (np.random.default_rng(count).standard_normal(count) * scale).astype(dtype).tobytes()
 
 
 def bfloat16(count: int) -> bytes:
-    """Return the upper half of each float32."""
-    return (np.frombuffer(normal(count), "<u4") >> 16).astype("<u2").tobytes()
+    """Return the bytes of `count` bfloat16 numbers: the upper halves of float32 numbers."""
+    return (np.frombuffer(gradients(count), "<u4") >> 16).astype("<u2").tobytes()
 
 
 def encoded(data: bytes, word: int = 4) -> bytes:
@@ -41,7 +41,7 @@ CHUNKS = st.one_of(
     st.binary(max_size=300),
     st.builds(
         lambda kind, count, rest: kind(count) + rest,
-        st.sampled_from([normal, bfloat16, bytes, lambda count: normal(count, "<f8")]),
+        st.sampled_from([gradients, bfloat16, bytes, lambda count: gradients(count, "<f8")]),
         st.integers(0, 5000),
         st.binary(max_size=7),
     ),
@@ -66,7 +66,7 @@ def test_a_chunk_comes_back_bit_for_bit(data: bytes, word: int) -> None:
 @pytest.mark.parametrize("word", planes.WORDS)
 @pytest.mark.parametrize("rest", range(4))
 def test_what_is_left_behind_the_last_word_comes_back_too(word: int, rest: int) -> None:
-    data = normal(3000) + b"abc"[:rest]
+    data = gradients(3000) + b"abc"[:rest]
     assert planes.decode(encoded(data, word), len(data)) == data
 
 
@@ -77,7 +77,7 @@ def test_the_longest_chunk_that_a_manifest_may_name_is_taken() -> None:
 
 @pytest.mark.parametrize(
     ("data", "word", "most"),
-    [(normal(2**18), 4, 0.86), (bfloat16(2**19), 2, 0.72), (bytes(2**20), 2, 0.001)],
+    [(gradients(2**18), 4, 0.86), (bfloat16(2**19), 2, 0.72), (bytes(2**20), 2, 0.001)],
     ids=["float32", "bfloat16", "zeros"],
 )
 def test_the_word_that_gains_most_is_found(data: bytes, word: int, most: float) -> None:
@@ -88,12 +88,12 @@ def test_the_word_that_gains_most_is_found(data: bytes, word: int, most: float) 
 
 
 def test_a_chunk_of_several_types_is_encoded_as_what_most_of_it_is() -> None:
-    data = normal(3 * 2**16) + bfloat16(2**16) + b"{}" * 500
+    data = gradients(3 * 2**16) + bfloat16(2**16) + b"{}" * 500
     assert planes.best_word(data) == 4
     assert planes.decode(encoded(data), len(data)) == data
 
 
-@pytest.mark.parametrize("data", [b"", b"a", random.Random(1).randbytes(10_001), normal(4)], ids=len)
+@pytest.mark.parametrize("data", [b"", b"a", random.Random(1).randbytes(10_001), gradients(4)], ids=len)
 def test_what_gets_hardly_shorter_stays_as_it_is(data: bytes) -> None:
     assert planes.encode(data, 4) is None and planes.encode(data, 2) is None
     assert planes.best_word(data) == 0 or len(data) < MIN_ENCODED_BYTES
@@ -101,7 +101,7 @@ def test_what_gets_hardly_shorter_stays_as_it_is(data: bytes) -> None:
 
 @given(st.data())
 def test_damage_is_seen_or_gives_bytes_of_the_same_length(data: st.DataObject) -> None:
-    chunk = normal(600) + b"x"
+    chunk = gradients(600) + b"x"
     found = bytearray(encoded(chunk))
     at, bit = data.draw(st.integers(0, len(found) - 1)), data.draw(st.integers(0, 7))
     found[at] ^= 1 << bit
@@ -114,10 +114,11 @@ def test_damage_is_seen_or_gives_bytes_of_the_same_length(data: st.DataObject) -
 
 @given(st.integers(0, 2000), st.booleans())
 def test_what_is_cut_or_goes_on_is_refused(by: int, longer: bool) -> None:
-    chunk = normal(600)
+    chunk = gradients(600)
     found = encoded(chunk)
     wrong = found + bytes(by + 1) if longer else found[: -by - 1]
-    assume(len(wrong) != len(chunk))  # input of the chunk's length counts as plain
+    # The two forms of a chunk differ in length, so input of the chunk's length counts as plain.
+    assume(len(wrong) != len(chunk))
     with pytest.raises(Damaged):
         planes.unpack(wrong, len(chunk))
 
@@ -132,43 +133,43 @@ def test_any_other_bytes_are_refused(data: bytes, length: int) -> None:
 @pytest.mark.parametrize("length", [0, 1, 2399, 2401, 2404, MAX_CHUNK, 2**40])
 def test_a_chunk_of_another_length_is_refused(length: int) -> None:
     with pytest.raises(Damaged):
-        planes.decode(encoded(normal(600)), length)
+        planes.decode(encoded(gradients(600)), length)
 
 
 def frame(content: bytes, **more: bool) -> bytes:
     return zstandard.ZstdCompressor(level=19, **more).compress(content)
 
 
-def of_planes(length: int, *kept: bytes, flags: int = 0b11) -> bytes:
-    """Return an encoded chunk of two-byte words with these planes."""
+def chunk_with_planes(length: int, *kept: bytes, flags: int = 0b11) -> bytes:
+    """Return an encoded chunk of two-byte words with these stored planes."""
     head = struct.pack("<4sBBHI", b"CVP\x01", 2, flags, 0, length)
     return head + struct.pack("<2I", *map(len, kept)) + b"".join(kept)
 
 
 GOOD = frame(bytes(2000))
 HUGE = bytes.fromhex("28b52ffd e0") + (2**40).to_bytes(8, "little") + bytes(3)
-"""A frame (RFC 8878) of one segment whose header states a terabyte."""
+"""A zstd frame (RFC 8878) of one segment, whose header states a size of 1 TiB."""
 
 
 def test_planes_that_fit_are_taken() -> None:
-    assert planes.decode(of_planes(4000, GOOD, GOOD), 4000) == bytes(4000)
-    assert planes.decode(of_planes(4000, GOOD, bytes(2000), flags=0b01), 4000) == bytes(4000)
+    assert planes.decode(chunk_with_planes(4000, GOOD, GOOD), 4000) == bytes(4000)
+    assert planes.decode(chunk_with_planes(4000, GOOD, bytes(2000), flags=0b01), 4000) == bytes(4000)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        of_planes(4000, GOOD, frame(bytes(2001))),
-        of_planes(4000, GOOD, frame(bytes(1999))),
-        of_planes(4000, GOOD, frame(bytes(2000), write_content_size=False)),
-        of_planes(4000, GOOD, HUGE),
-        of_planes(4000, GOOD, GOOD + b"x"),
-        of_planes(4000, GOOD, GOOD + GOOD),
-        of_planes(4000, GOOD, b"\x50\x2a\x4d\x18\x04\0\0\0abcd"),
-        of_planes(4000, GOOD, b"no frame at all"),
-        of_planes(4000, GOOD, b""),
-        of_planes(4000, GOOD, GOOD, flags=0b111),
-        of_planes(4000, GOOD, bytes(1999), flags=0b01),
+        chunk_with_planes(4000, GOOD, frame(bytes(2001))),
+        chunk_with_planes(4000, GOOD, frame(bytes(1999))),
+        chunk_with_planes(4000, GOOD, frame(bytes(2000), write_content_size=False)),
+        chunk_with_planes(4000, GOOD, HUGE),
+        chunk_with_planes(4000, GOOD, GOOD + b"x"),
+        chunk_with_planes(4000, GOOD, GOOD + GOOD),
+        chunk_with_planes(4000, GOOD, b"\x50\x2a\x4d\x18\x04\0\0\0abcd"),
+        chunk_with_planes(4000, GOOD, b"no frame at all"),
+        chunk_with_planes(4000, GOOD, b""),
+        chunk_with_planes(4000, GOOD, GOOD, flags=0b111),
+        chunk_with_planes(4000, GOOD, bytes(1999), flags=0b01),
     ],
 )
 def test_planes_of_other_lengths_are_refused_before_there_is_memory_for_them(wrong: bytes) -> None:
@@ -182,10 +183,10 @@ def test_planes_of_other_lengths_are_refused_before_there_is_memory_for_them(wro
 
 
 def test_a_frame_with_a_large_window_gets_no_memory_for_it() -> None:
-    # 128 MiB, as a decoder allocates before it notices the truncated frame.
+    # A decoder would allocate 128 MiB for this window before it notices that the frame is truncated.
     window = (
         bytes.fromhex("28b52ffd 80 88") + (2000).to_bytes(4, "little") + (2000 << 3 | 3).to_bytes(3, "little")
     )
-    assert planes.decode(of_planes(4000, GOOD, window + b"\0"), 4000) == bytes(4000)
+    assert planes.decode(chunk_with_planes(4000, GOOD, window + b"\0"), 4000) == bytes(4000)
     with pytest.raises(Damaged, match="too much memory"):
-        planes.decode(of_planes(4000, GOOD, window), 4000)
+        planes.decode(chunk_with_planes(4000, GOOD, window), 4000)

@@ -1,4 +1,4 @@
-"""Valid and invalid requests of ranks to their node's memory."""
+"""Tests the parser of a rank's memory requests with valid and invalid frames."""
 
 from __future__ import annotations
 

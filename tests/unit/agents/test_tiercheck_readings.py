@@ -1,4 +1,4 @@
-"""Fetched shards are dropped once all pods of the job on the node have read them, also if a pod has left."""
+"""Tests when fetched shards are dropped: once all pods of the job on the node have read them or have left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANYTHING: Any = SimpleNamespace(memory_granted=lambda *_: None)
 
 
 class Rank:
-    """The connection of a pod's only rank, which has sent these requests."""
+    """A fake connection of a pod's only rank. The rank sends requests of these types, in order."""
 
     rank = 0
 
@@ -34,13 +34,13 @@ class Rank:
 
 
 class Node:
-    """The pods of a job on a node, its memory, and fakes of Restores and Committer."""
+    """A fake node: the pods of a job, its memory, Restores and Committer."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Any] = {}
         self.unpinned = 0
         self.dropped: set[str] = set()
-        """The shards that were released last."""
+        """The shards in the last call of `unpin`."""
         self.asked, self.decided = asyncio.Event(), asyncio.Event()
         self.decided.set()
         some: Any = self
@@ -115,8 +115,10 @@ async def test_what_another_pod_reads_in_this_incarnation_or_a_later_one_stays()
         assert node.unpinned == 1
 
 
-async def test_nothing_is_remembered_of_a_job_that_is_over() -> None:
-    """Nothing is kept even if a pod was still reading when the job ended."""
+async def test_drop_job_drops_the_shards_that_a_pod_was_reading() -> None:
+    """Pod `a` is still reading when the job ends. After `drop_job`, the next restore must drop only its own
+    shards.
+    """
     for over, dropped in ((False, {"fetched-b", "fetched-c"}), (True, {"fetched-c"})):
         node = Node()
         for uid in ("a", "b", "c"):

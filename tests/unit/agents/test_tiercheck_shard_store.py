@@ -1,4 +1,4 @@
-"""The shards in a node's memory: nothing needed is lost, nothing else stays."""
+"""Tests the shards in a node's memory: needed shards are never lost, and all others are dropped."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def sealed(store: ShardStore, buffer: str, step: int) -> Manifest:
 
 
 def send(store: ShardStore, manifest: Manifest, data: bytes) -> int:
-    """Send a shard. Return the number of chunks that had to be sent."""
+    """Transfer a shard to the store. Return the number of chunks that were sent."""
     wanted = store.expect(manifest)
     for index in wanted:
         store.incoming.put(manifest.id, index, pieces(data)[index])
@@ -236,7 +236,9 @@ def test_a_file_that_cannot_grow_is_as_it_was(
 
 
 class ShardStoreMachine(RuleBasedStateMachine):
-    """The store against a plain model: shards that were kept and not collected can be read, bit for bit."""
+    """Compares the store with a simple model: every shard that was kept and not collected can be read with
+    the same bytes.
+    """
 
     manifests = Bundle("manifests")
 
@@ -315,8 +317,8 @@ class ShardStoreMachine(RuleBasedStateMachine):
             self.holder.cleanup()
 
 
-TestVaults = ShardStoreMachine.TestCase
-TestVaults.settings = settings(max_examples=60, stateful_step_count=30)
+TestShardStore = ShardStoreMachine.TestCase
+TestShardStore.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 def test_a_smaller_reservation_cuts_nothing_off(store: ShardStore) -> None:

@@ -1,4 +1,4 @@
-"""The uses of shards against plain sets and a counter."""
+"""Tests the uses of shards against plain sets and a counter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports that a store or a node's memory does not accept something: their content and time."""
+"""Tests the reports that a store or a node's memory refuses something: their content and their time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Place:
         self.told.append((uid, incarnation, dict(troubles)))
 
     def failed(self, error: StoreError, after: float = 0.0, **plan: Any) -> list[str]:
-        """Report a failure. Return the messages that people got."""
+        """Advance the clock, then record a failed upload. Return the messages that were reported."""
         self.now += after
         mark = len(self.told)
         self.troubles.not_stored(at(**plan), GENERATION, error)
@@ -98,7 +98,7 @@ def test_a_copy_that_is_not_taken_is_told_when_that_lasts_and_until_copies_stand
 
     told = {"NOT_COPIED": "two: 7 bytes are missing"}
     assert refused(0) == refused(REPORT_AFTER_SECONDS / 2) == []
-    # Another shard or another host has its own time.
+    # The delay is measured for each shard and each host separately.
     assert refused(REPORT_AFTER_SECONDS / 4, key="b") == refused(0, host="three") == []
     assert refused(REPORT_AFTER_SECONDS / 4) == [told]
     assert refused(REPORT_AFTER_SECONDS, host="three") == [
@@ -108,7 +108,7 @@ def test_a_copy_that_is_not_taken_is_told_when_that_lasts_and_until_copies_stand
     assert place.told[-1][2] == told
     place.troubles.copied(at(), "two")
     assert place.told[-1][2] == {}
-    # The time of an earlier failure starts again.
+    # After the copies succeeded, the delay of a new failure starts again.
     assert refused(0) == refused(REPORT_AFTER_SECONDS / 2) == []
     assert refused(REPORT_AFTER_SECONDS, incarnation=2) == []
 

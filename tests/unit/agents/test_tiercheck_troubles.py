@@ -1,4 +1,4 @@
-"""The table of troubles with a pod's checkpoints."""
+"""Tests the table of troubles with a pod's checkpoints."""
 
 from __future__ import annotations
 

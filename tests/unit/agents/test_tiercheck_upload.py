@@ -1,4 +1,4 @@
-"""Transfers of shards to and from a store over a faulty network: each byte is checked, none is sent twice."""
+"""Tests transfers of shards over a faulty network: each byte is checked, and no chunk is sent twice."""
 
 from __future__ import annotations
 
@@ -72,20 +72,20 @@ def shard(pieces: list[bytes]) -> Manifest:
     return Manifest(Generation(1, 1), "0", chunks, sum(map(len, pieces)))
 
 
-def limited(more: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments of a transfer with these limits."""
+def with_limits(more: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a transfer. Move those that are limits into one TransferLimits."""
     limits = {name: more.pop(name) for name in ("threads", "bytes_per_second", "retries") if name in more}
     limits = {"retries": AT_ONCE, **limits}
     return {"stop": threading.Event(), "limits": TransferLimits(**limits), **more}
 
 
 def send(store: Store, pieces: list[bytes], **more: Any) -> Any:
-    return upload(store, shard(pieces), pieces.__getitem__, **limited(more))
+    return upload(store, shard(pieces), pieces.__getitem__, **with_limits(more))
 
 
 def fetch(store: Store, pieces: list[bytes], **more: Any) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
-    download(store, shard(pieces), found.__setitem__, **limited(more))
+    download(store, shard(pieces), found.__setitem__, **with_limits(more))
     return found
 
 
@@ -268,7 +268,7 @@ def test_it_does_not_wait_on_when_it_is_wanted_no_more(
     store: Store, proxy: FaultProxy, waits_for: str
 ) -> None:
     class Stop:
-        """A flag that is set as soon as a thread waits."""
+        """A stop flag that becomes set when a thread waits for it."""
 
         def __init__(self) -> None:
             self.waited = False
@@ -315,8 +315,8 @@ def test_the_rate_is_kept_whoever_asks_whenever(asked: list[tuple[float, int]], 
 
 
 def test_the_cap_is_for_all_threads_together(store: Store) -> None:
-    class Clockwork:
-        """A flag that adds up all waits."""
+    class RecordingFlag:
+        """A stop flag that is never set. It records the duration of each wait in seconds."""
 
         def __init__(self) -> None:
             self.waits: list[float] = []
@@ -328,10 +328,10 @@ def test_the_cap_is_for_all_threads_together(store: Store) -> None:
         def is_set(self) -> bool:
             return False
 
-    stop = Clockwork()
+    stop = RecordingFlag()
     send(store, pieces_of(4), stop=stop, threads=4, bytes_per_second=40 * SIZE)
     assert stop.waits and max(stop.waits) <= 0.25
-    free = Clockwork()
+    free = RecordingFlag()
     send(store, pieces_of(4, seed=2), stop=free)
     assert not free.waits
 

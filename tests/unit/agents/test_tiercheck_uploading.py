@@ -1,4 +1,6 @@
-"""The uploads of a slot: what it sends, how often it checks the store, and what it reports on failure."""
+"""Tests the uploads of a slot: the shards that it sends, how often it checks the store, and its reports of
+failures.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ from convoy_agents.tiercheck.uploading import RECHECK_EVERY, UploadQueue, Upload
 from convoy_controllers.checkpoint.generation import Generation
 
 
-def sends(work: UploadQueue) -> list[str]:
-    """Return the shards that the queue gives until it is empty."""
+def drain(work: UploadQueue) -> list[str]:
+    """Mark every shard of the queue as sent. Return the shards in the order of the queue."""
     found = []
     while (key := work.next) is not None:
         found.append(key)
@@ -33,13 +35,13 @@ def sends(work: UploadQueue) -> list[str]:
 
 def test_every_shard_is_sent_once_and_looked_for_again_now_and_then() -> None:
     work = UploadQueue({"b", "a"})
-    assert sends(work) == ["a", "b"]
+    assert drain(work) == ["a", "b"]
     for _ in range(3):
         for _ in range(RECHECK_EVERY - 1):
             work.commit_pending()
             assert work.next is None
         work.commit_pending()
-        assert sends(work) == ["a", "b"]
+        assert drain(work) == ["a", "b"]
 
 
 def test_what_fails_is_the_next_again() -> None:
@@ -57,7 +59,7 @@ class Plan:
 
 @dataclass
 class Memory:
-    """The parts of a JobMemory that an upload uses."""
+    """A fake JobMemory, with the parts that an upload uses."""
 
     uploading: set[str] = field(default_factory=set)
     closed: bool = False
@@ -71,7 +73,7 @@ class Memory:
 
 @dataclass
 class Store:
-    """The parts of Remotes that an upload uses."""
+    """A fake Remotes, with the parts that an upload uses. `error`: the error that each upload raises."""
 
     error: Exception | None = None
     sent: list[str] = field(default_factory=list)
@@ -82,8 +84,8 @@ class Store:
         self.sent.append(key)
 
 
-def uploads() -> Counter[str]:
-    """Return the number of uploads so far, by result."""
+def upload_counts() -> Counter[str]:
+    """Return the number of finished uploads, by result."""
     results = ("stored", "refused", "superseded", "failed")
     return Counter({result: int(metrics.UPLOADS.labels(result)._value.get()) for result in results})
 
@@ -137,28 +139,28 @@ async def test_an_upload_that_gives_way_leaves_what_its_successor_sends(
 async def test_an_upload_that_ends_early_is_told_of_until_a_generation_is_there(
     error: Exception, words: str
 ) -> None:
-    slot, before = Slot(error), uploads()
+    slot, before = Slot(error), upload_counts()
     await slot.upload(20, "a")
-    assert uploads() - before == Counter(failed=1)
+    assert upload_counts() - before == Counter(failed=1)
     assert slot.told == [{"NOT_STORED": words}]
     assert not slot.memory.uploading
     slot.store.error = None
     await slot.upload(30, "a", "b")
     assert slot.store.sent == ["a", "b"] and slot.told[1:] == [{}]
-    assert uploads() - before == Counter(failed=1, stored=1)
+    assert upload_counts() - before == Counter(failed=1, stored=1)
 
 
 async def test_an_upload_that_gives_way_is_superseded_and_one_that_is_too_late_refused() -> None:
-    slot, before = Slot(), uploads()
+    slot, before = Slot(), upload_counts()
     first, second = Generation(1, 10), Generation(1, 20)
     others = asyncio.all_tasks()
     for generation in (first, second):
         slot.uploads.start(cast(Any, Plan()), cast(JobMemory, slot.memory), generation, {"a"})
-        # It is still running when the next one starts.
+        # Let the first upload start, so that it is still running when the second one starts.
         await asyncio.sleep(0)
         slot.verdict = False
     await asyncio.wait(asyncio.all_tasks() - others)
-    assert uploads() - before == Counter(superseded=1, refused=1)
+    assert upload_counts() - before == Counter(superseded=1, refused=1)
 
 
 @pytest.mark.parametrize("over", ["the memory is given back", "the pod left"])

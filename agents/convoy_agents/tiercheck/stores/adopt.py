@@ -38,8 +38,8 @@ def adopt(
     """
     chosen = choose(source.inventory(), step)
     if chosen is None:
-        wanted = f"no checkpoint of step {step} is" if step else "no checkpoint is"
-        raise StoreError(f"{source.where}: {wanted} whole there", retriable=False)
+        wanted = f"checkpoint of step {step}" if step else "checkpoint"
+        raise StoreError(f"{source.where}: it has no complete {wanted}", retriable=False)
     manifests, record = relabel(chosen)
     limits = TransferLimits(bytes_per_second=cap_bytes_per_second)
     sent = 0
@@ -52,7 +52,7 @@ def adopt(
 
         sent += upload(target, own, read, stop=stop, limits=limits).sent_bytes
     if not target.commit(record):
-        raise StoreError(f"{target.where}: another {record.generation.name} stands there", retriable=False)
+        raise StoreError(f"{target.where}: it already has another {record.generation.name}", retriable=False)
     return Adopted(chosen.record.generation, record, sent)
 
 

@@ -262,8 +262,8 @@ class Store:
             if lost := self.touch(old_chunks):
                 raise Missing(self.where, frozenset(), frozenset(lost))
         raise StoreError(
-            f"{self.where}: commit: listing the store takes longer than the grace of "
-            f"{self._grace:g} s allows; raise the grace",
+            f"{self.where}: commit: listing the store takes longer than the grace period of "
+            f"{self._grace:g} s allows; raise the grace period",
             retriable=True,
         )
 

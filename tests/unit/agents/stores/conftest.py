@@ -1,4 +1,4 @@
-"""An S3 server, a faulty network before it, and fixtures for stores of both kinds."""
+"""Fixtures for tests of stores: an S3 server, a faulty network to it, and a store of each kind."""
 
 from __future__ import annotations
 

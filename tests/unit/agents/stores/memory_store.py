@@ -1,4 +1,4 @@
-"""Blobs in this process with their own clock, and a job that has saved there long ago."""
+"""A fake store backend with its own clock, and functions that save a job's generations in it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ from convoy_controllers.checkpoint.retention import Keep, reachable
 
 
 class Crash(BaseException):
-    """The simulated process crashes."""
+    """Simulates the crash of a process."""
 
 
 class Memory:
-    """Blobs in this process, with their own clock."""
+    """Blobs in a dictionary, with a clock of their own. `before` and `after` are called around each
+    operation.
+    """
 
     def __init__(self) -> None:
         self.now = 1e6
@@ -87,16 +89,16 @@ class Memory:
     def refuses_damage(self, key: str) -> bool:
         return False
 
-    def seen_by(
-        self, before: Callable[[str], None], after: Callable[[str], None] = lambda op: None
-    ) -> Memory:
-        """Return a view of the same blobs for another process."""
+    def view(self, before: Callable[[str], None], after: Callable[[str], None] = lambda op: None) -> Memory:
+        """Return a view of the same blobs for another process, with its own `before` and `after`."""
         view = View(self)
         view.before, view.after = before, after
         return view
 
     def broken(self) -> list[str]:
-        """Return the records that need objects which do not exist."""
+        """Return the committed shards that cannot be restored, because their manifest or a chunk is
+        missing.
+        """
         self_view = Store(View(self), "team", "uid-1", rules=RULES)
         found = self_view.inventory()
         chunks = self_view.chunks()
@@ -125,7 +127,7 @@ class View(Memory):
 
 
 class Serial(Store):
-    """A store that runs operations one at a time."""
+    """A Store that runs operations one at a time instead of in parallel."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -137,8 +139,10 @@ def serial(memory: Memory, kind: type[Store] = Serial) -> Store:
     return kind(memory, "team", "uid-1", rules=rules)
 
 
-def old_world() -> Memory:
-    """Save two old generations, of which the older is obsolete."""
+def memory_with_old_generations() -> Memory:
+    """Save two generations, then advance the clock beyond the grace period. The first generation is
+    obsolete.
+    """
     memory = Memory()
     store = serial(memory)
     saved(store, 1, noise(1), noise(2))
@@ -148,12 +152,14 @@ def old_world() -> Memory:
 
 
 PIECES = [noise(1), noise(3), noise(4)]
-"""An obsolete chunk, one in use, and a new one."""
+"""The chunks of the next generation: one of the obsolete generation, one of the present generation, and a
+new one.
+"""
 NEXT = shard(3, PIECES)
 
 
-def go_on(store: Store) -> None:
-    """Upload a generation, commit it, and collect garbage."""
+def save_and_collect(store: Store) -> None:
+    """Upload the next generation, commit it, and collect garbage."""
     limits = TransferLimits(threads=1, retries=AT_ONCE)
     upload(store, NEXT, PIECES.__getitem__, stop=threading.Event(), limits=limits)
     assert store.commit(record_of(NEXT, parent=Generation(1, 2)))
@@ -161,6 +167,6 @@ def go_on(store: Store) -> None:
 
 
 def count_operations() -> int:
-    memory, seen = old_world(), []
-    go_on(serial(memory.seen_by(seen.append)))
+    memory, seen = memory_with_old_generations(), []
+    save_and_collect(serial(memory.view(seen.append)))
     return len(seen)

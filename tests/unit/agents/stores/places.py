@@ -1,4 +1,4 @@
-"""Stores on a volume and in a bucket for tests, and their content."""
+"""Backends of both kinds for tests of stores, and functions that write checkpoints to them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ HOME = "team/uid-1"
 
 @dataclass
 class Place:
-    """A backend for blobs, and ways to change it from outside."""
+    """A backend for blobs, and functions that change its blobs behind the store's back."""
 
     blobs: Blobs
     age: Callable[[str, float], None]
-    """Make a blob older by so many seconds."""
+    """A function that makes a blob older by a number of seconds."""
     spoil: Callable[[str, bytes], None]
     keys: Callable[[], set[str]]
     said: list[str] = field(default_factory=list)

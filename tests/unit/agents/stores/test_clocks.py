@@ -1,4 +1,4 @@
-"""An agent whose clock is wrong by more than the grace of garbage collection."""
+"""Tests agents whose clock is wrong, while the grace period protects objects from garbage collection."""
 
 from __future__ import annotations
 
@@ -60,8 +60,10 @@ def test_a_volume_is_used_while_clocks_agree_within_half_the_grace(
     assert there.held("chunks") == {chunk_of(noise(3)).digest}
 
 
-def test_the_newest_is_told_by_incarnation_and_step(place: Place) -> None:
-    """The times of saves, by the clock of whoever saved, do not matter."""
+def test_the_newest_generation_has_the_highest_incarnation_and_step(place: Place) -> None:
+    """Three generations have save times in another order than their names. Garbage collection must ignore
+    these times.
+    """
     store = place.store()
     for generation, at in {(1, 8): 3e9, (1, 9): 2e9, (2, 3): 1.0}.items():
         one = put(

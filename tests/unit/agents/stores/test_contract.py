@@ -1,4 +1,4 @@
-"""The contract of a store, the same for a volume and for an S3 server."""
+"""Tests the contract of a store, the same for a volume and for an S3 server."""
 
 from __future__ import annotations
 
@@ -76,8 +76,10 @@ def test_what_was_put_is_listed_by_the_time_it_was_put(place: Place) -> None:
     assert store.get_chunk(first) == noise(1)
 
 
-def test_of_a_folder_no_more_is_held_than_is_asked_for(place: Place) -> None:
-    """Other ranks of the job may have a thousand times as many objects as one shard."""
+def test_a_listing_keeps_only_the_wanted_names(place: Place) -> None:
+    """A job may have a thousand times as many objects as one shard. A listing for a shard must not keep all
+    of their names.
+    """
     seen: list[Listing] = []
 
     class RecordingBlobs(TimedBlobs):
@@ -165,7 +167,7 @@ def test_a_branch_is_decided_once(place: Place) -> None:
     assert not store.put_branch(looking)
     assert not store.put_branch(Branch(3, Generation(1, 1)))
     assert store.inventory().branches == {3: decided}
-    # This undecided branch was being written when the decision was made.
+    # This undecided branch arrives late: it was being written when the decision was made.
     place.blobs.put(f"{HOME}/branches/3.undecided", said)
     assert store.inventory().branches == {3: decided}
 

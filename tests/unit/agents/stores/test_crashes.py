@@ -1,4 +1,4 @@
-"""Crashes between any two operations leave no record that needs missing objects."""
+"""Tests crashes between any two operations: no committed record may need a missing object."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.unit.agents.stores.memory_store import (
     Crash,
     Serial,
     count_operations,
-    go_on,
-    old_world,
+    memory_with_old_generations,
+    save_and_collect,
     serial,
 )
 from tests.unit.agents.stores.places import (
@@ -35,19 +35,19 @@ def test_a_crash_between_any_two_operations_leaves_no_record_of_what_is_not_ther
     total = count_operations()
     assert total > 20
     for number in range(total):
-        memory, left = old_world(), [number]
+        memory, left = memory_with_old_generations(), [number]
 
         def step(operation: str, left: list[int] = left) -> None:
             left[0] -= 1
             if left[0] < 0:
                 raise Crash(operation)
 
-        view = memory.seen_by(*((lambda op: None, step) if done else (step,)))
+        view = memory.view(*((lambda op: None, step) if done else (step,)))
         with pytest.raises(Crash):
-            go_on(serial(view))
+            save_and_collect(serial(view))
         assert not memory.broken(), number
         memory.now += MARKER_SECONDS
-        go_on(serial(memory))
+        save_and_collect(serial(memory))
         assert not memory.broken()
         memory.now += 2 * MARKER_SECONDS + 2 * GRACE
         serial(memory).collect_garbage(Keep(last=1))

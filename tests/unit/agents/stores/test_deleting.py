@@ -1,4 +1,4 @@
-"""Garbage collection beside commits."""
+"""Tests garbage collection while other agents commit."""
 
 from __future__ import annotations
 
@@ -124,9 +124,9 @@ def test_no_commit_while_somebody_deletes_unless_he_has_long_gone(place: Place) 
     assert not place.held("deletions")
 
 
-def test_who_finds_nothing_to_delete_keeps_nobody_from_committing(place: Place) -> None:
-    """An agent may die at any moment of a collection. The job's next agent must not have to wait for its
-    marker.
+def test_a_collection_without_garbage_writes_no_marker(place: Place) -> None:
+    """An agent may die during a collection, and the job's next agent would have to wait for its marker. So
+    a collection that has nothing to delete must write no marker.
     """
     said: list[str] = []
 

@@ -1,4 +1,6 @@
-"""Encoded chunks in a store: every reader gets the plain chunk, whichever form was written."""
+"""Tests encoded chunks in a store: every reader gets the plain bytes, whether the chunk was written encoded
+or plain.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,11 @@ from convoy_agents.tiercheck.stores.upload import TransferLimits, download, uplo
 STOP = threading.Event()
 
 
-class Always:
+class AlwaysEncode:
     """A packer that encodes every chunk that gets shorter."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, int]] = []
+        self.sent: list[tuple[int, int]] = []
 
     def pack(self, data: digest.Buffer) -> digest.Buffer:
         word = planes.best_word(data)
@@ -40,7 +42,7 @@ class Always:
 
     def record_sent(self, length: int, size: int, seconds: float) -> None:
         assert seconds >= 0
-        self.told.append((length, size))
+        self.sent.append((length, size))
 
 
 @pytest.fixture
@@ -55,37 +57,37 @@ def numbers(seed: int, count: int = 5000) -> bytes:
 
 
 def pieces_of(count: int, seed: int = 0) -> list[bytes]:
-    """Return chunks of which some get shorter."""
+    """Return `count` chunks. Two of three get shorter when they are encoded."""
     return [numbers(seed + one) if one % 3 else noise((seed, one), 20_000) for one in range(count)]
 
 
-def lies_as(place: Place, data: bytes) -> int:
-    """Return the stored size of a chunk in bytes."""
+def stored_size(place: Place, data: bytes) -> int:
+    """Return the size in bytes with which a chunk is stored."""
     found = place.blobs.get(f"{HOME}/chunks/{chunk_of(data).digest}")
     assert found is not None
     return len(found)
 
 
 def test_a_chunk_comes_back_however_it_was_put_and_whoever_put_it_last(place: Place) -> None:
-    packing, plain, data = place.store(packer=Always()), place.store(), numbers(1)
+    packing, plain, data = place.store(packer=AlwaysEncode()), place.store(), numbers(1)
     chunk = chunk_of(data)
     for store, shorter in [(packing, True), (plain, False), (packing, True), (packing, True)]:
-        assert store.put_chunk(chunk, data) == lies_as(place, data)
-        assert (lies_as(place, data) < 0.9 * len(data)) == shorter
+        assert store.put_chunk(chunk, data) == stored_size(place, data)
+        assert (stored_size(place, data) < 0.9 * len(data)) == shorter
         assert packing.get_chunk(chunk) == plain.get_chunk(chunk) == data
         assert set(store.chunks()) == {chunk.digest}
-    assert chunk.fits(lies_as(place, data))
+    assert chunk.fits(stored_size(place, data))
 
 
-def test_what_gets_no_shorter_lies_as_it_is(place: Place) -> None:
-    packer = Always()
+def test_what_gets_no_shorter_stored_size_it_is(place: Place) -> None:
+    packer = AlwaysEncode()
     store = place.store(packer=packer)
     store.put_chunk(chunk_of(noise(1)), noise(1))
-    assert lies_as(place, noise(1)) == 300 and packer.told == [(300, 300)]
+    assert stored_size(place, noise(1)) == 300 and packer.sent == [(300, 300)]
 
 
 def test_bytes_that_are_not_the_chunk_are_not_put_encoded_either(place: Place) -> None:
-    store = place.store(packer=Always())
+    store = place.store(packer=AlwaysEncode())
     with pytest.raises(Damaged):
         store.put_chunk(chunk_of(numbers(1)), numbers(2))
     assert not place.keys()
@@ -93,7 +95,7 @@ def test_bytes_that_are_not_the_chunk_are_not_put_encoded_either(place: Place) -
 
 @pytest.mark.parametrize("at", [0, 5, 8, 13, 40, -1])
 def test_damage_where_an_encoded_chunk_lies_is_seen(place: Place, at: int) -> None:
-    store, data = place.store(packer=Always()), numbers(1)
+    store, data = place.store(packer=AlwaysEncode()), numbers(1)
     chunk, key = chunk_of(data), f"{HOME}/chunks/{chunk_of(data).digest}"
     store.put_chunk(chunk, data)
     found = bytearray(place.blobs.get(key) or b"")
@@ -106,7 +108,7 @@ def test_damage_where_an_encoded_chunk_lies_is_seen(place: Place, at: int) -> No
 
 
 def test_another_chunk_that_is_encoded_is_not_taken_for_it(place: Place) -> None:
-    store = place.store(packer=Always())
+    store = place.store(packer=AlwaysEncode())
     one, other = numbers(4), numbers(8)
     for data in (one, other):
         store.put_chunk(chunk_of(data), data)
@@ -134,13 +136,13 @@ def test_an_upload_that_broke_off_goes_on_whoever_encodes(place: Place) -> None:
 
     with pytest.raises(StoreError, match="breaks off"):
         upload(
-            place.store(packer=Always()),
+            place.store(packer=AlwaysEncode()),
             shard(1, pieces),
             breaks,
             stop=STOP,
             limits=TransferLimits(threads=1),
         )
-    before = {index: lies_as(place, pieces[index]) for index in range(5)}
+    before = {index: stored_size(place, pieces[index]) for index in range(5)}
     assert 0 < sum(size < len(pieces[index]) for index, size in before.items()) < 5
 
     def read(index: int) -> bytes:
@@ -150,19 +152,21 @@ def test_an_upload_that_broke_off_goes_on_whoever_encodes(place: Place) -> None:
     done = upload(place.store(), shard(1, pieces), read, stop=STOP)
     assert sorted(reads) == [5, 6, 7, 8], "what is there in one form is there"
     assert done.wire_bytes == done.sent_bytes == sum(len(pieces[index]) for index in reads)
-    assert before == {index: lies_as(place, pieces[index]) for index in range(5)}
-    for store in (place.store(), place.store(packer=Always())):
+    assert before == {index: stored_size(place, pieces[index]) for index in range(5)}
+    for store in (place.store(), place.store(packer=AlwaysEncode())):
         assert fetched(store, pieces) == pieces
 
 
 def test_an_upload_says_what_went_for_its_chunks(place: Place) -> None:
-    pieces, packer = pieces_of(9), Always()
+    pieces, packer = pieces_of(9), AlwaysEncode()
     done = upload(place.store(packer=packer), shard(1, pieces), pieces.__getitem__, stop=STOP)
     assert done.sent_bytes == sum(map(len, pieces)) > done.wire_bytes
     assert (
-        done.wire_bytes == sum(size for _, size in packer.told) == sum(lies_as(place, one) for one in pieces)
+        done.wire_bytes
+        == sum(size for _, size in packer.sent)
+        == sum(stored_size(place, one) for one in pieces)
     )
-    assert sorted(length for length, _ in packer.told) == sorted(map(len, pieces))
+    assert sorted(length for length, _ in packer.sent) == sorted(map(len, pieces))
 
 
 def test_the_rate_is_that_of_what_goes_and_is_kept_before_it_goes(place: Place) -> None:
@@ -172,14 +176,14 @@ def test_the_rate_is_that_of_what_goes_and_is_kept_before_it_goes(place: Place) 
         assert not place.keys()
         waited.append(size)
 
-    size = place.store(packer=Always()).put_chunk(chunk_of(numbers(1)), numbers(1), pace)
+    size = place.store(packer=AlwaysEncode()).put_chunk(chunk_of(numbers(1)), numbers(1), pace)
     assert waited == [size] and size < len(numbers(1))
 
 
 def test_a_job_begins_with_what_another_one_has_encoded(tmp_path: Path) -> None:
     blobs = volume_place(tmp_path).blobs
     pieces = pieces_of(4)
-    source = Store(blobs, "team", "source", packer=Always())
+    source = Store(blobs, "team", "source", packer=AlwaysEncode())
     manifest = put(source, shard(7, pieces), pieces)
     assert source.commit(record_of(manifest))
     target = Store(blobs, "team", "target")

@@ -1,4 +1,4 @@
-"""The probe of a store's guarantees."""
+"""Tests the probe of a store's guarantees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Uploads and garbage collection at the same time, one operation at a time."""
+"""Tests uploads and garbage collection at the same time. The operations of all processes are interleaved at
+random.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.agents.stores.memory_store import PIECES, Memory, Serial, old_world, serial
+from tests.unit.agents.stores.memory_store import PIECES, Memory, Serial, memory_with_old_generations, serial
 from tests.unit.agents.stores.places import (
     AT_ONCE,
     noise,
@@ -26,14 +28,14 @@ from convoy_controllers.checkpoint.retention import Keep
 
 
 class Actor:
-    """A process that runs one operation at each step."""
+    """A process in a thread. Each call of `step` lets it run until its next operation."""
 
     def __init__(self, memory: Memory, kind: type[Store], life: Callable[[Store], None]) -> None:
         self._turn = threading.Semaphore(0)
         self._rests = threading.Semaphore(0)
         self.over = False
         self.error: BaseException | None = None
-        self.store = serial(memory.seen_by(self._wait), kind)
+        self.store = serial(memory.view(self._wait), kind)
         self._life = life
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -86,9 +88,11 @@ def collects(store: Store) -> None:
 
 
 def race(seed: int, kind: type[Store]) -> list[str]:
-    """Run two uploaders and two collectors in some order on obsolete objects. Return the broken records."""
+    """Interleave two uploaders and two garbage collectors at random on a store with an obsolete generation.
+    Return the shards that cannot be restored.
+    """
     chance = random.Random(seed)
-    memory = old_world()
+    memory = memory_with_old_generations()
     actors = [
         Actor(memory, kind, uploads(3, PIECES, 2)),
         Actor(memory, kind, uploads(4, [noise(1), noise(2)], 2)),
@@ -96,7 +100,8 @@ def race(seed: int, kind: type[Store]) -> list[str]:
         Actor(memory, kind, collects),
     ]
     while alive := [one for one in actors if not one.over]:
-        # One actor runs for a while, so that whole phases of another fall between two operations.
+        # Let one actor do several operations, so that whole phases of it fall between two operations of
+        # another actor.
         actor = chance.choice(alive)
         for _ in range(chance.choice((1, 2, 5, 20))):
             if not actor.over:
@@ -114,14 +119,14 @@ def test_whoever_uploads_and_deletes_at_the_same_time_no_record_is_broken() -> N
 
 
 class CommitsUnchecked(Serial):
-    """A store that commits without checks."""
+    """A store that commits without checking that the needed objects exist."""
 
     def _protect_objects(self, record: Record) -> None:
         pass
 
 
 class IgnoresMarkers(Serial):
-    """A store that ignores deletion markers."""
+    """A store that commits in spite of deletion markers."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)

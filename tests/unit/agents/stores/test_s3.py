@@ -1,4 +1,4 @@
-"""A failing S3 server and a failing network."""
+"""Tests an S3 server that fails, and a network that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder as a store: disk errors, crashes and durability."""
+"""Tests a folder as a store: disk errors, crashes and durability."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_what_broke_off_on_a_volume_is_cleared_up(tmp_path: Path) -> None:
 
 
 class Synced:
-    """The files and folders that were synced."""
+    """Records which files and folders are synced."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.inodes: set[int] = set()

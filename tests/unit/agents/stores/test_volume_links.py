@@ -1,4 +1,4 @@
-"""A folder to which somebody else writes: links, pipes and devices in it."""
+"""Tests a volume on which another program has placed symbolic links, pipes and devices."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def device(at: Path, outside: Path) -> None:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """Files that are not on the volume."""
+    """Return a folder that is not on the volume, with one file."""
     made = tmp_path / "outside"
     made.mkdir()
     (made / "file").write_bytes(noise(1))
@@ -82,7 +82,7 @@ def test_no_link_in_place_of_a_folder_leads_out_of_a_volume(
     root.joinpath(*parts[:depth]).mkdir(parents=True)
     link(root.joinpath(*parts[: depth + 1]), outside)
     volume = Volume(root, "clusters/one")
-    # If the link were followed, this name would be found.
+    # The link's target has a file of this name, so an operation that follows the link would succeed.
     for use in (*uses(volume, "team/uid-1/chunks/file"), lambda: volume.names("team/uid-1/chunks")):
         with pytest.raises(StoreError, match="who else writes to the volume") as refused:
             use()
