@@ -1,8 +1,9 @@
-"""The controller of GuardPolicies: one decision about all hardware of a policy.
+"""The controller of GuardPolicies. It decides about all hardware of a policy together.
 
-The policy's status (the breaker) is stored first, then the statuses of the NodeHealths. Only stored
-statuses are acted on: by the controllers of NodeHealths (sweeps) and of node marks (taints, swaps). So if
-an operator dies in between, its successor counts everything that was granted.
+The policy's status (the breaker) is stored first, then the statuses of the NodeHealths. Actions follow only
+from stored statuses: the controller of NodeHealths starts sweeps, and the controller of node marks sets
+taints and starts swaps. So if an operator dies between two writes, its successor counts everything that was
+granted.
 """
 
 from __future__ import annotations
@@ -31,22 +32,24 @@ from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus
 from convoy_crds.reasons.catalogue import Reasons, all_reasons
 
 BUSY_SECONDS = 1.0
-"""Seconds between two reconciles while a node is suspected or on its way back: no event ends such a wait."""
+"""Seconds between two reconciles while a node is suspected or on its way back, because no event ends such a
+wait.
+"""
 _REASONS = {one.name: one for one in all_reasons()}
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A policy with all the hardware in the cluster."""
+    """A policy, and all hardware in the cluster."""
 
     policy: GuardPolicy
     hardware: Hardware
     unreadable: frozenset[str] = field(default_factory=frozenset)
-    """Hardware with an invalid NodeHealth."""
+    """Names of hardware whose NodeHealth is invalid."""
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
-    """Return the policy with all inputs of its decisions."""
+    """Return the policy with all inputs of the decision; None if the policy does not exist."""
     policy = reader.get(KIND, key.name)
     if policy is None:
         return None
@@ -57,7 +60,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Decide about all hardware of the policy together."""
+    """Return the changes that follow from one decision about all hardware of the policy."""
     policy = observed.policy
     fleet = observing.fleet(policy, observed.hardware, now)
     found = fleets.decide(fleet, now)
@@ -86,7 +89,7 @@ def _stored(health: NodeHealth, after: NodeHealthStatus) -> PatchStatus:
 
 
 def state_change_events(health: NodeHealth, after: NodeHealthStatus) -> tuple[Event, ...]:
-    """Return an Event for each state change that the stored NodeHealth does not have yet."""
+    """Return an Event for each state change that the stored NodeHealth does not contain yet."""
     known = health.status.history[-1].at if health.status.history else None
     return tuple(
         Event(_REASONS[change.reason], f"{change.before} -> {change.after}: {change.message}")
@@ -123,7 +126,8 @@ CONTROLLER = Controller(
         every(KIND, NODES, sources.concern, own=False),
         every(KIND, NODE_HEALTHS, own=False),
         every(KIND, HEALTH_SWEEPS, _verdicts),
-        # Another policy's selector, priority or deletion can change which policy applies to a node.
+        # A change of another policy's selector or priority, or its deletion, can change which policy applies
+        # to a node.
         every(KIND, GUARD_POLICIES, lambda policy: policy.generation),
     ),
     waits_for=all_agents,

@@ -1,4 +1,4 @@
-"""The controller of HardwareClasses: it deletes classes that have not been measured for a long time.
+"""The controller of HardwareClasses. It deletes classes that no sweep has measured for a long time.
 
 Sweeps create the classes and their values (healthsweep/controller.py).
 """
@@ -16,12 +16,12 @@ from convoy_crds.hardwareclass import KIND, HardwareClass
 
 
 def observe(reader: Reader, key: Key) -> HardwareClass | None:
-    """Return the class."""
+    """Return the class; None if it does not exist."""
     return reader.get(KIND, key.name)
 
 
 def plan(known: HardwareClass, now: datetime) -> Plan:
-    """Delete a class once it is stale."""
+    """Delete the class once it has expired; until then reconcile it again at that time."""
     end = expires(known)
     if end is None:
         return Plan()

@@ -1,1 +1,3 @@
-"""Health sweeps: which node measures what and when, and what follows from its figures."""
+"""Health sweeps: the tests that each node must run, their order, and the verdicts that follow from the
+results.
+"""

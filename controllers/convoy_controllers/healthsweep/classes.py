@@ -1,5 +1,5 @@
-"""Hardware classes: the values that nodes with the same hardware reach, learned from sweeps and then
-frozen.
+"""Hardware classes: the values that nodes with the same hardware reach. They are learned from sweeps and
+then frozen.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from convoy_controllers.healthsweep.observed import INVENTORY, End, Measurement,
 from convoy_crds.hardwareclass import MOST_ROWS, ClassMetric, HardwareClass, HardwareClassStatus, Row
 
 FEWEST_NODES = 4
-"""Fewest different nodes for their accelerators to make a reference."""
+"""Minimum number of nodes whose accelerators can make a reference."""
 FEWEST_ROWS = metric.FEWEST + 1
-"""Fewest rows of a reference. A node is compared with the other rows, and has one of the rows itself."""
+"""Minimum number of rows of a reference. A node has one of the rows and is compared with the other rows."""
 KEPT = timedelta(days=365)
-"""Time after its last measurement for which a class is kept."""
+"""Time for which a class is kept after its last measurement."""
 OWN = "own."
-"""Prefix of facts that nodes of a class do not have in common."""
+"""Prefix of facts that differ between the nodes of a class."""
 _MOST_FACTS = 64
 _DIGITS = 5
-"""Significant digits of stored values: no metric is more exact."""
+"""Number of significant digits of stored values: no metric is more exact."""
 
 
 def learned(
     known: HardwareClassStatus, hardware: str, report: NodeReport, now: datetime
 ) -> HardwareClassStatus:
-    """Return the class with a node's first run added, before `settled`. Adding it twice changes nothing."""
+    """Return the class with a node's first run added. Adding the same run twice changes nothing. Call
+    `settled` next.
+    """
     metrics = {one.name: one for one in known.metrics}
     for found in report.metrics:
         if _has(metrics.get(found.metric), found.row(hardware), now):
@@ -48,7 +50,7 @@ def learned(
 
 
 def settled(known: HardwareClassStatus, *, freeze: bool) -> HardwareClassStatus:
-    """Return the class with everything that follows from its metrics.
+    """Return the class with the counts, medians and drifts that follow from its metrics.
 
     With `freeze`, every metric with enough rows gets its reference.
     """
@@ -68,7 +70,7 @@ def settled(known: HardwareClassStatus, *, freeze: bool) -> HardwareClassStatus:
 def expires(one: HardwareClass) -> datetime | None:
     """Return the time at which a class is deleted: KEPT after its last measurement.
 
-    None if the API server has set no creation time yet.
+    Return None if there is no measurement and the API server has set no creation time yet.
     """
     times = [row.at for found in one.status.metrics for row in found.recent]
     last = max(times, default=one.metadata.creation_timestamp)
@@ -76,7 +78,7 @@ def expires(one: HardwareClass) -> datetime | None:
 
 
 def reference_of(known: HardwareClassStatus, found: Measurement) -> Reference:
-    """Return the reference for a metric; it has no members before the metric is frozen."""
+    """Return the reference for a metric. It has no members until the metric is frozen."""
     one = next((one for one in known.metrics if one.name == found.metric), None)
     return _reference(found.metric, found.higher_is_better, one.reference if one is not None else ())
 
@@ -87,7 +89,7 @@ def _reference(name: str, higher_is_better: bool, rows: Iterable[Row]) -> Refere
 
 
 def digests_of(known: HardwareClassStatus, name: str) -> tuple[dict[str, str], str | None]:
-    """Return the last digest of every node in a metric, and the right digest if it is known."""
+    """Return each node's last digest in a metric, and the correct digest if it is known."""
     one = next((one for one in known.metrics if one.name == name), None)
     if one is None:
         return {}, None
@@ -114,7 +116,7 @@ def _rounded(value: float) -> float:
 
 
 def _joined(known: ClassMetric, row: Row) -> ClassMetric:
-    """Add a row. If there are too many, the oldest is dropped."""
+    """Return the metric with a row added. If there are too many rows, the oldest is dropped."""
     others = sorted((one for one in known.recent if one.name != row.name), key=lambda one: one.at)
     recent = [*others, row][-MOST_ROWS:]
     return known.model_copy(update={"recent": sorted(recent, key=lambda one: one.name)})
@@ -135,12 +137,14 @@ def _frozen(known: ClassMetric) -> ClassMetric:
 
 
 def _without_outliers(known: ClassMetric, rows: list[Row]) -> list[Row]:
-    """Return the rows without those that fail against all others, removed one by one, the worst first."""
+    """Return the rows without outliers. The row that is worst against all other rows is removed first, then
+    the others are compared again.
+    """
     while len(rows) >= FEWEST_ROWS:
         against = _reference(known.name, known.higher_is_better, rows)
         failed = []
         for row in rows:
-            # `judge` needs two runs to fail a node. Pass the one run twice, so that it decides alone.
+            # `judge` fails a node only after two runs, so pass the only run twice.
             verdict = metric.judge(row.name, [row.levels, row.levels], against)
             if verdict.outcome is Outcome.FAIL:
                 failed.append((dict(verdict.evidence).get("deficit", 0.0), row.name))
@@ -159,7 +163,9 @@ def _compared(one: ClassMetric) -> ClassMetric:
 
 
 def _drift(one: ClassMetric) -> float | None:
-    """Return the drift; None while too few nodes have been swept, since one slow node is no drift."""
+    """Return the drift; None while too few nodes have been swept, because one slow node is no drift of the
+    class.
+    """
     if len(one.recent) < FEWEST_ROWS:
         return None
     recent = {row.name: row.levels for row in one.recent}

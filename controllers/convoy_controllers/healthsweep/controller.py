@@ -1,4 +1,6 @@
-"""The controller of HealthSweeps: orders to agents, verdicts, and the values that hardware classes learn."""
+"""The controller of HealthSweeps. It orders tests from agents, judges the results, and stores the values
+that hardware classes learn.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from convoy_crds.nodehealth import Verdict
 from convoy_crds.reasons.catalogue import Reasons
 
 BUSY_SECONDS = 2.0
-"""Seconds between two reconciles of a running sweep. No event announces that a node has become idle."""
+"""Seconds between two reconciles of a running sweep. They are needed because no event shows that a node is
+idle.
+"""
 _RACK = Budgets().rack_label
 
 
@@ -37,15 +41,17 @@ class Observed:
     sweep: HealthSweep
     reports: ReportLookup
     nodes: Sequence[SweepNode] = ()
-    """The nodes of the sweep; all nodes while the selector has not been applied."""
+    """The nodes of the sweep, or all nodes until the selector has been applied."""
     classes: Mapping[str, HardwareClassStatus] = field(default_factory=dict)
     """Status of each HardwareClass by name."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """resourceVersion of each HardwareClass by name: another sweep may update a class at the same time."""
+    """resourceVersion of each HardwareClass by name, to detect that another sweep has updated the class."""
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
-    """Return the sweep; with nodes and classes only while it runs."""
+    """Return the sweep; None if it does not exist. Its nodes and the classes are included only while the
+    sweep runs.
+    """
     sweep = reader.get(KIND, key.name)
     if sweep is None:
         return None
@@ -62,7 +68,9 @@ def observe(reader: Reader, key: Key) -> Observed | None:
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Store the classes' values, then the verdicts; then send orders, and cancel unneeded ones."""
+    """Store the classes' values first, then the verdicts. Then send orders to agents, and cancel unneeded
+    orders.
+    """
     sweep = observed.sweep
     step = advance(sweep, observed.nodes, observed.reports, observed.classes, now)
     if step.delete:
@@ -98,7 +106,7 @@ def _events(before: HealthSweepStatus, after: HealthSweepStatus) -> Iterable[Eve
 
 
 def _concerned(reader: Reader, sweep: HealthSweep) -> Iterable[Node]:
-    """Return the nodes of a sweep; all nodes while the selector has not been applied."""
+    """Return the nodes of a sweep, or all nodes until the selector has been applied."""
     started = sweep.status.start_time is not None
     names = [one.node for one in sweep.status.nodes] if started else sweep.spec.nodes
     if names is None:

@@ -1,4 +1,4 @@
-"""The verdict on one node: its runs compared with its class, and which tests to repeat."""
+"""The verdict on one node: its runs are compared with its class, and the tests to repeat are chosen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_FINDINGS = 8
 _MOST_WORDS = 256
 _RANK = {Outcome.FAIL: 0, Outcome.INCONCLUSIVE: 1, Outcome.PASS: 2}
 _UNCORRECTED = ("memory.ue_count", "ecc.errors.uncorrected.volatile.total")
-"""Counters since the node's boot that should be 0."""
+"""Suffixes of counters since the node's boot that must be 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,16 @@ class RunAssessment:
     findings: tuple[Finding, ...]
     """Tests that did not pass, the worst first."""
     again: tuple[str, ...]
-    """Metrics whose tests may decide if they are repeated."""
+    """Metrics whose tests may give a clear outcome if they are repeated."""
 
 
 def judge(
     hardware: str, runs: Sequence[NodeReport], known: HardwareClassStatus, *, alone: bool = True
 ) -> RunAssessment:
-    """Judge a node by its runs.
+    """Return the assessment of a node from its runs.
 
-    `runs`: at least one, in their order; `known`: the class of the first run; `alone`: True if the node had
-    to measure more than its inventory.
+    `runs`: one or more reports, oldest first; `known`: the class of the first run; `alone`: True if the
+    node had to run more tests than its inventory.
     """
     first = runs[0]
     found: list[tuple[Verdict, Measurement | None]] = [(_inventory(hardware, first), None)]
@@ -64,7 +64,9 @@ def judge(
 
 
 def _lacking(hardware: str, report: NodeReport, known: HardwareClassStatus) -> list[Verdict]:
-    """Return a verdict for each test that others of the class have and this node lacks."""
+    """Return an inconclusive verdict for each test that other nodes of the class have run and this node has
+    not.
+    """
     found = []
     if report.message:
         words = f"its agent stopped the tests early: {report.message}"

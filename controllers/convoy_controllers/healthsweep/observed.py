@@ -1,4 +1,4 @@
-"""Inputs of a decision about a sweep, in addition to the stored status."""
+"""Inputs from which the next step of a sweep follows, in addition to the stored status."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ METRICS = {
     "nccl": ("GB/s", True),
     "gpu-fingerprint": ("", True),
 }
-"""Metrics of single nodes: the unit, and whether higher is better. Agents do not decide that."""
+"""Unit of each single-node metric, and True if higher is better. Convoy, not the agent, decides these."""
 MOST_ACCELERATORS = 16
-"""Most accelerators of one node. A class has room for the rows of four such nodes."""
+"""Maximum number of accelerators of a node. A class has room for the rows of four such nodes."""
 
 
 class End(StrEnum):
-    """Outcome of a test."""
+    """The way in which a test ended."""
 
     MEASURED = "Measured"
     NOT_AVAILABLE = "NotAvailable"
@@ -42,7 +42,7 @@ class End(StrEnum):
     FAILED = "Failed"
     TIMED_OUT = "TimedOut"
     HUNG = "Hung"
-    """Even SIGKILL does not end it."""
+    """The test's process does not end even after SIGKILL."""
     CRASHED = "Crashed"
     OUT_OF_MEMORY = "OutOfMemory"
     GARBAGE = "Garbage"
@@ -50,7 +50,7 @@ class End(StrEnum):
 
 
 class OrderState(StrEnum):
-    """Progress of a node with an order."""
+    """Progress of a node's work on an order."""
 
     RUNNING = "Running"
     DONE = "Done"
@@ -60,12 +60,12 @@ class OrderState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Result of one test."""
+    """The result of one test."""
 
     metric: str
     end: End = End.MEASURED
     accelerator: int | None = None
-    """Index of the accelerator; None for the node as a whole."""
+    """Index of the accelerator; None if the test covers the node as a whole."""
     unit: str = ""
     higher_is_better: bool = True
     samples: tuple[float, ...] = ()
@@ -73,12 +73,12 @@ class Measurement:
     message: str = ""
 
     def row(self, hardware: str) -> str:
-        """Return its row name in the class."""
+        """Return the name of the measurement's row in the class."""
         return hardware if self.accelerator is None else f"{hardware}/{self.accelerator}"
 
     @property
     def label(self) -> str:
-        """Return its name within the node."""
+        """Return the name of the measurement within the node."""
         return self.metric if self.accelerator is None else f"{self.metric}/{self.accelerator}"
 
 
@@ -88,21 +88,23 @@ class NodeReport:
 
     state: OrderState
     message: str = ""
-    """Why the order was refused, or the tests stopped early."""
+    """Reason why the order was refused or the tests stopped early."""
     metrics: tuple[Measurement, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""
-    """Digest of the facts that a class has in common: the name of the class. Empty before the inventory."""
+    """Digest of the facts that all nodes of a class have in common. It is the class's name; empty until the
+    inventory.
+    """
     provenance: Provenance | None = None
 
     @property
     def over(self) -> bool:
-        """Return True if no further results will come."""
+        """Return True if no more results will follow."""
         return self.state in (OrderState.DONE, OrderState.CANCELLED)
 
 
 ReportLookup = Callable[[str, str], NodeReport | None]
-"""Maps (node, order name) to that node's report on the order; None without a report."""
+"""Function from node name and order name to the node's report on the order; None without a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,28 +113,28 @@ class SweepNode:
 
     name: str
     hardware: str = ""
-    """Name of its NodeHealth; empty while it is unknown."""
+    """Name of the node's hardware; empty while it is unknown."""
     rack: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
-    """Address at which its agent serves other agents."""
+    """Address at which the node's agent serves other agents."""
     agent_connected: bool = False
     """True while the hub receives heartbeats of the node's agent."""
     pods: int = 0
-    """Number of jobs' pods on it."""
+    """Number of jobs' pods on the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Tests that one node must run. Sending an order again does not start it twice."""
+    """Tests that one node must run. If an order is sent twice, the agent starts the tests only once."""
 
     node: str
     name: str
     tiers: tuple[str, ...]
     probes: tuple[str, ...] = ()
-    """Selected tests of these tiers; empty for all."""
+    """Names of the selected tests of these tiers; empty for all tests."""
     seconds: int = 0
-    """Deadline in seconds."""
+    """Time limit of the order, in seconds."""
     partner: str = ""
     """The other node of a pair test."""
     measures: bool = True

@@ -1,5 +1,5 @@
-"""Pair tests of a sweep. Their state is recomputed from the nodes' reports every time; nothing of it is
-stored.
+"""Pair tests of a sweep. Their state is never stored: it is computed from the nodes' reports in each
+reconcile.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from convoy_controllers.guard.sweep.verdict import Verdict
 from convoy_controllers.healthsweep.observed import BANDWIDTH, End, NodeReport, Order, ReportLookup, SweepNode
 
 ROUND_SECONDS = 180
-"""Deadline of a pair test, including the wait for the partner."""
+"""Time limit of a pair test in seconds, including the wait for the partner."""
 _MOST_ROUNDS = 64
-"""Limit of rounds, so that no set of reports loops forever. Two matchings and the stages after them need
-fewer.
+"""Maximum number of rounds, so that no set of reports loops forever. Two matchings and the later stages
+need fewer rounds.
 """
 
 
@@ -30,16 +30,16 @@ class Pairs:
     orders: tuple[Order, ...] = ()
     """Orders of the current round; empty when all rounds are over."""
     verdicts: Mapping[str, Verdict] | None = None
-    """Verdicts by hardware, with those on links and racks; None before the end."""
+    """By subject: the verdicts on hardware, links and racks. None until all rounds are over."""
 
 
 def replay_rounds(
     name: str, nodes: Sequence[SweepNode], absent: Collection[str], lookup: ReportLookup
 ) -> Pairs:
-    """Replay all rounds from the nodes' reports.
+    """Return the progress of the pair tests, computed by a replay of all rounds from the nodes' reports.
 
-    `absent`: hardware of nodes that cannot take part now. Their measurements count; they leave the sweep in
-    the first round that lacks a report of theirs.
+    `absent`: hardware of nodes that cannot take part now. Their earlier measurements count. Such a node
+    leaves the sweep in the first round for which its report is missing.
     """
     by_hardware = {one.hardware: one for one in nodes}
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
@@ -68,7 +68,7 @@ def replay_rounds(
 def _orders(name: str, pair: Pair, nodes: Mapping[str, SweepNode]) -> tuple[Order, Order]:
     """Return the orders for both nodes of a pair.
 
-    The order name contains the pair: a node that leaves changes the pairs of its round.
+    The order name depends on the pair, because the pairs of a round change if a node leaves.
     """
     left, right = (nodes[hardware].name for hardware in pair)
     mark = hashlib.sha256(f"{left} {right}".encode()).hexdigest()[:6]
@@ -77,7 +77,7 @@ def _orders(name: str, pair: Pair, nodes: Mapping[str, SweepNode]) -> tuple[Orde
 
 
 def _value(report: NodeReport | None) -> float | None:
-    """Return the value of the measuring node; None without one."""
+    """Return the value that the measuring node reports; None if there is none."""
     for one in report.metrics if report is not None else ():
         if one.metric == BANDWIDTH and one.end is End.MEASURED and one.samples:
             return float(median(one.samples))

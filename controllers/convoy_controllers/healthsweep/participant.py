@@ -1,4 +1,4 @@
-"""One node of a sweep: its progress, and what is stored about it."""
+"""One node of a sweep: its progress, and its entry in the sweep's status."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ _WORST_FIRST = (Verdict.FAIL, Verdict.INCONCLUSIVE, Verdict.PASS)
 
 @dataclass(slots=True)
 class Participant:
-    """A node without a verdict, during one reconcile."""
+    """One node without a verdict, during one reconcile of its sweep."""
 
     stored: NodeVerdict
     seen: SweepNode | None
     runs: list[NodeReport] = field(default_factory=list)
-    """Reports on its finished orders, in their order."""
+    """Reports on the node's finished orders, oldest first."""
     order: Order | None = None
-    """Order to send now."""
+    """The order to send to the node now."""
     waits: str = ""
-    """Reason why it cannot measure now."""
+    """Reason why the node cannot run tests now; empty if it can."""
     ended: str = ""
-    """Reason why it will not measure any more."""
+    """Reason why the node will run no more tests; empty if it may."""
     judged: RunAssessment | None = None
 
     @property
     def measuring(self) -> bool:
-        """Return True if its first run is still to come."""
+        """Return True if the node's first run is still to come and nothing prevents it."""
         return not self.runs and not self.waits and not self.ended
 
     @property
     def joins_pairs(self) -> bool:
-        """Return True if it takes part in pair tests: a node that failed alone does not."""
+        """Return True if the node takes part in pair tests. A node that failed its own tests does not."""
         return self.judged is not None and self.judged.verdict is not Verdict.FAIL
 
     @property
     def hardware_class(self) -> str:
-        """Return the name of its class; empty before the first run."""
+        """Return the name of the node's hardware class; empty before the first run."""
         return self.runs[0].digest if self.runs else ""
 
     @property
     def words(self) -> str:
-        """Return what it waits for."""
+        """Return in words what the node waits for."""
         if self.waits:
             return self.waits
         if self.judged is not None and self.judged.again:
@@ -61,11 +61,11 @@ class Participant:
         return "its tests are running"
 
     def judge(self, seen: SweepNode, known: HardwareClassStatus, sweep: HealthSweep) -> RunAssessment:
-        """Judge its runs so far."""
+        """Return the assessment of the node's runs so far."""
         return judge(seen.hardware, self.runs, known, alone=Tier.L1 in sweep.spec.tiers)
 
     def pending(self, message: str) -> NodeVerdict:
-        """Return its entry in the status while it has no verdict."""
+        """Return the node's entry in the status while it has no verdict."""
         update: dict[str, Any] = {"message": message[:_MOST_WORDS]}
         if self.seen is not None and self.seen.hardware:
             update["hardware"] = self.stored.hardware or self.seen.hardware
@@ -74,11 +74,11 @@ class Participant:
         return self.stored.model_copy(update=update)
 
     def inconclusive(self, why: str, now: datetime) -> NodeVerdict:
-        """Return its entry in the status if it cannot be judged."""
+        """Return the node's entry in the status with an inconclusive verdict, because it cannot be judged."""
         return self.pending(why).model_copy(update={"verdict": Verdict.INCONCLUSIVE, "at": now})
 
     def decided(self, assessment: RunAssessment, tier: Tier, now: datetime) -> NodeVerdict:
-        """Return its entry in the status with its verdict."""
+        """Return the node's entry in the status with the assessment's verdict."""
         update = {
             "verdict": assessment.verdict,
             "at": now,
@@ -96,7 +96,9 @@ def follow(
     lookup: ReportLookup,
     known: Mapping[str, HardwareClassStatus],
 ) -> Participant:
-    """Return the progress of a node. `left`: seconds until the sweep's deadline."""
+    """Return the progress of a node. `left`: seconds until the sweep's deadline; `known`: hardware classes
+    by name.
+    """
     one = Participant(stored, seen)
     if seen is None:
         one.ended = "the node no longer exists" if stored.hardware else "there is no node of this name"
@@ -115,7 +117,7 @@ def _follow(
     lookup: ReportLookup,
     known: Mapping[str, HardwareClassStatus],
 ) -> None:
-    # The inventory determines the class, so it is part of every order.
+    # Every order includes the inventory, because the inventory determines the class.
     tiers = tuple(sorted({Tier.L0.value, *(tier.value for tier in sweep.spec.tiers if tier is not Tier.L2)}))
     probes: tuple[str, ...] = ()
     while True:
@@ -150,8 +152,8 @@ def _wait(one: Participant, seen: SweepNode, order: Order, report: NodeReport | 
 
 
 def prefix(sweep: HealthSweep) -> str:
-    """Return the prefix of the names of a sweep's orders. A sweep created again under its name has another
-    prefix.
+    """Return the prefix of the names of a sweep's orders. A sweep that is created again under the same name
+    gets another prefix.
     """
     return f"{sweep.metadata.name}.{(sweep.metadata.uid or '')[:8]}"
 
@@ -162,7 +164,9 @@ def run_name(sweep: HealthSweep, number: int) -> str:
 
 
 def with_pairs(judged: RunAssessment, pair_verdict: TestVerdict | None) -> RunAssessment:
-    """Combine a node's own assessment with its pair verdict. None: its pair tests did not finish."""
+    """Return a node's own assessment combined with its pair verdict. Without a pair verdict the pair tests
+    did not finish.
+    """
     if pair_verdict is None:
         words = "the pair tests did not finish"
         pair_verdict = TestVerdict("", Outcome.INCONCLUSIVE, TestReason.NOT_MEASURED, words)

@@ -1,7 +1,7 @@
-"""One HealthSweep: its next status, the orders to nodes, and the values that classes learn.
+"""The next step of one HealthSweep: its status, the orders to nodes, and the values that classes learn.
 
-Nothing is stored between the start of a sweep and a node's verdict. Agents remember their results, so after
-a restart of the operator the reports come again.
+Between the start of a sweep and a node's verdict nothing is stored. Agents remember their results, so they
+report them again after a restart of the operator.
 """
 
 from __future__ import annotations
@@ -28,25 +28,29 @@ from convoy_crds.nodehealth import Verdict
 FILL_SECONDS = 900.0
 """Seconds a finished node waits for peers of its class: twice the duration of the tests."""
 LEAST_KEPT = timedelta(minutes=2)
-"""Least time for which a finished sweep is kept, so that the nodes' NodeHealths can read its verdicts."""
+"""Minimum time for which a finished sweep is kept, so that the NodeHealths of its nodes can read the
+verdicts.
+"""
 MANY = 100
-"""Number of nodes above which only failed nodes keep their findings: the status must fit into one object."""
+"""Number of nodes above which only failed nodes keep their findings. Otherwise the status would not fit
+into one object.
+"""
 _FEW_FINDINGS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The result of one reconcile, in order of execution."""
+    """The changes that one reconcile of a sweep decides on, in order of execution."""
 
     classes: Mapping[str, HardwareClassStatus] = field(default_factory=dict)
-    """Classes that have learned something, by name. Learning it twice changes nothing."""
+    """Changed hardware classes, by name. Learning the same run twice changes nothing."""
     status: HealthSweepStatus | None = None
-    """None if the stored status is up to date."""
+    """The new status; None if the stored status is up to date."""
     orders: tuple[Order, ...] = ()
     cancels: tuple[Order, ...] = ()
     delete: bool = False
     expires: datetime | None = None
-    """When a finished sweep is deleted."""
+    """Time at which a finished sweep is deleted."""
 
 
 def advance(
@@ -90,7 +94,7 @@ def _started(sweep: HealthSweep, nodes: Sequence[SweepNode], now: datetime) -> H
 
 
 def _counted(status: HealthSweepStatus, now: datetime) -> HealthSweepStatus:
-    """Return the status with its counts, and with its end once every node has a verdict."""
+    """Return the status with its counts. Once every node has a verdict, the sweep is complete."""
     counts = {verdict: sum(1 for one in status.nodes if one.verdict is verdict) for verdict in Verdict}
     done = sum(counts.values())
     words = ", ".join(f"{count} {verdict.lower()}" for verdict, count in counts.items() if count)
@@ -107,13 +111,13 @@ def _counted(status: HealthSweepStatus, now: datetime) -> HealthSweepStatus:
 
 
 def _short(one: NodeVerdict) -> NodeVerdict:
-    """Shorten one entry of a long status."""
+    """Return an entry shortened for a long status."""
     evidence = one.evidence[:_FEW_FINDINGS] if one.verdict is Verdict.FAIL else []
     return one.model_copy(update={"evidence": evidence})
 
 
 class _RunningSweep:
-    """A reconcile of a running sweep. `left`: seconds until its deadline."""
+    """One reconcile of a running sweep. `left`: seconds until its deadline."""
 
     def __init__(
         self, sweep: HealthSweep, left: float, known: Mapping[str, HardwareClassStatus], now: datetime
@@ -126,7 +130,7 @@ class _RunningSweep:
         self._pairs: tuple[Order, ...] = ()
 
     def step(self, nodes: Sequence[SweepNode], lookup: ReportLookup, began: datetime) -> Step:
-        """Return the next step."""
+        """Return the next step of the sweep."""
         seen, status = {one.name: one for one in nodes}, self._sweep.status
         everyone = [
             follow(one, seen.get(one.node), self._sweep, int(self._left), lookup, self._known)
@@ -151,7 +155,7 @@ class _RunningSweep:
         )
 
     def _learn(self, everyone: Sequence[Participant], began: datetime) -> dict[str, HardwareClassStatus]:
-        """Return the changed classes. They are frozen once no node is about to add to them."""
+        """Return the changed classes. Their metrics are frozen once no node is about to add values."""
         touched: set[str] = set()
         for one in everyone:
             if (name := one.hardware_class) and one.seen is not None and one.seen.hardware:
@@ -164,13 +168,13 @@ class _RunningSweep:
         return {name: self._known[name] for name in touched if self._known[name] != self._stored.get(name)}
 
     def _filling(self, everyone: Sequence[Participant]) -> bool:
-        """Return True while a node is about to measure something that classes learn from."""
+        """Return True while a node is about to measure values that classes learn."""
         began = self._sweep.status.start_time or self._now
         patient = self._left > 0 and (self._now - began).total_seconds() < FILL_SECONDS
         return patient and any(one.measuring for one in everyone)
 
     def _verdicts(self, everyone: Sequence[Participant], lookup: ReportLookup) -> dict[str, NodeVerdict]:
-        """Return the entries by node: a verdict, or what the node waits for."""
+        """Return the status entries by node, each with a verdict or with what the node waits for."""
         filling = self._filling(everyone)
         found: dict[str, NodeVerdict] = {}
         through: list[Participant] = []
@@ -208,7 +212,9 @@ class _RunningSweep:
         }
 
     def _together(self, through: Sequence[Participant], lookup: ReportLookup) -> dict[str, NodeVerdict]:
-        """Return the entries of nodes that have finished their own tests, with the results of pair tests."""
+        """Return the status entries of nodes that have finished their own tests, with the results of pair
+        tests.
+        """
         there = [one for one in through if one.joins_pairs]
         apart = self._alone([one for one in through if not one.joins_pairs])
         members = [one.seen for one in there if one.seen is not None]

@@ -1,1 +1,1 @@
-"""Decisions about silent agents. Operator, agents and simulator run the same code."""
+"""Decisions about silent agents. The operator, the agents and the simulator run the same code."""

@@ -1,9 +1,9 @@
-"""Attestations: agents confirm to the hub that a node cut off from it is alive. Pure: the caller passes
-times.
+"""Attestations: agents confirm to the hub that a node without contact to the hub is alive. Pure: the caller
+passes times.
 
-An agent that is cut off requests an attestation from the other agents of its jobs. Each of them remembers
-the request and reports it with its heartbeats. The hub counts the agents that a silent one may still have
-reached.
+An agent that is cut off requests an attestation from the other agents of its jobs. Each of these remembers
+the request and reports it with its heartbeats. The hub counts the agents that a silent agent has reached in
+this way.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Protocol, TypeVar
 from convoy_controllers.liveness.fence import FENCE_SECONDS
 
 REMEMBER_SECONDS = FENCE_SECONDS + 10.0
-"""Seconds for which an agent remembers a request: longer than the hub counts it."""
+"""Seconds for which an agent remembers a request. The hub counts a request for a shorter time."""
 MAX_NODES = 1024
-"""Nodes whose requests an agent remembers at once. Beyond that the oldest request is dropped."""
+"""Maximum number of nodes whose requests an agent remembers. If there are more, the oldest request is
+dropped.
+"""
 
 
 class Member(Protocol):
@@ -25,21 +27,21 @@ class Member(Protocol):
 
     @property
     def node(self) -> str:
-        """The node of its pod."""
+        """Return the node of the slot's pod."""
         ...
 
 
 class Plan(Protocol):
-    """An assignment, reduced to the nodes of its incarnation."""
+    """The nodes of one incarnation, as an assignment gives them."""
 
     @property
     def incarnation(self) -> int:
-        """Its incarnation."""
+        """Return the number of the incarnation."""
         ...
 
     @property
     def members(self) -> Sequence[Member]:
-        """All slots of the incarnation."""
+        """Return all slots of the incarnation."""
         ...
 
 
@@ -54,7 +56,8 @@ def newest_plan(plans: Iterable[PlanT]) -> PlanT | None:
 def may_attest(plans: Iterable[Plan], node: str) -> bool:
     """Return True if an agent with these plans of a job may attest `node`.
 
-    It may not if the newest plan has no member on `node`: the job continued without that node.
+    The agent may not if the newest plan has no member on `node`, because the job has continued without that
+    node.
     """
     newest = newest_plan(plans)
     return newest is not None and node in {member.node for member in newest.members}
@@ -62,7 +65,7 @@ def may_attest(plans: Iterable[Plan], node: str) -> bool:
 
 @dataclass(slots=True)
 class AttestationRequests:
-    """The requests received by one agent. Times are seconds of a clock that only moves forward."""
+    """The requests that one agent has received. Times are seconds of a clock that never goes back."""
 
     _requested: dict[str, float] = field(default_factory=dict)
 
@@ -74,7 +77,7 @@ class AttestationRequests:
             del self._requested[next(iter(self._requested))]
 
     def recent(self, now: float) -> list[tuple[str, float]]:
-        """Return (node, seconds since its last request) for each remembered request."""
+        """Return the node and the age in seconds of each remembered request."""
         for node in [node for node, at in self._requested.items() if now - at > REMEMBER_SECONDS]:
             del self._requested[node]
         return [(node, now - at) for node, at in self._requested.items()]
@@ -82,22 +85,24 @@ class AttestationRequests:
 
 @dataclass(slots=True)
 class Attestations:
-    """The attestations received by the hub. Times are monotonic seconds.
+    """The attestations that the hub has received. Times are monotonic seconds.
 
-    Memory is bounded by the square of the number of nodes that the caller admits.
+    The memory grows at most with the square of the number of nodes that the caller admits.
     """
 
     _requested: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Time of the last request, by attested node and attesting node."""
+    """Time of the last request, by attested node and then by attesting node."""
 
     def record(self, voter: str, requests: Iterable[tuple[str, float]], now: float) -> None:
-        """Record the report of the agent of `voter`: nodes, and the seconds since each one's request."""
+        """Record a report of the agent on node `voter`. Each request is a node and the age of its request
+        in seconds.
+        """
         for node, age in requests:
             if node != voter and age <= FENCE_SECONDS:
                 self._requested.setdefault(node, {})[voter] = now - age
 
     def voters(self, node: str, now: float) -> frozenset[str]:
-        """Return the nodes whose agents `node` has reached with a request within the fencing time."""
+        """Return the nodes whose agents received a request of `node` within the last FENCE_SECONDS."""
         requested = self._requested.get(node)
         if not requested:
             return frozenset()

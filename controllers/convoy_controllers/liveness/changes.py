@@ -1,4 +1,6 @@
-"""Changes of agents' liveness between two polls; the caller wakes the affected jobs. Pure."""
+"""Changes of agents' liveness between two polls. The caller wakes the affected jobs. Pure: the caller
+passes times.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +12,28 @@ from convoy_controllers.liveness.judge import Liveness
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Result of one poll, by node."""
+    """The changes that one poll has found, by node."""
 
     departed: tuple[str, ...]
-    """Agents that were removed for good, and are no longer expected."""
+    """Nodes whose agents were removed for good and are no longer expected."""
     lost: frozenset[str]
-    """Agents that became silent since the last poll."""
+    """Nodes whose agents became silent since the last poll."""
     back: frozenset[str]
-    """Agents that returned since then, or whose silence is no longer believed."""
+    """Nodes whose agents returned since the last poll, or whose silence is no longer believed."""
     silent: frozenset[str]
-    """All agents whose silence is too long and is believed."""
+    """All nodes whose agents have been silent for too long, if the silence is believed."""
 
 
 @dataclass(slots=True)
 class LivenessPoll:
-    """Agents that were present, and agents that were silent, at the last poll."""
+    """Present and silent agents at the last poll."""
 
     liveness: Liveness
     present: set[str] = field(default_factory=set)
     _silent: frozenset[str] = frozenset()
 
     def arrived(self, node: str) -> bool:
-        """Count an agent as present at once. Return True if it was absent."""
+        """Count the node's agent as present from now on. Return True if the agent was absent."""
         if node in self.present:
             return False
         self.present.add(node)

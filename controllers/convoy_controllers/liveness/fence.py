@@ -1,20 +1,23 @@
 """The rule by which a node that is cut off stops the ranks of its Strict jobs. Pure: contact times in,
 decision out.
 
-Under Strict fencing, replacements of a job's ranks may start elsewhere only after the old ranks must have
-stopped. Three parties could tell an agent that it has not been given up: the hub, the API server, and more
-than half of the job's other nodes. An agent stops a Strict job once it has reached none of them for
-FENCE_SECONDS. A control plane that is down stops nothing: its address refuses connections, which counts as
-a contact, or the job's nodes attest one another. Of two parts of a job that are cut off from each other, at
-most one can continue by its peers alone.
+Under Strict fencing, a job's replacement ranks may start on other nodes only after the old ranks must have
+stopped. Three parties can show an agent that its node has not been replaced: the hub, the API server, and
+more than half of the job's other nodes. An agent stops a Strict job once it has reached none of these
+parties for FENCE_SECONDS.
 
-A contact counts from the time at which the request was sent, not from that of the response. So the agent
-never counts less silence than the parties that it is silent to.
+A control plane that is down stops no job. Either its address refuses connections, which counts as a
+contact, or the job's nodes attest one another. If a job is cut into two parts, at most one part can
+continue through its peers alone.
 
-The rule does not cover an agent that restarts while it is cut off. It counts from its start, since after a
-planned upgrade an old contact would mean nothing. Its ranks may then run for FENCE_SECONDS beyond the
-agent's absence; without any agent they run until the launcher loses its pod. To exclude that too, provide a
-way to power off the node, and delete its Node object afterwards: only that frees the operator from waiting.
+A contact counts from the time at which the request was sent, not from the time of the response. So the
+agent never counts less silence than the other side does.
+
+The rule does not cover an agent that restarts while it is cut off. Such an agent counts silence from its
+start, because a contact before a planned upgrade would prove nothing. Its ranks may then run for
+FENCE_SECONDS beyond the agent's absence. Without any agent the ranks run until the launcher loses its pod.
+To exclude both cases, power off the node and then delete its Node object. Only the deletion ends the
+operator's wait.
 """
 
 from __future__ import annotations
@@ -26,29 +29,28 @@ from typing import Generic, TypeVar
 from convoy_controllers.liveness.timings import KUBELET_LEASE_SECONDS, STOP_SECONDS
 
 FENCE_SECONDS = 20.0
-"""Silence after which an agent stops a Strict job. The operator replaces its ranks REPLACE_SECONDS after
-the last sign of the agent.
+"""Seconds of silence after which an agent stops a Strict job. The operator replaces the job's ranks
+REPLACE_SECONDS after the last sign of the agent.
 """
 REPLACE_SECONDS = FENCE_SECONDS + STOP_SECONDS
 """Seconds from the last possible contact of a lost node until its Strict ranks must have ended."""
 LEASE_SECONDS = KUBELET_LEASE_SECONDS + 1.0
-"""Seconds by which a contact with the API server is considered older than it is. The operator sees such
-contacts only through the kubelet's renewals of its Lease, and must never count less silence than the
-agent does.
+"""Seconds that are added to the age of a contact with the API server. The operator learns of such contacts
+only from the kubelet's renewals of its Lease, and must never count less silence than the agent does.
 """
 QUIET_SECONDS = 3.0
-"""Silence of the hub after which the API server is contacted; silence of both after which peers are
-contacted.
+"""Seconds of the hub's silence after which the API server is contacted. If both are silent for as long,
+peers are contacted.
 """
 MAX_CONTACTED = 128
-"""Peers to contact in one round; larger jobs need several rounds. 17 rounds reach the majority of 4,000
-nodes.
+"""Maximum number of peers to contact in one round. Larger jobs need several rounds: 17 rounds reach the
+majority of 4,000 nodes.
 """
 
 NEVER = float("-inf")
 
 Peer = tuple[str, str]
-"""(job uid, node)"""
+"""A peer of a job: (job uid, node name)."""
 
 P = TypeVar("P")
 
@@ -68,8 +70,10 @@ class StrictJob(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class Contacts:
-    """Times of the last contact with each, in seconds of a clock that only moves forward and counts
-    suspension."""
+    """Times of the last contacts with the hub, the API server and peers.
+
+    Times are seconds of a clock that never goes back and continues while the machine is suspended.
+    """
 
     hub: float
     api: float = NEVER
@@ -83,9 +87,10 @@ def last_contact(job: StrictJob[P], contacts: Contacts) -> float:
 
 
 def majority(times: Sequence[float]) -> float:
-    """Return the time since which more than half of the peers have been reached, from their last contacts.
+    """Return the latest time since which more than half of the peers have been reached. `times`: each
+    peer's last contact.
 
-    NEVER without peers, or while half of them were never reached.
+    Return NEVER if there are no peers, or if half of them or more were never reached.
     """
     return sorted(times)[(len(times) - 1) // 2] if times else NEVER
 
@@ -98,7 +103,9 @@ def must_stop(jobs: Iterable[StrictJob[P]], contacts: Contacts, now: float) -> l
 def peers_to_contact(
     jobs: Iterable[StrictJob[P]], contacts: Contacts, requested: Mapping[Peer, float], now: float
 ) -> list[Peer]:
-    """Return the peers to contact now, longest ago first; none while the hub or the API server replies."""
+    """Return the peers to contact now; those not contacted for the longest time come first. The list is
+    empty while the hub or the API server replies.
+    """
     if now - max(contacts.hub, contacts.api) < QUIET_SECONDS:
         return []
     peers = [(job.uid, node) for job in jobs for node in job.peers]
@@ -106,7 +113,7 @@ def peers_to_contact(
 
 
 def stop_reason(job: StrictJob[P], contacts: Contacts, now: float) -> str:
-    """Return why the job was stopped, for the log and for the launcher's last line."""
+    """Return the reason why the job was stopped, for the log and for the launcher's last line."""
     silence = now - last_contact(job, contacts)
     recent = sum(now - contacts.peers.get((job.uid, node), NEVER) < FENCE_SECONDS for node in job.peers)
     peers = f"; it reached only {recent} of the job's {len(job.peers)} other nodes" if job.peers else ""

@@ -1,12 +1,14 @@
-"""The judgement of which agents are present. Pure: the caller passes times.
+"""Decides which agents are present. Pure: the caller passes times.
 
-An agent is silent if it has sent nothing for a while. A new leader judges no agent until the agents had
-time to dial. If many become silent at once, the operator's own network has failed: they count as present,
-and an alarm is raised. Agents that became silent alone, announced their exit, or were given up long ago do
-not count towards the alarm: agents are also removed for good.
+An agent is silent if it has sent nothing for a while. A new leader judges no agent until the agents have
+had time to dial. If many agents become silent at once, the operator's own network is assumed to have
+failed. These agents then count as present, and an alarm is raised. Agents that became silent alone,
+announced their exit, or have been silent for very long do not count towards the alarm, because agents are
+also removed on purpose.
 
-A node with workers must have an agent. If this leader never received anything from it, its silence starts
-when it was first expected: the agent may have been lost together with the previous leader.
+A node with workers must have an agent. If this leader has never received anything from the agent, the
+silence starts when the leader first expected the agent. The agent may have been lost together with the
+previous leader.
 """
 
 from __future__ import annotations
@@ -18,17 +20,19 @@ from itertools import chain
 from convoy_controllers.liveness.timings import POLL_SECONDS
 
 _SHARE = 0.3
-"""Share of silent agents above which their silence is not believed."""
+"""Share of agents above which a simultaneous silence is not believed."""
 _AT_LEAST = 3
-"""Fewest silent agents for that: in a small cluster one node is a large share."""
+"""Minimum number of silent agents for their silence not to be believed. In a small cluster one node is a
+large share.
+"""
 _EARLY = 5.0
 """Seconds after which a new leader starts to judge if only a few agents have not dialled."""
 _TWO_POLLS = 2 * POLL_SECONDS + 0.1
-"""Seconds within which a second poll has certainly happened."""
+"""Seconds within which two polls have certainly happened."""
 _TOGETHER = 30.0
-"""Silences that began within so many seconds may have one cause."""
+"""Maximum number of seconds between the starts of two silences for them to have a common cause."""
 _FINAL_SECONDS = 300.0
-"""Seconds after which a silence says nothing about the operator's network, and an announced exit is final."""
+"""Seconds after which a silence no longer counts towards the alarm, and an announced exit is final."""
 
 
 @dataclass(slots=True)
@@ -37,24 +41,28 @@ class _Sign:
 
     at: float
     farewell: bool = False
-    """True if it announced its exit."""
+    """True if the agent announced its exit."""
 
 
 @dataclass(slots=True)
 class Liveness:
-    """Signs of all agents. Times are monotonic seconds."""
+    """Last signs of all agents. Times are monotonic seconds."""
 
     silent_seconds: float
     grace_seconds: float
-    """Seconds after `start_leading` in which no agent is judged."""
+    """Seconds after `start_leading` during which no agent is judged."""
     farewell_seconds: float
-    """Seconds of permitted absence after an announced exit: an update of the DaemonSet takes that long."""
+    """Seconds for which an agent may be absent after it announced its exit: an update of the DaemonSet
+    takes that long.
+    """
     _since: float | None = None
     _signs: dict[str, _Sign] = field(default_factory=dict)
     _expected: dict[str, _Sign] = field(default_factory=dict)
-    """Nodes that must have an agent and never sent anything, with the time since when they are expected."""
+    """Nodes that must have an agent but never sent anything, each with the time at which it was first
+    expected.
+    """
     _judged: tuple[float, bool] | None = None
-    """Time and result of the last alarm decision: one poll needs it once per silent agent."""
+    """Time and result of the last alarm decision, which each poll needs once per silent agent."""
 
     def start_leading(self, now: float) -> None:
         """Record that this replica leads from now on."""
@@ -67,14 +75,16 @@ class Liveness:
         self._judged = None
 
     def expect(self, nodes: Iterable[str], now: float) -> None:
-        """Expect agents on exactly these nodes, among the nodes that never sent anything."""
+        """Expect an agent on exactly these nodes. Nodes whose agents have already sent something are
+        ignored.
+        """
         before = self._expected
         self._expected = {node: before.get(node) or _Sign(now) for node in nodes if node not in self._signs}
         if self._expected.keys() != before.keys():
             self._judged = None
 
     def excuse(self, seconds: float, now: float) -> None:
-        """Do not count the last `seconds` as silence: the operator itself did not listen."""
+        """Do not count the last `seconds` as silence, because the operator itself did not listen."""
         for sign in chain(self._signs.values(), self._expected.values()):
             sign.at = min(now, sign.at + seconds)
         self._judged = None
@@ -85,8 +95,8 @@ class Liveness:
         self._judged = None
 
     def departed(self, occupied: Collection[str], now: float) -> list[str]:
-        """Return agents that announced their exit long ago on nodes without workers: they were removed for
-        good.
+        """Return the nodes without workers whose agents announced their exit long ago. These agents were
+        removed for good.
         """
         return [
             node
@@ -101,28 +111,30 @@ class Liveness:
         self._judged = None
 
     def grace(self, now: float) -> float:
-        """Return the seconds until judgement starts; 0 once it has."""
+        """Return the seconds until agents are judged; 0 if they are judged already."""
         if self._since is None:
             return self.grace_seconds
         since = self._since
         if now >= since + self.grace_seconds:
             return 0.0
-        # Agents dial as soon as there is a leader, so the few still missing are not merely late.
+        # Agents dial as soon as there is a leader. If most have dialled, the few others are not merely late,
+        # so judge early.
         dialled = sum(1 for sign in self._signs.values() if sign.at >= since)
         missing = len(self._expected) + len(self._signs) - dialled
         few = dialled and missing < max(2, _SHARE * (missing + dialled))
-        # The silence of an agent that never sent anything starts with the first poll.
+        # Wait for at least two more polls: the silence of an agent that never sent anything starts with the
+        # first poll.
         early = max(_EARLY, self.silent_seconds + _TWO_POLLS)
         whole = min(early, self.grace_seconds) if few else self.grace_seconds
         return max(0.0, since + whole - now)
 
     def silence(self, node: str, now: float) -> float:
-        """Return the seconds since a node's agent sent anything; infinite if it never did."""
+        """Return the seconds since a node's agent last sent something; infinite if it never did."""
         sign = self._signs.get(node)
         return now - sign.at if sign else float("inf")
 
     def quiet(self, seconds: float, now: float) -> dict[str, float]:
-        """Return by node each silence longer than `seconds`, believed or not."""
+        """Return by node every silence in seconds that is longer than `seconds`, believed or not."""
         return {
             node: now - sign.at
             for node, sign in chain(self._signs.items(), self._expected.items())
@@ -130,22 +142,24 @@ class Liveness:
         }
 
     def silent(self, node: str, now: float) -> float:
-        """Return the seconds of an agent's silence if it exceeds the limit and is believed; else 0."""
+        """Return the seconds of an agent's silence if the silence is too long and is believed, else 0."""
         sign = self._signs.get(node) or self._expected.get(node)
         if sign is None or self.grace(now) > 0 or self._present(sign, now):
             return 0.0
         return now - sign.at
 
     def known(self, node: str) -> bool:
-        """Return True if the agent has dialled this hub."""
+        """Return True if the node's agent has dialled this hub."""
         return node in self._signs
 
     def unsettled(self, nodes: Iterable[str], now: float) -> float:
-        """Return the seconds until it is known which of these nodes' agents are present; 0 if it is known."""
+        """Return the seconds until all these nodes' agents are known to be present or absent; 0 if that is
+        known.
+        """
         return 0.0 if all(self.known(node) for node in nodes) else self.grace(now)
 
     def alarm(self, now: float) -> bool:
-        """Return True if so many agents are silent that none of them is believed."""
+        """Return True if so many agents are silent that their silence is not believed."""
         if self._judged is None or self._judged[0] != now:
             self._judged = (now, self._judge(now))
         return self._judged[1]
@@ -177,5 +191,5 @@ class Liveness:
         return now - sign.at > (self.farewell_seconds if sign.farewell else self.silent_seconds)
 
     def _suspicious(self, sign: _Sign, now: float) -> bool:
-        """Return True if a silence may be the operator's own fault."""
+        """Return True if an agent's silence may be the fault of the operator's network."""
         return self._overdue(sign, now) and not sign.farewell and now - sign.at <= _FINAL_SECONDS

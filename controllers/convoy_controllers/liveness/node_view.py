@@ -1,4 +1,6 @@
-"""The view of a node in plans: its object, its agent's silence, and the results of probes. Pure."""
+"""The view of a node in plans: its Node object, its agent's silence, and the results of probes. Pure: no
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -15,42 +17,42 @@ class NodeObject(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the Node."""
+        """Return the name of the Node."""
         ...
 
     @property
     def ready(self) -> bool:
-        """Return True if its Ready condition is True."""
+        """Return True if the Node's Ready condition is True."""
         ...
 
     @property
     def cordoned(self) -> bool:
-        """Return True if it is unschedulable."""
+        """Return True if the Node is unschedulable."""
         ...
 
     @property
     def agent_ready(self) -> bool:
-        """Return True if it carries the agent-ready label."""
+        """Return True if the Node carries the agent-ready label."""
         ...
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Labels of the Node."""
+        """Return the labels of the Node."""
         ...
 
 
 @dataclass(slots=True)
 class NodeProbe:
-    """Results of the probes of one quiet node."""
+    """Results of the probes of one node whose agent is silent."""
 
     since: float
-    """Unix seconds of its agent's last sign."""
+    """Unix time in seconds of the agent's last sign."""
     reachable: bool = True
-    """True if anything on it replied to the last probe."""
+    """True if any address on the node replied to the last probe."""
     pods_probed: bool = False
-    """True if pods were probed (not only the agent), so that no reply means something."""
+    """True if pods were probed, not only the agent. Only then does the lack of a reply mean something."""
     lease_seconds: float = 0.0
-    """Age of the kubelet's Lease when last read: at least, never more than the true age."""
+    """Minimum age in seconds of the kubelet's Lease when it was last read. The true age is never less."""
 
 
 def node_view(
@@ -62,10 +64,11 @@ def node_view(
     probe: NodeProbe | None,
     attested_by: frozenset[str],
 ) -> NodeView:
-    """Return the view of a node that a pod names. `node`: None if its object was deleted.
+    """Return the view of a node that a pod names. `node`: the Node object; None if it was deleted.
 
-    `silent`: seconds of its agent's silence if believed, else 0; `since`: Unix seconds of the agent's last
-    sign. Only replies of pods count: the agent's own address may be gone with the agent.
+    `silent`: seconds of the agent's silence if the silence is believed, else 0; `since`: Unix time in
+    seconds of the agent's last sign. Only replies of pods count, because the agent's own address may be
+    gone with the agent.
     """
     probed = probe if silent else None
     return NodeView(
@@ -87,11 +90,12 @@ def node_view(
 def wants_agent_ready(
     node: NodeObject, liveness: Liveness, reachable: bool, unready_seconds: float, now: float
 ) -> bool:
-    """Return True if a node is to carry the agent-ready label. `reachable`: it replied to the last probe.
+    """Return True if a node should carry the agent-ready label. `reachable`: True if the node replied to
+    the last probe.
 
-    The label is given at once. It is removed at once if the agent is silent and the node does not reply, or
-    its kubelet does not report either. If the node is alive it is removed only after a long silence, since
-    agents restart. While no agent may be judged (new leader, doubtful network) the label stays as it is.
+    The label is set at once. It is removed at once if the agent is silent and the node does not reply or is
+    not Ready. On a live node it is removed only after a long silence, because agents restart. It stays
+    unchanged while no agent may be judged: under a new leader, or during an alarm.
     """
     if liveness.connected(node.name, now):
         return True

@@ -1,7 +1,7 @@
-"""Seconds that agents, operator and simulator must agree on.
+"""Times in seconds that the agents, the operator and the simulator must agree on.
 
-Each is defined once. A wait that must exceed another is computed from it. The operator's settings and the
-simulator's latencies take their defaults from here.
+Each time is defined once. A time that must exceed another time is computed from that time. The operator's
+settings and the simulator's latencies take their defaults from here.
 """
 
 from __future__ import annotations
@@ -9,34 +9,35 @@ from __future__ import annotations
 HEARTBEAT_SECONDS = 1.0
 """Seconds between two heartbeats of an agent."""
 REPORT_SECONDS = 1.0
-"""Seconds for which an agent gathers progress before it reports a pod again."""
+"""Minimum seconds between two progress reports of an agent about the same pod."""
 POLL_SECONDS = 0.2
 """Seconds between two polls of the operator for silent agents."""
 SILENT_SECONDS = 5.0
-"""Silence after which an agent counts as absent: five heartbeats. The operator's setting is
-`CONVOY_AGENT_SILENT_SECONDS`."""
+"""Seconds of silence after which an agent counts as absent: five heartbeats. The operator's setting is
+`CONVOY_AGENT_SILENT_SECONDS`.
+"""
 PROBE_AFTER_SECONDS = 3.0
-"""Silence after which the operator starts to probe the node: the first probes must have ended when the
-agent counts as absent.
+"""Seconds of silence after which the operator starts to probe the node. The first probes must have ended
+when the agent counts as absent.
 """
 GRACE_SECONDS = 10.0
-"""Seconds that a new leader gives agents to dial before it judges any of them."""
+"""Seconds that a new leader gives the agents to dial before it judges any of them."""
 UNREADY_SECONDS = 15.0
-"""Silence after which a node that replies loses its agent-ready label. Also the absence that an agent may
-announce: longer than an agent's restart.
+"""Seconds of silence after which a node that still replies loses its agent-ready label. An agent may
+announce an absence of the same length; a restart of the agent takes less.
 """
 PROBE_SECONDS = 1.0
-"""Seconds between two probes of a quiet node."""
+"""Seconds between two probes of a node whose agent is silent."""
 DETECTION_MARGIN_SECONDS = HEARTBEAT_SECONDS + PROBE_SECONDS
-"""Seconds between an agent's silence limit and the detection of its node's loss, at most. The last
-heartbeat may be one interval old when the node dies, and the probe that finds it dead may be another
-interval late.
+"""Maximum seconds between an agent's silence limit and the detection of its node's loss. The last heartbeat
+may be one interval old when the node dies, and the probe that detects the loss may be another interval
+late.
 """
 KUBELET_LEASE_SECONDS = 10.0
 """Seconds between two renewals of a kubelet's Lease (Kubernetes: a quarter of nodeLeaseDurationSeconds)."""
 STOP_SECONDS = 4.0
-"""Seconds between an agent's decision to stop a Strict job and the end of its ranks: the agent's poll, the
-launcher's kill, and the drift between two clocks.
+"""Maximum seconds between an agent's decision to stop a Strict job and the end of its ranks. They cover the
+agent's poll, the launcher's kill, and the drift between two clocks.
 """
 HOLD_SECONDS = 5.0
 """Seconds for which a hub keeps a dialled agent waiting while there is no leader."""
@@ -45,8 +46,9 @@ WELCOME_SECONDS = HOLD_SECONDS + 3.0
 
 
 def verdict_seconds(silent_seconds: float) -> float:
-    """Return the seconds after an error within which the loss of a node becomes known.
+    """Return the maximum seconds between an error that the loss of a node causes and the detection of that
+    loss.
 
-    `silent_seconds`: the silence after which the operator counts an agent as absent.
+    `silent_seconds`: seconds of silence after which the operator counts an agent as absent.
     """
     return silent_seconds + DETECTION_MARGIN_SECONDS

@@ -18,7 +18,7 @@ PATIENCE = timedelta(hours=2)
 
 
 def with_outcome(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) -> NodeHealthStatus:
-    """Return the status with the outcome of the last action and its consequence, once the outcome is known."""
+    """Return the status with the outcome of the last action and its consequence, once it is known."""
     last = status.actions[-1] if status.actions else None
     if last is None or last.outcome is not Outcome.PENDING:
         return status

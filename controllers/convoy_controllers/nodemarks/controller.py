@@ -1,8 +1,8 @@
-"""The controller of the marks on Nodes: taints, label and condition show the stored health of the hardware.
+"""The controller of the marks on Nodes. Taints, label and condition show the stored health of the node's
+hardware.
 
-Marks follow from stored statuses alone, so none leaks: whatever an operator did before it died, the next
-reconcile corrects the node. A node that is drained loses its jobs' pods by eviction, once it carries its
-taint.
+Marks follow from stored statuses alone, so no mark leaks: whatever an operator did before it died, the next
+reconcile corrects the node. Pods of jobs are evicted from a drained node once the node carries its taint.
 """
 
 from __future__ import annotations
@@ -32,27 +32,29 @@ from convoy_crds.nodehealth import NodeHealth, State
 from convoy_crds.terms import TAINT_QUARANTINED, ConditionType
 
 EVICT_SECONDS = 15.0
-"""Seconds between two evictions of the same pods: their PodDisruptionBudgets may refuse one."""
+"""Seconds between two evictions of the same pods, because a PodDisruptionBudget may refuse an eviction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A node, the stored health of its hardware, and its pods of jobs."""
+    """A node, the stored health of its hardware, and the pods of jobs on the node."""
 
     node: Node
     facts: HardwareFacts
     policy: GuardPolicy | None = None
-    """The policy for the node, or None."""
+    """The policy that applies to the node, or None."""
     health: NodeHealth | None = None
-    """None while no NodeHealth is bound to the node."""
+    """The NodeHealth that is bound to the node, or None."""
     members: tuple[Pod, ...] = ()
     """Pods of jobs on the node."""
     unswappable: frozenset[str] = frozenset()
-    """namespace/name of the jobs that may not be swapped."""
+    """Jobs that may not be swapped, each as `namespace/name`."""
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
-    """Return the node; None if its NodeHealth cannot be read, since its taints are then unknown."""
+    """Return the node; None if the node does not exist. Also None if its NodeHealth is invalid, because the
+    node's taints are unknown then.
+    """
     node = reader.node(key.name)
     if node is None:
         return None
@@ -75,8 +77,8 @@ def observe(reader: Reader, key: Key) -> Observed | None:
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Patch the node's marks, and evict the jobs' pods of a drained node."""
-    # No event tells that a job may be swapped: its spec and its saved state change in the meantime.
+    """Patch the node's marks, and evict the jobs' pods from a drained node."""
+    # No event shows that a job may be swapped now, so reconcile a drained node with pods again after a while.
     waits = bool(observed.members) and _drains(observed)
     children = (*_marks(observed, now), *_leaving(observed))
     return Plan(children=children, requeue_after=EVICT_SECONDS if waits else None)
@@ -85,7 +87,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
 def _marks(observed: Observed, now: datetime) -> Iterable[Child]:
     health, policy, qualified = observed.health, observed.policy, None
     if health is None or health.status.since is None:
-        # Its first state is not decided yet.
+        # The hardware has no state yet, so its marks depend on the policy alone.
         wanted = marks_of_unknown(policy, observed.facts)
     else:
         wanted = marks(health.status, policy)
@@ -103,12 +105,12 @@ def _drains(observed: Observed) -> bool:
 
 
 def _leaving(observed: Observed) -> Iterable[EvictPod]:
-    # Without the taint, a replacement could be scheduled onto this node again.
+    # Evict only from a tainted node: otherwise a replacement could be scheduled onto this node again.
     tainted = any(taint.get("key") == TAINT_QUARANTINED for taint in observed.node.taints)
     if not tainted or not _drains(observed):
         return
     for pod in observed.members:
-        # The job may have forbidden the swap since the drain began.
+        # The job may have forbidden swaps since the drain began.
         if f"{pod.namespace}/{pod.job}" not in observed.unswappable and not pod.view.deleting:
             yield EvictPod(pod.namespace, pod.name, pod.uid)
 
@@ -118,15 +120,17 @@ def _own_agent(reader: Reader, key: Key) -> Iterable[str]:
 
 
 def _nodes_of(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
-    """Return the node that the status names, and the one that it named before."""
+    """Return the keys of the node that the NodeHealth names, and of the node that it named before the
+    change.
+    """
     found = {(one.status.get("nodeRef") or {}).get("name", "") for one in (before, after) if one is not None}
     return [("", name) for name in sorted(found) if name]
 
 
 def _drained(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
-    """Return the node of a pod while the node is drained, or while its hardware has no NodeHealth.
+    """Return the key of a pod's node if the node is drained, or if no NodeHealth was last seen on the node.
 
-    A joining node is gated only while it has no pods of jobs.
+    The second case matters because a joining node is gated only while it has no pods of jobs.
     """
     for one in (before, after):
         if one is not None and one.view.node:
@@ -137,7 +141,7 @@ def _drained(reader: Reader, before: Any | None, after: Any | None) -> Iterable[
 
 
 def _shown(health: CachedObject) -> Hashable:
-    """Return the fields of a NodeHealth that the node shows."""
+    """Return the fields of a NodeHealth that the Node shows."""
     status = health.status
     conditions = tuple(str(sorted(one.items())) for one in status.get("conditions") or ())
     node = (status.get("nodeRef") or {}).get("name")
@@ -145,7 +149,9 @@ def _shown(health: CachedObject) -> Hashable:
 
 
 def _state_changed(before: Any | None, after: Any | None) -> bool:
-    """Return True for a state that the node must show at once: it gets pods until it carries its taint."""
+    """Return True if the state changed. The Node must show its state at once: it gets pods until it carries
+    its taint.
+    """
     return after is not None and (before is None or before.status.get("state") != after.status.get("state"))
 
 
