@@ -306,7 +306,7 @@ class Committer:
             copying.cancel()
 
     async def _commit_locally(self, one: CommitRound, vote: PrepareVote) -> tuple[CommitOutcome, bool]:
-        """Request the commit at the local tier. Return the outcome, and True if it is committed."""
+        """Request the commit at the local tier. Return the outcome, and True if the commit succeeded."""
         for _ in range(LOCAL_ATTEMPTS):
             outcome = await self._requests.request_commit(one.plan, Tier.LOCAL, one.generation, vote)
             # Slot 0 may have written the record when the request expires, so try again before giving up.
@@ -358,9 +358,7 @@ class Committer:
             copying.cancel()
 
     async def _record_outcome(self, one: CommitRound, tier: Tier, outcome: CommitOutcome) -> bool:
-        """Record a commit's outcome in this node's memory and notify the pod. Return True if it is
-        committed.
-        """
+        """Record a commit's outcome in this node's memory and notify the pod. Return True for a success."""
         plan, generation = one.plan, one.generation
         committed = outcome.verdict is Verdict.COMMITTED
         if committed and outcome.record is not None:

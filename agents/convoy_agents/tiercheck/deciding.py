@@ -29,8 +29,8 @@ DECIDE_SECONDS = 60.0
 about to restart.
 """
 SILENT_NODE_SECONDS = 30.0
-"""Seconds to wait for other nodes that do not answer, while no node that answers knows the work of some
-earlier incarnation. After this wait, that work counts as lost.
+"""Seconds to wait for a node that is no member and does not answer, if only this node may know the work of
+an earlier incarnation. After this time the work counts as lost.
 """
 STORE_SECONDS = 15.0
 """Timeout in seconds for reading a store's inventory."""
@@ -73,8 +73,8 @@ class Decisions:
     async def decide(
         self, job_uid: str, incarnation: int, attempt: int, broken: Broken, *, bases: bool = False
     ) -> hub_pb2.ResumeReply:
-        """Return the generation from which the incarnation starts. All callers with the same `attempt` get
-        the same reply.
+        """Return a reply with the generation from which the incarnation starts. All callers with the same
+        `attempt` get the same reply.
 
         `broken`: shards that ranks could not read. `bases`: True to use full saves only, without journal
         segments.
@@ -114,7 +114,7 @@ class Decisions:
         silent = await self._survey_others(plan, others, found)
         stored, trouble = await self._survey_store(plan, Branch(plan.incarnation, decided=False))
         while plan.incarnation > 1 and time.monotonic() - started < SILENT_NODE_SECONDS:
-            held = _held(found, stored, bases)
+            held = _inventories(found, stored, bases)
             if not (silent or trouble) or not await asyncio.to_thread(
                 restore.may_be_outdated, held, plan.incarnation, broken
             ):
@@ -123,7 +123,7 @@ class Decisions:
             silent = await self._survey_others(plan, silent, found)
             if trouble:
                 stored, trouble = await self._survey_store(plan, Branch(plan.incarnation, decided=False))
-        held = _held(found, stored, bases)
+        held = _inventories(found, stored, bases)
         if (
             trouble
             and (plan.incarnation > 1 or bool(plan.resume_uid))
@@ -255,7 +255,9 @@ class Decisions:
             return None
 
 
-def _held(found: Mapping[str, Surveyed], stored: Inventory | None, bases: bool) -> dict[str, Inventory]:
+def _inventories(
+    found: Mapping[str, Surveyed], stored: Inventory | None, bases: bool
+) -> dict[str, Inventory]:
     """Return the inventory of each node and of the store. `bases`: True to leave journal segments out."""
     held = {node: one.inventory for node, one in found.items()}
     if stored is not None:

@@ -20,8 +20,8 @@ from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tie
 from convoy_controllers.checkpoint.records import Record
 
 OVERDUE = 4
-"""Multiple of the store interval. If a generation has not reached the store after this time, the next
-generation is uploaded instead.
+"""Number of store intervals after which a generation that has not reached the store counts as overdue. The
+next generation is then uploaded instead.
 """
 
 log = structlog.get_logger()

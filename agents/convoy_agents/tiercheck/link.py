@@ -24,8 +24,8 @@ B = TypeVar("B", bound=Buffer)
 PROBE_EVERY = 64
 """Number of plain chunks after which one chunk is encoded to measure the codec again."""
 HALF_LIFE = 64 * 2**20
-"""Bytes sent after which an older measurement has half its weight. This is many chunks, so one slow
-response does not decide alone.
+"""Number of measured bytes after which an older measurement has half its weight. This is many chunks, so
+one slow response does not decide alone.
 """
 
 MAX_LINKS = 256
@@ -135,7 +135,7 @@ class Link:
         return self._record_encoding(data, *await asyncio.wrap_future(self._encoders.submit(data)))
 
     def record_sent(self, length: int, size: int, seconds: float) -> None:
-        """Record that a chunk of `length` bytes was sent as `size` bytes in so many seconds."""
+        """Record that a chunk of `length` bytes was sent as `size` bytes in `seconds`."""
         self._count(length, size)
         with self._lock:
             self._costs = replace(self._costs, send=self._costs.send.add(seconds, size))

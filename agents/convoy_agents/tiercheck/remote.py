@@ -49,8 +49,8 @@ class _KnownStore:
         self.blobs = blobs
         self.link = link
         self.metadata_calls = Calls(blobs.where)
-        # Whole shards take long, so they have their own threads. Downloads have others than uploads, so a
-        # restore does not wait for uploads.
+        # Whole shards take long, so they have threads of their own. Uploads and downloads use separate
+        # threads, so a restore does not wait for uploads.
         self.upload_calls = Calls(blobs.where)
         self.download_calls = Calls(blobs.where)
 

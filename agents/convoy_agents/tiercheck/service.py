@@ -119,7 +119,9 @@ class ShardService:
         if request.incarnation < max(job_memory.seen, plan.incarnation):
             return _refused("a later incarnation has started")
         try:
-            verdict = await job_memory.inspect(lambda store: _fits(store, request.incarnation, manifest))
+            verdict = await job_memory.inspect(
+                lambda store: _refusal_of(store, request.incarnation, manifest)
+            )
             if verdict is not None:
                 return verdict
             await job_memory.drop_withdrawn(token.node, request.withdrawn, request.incarnation)
@@ -188,7 +190,7 @@ class ShardService:
                 link.record_sent(len(data), len(body), time.monotonic() - started)
 
 
-def _fits(store: ShardStore, incarnation: int, manifest: Manifest) -> hub_pb2.OfferReply | None:
+def _refusal_of(store: ShardStore, incarnation: int, manifest: Manifest) -> hub_pb2.OfferReply | None:
     """Return the reply that refuses a copy; None if the copy is accepted."""
     if store.incarnation != incarnation:
         return hub_pb2.OfferReply(
@@ -211,8 +213,8 @@ async def _piece(requests: AsyncIterator[hub_pb2.Piece]) -> hub_pb2.Piece | None
 
 
 def _from_wrong_node(plan: Assignment, request: hub_pb2.ResumeRequest, node: str) -> bool:
-    """Return True if the caller's slot does not run on the caller's node. Return False if this agent does
-    not decide, since only slot 0 knows all members.
+    """Return True if the caller's slot does not run on the caller's node. Only slot 0 knows all members, so
+    return False if this agent is not slot 0's.
     """
     decides = plan.slot == 0 and plan.incarnation == request.incarnation
     return decides and not any((one.slot, one.node) == (request.slot, node) for one in plan.members)

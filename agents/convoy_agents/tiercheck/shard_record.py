@@ -33,7 +33,7 @@ class ShardRecord:
     copy_of: str = ""
     """The node that sent the shard here as its copy; empty if the shard is no copy."""
     given_up: bool = False
-    """True if the shard was given up: no watermark will ever need it."""
+    """True if the shard was given up, because its generation will not be committed."""
 
     @property
     def text(self) -> bytes:

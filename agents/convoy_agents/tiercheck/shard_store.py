@@ -104,7 +104,7 @@ class ShardStore:
 
     @property
     def given_up(self) -> set[str]:
-        """Ids of the shards that were given up: no watermark will ever need them."""
+        """Ids of the shards that were given up, because their generations will not be committed."""
         return {key for key, one in self._shards.items() if one.given_up}
 
     def holds(self, key: str) -> bool:

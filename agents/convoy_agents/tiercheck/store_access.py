@@ -86,7 +86,7 @@ class StoreAccess(ABC):
 
     async def wait_until(self, holds: Callable[[ShardStore], T | None], seconds: float) -> T | None:
         """Call `holds` now and after each change. Return its first result that is not None, or None after
-        so many seconds.
+        `seconds`.
         """
         deadline = time.monotonic() + seconds
         while True:

@@ -68,8 +68,8 @@ class GarbageCollector:
             alive = retention.reachable(heads, left.manifests)
             manifests = self._delete_old("manifests", garbage.manifests - alive, renew_marker)
             used = chunk_digests(one for key, one in left.manifests.items() if key not in manifests)
-            # Such a manifest is in use but missing or unreadable. It may be uploaded again, so no chunk is
-            # deleted before.
+            # A manifest that is in use but unreadable may be uploaded again with the same chunks, so keep all
+            # chunks.
             lost = alive - left.manifests.keys()
             chunks = frozenset() if lost else self._delete_old("chunks", garbage.chunks - used, renew_marker)
         return Garbage(garbage.records, garbage.branches, manifests, chunks)

@@ -32,7 +32,7 @@ class Packer(Protocol):
         """Return the chunk in the form in which it should be sent: encoded (planes.py) or plain."""
 
     def record_sent(self, length: int, size: int, seconds: float) -> None:
-        """Record that a chunk of `length` bytes was sent as `size` bytes in so many seconds."""
+        """Record that a chunk of `length` bytes was sent as `size` bytes in `seconds`."""
 
 
 @dataclass(frozen=True, slots=True)
