@@ -1,4 +1,6 @@
-"""`convoy-agent`: the node agent. All settings are environment variables (settings.py)."""
+"""The command `convoy-agent`, which runs the node agent. Environment variables contain all settings
+(settings.py).
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,17 @@ from convoy_agents.settings import Settings, SettingsError
 
 
 def main() -> None:
-    """Run until SIGTERM or SIGINT. Exit with code 1 if a component fails, 2 for invalid settings."""
+    """Run the agent until it receives SIGTERM or SIGINT. Exit with code 1 if a component fails, and with
+    code 2 if a setting is invalid.
+    """
     try:
         settings = Settings.from_env(os.environ)
     except SettingsError as error:
         print(f"convoy-agent: {error}", file=sys.stderr)
         sys.exit(2)
     configure_logging(settings.log_level)
-    # chmod sets the modes of sockets and folders, independent of the container's umask.
+    # The code sets the modes of sockets and folders with chmod, so the container's umask must not restrict
+    # new files.
     os.umask(0o022)
     try:
         asyncio.run(_run(settings))

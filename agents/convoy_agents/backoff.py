@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Backoff:
-    """Computes pauses of half to all of a bound. The bound doubles from `first` up to `cap` seconds.
+    """Computes the pauses between retries. Each pause is a random 50 to 100 % of a bound, which doubles
+    from `first` up to `cap` seconds.
 
-    The jitter prevents the agents of a large cluster from reconnecting to a restarted hub all at the same
-    time.
+    The jitter prevents the agents of a large cluster from reconnecting to a restarted hub at the same time.
     """
 
     first: float = 0.2
@@ -25,5 +25,5 @@ class Backoff:
         return self._bound * self.random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """Reset the bound to `first` after a success."""
+        """Start again at `first`. The caller does this after a success."""
         self._bound = 0.0

@@ -1,4 +1,4 @@
-"""gRPC channel and server options of the agent, its TLS identity, and TLS channels."""
+"""gRPC options of the agent's channels and servers, the agent's TLS identity, and its TLS channels."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 import grpc
 
 KEEPALIVE_MS = 10_000
-"""Milliseconds between keepalive pings. A dead hub or peer is detected within this plus
+"""Milliseconds between keepalive pings. A dead hub or peer is detected within KEEPALIVE_MS +
 KEEPALIVE_TIMEOUT_MS.
 """
 KEEPALIVE_TIMEOUT_MS = 5_000
 MAX_MESSAGE = 5 * 1024 * 1024
-"""Maximum bytes of a message: a chunk of a checkpoint and its metadata."""
+"""Maximum bytes of a gRPC message. The largest messages contain one chunk of a checkpoint and its metadata.
+"""
 
 CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
@@ -24,16 +25,17 @@ CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.enable_retries", 0),
-    # The agent's own back-off controls retries; the channel's must not be longer.
+    # The agent retries with its own back-off (backoff.py), so gRPC's reconnect back-off must be short.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2000),
-    # Time limit of one connection attempt. Otherwise a SYN lost on a broken link would delay the next attempt
-    # by 20 s, long after the link is repaired.
+    # gRPC uses this option as the time limit of one connection attempt. With gRPC's default, a SYN lost on a
+    # broken link would delay the next attempt by 20 s, even if the link is repaired sooner.
     ("grpc.min_reconnect_backoff_ms", 5000),
 )
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
-    # A slot with a pending call on a broken link must not count as prepared until the deadline.
+    # Keepalive pings end a pending Prepare call on a broken link. Without them, the slot would count as
+    # prepared until the call's deadline.
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -55,8 +57,8 @@ class Identity:
 
 
 def dial(address: str, server_name: str, authority: bytes, identity: Identity | None) -> grpc.aio.Channel:
-    """Return a TLS channel to the server with the certificate name `server_name`. Without an identity no
-    client certificate is sent.
+    """Return a TLS channel to a server whose certificate has the name `server_name`. The channel sends a
+    client certificate only if `identity` is given.
     """
     credentials = grpc.ssl_channel_credentials(
         root_certificates=authority,
@@ -68,18 +70,19 @@ def dial(address: str, server_name: str, authority: bytes, identity: Identity | 
 
 
 class ChannelClosed(Exception):
-    """The channel was closed by another task, because the agent's identity or the peer was replaced."""
+    """Another task closed the channel, because it replaced the agent's identity or the peer."""
 
 
 @contextlib.contextmanager
 def detect_close() -> Iterator[None]:
-    """Raise ChannelClosed if the channel is closed during the block, before or during a call."""
+    """Raise ChannelClosed if another task closes the channel before or during a call inside this context."""
     try:
         yield
     except grpc.aio.UsageError as error:
         raise ChannelClosed("the channel was closed before the call") from error
     except asyncio.CancelledError as error:
-        # gRPC also raises CancelledError for a call whose channel is closed.
+        # gRPC raises CancelledError also for a call whose channel was closed, so check whether the task
+        # itself was cancelled.
         if (task := asyncio.current_task()) is None or task.cancelling():
             raise
         raise ChannelClosed("the channel was closed during the call") from error

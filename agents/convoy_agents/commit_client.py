@@ -1,4 +1,6 @@
-"""The client side of a commit: calls the agent of slot 0 until the generation is decided or time runs out."""
+"""The client side of a commit. It calls the agent of slot 0 until the commit is decided or the time limit
+is reached.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,13 @@ from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
 Plan = Callable[[str], Assignment | None]
-"""Returns the current assignment of a pod uid. A peer's address may change between retries."""
+"""Returns the current assignment of a pod, given the pod's uid. Each retry needs it, because a peer's
+address may have changed.
+"""
 
 COMMIT_SECONDS = 150.0
-"""Seconds to wait for one generation. Longer than a held call lasts, because the ranks of different slots
-may write at different speeds.
+"""Seconds to wait for the decision on one generation. It exceeds the deadline of a single Prepare call,
+because the ranks of different slots may write at different speeds.
 """
 
 log = structlog.get_logger()
@@ -47,8 +51,8 @@ class CommitClient:
         generation: Generation,
         vote: PrepareVote | None = None,
     ) -> CommitOutcome:
-        """Request the commit of a generation at a tier. Return the outcome; EXPIRED if there is no decision
-        in time.
+        """Request the commit of a generation at a tier, and return the outcome. The verdict is EXPIRED if
+        nothing is decided within COMMIT_SECONDS.
         """
         began = time.monotonic()
         outcome = CommitOutcome(Verdict.EXPIRED, 0)
@@ -95,8 +99,8 @@ class CommitClient:
         return await self._until_decided(plan, here, lambda member: self._peers.prepare(member, request))
 
     async def abandon(self, plan: Assignment, generation: Generation) -> None:
-        """Report to slot 0's agent that the slot could not save a generation. Give up silently after a
-        timeout.
+        """Report to slot 0's agent that this slot could not save a generation. If that agent does not
+        respond within COMMIT_SECONDS, return without an error.
         """
         request = hub_pb2.AbandonRequest(
             job_uid=plan.job_uid,
@@ -118,8 +122,10 @@ class CommitClient:
         here: Callable[[Assignment], Awaitable[CommitOutcome]],
         there: Callable[[Member], Awaitable[CommitOutcome]],
     ) -> CommitOutcome:
-        """Call slot 0's agent, which may be this one, until it decides. Retry on errors, without a time
-        limit.
+        """Call slot 0's agent until its verdict is not EXPIRED, and return the outcome.
+
+        The function calls `here` if this agent is slot 0's agent, else `there`. It retries after errors,
+        and the caller limits the time.
         """
         backoff = Backoff(first=0.05, cap=2.0)
         while True:

@@ -1,4 +1,6 @@
-"""The coordinator of a job's commits. It holds the slots' calls until `checkpoint/commit.py` decides."""
+"""The coordinator of a job's commits. It keeps each slot's Prepare call open until `checkpoint/commit.py`
+decides.
+"""
 
 from __future__ import annotations
 
@@ -18,58 +20,58 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Record
 
 MAX_HELD = 4096
-"""Maximum number of held calls for one job and tier."""
+"""Maximum number of open Prepare calls for one job and tier."""
 
 log = structlog.get_logger()
 
 
 class PrepareVote(NamedTuple):
-    """A slot's vote for a generation that its ranks have sealed in memory."""
+    """A slot's vote for a generation whose shards the slot's ranks have sealed in memory."""
 
     shards: Mapping[str, str]
-    """Manifest ids by shard."""
+    """Manifest ids by name of the shard."""
     metadata: ShardMetadata
 
 
 class CommitOutcome(NamedTuple):
-    """The outcome of a commit."""
+    """The coordinator's decision about one generation at one tier."""
 
     verdict: Verdict
     seen: int
-    """The latest incarnation that the coordinator knows."""
+    """The latest incarnation of the job that the coordinator knows."""
     record: Record | None = None
-    """The record of a committed generation."""
+    """The generation's record if the verdict is COMMITTED and the record exists."""
 
 
 class Ledger(Protocol):
     """The generation records of the jobs whose slot 0 is on this node."""
 
     async def committed_record(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
-        """Return the record of a generation that is already committed at the tier, else None."""
+        """Return the generation's record if the generation is already committed at the tier, else None."""
         ...
 
     async def write(
         self, plan: Assignment, tier: Tier, generation: Generation, votes: Mapping[int, PrepareVote]
     ) -> bool:
-        """Write the record of a generation that every slot has prepared. Return False if that is
-        impossible.
+        """Commit a generation for which every slot has voted. Return False if the commit is impossible.
+        Raises OSError if the record cannot be written.
         """
         ...
 
 
 @dataclass(slots=True)
 class _HeldCommit:
-    """A generation at one tier and the calls that wait for its decision."""
+    """The open Prepare calls for one generation at one tier."""
 
     calls: dict[asyncio.Future[Verdict], int] = field(default_factory=dict)
-    """The slot of each held call."""
+    """The slot number of each open call."""
     votes: dict[int, PrepareVote] = field(default_factory=dict)
-    """The slots' votes, by slot."""
+    """The votes by slot number."""
 
 
 @dataclass(slots=True)
 class _TierCommits:
-    """The commits of a job at one tier."""
+    """The state of a job's commits at one tier."""
 
     state: commit.CommitState = field(default_factory=commit.CommitState)
     held: dict[Generation, _HeldCommit] = field(default_factory=dict)
@@ -83,7 +85,9 @@ class _Job:
 
 
 class CommitCoordinator:
-    """Coordinates commits of the jobs with checkpoints in memory whose slot 0 is a pod of this node."""
+    """Coordinates the commits of jobs whose slot 0 is a pod of this node. It handles only jobs that keep
+    checkpoints in memory.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -91,12 +95,12 @@ class CommitCoordinator:
         self._writing: set[asyncio.Task[None]] = set()
 
     def assignment(self, job_uid: str) -> Assignment | None:
-        """Return the plan of a job that this agent coordinates; None for any other."""
+        """Return the assignment of slot 0 of a job; None if this agent does not coordinate the job."""
         job = self._jobs.get(job_uid)
         return job.assignment if job else None
 
     def seen(self, job_uid: str) -> int:
-        """Return the latest known incarnation of a job; 0 if this agent does not coordinate it."""
+        """Return the latest known incarnation of a job; 0 if this agent does not coordinate the job."""
         job = self._jobs.get(job_uid)
         return max(tier.state.seen for tier in job.tiers.values()) if job else 0
 
@@ -112,14 +116,15 @@ class CommitCoordinator:
         if job is None:
             job = self._jobs[plan.job_uid] = _Job(pod.uid, plan)
         elif plan.incarnation < job.assignment.incarnation:
-            return  # an earlier pod of slot 0 that is still terminating
+            # The pod of an earlier incarnation is still terminating, so its outdated assignment is ignored.
+            return
         job.pod_uid, job.assignment = pod.uid, plan
         for tier in Tier:
             self._apply(job, tier, commit.Planned(plan.incarnation, len(plan.members)))
             self._apply(job, tier, commit.IncarnationSeen(pod.seen))
 
     def drop_pod(self, pod_uid: str) -> None:
-        """Drop the jobs whose slot 0 was this pod, which left the node."""
+        """Drop the jobs whose slot 0 was this pod. The caller does this after the pod has left the node."""
         for uid in [key for key, job in self._jobs.items() if job.pod_uid == pod_uid]:
             self._drop(uid)
 
@@ -131,9 +136,11 @@ class CommitCoordinator:
         generation: Generation,
         vote: PrepareVote | None = None,
     ) -> CommitOutcome:
-        """Wait until the generation is decided at the tier, and return the outcome. EXPIRED means: retry.
+        """Register the slot's vote, wait for the decision on the generation at the tier, and return the
+        outcome.
 
-        Cancelling the call withdraws the slot's vote. `vote` is used at the local tier only.
+        If the verdict is EXPIRED, the caller should retry. If the caller cancels this call, the slot's vote
+        is withdrawn. `vote` is used at the local tier only.
         """
         job = self._jobs.get(job_uid)
         if job is None or slot >= len(job.assignment.members):
@@ -150,7 +157,9 @@ class CommitCoordinator:
         return CommitOutcome(verdict, commits.state.seen, record)
 
     def abandon(self, job_uid: str, generation: Generation) -> CommitOutcome:
-        """Record that a slot will never prepare a generation at the local tier. EXPIRED means: retry."""
+        """Record that a slot will never prepare a generation at the local tier. If the verdict is EXPIRED,
+        the caller should retry.
+        """
         job = self._jobs.get(job_uid)
         if job is None or job.assignment.incarnation < generation.incarnation:
             return CommitOutcome(Verdict.EXPIRED, 0)
@@ -166,10 +175,10 @@ class CommitCoordinator:
         held.calls[verdict] = slot
         if vote is not None:
             held.votes[slot] = vote
-        # This timer guarantees the caller a verdict even if no other event arrives.
+        # This timer gives the caller a verdict after the deadline even if no other event occurs.
         timer = loop.call_later(commit.DEADLINE_SECONDS, self._apply, job, tier, commit.Tick())
         try:
-            # Expire overdue generations first, so that they do not block this one.
+            # Expire overdue generations first, so that an overdue generation does not block the new one.
             self._apply(job, tier, commit.Tick())
             self._apply(job, tier, commit.Prepare(slot, generation))
             async with asyncio.timeout(2 * commit.DEADLINE_SECONDS):
@@ -233,7 +242,7 @@ class CommitCoordinator:
 
 
 def _end(held: _HeldCommit, verdict: Verdict) -> None:
-    """Complete all held calls that have no verdict yet."""
+    """Set the verdict of all open calls that have none."""
     for call in held.calls:
         if not call.done():
             call.set_result(verdict)

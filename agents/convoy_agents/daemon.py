@@ -1,4 +1,4 @@
-"""The agent process: starts its components in order, and stops them."""
+"""The agent process. It starts its components in order and stops them."""
 
 from __future__ import annotations
 
@@ -53,17 +53,19 @@ from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
 from convoy_agents.wire import http, hub_pb2
 
 LEAVE_SECONDS = 8.0
-"""Seconds from SIGTERM to exit. Less than the DaemonSet's terminationGracePeriodSeconds."""
+"""Maximum seconds from SIGTERM to the agent's exit. It must be less than the DaemonSet's
+terminationGracePeriodSeconds.
+"""
 MAX_ENCODERS = 4
-"""Maximum number of encoder threads. They use at most a quarter of the node's cores, to leave the rest to
-training.
+"""Maximum number of encoder threads. The agent starts at most one thread for four cores, so that training
+keeps the other cores.
 """
 
 log = structlog.get_logger()
 
 
 def version() -> str:
-    """Return the installed distribution's version; 0+unknown if the agent runs from a checkout."""
+    """Return the version of the installed distribution; `0+unknown` if the agent runs from a checkout."""
     try:
         return importlib.metadata.version("convoy-operator")
     except importlib.metadata.PackageNotFoundError:
@@ -71,7 +73,9 @@ def version() -> str:
 
 
 class Agent:
-    """Connects all components. `run` returns after `leave`, or raises the error of a failed component."""
+    """The agent with all its components. `run` returns after `leave`, or raises the error of a failed
+    component.
+    """
 
     def __init__(
         self, settings: Settings, find_sources: Callable[[], library.Sources] = library.installed
@@ -160,12 +164,14 @@ class Agent:
         )
 
     def leave(self, reason: str) -> None:
-        """Start a planned exit."""
+        """Start a planned exit. `run` then stops all components and returns."""
         self._reason = reason
         self._leaving.set()
 
     async def run(self) -> None:
-        """Recover state, serve, and exit. OSError or LibraryError if the node lacks a prerequisite."""
+        """Recover the state of earlier pods, serve until `leave`, and stop. Raises OSError or LibraryError
+        if the node lacks a prerequisite.
+        """
         settings = self.settings
         self.health_port = await self._health.start(settings.metrics_port)
         settings.run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -179,9 +185,10 @@ class Agent:
             telemetry=self._telemetry.add,
         )
         volumes = Volumes(settings.kubelet_dir, folders, self.pods, hooks)
-        # Ranks that started under an earlier agent will soon request their memory.
+        # Recover the memory first, because ranks that started under an earlier agent request it soon.
         await self.memory_manager.recover()
-        # Open the sockets early: pods that started under an earlier agent are already connecting.
+        # Open the pods' sockets before the other servers, because pods that started under an earlier agent
+        # are already reconnecting.
         await volumes.recover()
         await self._resume()
         csi = CsiServers(settings.kubelet_dir, settings.node, version(), volumes)
@@ -208,11 +215,14 @@ class Agent:
             try:
                 await self._committer.resume(state.uid)
             except OSError as error:
-                # The pod's ranks get the error on their next request. The other pods still need this agent.
+                # Continue with the next pod. The ranks of the failed pod get the error on their next request,
+                # and the other pods still need this agent.
                 log.error("saves and uploads in progress not resumed", pod_uid=state.uid, why=str(error))
 
     async def _serve_hub(self) -> None:
-        """Start the Peer server, then the hub session: Hello contains the server's port."""
+        """Start the Peer server, then keep the hub session open. The order matters because the Hello
+        message contains the server's port.
+        """
         self.peer_port = await self._peer_server.start()
         host = self.settings.pod_ip
         self.hub.peer_address = f"[{host}]:{self.peer_port}" if ":" in host else f"{host}:{self.peer_port}"
@@ -225,7 +235,8 @@ class Agent:
             async with asyncio.timeout(LEAVE_SECONDS):
                 if connected:
                     await asyncio.wait([task for task in tasks if task.get_name() == "hub"], timeout=3.0)
-                # Cancel all tasks first, so that none of them restarts a component that is being stopped.
+                # Cancel all tasks before any component stops, because a task could otherwise restart a
+                # stopped component.
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
@@ -253,8 +264,9 @@ class Agent:
                 log.warning("stale pod folders not removed", why=str(error))
 
     def not_ready(self) -> str:
-        """Return the reason why the agent cannot serve pods; empty if it can."""
-        # An unreachable hub is not a reason: pods start, train and commit without the hub.
+        """Return the reason why the agent cannot serve pods; an empty text if it can."""
+        # An unreachable hub does not make the agent unready, because pods start, train and commit without the
+        # hub.
         return "" if self._recovered else "recovering the pods of an earlier agent"
 
     def _advanced(self, pod: PodState) -> None:
@@ -285,7 +297,8 @@ class Agent:
 
     async def _finish_job(self, job_uid: str) -> None:
         await self.memory_manager.drop_job(job_uid)
-        # The hub repeats the message until the agent no longer reports the job's memory.
+        # If the memory could not be freed, keep the job's records. The hub sends DropJob again until this
+        # agent stops reporting the job.
         if self.memory_manager.get(job_uid) is None:
             self._ledger.drop_job(job_uid)
             self._ranks.drop_job(job_uid)

@@ -1,4 +1,6 @@
-"""Obtains and renews the agent's certificate with its projected service-account token."""
+"""Obtains and renews the agent's certificate. The agent identifies itself to the hub by its projected
+service-account token.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,14 @@ from convoy_crds import terms
 
 CALL_SECONDS = 10.0
 RENEW_AT = 2 / 3
-"""Fraction of a certificate's lifetime after which renewal starts. The rest is left for retries."""
+"""Fraction of a certificate's lifetime after which renewal starts. The rest of the lifetime is left for
+retries.
+"""
 RETRY_CAP = 30.0
 MAX_COMMON_NAME = 64
-"""Maximum length of an X.520 common name. A longer node name appears in the subject alternative name only."""
+"""Maximum characters of an X.520 common name. A longer node name appears only in the certificate's subject
+alternative name.
+"""
 
 log = structlog.get_logger()
 
@@ -34,7 +40,7 @@ class EnrolError(Exception):
 
 
 class Enrolment:
-    """Holds the current identity and renews it. The private key exists in memory only."""
+    """Holds the agent's current identity and renews it. The private key exists in memory only."""
 
     def __init__(self, node: str, hub: str, token_file: Path, ca_file: Path) -> None:
         self._node = node
@@ -46,20 +52,20 @@ class Enrolment:
 
     @property
     def current(self) -> Identity | None:
-        """The newest identity; None before the first enrolment and after expiry."""
+        """Return the newest identity; None before the first enrolment and after the identity has expired."""
         if self._identity and self._identity.expires <= time.time():
             return None
         return self._identity
 
     async def ready(self) -> Identity:
-        """Wait until there is an identity that has not expired, and return it."""
+        """Wait until the agent has an identity that has not expired, and return the identity."""
         while (identity := self.current) is None:
             self._ready.clear()
             await self._ready.wait()
         return identity
 
     async def run(self) -> None:
-        """Enrol and renew forever. Retry failures with exponential back-off."""
+        """Enrol, and renew the identity forever. Retry with exponential back-off after a failure."""
         backoff = Backoff(first=0.5, cap=RETRY_CAP)
         while True:
             try:
@@ -82,15 +88,16 @@ class Enrolment:
             await asyncio.sleep(pause)
 
     async def enrol(self) -> Identity:
-        """Try once: create a key and request a certificate for it from the hub.
+        """Create a key, request a certificate for the key from the hub, and return both. Do not retry.
 
-        AioRpcError if the call fails, OSError if the token or CA file cannot be read, EnrolError for an
-        invalid reply.
+        Raises AioRpcError if the call fails, OSError if the token or CA file cannot be read, and EnrolError
+        if the hub's reply is invalid.
         """
-        # The files are small and in memory. They are read each time because the kubelet rotates them.
+        # Read the files at each enrolment, because the kubelet rotates them. They are small and in memory, so
+        # the read does not block.
         token, authority = self._token_file.read_text().strip(), self._ca_file.read_bytes()
         if b"BEGIN CERTIFICATE" not in authority:
-            # Without a certificate gRPC would trust the image's public authorities.
+            # If the file had no certificate, gRPC would trust the image's public authorities instead.
             raise EnrolError(f"{self._ca_file} contains no PEM certificate")
         key = ec.generate_private_key(ec.SECP256R1())
         async with dial(self._hub, terms.HUB_SERVER_NAME, authority, None) as channel:
@@ -120,7 +127,9 @@ def signing_request(key: ec.EllipticCurvePrivateKey, node: str) -> bytes:
 
 
 def describe(error: BaseException) -> str:
-    """Return an error as one line for the log; for an RPC its code and details."""
+    """Return one line that describes an error in the log. For an RPC error the line contains the status
+    code and the details.
+    """
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name}: {error.details()}"
     return f"{type(error).__name__}: {error}"

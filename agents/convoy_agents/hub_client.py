@@ -25,20 +25,28 @@ from convoy_controllers.liveness.timings import HEARTBEAT_SECONDS, WELCOME_SECON
 from convoy_crds import terms
 
 CONNECT_SECONDS = 2.0
-"""Seconds to connect and to have Hello accepted. The Service may choose a replica on a dead node."""
+"""Maximum seconds to connect and to send Hello. The limit is short because the Service may choose a replica
+on a dead node.
+"""
 SILENCE_SECONDS = 3.5
-"""Seconds without any message after which the agent drops the hub: three unanswered heartbeats."""
+"""Seconds without any message from the hub after which the agent closes the session. Three heartbeats are
+unanswered at that time.
+"""
 WRITE_SECONDS = 10.0
-"""Seconds after which the agent drops a hub that does not read."""
+"""Maximum seconds for sending one message. After that the agent closes the session, because the hub does
+not read.
+"""
 GOODBYE_SECONDS = 2.0
 STEADY_SECONDS = 10.0
-"""Seconds after which a session counts as stable, so that the back-off starts again at its shortest pause."""
+"""Seconds after which a session counts as stable. After a stable session the reconnect back-off starts at
+its shortest pause.
+"""
 MAX_UNANSWERED = 64
-"""Maximum number of heartbeats whose reply is pending."""
+"""Maximum number of unanswered heartbeats that are remembered."""
 MAX_REPORTS = 64
-"""Maximum number of queued store reports."""
+"""Maximum number of queued store reports. The oldest report is dropped first."""
 MAX_REDIRECTS = 5
-"""Maximum number of redirects that are followed without a pause."""
+"""Maximum number of consecutive redirects that the agent follows without a pause."""
 
 log = structlog.get_logger()
 
@@ -47,28 +55,34 @@ Call = grpc.aio.StreamStreamCall[hub_pb2.AgentMessage, hub_pb2.HubMessage]
 
 @dataclass(frozen=True, slots=True)
 class HubHandlers:
-    """The agent's state and handlers that the session uses."""
+    """The callbacks by which a hub session reads the agent's state and passes on the hub's messages."""
 
     outbox: Outbox
     report: Callable[[str], hub_pb2.PodReport | None]
     reports: Callable[[], list[hub_pb2.PodReport]]
     command: Callable[[hub_pb2.HubMessage], None]
     attestations: Callable[[], list[tuple[str, int]]]
-    """Returns (node, milliseconds since its request) of isolated nodes that requested an attestation."""
+    """Returns isolated nodes that requested an attestation from this agent, as (node, milliseconds since
+    the node's request).
+    """
     reached: Callable[[float], None]
-    """Receives the time at which an answered heartbeat was sent (seconds of CLOCK_BOOTTIME)."""
+    """Records that the hub is reachable. The argument is the send time of a heartbeat that the hub answered
+    (CLOCK_BOOTTIME seconds).
+    """
     held_jobs: Callable[[], list[tuple[str, str]]]
-    """Returns (uid, slot token) of the jobs with checkpoints in this node's memory."""
+    """Returns (job uid, slot token) of each job with checkpoints in this node's memory."""
     drop_job: Callable[[str], None]
-    """Frees the memory of a finished job."""
+    """Frees the memory of a job, given the job's uid."""
     store: Callable[[hub_pb2.Store], None]
-    """Handles a remote store's settings."""
+    """Applies the hub's settings of a remote store."""
     telemetry: Callable[[], hub_pb2.Telemetry | None]
-    """Returns step timings that are not sent yet; None if there are none."""
+    """Removes and returns step timings to send; None if there are none."""
     sweep: Callable[[hub_pb2.HubMessage], None]
-    """Handles the start or cancellation of a health sweep, or the confirmation of its report."""
+    """Handles the order or cancellation of a health sweep, or the hub's confirmation of a sweep report."""
     sweep_reports: Callable[[bool], list[hub_pb2.SweepReport]]
-    """Returns changed sweep reports; for True, all unconfirmed ones."""
+    """Returns the sweep reports to send. The argument is True at the start of a session, and then the
+    result includes all unconfirmed reports.
+    """
 
 
 class _Redirected(Exception):
@@ -78,7 +92,7 @@ class _Redirected(Exception):
 
 
 class HubClient:
-    """Keeps a session with the leader's hub open."""
+    """Keeps a session with the leader's hub open and reconnects after failures."""
 
     def __init__(
         self, node: str, address: str, enrolment: Enrolment, handlers: HubHandlers, version: str
@@ -99,28 +113,28 @@ class HubClient:
         self._held_jobs_due = False
         self._store_reports: deque[hub_pb2.StoreReport] = deque(maxlen=MAX_REPORTS)
         self._heartbeats: dict[int, float] = {}
-        """Send times (CLOCK_BOOTTIME) of this session's unanswered heartbeats by `sent_unix_ms`, oldest
-        first.
+        """Send times of this session's unanswered heartbeats (CLOCK_BOOTTIME seconds), by the heartbeat's
+        `sent_unix_ms`. The oldest comes first.
         """
         self.peer_address = ""
-        """host:port of this agent's Peer service, for Hello."""
+        """host:port of this agent's Peer service. Hello sends it to the hub."""
 
     def wake(self) -> None:
         """Send pending messages without delay."""
         self._wake.set()
 
     def report_store(self, report: hub_pb2.StoreReport) -> None:
-        """Queue a report on a store."""
+        """Queue a report on a remote store and send it without delay."""
         self._store_reports.append(report)
         self._wake.set()
 
     def held_jobs_changed(self) -> None:
-        """Schedule a report of the jobs with memory on this node."""
+        """Send the list of jobs with memory on this node without delay."""
         self._held_jobs_due = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Connect, serve the session, and reconnect, until `leave`."""
+        """Connect, serve the session, and reconnect, until `leave` is called."""
         backoff = Backoff(first=0.2, cap=2.0)
         address = self._service_address
         while not self._leaving:
@@ -155,7 +169,10 @@ class HubClient:
         )
 
     def _after_failure(self, address: str) -> str:
-        """Return the next address: the leader's if only the stream broke, else the Service's."""
+        """Return the address for the next attempt after the session at `address` failed.
+
+        The result is the leader's address if the agent has not tried it yet, else the Service's address.
+        """
         if self._leader and address != self._leader:
             address, self._leader = self._leader, ""
             return address
@@ -165,7 +182,9 @@ class HubClient:
         return self._service_address
 
     def leave(self, reason: str) -> bool:
-        """Send Goodbye. `run` then returns within about GOODBYE_SECONDS. Return False without a session."""
+        """Schedule the Goodbye message; `run` then returns within about GOODBYE_SECONDS. Return True if a
+        session is established.
+        """
         self._leaving = reason
         self.wake()
         return self._established
@@ -227,10 +246,11 @@ class HubClient:
             try:
                 self._handle(message)
             except Exception:
-                # A failing message must not end the session, because the session serves all pods.
+                # A message that fails must not end the session, because all pods of the node share the
+                # session.
                 metrics.COMMANDS.labels(message.WhichOneof("body") or "none", "failed").inc()
                 log.exception("handling a hub message failed", kind=message.WhichOneof("body"))
-        # The stream has ended. Its status contains the reason.
+        # The stream has ended, and its status contains the reason.
         if (code := await call.code()) is not grpc.StatusCode.OK:
             raise ConnectionError(f"the hub ended the session: {code.name}: {await call.details()}")
 
@@ -243,7 +263,8 @@ class HubClient:
         elif kind.startswith("sweep_"):
             self._handlers.sweep(message)
         else:
-            # `command` counts its results itself, because it has more than one kind of failure.
+            # `command` counts its results itself, because it distinguishes several kinds of failure. So skip
+            # the count below.
             self._handlers.command(message)
             return
         metrics.COMMANDS.labels(kind, "done").inc()
@@ -259,12 +280,13 @@ class HubClient:
             async with asyncio.timeout(GOODBYE_SECONDS):
                 await call.write(hub_pb2.AgentMessage(goodbye=hub_pb2.Goodbye(reason=self._leaving)))
                 await call.done_writing()
-                # The hub closes the stream after it has read Goodbye.
+                # Wait for the hub to close the stream. The hub does so after it has read Goodbye.
                 await call.code()
 
     def _heartbeat(self) -> hub_pb2.Heartbeat:
         sent = int(time.time() * 1000)
-        # If the wall clock was set back to the time of a pending heartbeat, keep the older entry.
+        # If the wall clock was set back, a pending heartbeat may have the same `sent_unix_ms`. Keep its older
+        # send time, which is the safe choice.
         self._heartbeats.setdefault(sent, boottime())
         if len(self._heartbeats) > MAX_UNANSWERED:
             del self._heartbeats[next(iter(self._heartbeats))]
@@ -279,7 +301,7 @@ class HubClient:
             self._handlers.reached(sent)
 
     async def _messages(self) -> AsyncIterator[hub_pb2.AgentMessage]:
-        """Yield each message when it is due, until the agent exits."""
+        """Yield each message to the hub when the message is due, until the agent exits."""
         outbox, next_heartbeat, again = self._handlers.outbox, time.monotonic(), True
         while not self._leaving:
             self._wake.clear()
@@ -313,13 +335,15 @@ class HubClient:
 
 
 async def _read(call: Call) -> object:
-    """Return the next message. TimeoutError if the hub is silent for SILENCE_SECONDS."""
+    """Return the next message from the hub. Raises TimeoutError if none arrives within SILENCE_SECONDS."""
     async with asyncio.timeout(SILENCE_SECONDS):
         return await call.read()
 
 
 def _leader(first: object) -> str:
-    """Return the leader's address from the reply to Hello."""
+    """Return the leader's address from the hub's first message. Raises _Redirected or ConnectionError if
+    the message is not Welcome.
+    """
     if not isinstance(first, hub_pb2.HubMessage):
         raise ConnectionError("the hub closed the stream without a reply to Hello")
     if first.WhichOneof("body") == "redirect":

@@ -1,4 +1,4 @@
-"""Detects that this node is isolated, and then stops its Strict jobs.
+"""Detects that this node is isolated, and then stops the node's Strict jobs.
 
 `convoy_controllers.liveness.fence` decides when a job must stop.
 """
@@ -20,33 +20,39 @@ from convoy_controllers.liveness import fence
 from convoy_controllers.liveness.fence import Contacts, StrictJob
 
 CHECK_SECONDS = 0.25
-"""Seconds between two checks: the maximum delay of a stop."""
+"""Seconds between two checks. It is also the maximum delay of a stop."""
 PROBE_SECONDS = 2.0
 """Seconds between two probes of the API server."""
 PROBE_TIMEOUT = 1.5
-"""Timeout of a probe. Long enough for a lost SYN, which is retransmitted after one second."""
+"""Timeout of one probe in seconds. The kernel retransmits a lost SYN after one second, so one loss does not
+fail the probe.
+"""
 ATTEST_SECONDS = 1.0
-"""Seconds between two rounds of attestation requests, and the timeout of each request."""
+"""Seconds between two rounds of attestation requests. It is also the timeout of each request."""
 EXIT_CODE = 75
-"""Exit code of a launcher whose ranks were stopped by isolation. It marks a stop that is not a rank's
-failure.
+"""Exit code of a launcher whose ranks were stopped because of isolation. It differs from the exit code of a
+failed rank.
 """
 
 Attest = Callable[[Member, str, float], Awaitable[bool]]
-"""(peer, job uid, seconds) -> True if the peer attests this node within the time limit."""
+"""Returns True if the peer attests this node within the time limit. The arguments are the peer, the job's
+uid, and the time limit in seconds.
+"""
 
 log = structlog.get_logger()
 
 
 def boottime() -> float:
-    """Return seconds of a clock that includes suspend and ignores changes of the wall clock
-    (CLOCK_BOOTTIME).
+    """Return the seconds of CLOCK_BOOTTIME. This clock counts time in suspend and ignores changes of the
+    wall clock.
     """
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 async def reachable(host: str, port: int, seconds: float) -> bool:
-    """Return True if the address accepts or refuses a TCP connection within the time limit."""
+    """Return True if the address accepts or refuses a TCP connection within `seconds`. A refusal proves
+    that the host is reachable.
+    """
     if not host:
         return False
     try:
@@ -61,8 +67,9 @@ async def reachable(host: str, port: int, seconds: float) -> bool:
 
 
 class Isolation:
-    """Monitors contacts with hub, API server and peers. It sends requests only while the hub is silent and
-    a job of this node is Strict.
+    """Records the last contacts with the hub, the API server and the peers.
+
+    It sends probes and attestation requests only while the hub is silent and this node has a Strict job.
     """
 
     def __init__(
@@ -74,8 +81,10 @@ class Isolation:
         attest: Attest,
         clock: Callable[[], float] = boottime,
     ) -> None:
-        """`api` is the API server's host and port. `stop` receives the uid of a pod whose launcher must
-        exit.
+        """Start with the hub as reached now.
+
+        `api` is the API server's host and port. `stop` shuts down the launcher of the pod with the given
+        uid.
         """
         self._node = node
         self._api = api
@@ -86,15 +95,15 @@ class Isolation:
         self._contacts = Contacts(hub=clock())
         self._requested: dict[fence.Peer, float] = {}
         self._probed = fence.NEVER
-        """Start time of the newest completed API server probe."""
+        """Start time of the newest completed probe of the API server."""
         self._cut_off = False
 
     def reached_hub(self, sent: float) -> None:
-        """Record that the hub answered a heartbeat sent at `sent`."""
+        """Record that the hub answered a heartbeat. `sent` is the send time of the heartbeat."""
         self._contacts = replace(self._contacts, hub=max(sent, self._contacts.hub))
 
     async def run(self) -> None:
-        """Monitor until cancelled."""
+        """Check, probe and request attestations until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._stop_jobs())
             group.create_task(self._probe_api())
@@ -129,7 +138,8 @@ class Isolation:
             began = self._clock()
             jobs = {job.uid: job for job in self._jobs()}
             peers: list[fence.Peer] = []
-            # If the API server is reachable, attestations are unnecessary. Wait for the first probe.
+            # Attestations are unnecessary if the API server is reachable. So wait until one probe since the
+            # last contact with the hub has completed.
             if self._probed > self._contacts.hub:
                 peers = fence.peers_to_contact(jobs.values(), self._contacts, self._requested, began)
             self._log_cut_off(bool(peers))

@@ -1,4 +1,4 @@
-"""All metrics of the agent. Label values come from small fixed sets and never name a pod, job or rank."""
+"""All metrics of the agent. Label values come from small fixed sets, so no label names a pod, job or rank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convoy_controllers.checkpoint.commit import Verdict
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
-# The `_created` series would double the number of series.
+# Disable the `_created` series, because they would double the number of series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
@@ -29,8 +29,9 @@ _OF_NODE = ("drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received"
 
 
 def _with_series(metric: M, *values: Iterable[str]) -> M:
-    """Create a series for every combination of label values. A counter whose first sample is its first
-    error hides that error from rate().
+    """Create a series for every combination of label values, and return the metric.
+
+    Each counter then starts at 0. Without the 0, rate() would miss the first error.
     """
     for chosen in itertools.product(*values):
         metric.labels(*chosen)
@@ -41,7 +42,7 @@ BUILD = Gauge(
     "convoy_agent_build_info", "1, with the agent's version as a label.", ["version"], registry=REGISTRY
 )
 
-# The pods of this node.
+# Metrics of the pods of this node.
 
 PODS = Gauge("convoy_agent_pods", "Pods whose volume is mounted on this node.", registry=REGISTRY)
 LAUNCHERS = Gauge("convoy_agent_launchers", "Pods whose launcher is connected.", registry=REGISTRY)
@@ -91,7 +92,7 @@ FENCED = Counter(
     "convoy_agent_fenced", "Strict jobs stopped on this node because it was isolated.", registry=REGISTRY
 )
 
-# The hub.
+# Metrics of the session with the hub, and of calls from other agents.
 
 SESSION_UP = Gauge(
     "convoy_agent_session_up", "1 while a session with the hub is established.", registry=REGISTRY
@@ -148,7 +149,7 @@ PEER_REFUSED = Counter(
     registry=REGISTRY,
 )
 
-# The kubelet.
+# Metrics of the CSI driver.
 
 CSI_CALLS = _with_series(
     Counter(
@@ -179,7 +180,7 @@ STALE_FOLDERS = Counter(
     registry=REGISTRY,
 )
 
-# Checkpoints.
+# Metrics of checkpoints.
 
 CHECKPOINT_BYTES = Gauge(
     "convoy_agent_checkpoint_memory_bytes",
@@ -278,7 +279,7 @@ SCRUBBED_BYTES = Counter(
     registry=REGISTRY,
 )
 
-# Health sweeps.
+# Metrics of health sweeps.
 
 SWEEPS = _with_series(
     Counter(
@@ -293,8 +294,8 @@ PROBES = _with_series(
 
 
 def travelled(path: str, length: int, size: int) -> None:
-    """Count the bytes of one chunk for `path` (store or peer): `length` before encoding, `size` on the
-    network.
+    """Count the bytes of one chunk. `path` is "store" or "peer", `length` counts bytes before encoding, and
+    `size` counts bytes on the network.
     """
     TRAVELLED_BYTES.labels(path, "raw").inc(length)
     TRAVELLED_BYTES.labels(path, "sent").inc(size)

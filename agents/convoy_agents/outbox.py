@@ -1,4 +1,6 @@
-"""The schedule of pod reports to the hub. It stores pod uids; the caller builds a report when it sends it."""
+"""The schedule of pod reports to the hub. It contains only pod uids, and the caller builds each report when
+it sends the report.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,18 @@ from convoy_agents.pods.state import Urgency
 from convoy_controllers.liveness.timings import REPORT_SECONDS
 
 NOW_SECONDS = 0.05
-"""Minimum seconds between two urgent reports of a pod. A flapping pod causes at most 20 messages a second."""
+"""Minimum seconds between two urgent reports of a pod. A flapping pod therefore causes at most 20 reports
+per second.
+"""
 
 MAX_REMOVED = 4096
-"""Maximum number of remembered removals. Only reached without a session; the next Hello lists the pods
-anyway.
+"""Maximum number of removed pods that are remembered. The limit is reached only without a session. No
+information is lost, because the next Hello lists all pods of the node.
 """
 
 
 class Outbox:
-    """Holds at most one pending report per pod. All times are seconds of the same clock."""
+    """Holds at most one pending report per pod. All times are seconds of one monotonic clock."""
 
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
@@ -23,8 +27,8 @@ class Outbox:
         self._removed: dict[str, None] = {}
 
     def put(self, uid: str, urgency: Urgency, now: float) -> None:
-        """Schedule a report of a changed pod. An urgent change advances a pending report and never delays
-        it.
+        """Schedule a report of a changed pod. An urgent change can make a pending report due earlier, never
+        later.
         """
         if urgency is Urgency.NONE:
             return
@@ -33,7 +37,7 @@ class Outbox:
         self._due[uid] = min(due, self._due.get(uid, due))
 
     def add_removed(self, uid: str) -> None:
-        """Record that the pod left the node. Its pending report is dropped."""
+        """Record that the pod left the node, and drop the pod's pending report."""
         self._due.pop(uid, None)
         self._sent.pop(uid, None)
         self._removed[uid] = None
@@ -41,13 +45,17 @@ class Outbox:
             del self._removed[next(iter(self._removed))]
 
     def next_due(self) -> float | None:
-        """Return the time at which `pop_due` next returns something; None if nothing is pending."""
+        """Return the earliest time at which `pop_due` returns a pod; None if nothing is pending. The time
+        is 0 if a removal is pending.
+        """
         if self._removed:
             return 0.0
         return min(self._due.values(), default=None)
 
     def pop_due(self, now: float) -> tuple[list[str], list[str]]:
-        """Return (removed pods, pods to report) and mark them as sent. Both lists are oldest first."""
+        """Return (removed pods, pods to report) and mark these pods as sent. In both lists the oldest entry
+        comes first.
+        """
         removed = list(self._removed)
         self._removed.clear()
         due = sorted((when, uid) for uid, when in self._due.items() if when <= now)
@@ -57,7 +65,9 @@ class Outbox:
         return removed, [uid for _, uid in due]
 
     def mark_all_sent(self, uids: list[str], now: float) -> None:
-        """Mark the pods `uids` as reported by a Hello, and drop pending removals."""
+        """Mark the pods `uids` as reported and drop all pending removals. The caller does this when Hello
+        reports all pods.
+        """
         self._due.clear()
         self._removed.clear()
         self._sent = dict.fromkeys(uids, now)

@@ -1,4 +1,6 @@
-"""The Peer service for calls from other agents, its server, and the client for calls to other agents."""
+"""The Peer service for calls from other agents, the server of all peer services, and the client for other
+agents.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,20 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_crds import terms
 
 MAX_CHANNELS = 128
-"""Maximum number of open channels to peers. The least recently used one is closed first."""
+"""Maximum number of open channels to other agents. At the limit, the least recently used channel is closed.
+"""
 MAX_CALLS = 8192
-"""Maximum concurrent calls from other agents. Enough for a few generations of a job of 1,000 slots, and
-attestations.
+"""Maximum number of concurrent calls from other agents. It suffices for a few generations of a job with
+1,000 slots, and for attestations.
 """
 MAX_CALLS_PER_NODE = MAX_CALLS // 8
-"""Maximum concurrent calls from one node. Enough for a few generations at each tier of some hundred slots."""
+"""Maximum number of concurrent calls from one node. It suffices for a few generations at each tier of some
+hundred slots.
+"""
 REQUEST_SECONDS = 15.0
-"""Seconds to wait for a call's request. Keepalive detects a broken link in the same time."""
+"""Maximum seconds from the start of a call until its request has arrived. Keepalive detects a broken link
+in the same time.
+"""
 
 TO_WIRE = {
     Verdict.COMMITTED: hub_pb2.CommitReply.COMMITTED,
@@ -50,8 +57,8 @@ log = structlog.get_logger()
 
 
 class PeerService:
-    """Serves Attest, and for jobs whose slot 0 is on this node, Prepare and Abandon. A caller acts for its
-    own node only.
+    """Serves Attest, and also Prepare and Abandon for jobs whose slot 0 is on this node. A caller may act
+    only for its own node.
     """
 
     def __init__(
@@ -66,8 +73,8 @@ class PeerService:
         request: hub_pb2.AttestRequest,
         context: grpc.aio.ServicerContext[hub_pb2.AttestRequest, hub_pb2.AttestReply],
     ) -> hub_pb2.AttestReply:
-        """Return whether this agent attests the caller's node for the job. If so, the next heartbeat
-        reports it to the hub.
+        """Reply whether this agent attests the caller's node for the job. If it does, the next heartbeat
+        reports the attestation to the hub.
         """
         node = await agent_of(context)
         return hub_pb2.AttestReply(member=self._attestation.request(node, request.job_uid))
@@ -77,9 +84,11 @@ class PeerService:
         request: hub_pb2.PrepareRequest,
         context: grpc.aio.ServicerContext[hub_pb2.PrepareRequest, hub_pb2.CommitReply],
     ) -> hub_pb2.CommitReply:
-        """Wait for the decision on a generation. PERMISSION_DENIED if the slot is not on the caller's node.
+        """Wait for the decision on a generation, and reply with it. Abort with PERMISSION_DENIED if the
+        slot is not on the caller's node.
 
-        For an incarnation that is unknown here, the call needs the slot's token; else PERMISSION_DENIED.
+        If the call starts an incarnation that this agent does not know, abort with PERMISSION_DENIED unless
+        the call contains the slot's token.
         """
         if (refused := await self._refused(request, context)) is not None:
             return refused
@@ -102,8 +111,8 @@ class PeerService:
         request: hub_pb2.AbandonRequest,
         context: grpc.aio.ServicerContext[hub_pb2.AbandonRequest, hub_pb2.CommitReply],
     ) -> hub_pb2.CommitReply:
-        """Record an abandoned generation and return at once. PERMISSION_DENIED if the slot is not on the
-        caller's node.
+        """Record that a slot abandoned a generation, and reply without waiting. Abort with
+        PERMISSION_DENIED if the slot is not on the caller's node.
         """
         if (refused := await self._refused(request, context)) is not None:
             return refused
@@ -115,8 +124,8 @@ class PeerService:
         request: hub_pb2.PrepareRequest | hub_pb2.AbandonRequest,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> hub_pb2.CommitReply | None:
-        """Return the reply to a call that the coordinator must not handle, else None. Abort calls without
-        permission.
+        """Return the reply to a call that the coordinator must not handle, else None. Abort a call that the
+        caller may not make.
         """
         node = await agent_of(context)
         plan = self._coordinator.assignment(request.job_uid)
@@ -129,7 +138,8 @@ class PeerService:
         if request.incarnation > plan.incarnation:
             if isinstance(request, hub_pb2.AbandonRequest):
                 return hub_pb2.CommitReply(verdict=hub_pb2.CommitReply.UNKNOWN)
-            # The start of a later incarnation ends the current one, so the caller must prove it.
+            # A later incarnation ends the current incarnation, so the caller must prove with a slot token
+            # that the later one exists.
             shown = await self._slot_tokens.require(request.slot_token, request.job_uid, context)
             if (shown.incarnation, shown.slot) != (request.incarnation, request.slot):
                 text = f"the slot token is not for slot {request.slot} of incarnation {request.incarnation}"
@@ -160,7 +170,9 @@ class PeerServices(NamedTuple):
 
 
 class PeerServer:
-    """Serves the peer services over mutual TLS. A renewed certificate is used from the next handshake on."""
+    """Serves the peer services over mutual TLS. After a renewal, new connections use the renewed
+    certificate.
+    """
 
     def __init__(self, services: PeerServices, enrolment: Enrolment, port: int) -> None:
         self._services = services
@@ -169,7 +181,7 @@ class PeerServer:
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> int:
-        """Wait for an identity, then listen. Return the port. OSError if the port is in use."""
+        """Wait for an identity, then listen. Return the port. Raises OSError if the port is in use."""
         first = await self._enrolment.ready()
         certificates = CertificateProvider(lambda: self._enrolment.current or first, _configuration)
         limits = CallLimits(
@@ -191,7 +203,7 @@ class PeerServer:
         return port
 
     async def stop(self) -> None:
-        """End all pending calls. Their callers retry."""
+        """End all pending calls and close the port. The callers retry."""
         if self._server:
             await self._server.stop(grace=0.5)
 
@@ -206,8 +218,8 @@ class PeerClient:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def prepare(self, member: Member, request: hub_pb2.PrepareRequest) -> CommitOutcome:
-        """Call Prepare of the agent of `member`. AioRpcError if the call fails, TimeoutError if this agent
-        has no identity.
+        """Call Prepare on the agent of `member`. Raises AioRpcError if the call fails, and TimeoutError if
+        this agent has no identity.
         """
         stub = await self._peer(member)
         reply: hub_pb2.CommitReply = await stub.Prepare(request, timeout=DEADLINE_SECONDS)
@@ -220,7 +232,7 @@ class PeerClient:
         return CommitOutcome(verdict, reply.seen_incarnation, record)
 
     async def abandon(self, member: Member, request: hub_pb2.AbandonRequest) -> CommitOutcome:
-        """Call Abandon of the agent of `member`. Errors as for `prepare`."""
+        """Call Abandon on the agent of `member`. Raises the same errors as `prepare`."""
         stub = await self._peer(member)
         reply: hub_pb2.CommitReply = await stub.Abandon(request, timeout=DEADLINE_SECONDS)
         return CommitOutcome(FROM_WIRE.get(reply.verdict, Verdict.EXPIRED), reply.seen_incarnation)
@@ -231,7 +243,7 @@ class PeerClient:
         return hub_pb2_grpc.PeerStub(self._channel(member, identity))
 
     async def shards(self, address: NodeAddress) -> hub_pb2_grpc.ShardsStub:
-        """Return a client of the Shards service of a node's agent. TimeoutError if this agent has no
+        """Return a client of the Shards service at `address`. Raises TimeoutError if this agent has no
         identity.
         """
         async with asyncio.timeout(DEADLINE_SECONDS):
@@ -239,7 +251,7 @@ class PeerClient:
         return hub_pb2_grpc.ShardsStub(self._channel(address, identity))
 
     async def pairs(self, address: hub_pb2.NodeAddress) -> hub_pb2_grpc.PairsStub:
-        """Return a client of the Pairs service of a node's agent. TimeoutError if this agent has no
+        """Return a client of the Pairs service at `address`. Raises TimeoutError if this agent has no
         identity.
         """
         async with asyncio.timeout(DEADLINE_SECONDS):
@@ -286,8 +298,8 @@ class PeerClient:
     def _drop(self, keep: int) -> None:
         while len(self._channels) > keep:
             _, channel = self._channels.popitem(last=False)
-            # A pending call keeps its channel for the usual maximum duration of a call. gRPC then cancels the
-            # call, and the caller retries.
+            # Pending calls may continue for the usual maximum duration of a call. gRPC then cancels them, and
+            # their callers retry.
             task = asyncio.create_task(channel.close(DEADLINE_SECONDS))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

@@ -1,4 +1,4 @@
-"""This agent's attestations for nodes that cannot reach the hub."""
+"""The attestations that this agent gives to nodes that cannot reach the hub."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from convoy_controllers.liveness.attestation import AttestationRequests, may_att
 
 
 class PeerAttestation:
-    """Grants and remembers other agents' attestation requests. `clock` returns monotonic seconds."""
+    """Decides on attestation requests of other agents, and remembers the granted requests. `clock` returns
+    monotonic seconds.
+    """
 
     def __init__(self, pods: Callable[[], Iterable[PodState]], clock: Callable[[], float]) -> None:
         self._pods = pods
@@ -17,7 +19,7 @@ class PeerAttestation:
         self._granted = AttestationRequests()
 
     def request(self, node: str, job_uid: str) -> bool:
-        """Return True and remember the request if this agent attests `node` for the job."""
+        """Return True if this agent attests `node` for the job, and then remember the request."""
         plans = [
             pod.assignment for pod in self._pods() if pod.assignment and pod.assignment.job_uid == job_uid
         ]
@@ -27,5 +29,5 @@ class PeerAttestation:
         return True
 
     def recent(self) -> list[tuple[str, int]]:
-        """Return (node, milliseconds since its last request) for all remembered requests."""
+        """Return (node, milliseconds since the node's last granted request) for each remembered request."""
         return [(node, int(age * 1000)) for node, age in self._granted.recent(self._clock())]

@@ -14,7 +14,7 @@ LONGEST_SOCKET = "/pods/0123456789abcdef/agent.sock.new"
 
 
 class SettingsError(ValueError):
-    """An environment variable is missing or invalid. The message names it."""
+    """An environment variable is missing or invalid. The error message names the variable."""
 
 
 def _env(name: str) -> dict[str, str]:
@@ -23,7 +23,9 @@ def _env(name: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings. Each field's metadata names its variable. Fields without a default are required."""
+    """All settings of the agent. Each field's metadata names its environment variable. A field without a
+    default is required.
+    """
 
     node: str = field(metadata=_env("CONVOY_NODE_NAME"))
     """Name of the Kubernetes node (downward API spec.nodeName)."""
@@ -32,48 +34,54 @@ class Settings:
     hub: str = field(default="convoy-hub.convoy-system.svc:8470", metadata=_env("CONVOY_HUB"))
     """host:port of the hub's enrolment service."""
     hub_session: str = field(default="", metadata=_env("CONVOY_HUB_SESSION"))
-    """host:port of the hub's session service. Empty: port 8471 of the host in `hub`."""
+    """host:port of the hub's session service. If it is empty, the agent uses port 8471 of the host in
+    `hub`.
+    """
     token_file: Path = field(
         default=Path("/var/run/secrets/convoy.dev/token"), metadata=_env("CONVOY_TOKEN_FILE")
     )
-    """Projected service-account token with the audience convoy-hub. The kubelet rotates it."""
+    """File with the projected service-account token for the audience convoy-hub. The kubelet rotates the
+    token.
+    """
     ca_file: Path = field(default=Path("/etc/convoy/ca/ca.crt"), metadata=_env("CONVOY_CA_FILE"))
-    """PEM file with the authorities that issue the certificates of the hub and of agents."""
+    """PEM file with the certificate authorities of the hub's and the agents' certificates."""
     run_dir: Path = field(default=Path("/run/convoy"), metadata=_env("CONVOY_RUN_DIR"))
-    """Folder for sockets, pods' folders and state. It has the same path on the node and in the agent's
-    container.
+    """Folder for sockets, pods' folders and state. The folder has the same path on the node and in the
+    agent's container.
     """
     kubelet_dir: Path = field(default=Path("/var/lib/kubelet"), metadata=_env("CONVOY_KUBELET_DIR"))
-    """The kubelet's root folder. It has the same path on the node and in the agent's container."""
+    """The kubelet's root folder. The folder has the same path on the node and in the agent's container."""
     stores_dir: Path = field(default=Path(STORES_PATH), metadata=_env("CONVOY_STORES_DIR"))
-    """Folder with the mounted claims of CheckpointStores, one subfolder per claim. The path must not
-    contain links.
+    """Folder with the mounted volume claims of CheckpointStores, one subfolder per claim. The path must not
+    contain symbolic links.
     """
     peer_port: int = field(default=8472, metadata=_env("CONVOY_PEER_PORT"))
-    """TCP port of the Peer service; 0 for a port chosen by the kernel."""
+    """TCP port of the Peer service. With 0 the kernel chooses a port."""
     metrics_port: int = field(default=8082, metadata=_env("CONVOY_METRICS_PORT"))
-    """TCP port of /metrics, /healthz and /readyz; 0 for a port chosen by the kernel."""
+    """TCP port of /metrics, /healthz and /readyz. With 0 the kernel chooses a port."""
     api_host: str = field(default="", metadata=_env("KUBERNETES_SERVICE_HOST"))
-    """Address of the API server, set by the kubelet in every container. The agent only tests whether it is
-    reachable. If empty, it counts as unreachable.
+    """Address of the API server, set by the kubelet in every container. The agent only tests whether the
+    address is reachable. An empty address counts as unreachable.
     """
     api_port: int = field(default=443, metadata=_env("KUBERNETES_SERVICE_PORT"))
     """TCP port of the API server."""
     garbage_seconds: float = field(default=60.0, metadata=_env("CONVOY_GARBAGE_SECONDS"))
     """Seconds between two searches for stale pod folders. One search takes about a millisecond."""
     checkpoint_memory: int = field(default=0, metadata=_env("CONVOY_CHECKPOINT_MEMORY"))
-    """Bytes of the node's memory that jobs may use for checkpoints. The container's memory limit must
-    exceed this by the agent's own need.
+    """Bytes of the node's memory that all jobs together may use for checkpoints. The container's memory
+    limit must be larger, because the agent needs memory itself.
     """
     copy_rate: float = field(default=0.0, metadata=_env("CONVOY_COPY_RATE"))
-    """Maximum bytes per second of checkpoints sent to other nodes; 0 for no limit."""
+    """Maximum bytes per second for sending checkpoints to other nodes; 0 for no limit."""
     scrub_seconds: float = field(default=600.0, metadata=_env("CONVOY_SCRUB_SECONDS"))
     """Seconds between two integrity checks of all checkpoints in memory. Damage is rare and spreads slowly.
     """
     probe_dir: Path = field(default=Path("/tmp"), metadata=_env("CONVOY_PROBE_DIR"))  # noqa: S108
-    """A folder on the disk that health sweeps measure. Probes leave no files in it."""
+    """Folder on the disk whose speed health sweeps measure. Probes leave no files in the folder."""
     probe_python: str = field(default="", metadata=_env("CONVOY_PROBE_PYTHON"))
-    """Interpreter with torch, for accelerator probes; empty for the agent's own."""
+    """Path of a Python interpreter with torch, for accelerator probes. If it is empty, the agent's own
+    interpreter runs them.
+    """
     log_level: str = field(default="INFO", metadata=_env("CONVOY_LOG_LEVEL"))
     """Log level: DEBUG, INFO, WARNING or ERROR."""
 
@@ -91,12 +99,14 @@ class Settings:
 
     @property
     def session_address(self) -> str:
-        """host:port to dial for a session if no leader is known."""
+        """Return the host:port to dial for a session while no leader is known."""
         return self.hub_session or f"{self.hub.rpartition(':')[0]}:8471"
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
-        """Read all variables. SettingsError names the first one that is missing or malformed."""
+        """Read all settings from environment variables. Raises SettingsError for a missing or invalid
+        variable.
+        """
         values: dict[str, object] = {}
         for entry in fields(cls):
             name: str = entry.metadata["env"]

@@ -1,5 +1,5 @@
-"""Finds the Strict jobs of this node from its pods' state, without side effects.
-`convoy_controllers.liveness.fence` decides when they stop.
+"""Finds this node's jobs under Strict fencing in the state of its pods. Pure.
+`convoy_controllers.liveness.fence` decides when these jobs stop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from convoy_controllers.liveness.fence import StrictJob
 
 
 def strict_jobs(pods: Iterable[PodState], node: str) -> list[StrictJob[Member]]:
-    """Return this node's Strict jobs that are not already stopping."""
+    """Return this node's Strict jobs that have ranks which may run. Jobs that are already stopping are
+    omitted.
+    """
     by_job: dict[str, list[PodState]] = {}
     for pod in pods:
         if pod.assignment and pod.assignment.strict and _may_run(pod):
@@ -26,12 +28,14 @@ def _may_run(pod: PodState) -> bool:
         return False
     assert pod.assignment  # noqa: S101 - the caller checked
     ended = [rank.update.state == "EXITED" for rank in pod.ranks.values()]
-    # A rank without a report may run: the agent may have just started.
+    # A rank without a report may run, because the agent may have started after the rank.
     return len(ended) < pod.assignment.processes or not all(ended)
 
 
 def _job(pods: Collection[PodState], node: str) -> StrictJob[Member]:
-    """Return the job as its newest plan describes it. A pod of an earlier plan may still be terminating."""
+    """Return the job as its newest assignment describes it. The assignments of `pods` may differ while a
+    pod of an earlier incarnation terminates.
+    """
     plan = newest_plan(pod.assignment for pod in pods if pod.assignment)
     assert plan  # noqa: S101 - the caller chose pods with an assignment
     peers = {member.node: member for member in plan.members if member.node != node}

@@ -1,4 +1,6 @@
-"""Limits on the concurrent calls of a gRPC server, per caller and in total, and on the wait for a request."""
+"""Limits on a gRPC server: concurrent calls per caller and in total, and seconds until a call's request has
+arrived.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class CallLimits(grpc.aio.ServerInterceptor):
-    """Enforces the limits on all calls.
+    """An interceptor that enforces the limits on all calls of a server.
 
-    A call over a limit fails with RESOURCE_EXHAUSTED before its request is read. A call whose request does
-    not arrive in time fails with DEADLINE_EXCEEDED.
+    A call beyond a limit fails with RESOURCE_EXHAUSTED before its request is read. A call whose request
+    does not arrive in time fails with DEADLINE_EXCEEDED.
 
-    For a unary request, gRPC calls the handler only after it has read the request, and waits for the
-    request without a limit. The interceptor therefore handles every call as a stream of requests, which is
-    identical on the wire.
+    For a call with a single request, gRPC reads the request before it calls the handler, and waits for it
+    without a time limit. The interceptor therefore registers every call as a stream of requests and reads
+    the request itself. On the wire both kinds of call are identical.
     """
 
     def __init__(
@@ -34,9 +36,9 @@ class CallLimits(grpc.aio.ServerInterceptor):
     ) -> None:
         """Set the limits.
 
-        `identify` returns the caller's name or aborts the call. `per_caller` and `total` limit the
-        concurrent calls of one caller and of all. `refused` is called for every refused call. `seconds` is
-        the time limit for the request.
+        `identify` returns the caller's name or aborts the call. `per_caller` is the maximum number of
+        concurrent calls of one caller, and `total` that of all callers together. `refused` is called for
+        each refused call. `seconds` is the maximum wait for a request.
         """
         self._identify = identify
         self._per_caller = per_caller
@@ -48,7 +50,7 @@ class CallLimits(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
-        """Return the call's handler, wrapped in the limits."""
+        """Return a handler that applies the limits and then calls the original handler."""
         handler = await continuation(details)
         if handler is None:
             return handler

@@ -1,4 +1,4 @@
-"""Identification of the caller of a gRPC call by the certificate that the handshake verified."""
+"""Identifies the caller of a gRPC call by the client certificate that the TLS handshake verified."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from cryptography import x509
 from convoy_crds import terms
 
 _CACHED = 4096
-"""Certificates whose expiry is cached: one for each node of a large cluster."""
+"""Maximum number of certificates whose expiry is cached. It suffices for one certificate per node of a
+large cluster.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The agent of a node."""
+    """The caller of a gRPC call, as its client certificate describes it."""
 
     node: str
-    """Empty if the certificate does not belong to an agent."""
+    """Name of the node whose agent calls; empty if the certificate does not belong to an agent."""
     expires: float
     """Expiry of the certificate (Unix seconds)."""
 
     def expired(self, now: float | None = None) -> bool:
-        """Return True if the certificate has expired. A handshake checks this once, but a connection may
-        last longer.
+        """Return True if the certificate has expired. TLS checks the expiry only in the handshake, but a
+        connection may last longer than the certificate.
         """
         return (time.time() if now is None else now) >= self.expires
 
 
 def caller(context: Any) -> Caller:
-    """Return the caller of a `grpc.aio.ServicerContext`. A caller without a certificate has no node and is
-    expired.
+    """Return the caller of a `grpc.aio.ServicerContext`. A caller without a certificate gets an empty node
+    and counts as expired.
     """
     shown = context.auth_context()
     suffix = terms.agent_server_name("")
@@ -45,14 +47,14 @@ def caller(context: Any) -> Caller:
 
 
 def node_of(context: Any) -> str:
-    """Return the caller's node; empty if the caller is not an agent or its certificate has expired."""
+    """Return the caller's node name; empty if the caller is not an agent or its certificate has expired."""
     found = caller(context)
     return "" if found.expired() else found.node
 
 
 async def agent_of(context: Any) -> str:
-    """Return the caller's node. Abort with UNAUTHENTICATED if the caller is not an agent or its certificate
-    has expired.
+    """Return the caller's node name. Abort the call with UNAUTHENTICATED if the caller is not an agent or
+    its certificate has expired.
     """
     node = node_of(context)
     if not node:

@@ -10,28 +10,31 @@ from typing import Generic, TypeVar
 import grpc
 
 SETTLE_SECONDS = 0.1
-"""Seconds between the detection of a change and the hand-over to gRPC."""
+"""Seconds between the detection of a changed certificate and its use by gRPC."""
 
 T = TypeVar("T")
 
 
 class CertificateProvider(Generic[T]):
-    """Provides the certificate of one port. gRPC calls `poll` from its own threads at each handshake.
+    """Provides the server certificate of one port. gRPC calls `poll` at each handshake, from its own
+    threads.
 
-    When gRPC receives a new configuration, it frees the previous one. Another thread that polled just
-    before may still start a handshake with the freed one, and the process then dies with SIGSEGV
-    (grpc/grpc#36693). `poll` therefore returns a configuration only after a change, and only after a pause.
-    During the pause it holds the lock, so no other thread starts a handshake and earlier ones get past the
-    critical point.
+    When gRPC receives a new configuration, it frees the previous configuration. Another thread may have
+    polled just before and still start a handshake with the freed configuration. The process then dies with
+    SIGSEGV (grpc/grpc#36693).
+
+    `poll` therefore returns a configuration only if the certificate has changed, and only after a pause of
+    SETTLE_SECONDS. During the pause it holds a lock. No other thread can start a handshake, and handshakes
+    that have already started get past the critical point.
     """
 
     def __init__(
         self, current: Callable[[], T], configuration: Callable[[T], grpc.ServerCertificateConfiguration]
     ) -> None:
-        """Store the two functions.
+        """Store the two functions and the current certificate.
 
-        `current` returns the certificate to show; equal values mean an unchanged certificate.
-        `configuration` converts it to gRPC's form.
+        `current` returns the certificate to use; equal values mean that it has not changed. `configuration`
+        converts a certificate to gRPC's form.
         """
         self._current = current
         self._configuration = configuration
@@ -39,7 +42,9 @@ class CertificateProvider(Generic[T]):
         self._shown = current()
 
     def credentials(self, *, clients: bool) -> grpc.ServerCredentials:
-        """Return the credentials of the port. `clients` requires callers to show certificates."""
+        """Return the server credentials of the port. If `clients` is True, each client must send a
+        certificate.
+        """
         first = self._configuration(self._shown)
         return grpc.dynamic_ssl_server_credentials(
             first,
@@ -48,7 +53,7 @@ class CertificateProvider(Generic[T]):
         )
 
     def poll(self) -> grpc.ServerCertificateConfiguration | None:
-        """Return the configuration to use from now on; None if it has not changed."""
+        """Return the new configuration if the certificate has changed, else None."""
         with self._lock:
             current = self._current()
             if current == self._shown:

@@ -1,4 +1,4 @@
-"""Generates the gRPC stubs next to the .proto files: `python -m convoy_agents.wire.generate [--check]`."""
+"""Generates the gRPC stubs of the .proto files: `python -m convoy_agents.wire.generate [--check]`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGE = "convoy_agents/wire"
 
 
 def generate(out: Path) -> None:
-    """Write the stubs of every .proto file of this folder below `out`."""
+    """Write the stubs of every .proto file in this folder to `out/convoy_agents/wire`."""
     from grpc_tools import protoc  # noqa: PLC0415 - only developers have it
 
     protos = [f"{PACKAGE}/{path.name}" for path in sorted(HERE.glob("*.proto"))]
@@ -25,7 +25,9 @@ def generate(out: Path) -> None:
 
 
 def main() -> None:
-    """Write the stubs in place. With --check, compare them instead and fail if they differ."""
+    """Write the stubs next to the .proto files. With --check, compare the existing stubs instead and fail
+    if they are outdated.
+    """
     if "--check" not in sys.argv[1:]:
         generate(ROOT)
         return

@@ -1,8 +1,9 @@
-"""A GET-only HTTP/1.1 server for probes and metrics. It runs on the event loop, so a blocked loop fails the
-probes.
+"""A GET-only HTTP/1.1 server for health probes and metrics. It runs on the event loop, so a blocked loop
+fails the probes.
 
-Any pod may connect. The kubelet restarts the container if its probes get no response. Connections are
-therefore limited, in total and per address, and an old connection is closed in favour of a new one.
+Any pod may connect, and the kubelet restarts the container if its probes get no response. The server
+therefore limits connections, in total and per address. At a limit it closes an old connection and accepts
+the new one.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from convoy_agents.wire.connection_limit import ConnectionLimit
 
 REQUEST_SECONDS = 5.0
 MAX_REQUEST = 16 * 1024
-"""Maximum bytes of a request's head."""
+"""Maximum bytes of a request's line and headers."""
 MAX_CLIENTS = 32
 """Maximum number of open connections."""
 MAX_CLIENTS_EACH = 8
-"""Maximum number of open connections per address: two probes of the kubelet, and some scrapers."""
+"""Maximum number of open connections per address. It suffices for two probes of the kubelet and some
+metrics scrapers.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +40,13 @@ class HttpResponse:
 
 
 Page = Callable[[], HttpResponse]
-"""Returns the response for a path without blocking."""
+"""Returns the response for one path. It must not block."""
 
 
 def metrics(registry: CollectorRegistry, refresh: Callable[[], None] = lambda: None) -> Page:
-    """Return a page with all metrics of a registry. `refresh` updates gauges that are computed on demand."""
+    """Return a page with all metrics of a registry. The page calls `refresh` first, which updates gauges
+    that are computed on demand.
+    """
 
     def show() -> HttpResponse:
         refresh()
@@ -51,12 +56,14 @@ def metrics(registry: CollectorRegistry, refresh: Callable[[], None] = lambda: N
 
 
 def healthy() -> HttpResponse:
-    """Respond with 200: the event loop is running."""
+    """Respond with 200. The response proves that the event loop is running."""
     return HttpResponse(b"ok\n")
 
 
 def ready(missing: Callable[[], str]) -> Page:
-    """Return a page that responds with 200 if `missing` returns an empty text, else with 503 and the text."""
+    """Return a page for readiness. It responds with 200 if `missing` returns an empty text, else with 503
+    and the text.
+    """
 
     def show() -> HttpResponse:
         if reason := missing():
@@ -67,17 +74,17 @@ def ready(missing: Callable[[], str]) -> Page:
 
 
 class HttpServer:
-    """Serves one request per connection."""
+    """An HTTP server that serves one request per connection."""
 
     def __init__(self, pages: Mapping[str, Page]) -> None:
-        """`pages` maps paths to pages."""
+        """Store the pages by path."""
         self._pages = pages
         self._server: asyncio.Server | None = None
         self._clients: ConnectionLimit[asyncio.StreamWriter] = ConnectionLimit(MAX_CLIENTS, MAX_CLIENTS_EACH)
 
     async def start(self, port: int, host: str = "") -> int:
-        """Listen on `host`, or on all addresses if it is empty. Return the port. OSError if the port is in
-        use.
+        """Listen on `host`, or on all addresses if `host` is empty. Return the port. Raises OSError if the
+        port is in use.
         """
         if host:
             self._server = await asyncio.start_server(self._serve, host, port, limit=MAX_REQUEST)
@@ -89,13 +96,13 @@ class HttpServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Stop listening."""
+        """Stop accepting connections."""
         if self._server:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         address = str((writer.get_extra_info("peername") or ("",))[0])
-        # Every request gets its response at once, so an old connection is idle and may be closed.
+        # The server responds to a request without delay, so an old connection is idle and may be closed.
         if (out := self._clients.add(writer, address)) is not None:
             out.transport.abort()
         try:
@@ -107,7 +114,7 @@ class HttpServer:
                     await writer.wait_closed()
         finally:
             self._clients.remove(writer)
-            # By this time the response is sent, or the client does not read it.
+            # At this point the response is sent, or the client does not read it, so discard the connection.
             writer.transport.abort()
 
     def _respond(self, line: str) -> bytes:

@@ -1,8 +1,9 @@
-"""Slot tokens: the hub's signed proof, for other agents, that a node has a slot in an incarnation of a job.
+"""Slot tokens. The hub signs a slot token to prove to other agents that a node has a slot in an incarnation
+of a job.
 
-A certificate identifies the calling node; a slot token identifies the job for which it may call. A slot
-token is a JSON Web Token (RFC 7519), signed by the hub with the authority's key. It stays valid across
-leader changes, and a receiver can verify it without the hub.
+A certificate identifies the calling node, and a slot token identifies the job for which the node may call.
+A slot token is a JSON Web Token (RFC 7519), signed by the hub with the authority's key. The token stays
+valid across leader changes, and a receiver can verify it without the hub.
 """
 
 from __future__ import annotations
@@ -17,19 +18,23 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 AUDIENCE = "convoy-agents"
-"""The audience of slot tokens. It separates them from other tokens that the same key may sign."""
+"""The audience claim of slot tokens. It distinguishes slot tokens from other tokens that the same key may
+sign.
+"""
 MAX_CHARACTERS = 4096
-"""Maximum characters of a token; longer ones are rejected unread."""
+"""Maximum characters of a token. A longer token is rejected without being parsed."""
 _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _CACHED = 8192
-"""Verified slot tokens that are cached: the two calls for one shard carry the same token."""
+"""Maximum number of verified slot tokens that are cached. The cache helps because the two calls for one
+shard carry the same token.
+"""
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
 
 
 class InvalidSlotToken(ValueError):
-    """The token is missing, malformed, or not signed by this authority."""
+    """The slot token is missing, malformed, or not signed by the expected authority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class SlotToken:
 
 
 def sign(slot_token: SlotToken, key: PrivateKey) -> str:
-    """Return the signed token. ValueError if the key's type is unsupported."""
+    """Return the signed token. Raises ValueError if the type of the key is unsupported."""
     public = key.public_key()
     claims = {
         "aud": AUDIENCE,
@@ -57,8 +62,8 @@ def sign(slot_token: SlotToken, key: PrivateKey) -> str:
 
 @lru_cache(_CACHED)
 def verify(token: str, authority: bytes) -> SlotToken:
-    """Verify a token with the keys of these certificates (PEM) and return its claim. InvalidSlotToken if
-    that fails.
+    """Verify a token with the keys of the certificates in `authority` (PEM), and return the token's claim.
+    Raises InvalidSlotToken if the token is invalid.
     """
     if not token or len(token) > MAX_CHARACTERS:
         raise InvalidSlotToken("the call has no slot token")
@@ -70,8 +75,8 @@ def verify(token: str, authority: bytes) -> SlotToken:
 
 
 def signing_key_id(token: str) -> str:
-    """Return the id of the key that a token names as its signer, unverified; empty if the token is
-    malformed.
+    """Return the id of the key that signed the token, as the token states it, without verification. The id
+    is empty if the token is malformed.
     """
     try:
         return str(jwt.get_unverified_header(token[:MAX_CHARACTERS]).get("kid", ""))
@@ -80,7 +85,7 @@ def signing_key_id(token: str) -> str:
 
 
 def key_id(key: PublicKey) -> str:
-    """Return the id by which tokens name their signing key."""
+    """Return the id of a public key, which tokens contain to name their signing key."""
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(der).hexdigest()[:32]
 
@@ -103,7 +108,9 @@ def _verify(token: str, key: PublicKey) -> SlotToken:
 
 @lru_cache(8)
 def _keys(authority: bytes) -> tuple[PublicKey, ...]:
-    """Return the certificates' public keys; none for certificates of another format."""
+    """Return the public keys of PEM certificates; an empty tuple if `authority` contains no PEM
+    certificate.
+    """
     if b"BEGIN CERTIFICATE" not in authority:
         return ()
     keys = [one.public_key() for one in x509.load_pem_x509_certificates(authority)]
