@@ -16,8 +16,8 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 
 def restart_loss(job: TrainingJob) -> tuple[str, int]:
-    """Return what a job without checkpoints loses if its ranks stop: a sentence and the steps. ("", 0) for
-    nothing.
+    """Return a sentence and the number of training steps that a job without checkpoints loses if its ranks
+    stop. Return ("", 0) if the job loses nothing.
     """
     status = job.status
     if job.spec.checkpoint.tiers.any or not status.incarnation:
@@ -31,8 +31,8 @@ def restart_loss(job: TrainingJob) -> tuple[str, int]:
 
 
 def _confirm_loss(job: TrainingJob, yes: bool) -> None:
-    """Print the loss and ask for confirmation. Raises Failure if steps would be lost and stdin is no
-    terminal.
+    """Print what the job would lose and ask for confirmation. Raises Failure if steps would be lost and
+    stdin is not a terminal.
     """
     words, steps = restart_loss(job)
     if not words:
@@ -49,7 +49,7 @@ def _confirm_loss(job: TrainingJob, yes: bool) -> None:
 def _permitted_job(
     name: str, verb: str, namespace: str | None, context: str | None
 ) -> tuple[Client, TrainingJob]:
-    """Return the client and the job. Raises Failure if the job's state does not permit `verb`."""
+    """Return a client and the job `name`. Raises Failure if the job's state does not permit `verb`."""
     client = connect(namespace, context)
     job = client.training_jobs.get(name)
     if why := refusal(job, verb):

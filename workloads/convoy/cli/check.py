@@ -16,7 +16,7 @@ Server = Annotated[
     bool,
     typer.Option(
         "--server",
-        help="Let the API server check the objects and the pods of jobs, by dry runs. Nothing is created.",
+        help="Let the API server check each object and each job's pods in a dry run. It creates nothing.",
     ),
 ]
 
@@ -26,9 +26,9 @@ def validate(
 ) -> None:
     """Check manifests.
 
-    Without --server this needs no cluster: Convoy applies the checks of the API server and the operator.
-    With --server the API server also checks the objects and the pods of each job, by dry runs and with your
-    rights. That finds unknown pod fields, exceeded quotas and violated policies.
+    Without --server, the command needs no cluster. It applies the rules of the API server and the operator.
+    With --server, the API server also checks each object and each job's pods in a dry run, with your
+    rights. A dry run finds unknown pod fields, exceeded quotas and violated policies.
     """
     read = sources(file)
     everything = [manifest for source in read for manifest in source.manifests]
@@ -52,8 +52,8 @@ def validate(
 def _refusals(
     source: Source, everything: list[Manifest], namespace: str | None, context: str | None
 ) -> list[str]:
-    """Return the API server's refusals of the objects of one file. Each object is checked in its own
-    namespace.
+    """Return the errors that the API server finds in the objects of one file. Each object is checked in its
+    own namespace.
     """
     found: list[str] = []
     for manifest in source.manifests:
@@ -74,15 +74,16 @@ def run(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Folder for checkpoints. The job continues from those in it. Only one run may use it.",
+            help="Folder for checkpoints. If it has checkpoints, the job continues from them. "
+            "Only one run at a time may use the folder.",
         ),
     ] = None,
 ) -> None:
     """Run a TrainingJob as local processes, without a cluster.
 
-    Relative paths in its command are relative to the manifest's folder.
+    Relative paths in the job's command start at the manifest's folder.
     """
-    # Only this command needs the extra `workloads`.
+    # Import this here, because only `convoy run` needs the extra `workloads`.
     from convoy_workloads.local.run import LocalError, run_local  # noqa: PLC0415
 
     (source,) = sources(file)

@@ -1,4 +1,4 @@
-"""Options and errors of the commands that use a cluster."""
+"""Options and errors shared by the commands that use a cluster."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the TrainingJ
 Namespace = Annotated[
     str | None,
     typer.Option(
-        "--namespace", "-n", metavar="NAMESPACE", help="Namespace; default: that of the kubeconfig context."
+        "--namespace",
+        "-n",
+        metavar="NAMESPACE",
+        help="Namespace. Default: the namespace of the kubeconfig context.",
     ),
 ]
 Context = Annotated[
     str | None,
-    typer.Option("--context", metavar="CONTEXT", help="Context of the kubeconfig; default: the current one."),
+    typer.Option("--context", metavar="CONTEXT", help="Kubeconfig context. Default: the current context."),
 ]
 
 
 class Failure(typer.Exit):
-    """Ends the command with status 1 and prints one sentence on stderr."""
+    """Ends the command with exit status 1 and prints an error message on stderr."""
 
     def __init__(self, message: str) -> None:
         typer.echo(f"error: {message}", err=True)
@@ -31,10 +34,10 @@ class Failure(typer.Exit):
 
 
 class Commands(TyperGroup):
-    """A group of commands that turns errors of the client into a Failure."""
+    """A group of commands that reports an error of the Convoy client as a Failure."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the selected command."""
+        """Run the command that the user selected. Raises Failure for a ConvoyError."""
         try:
             return super().invoke(ctx)
         except ConvoyError as error:
@@ -42,5 +45,5 @@ class Commands(TyperGroup):
 
 
 def connect(namespace: str | None, context: str | None) -> Client:
-    """Return a client for the user's own kubeconfig."""
+    """Return a client that uses the user's own kubeconfig."""
     return Client(namespace=namespace, context=context)

@@ -21,8 +21,8 @@ def engine(
 ) -> None:
     """Show an engine of the cluster.
 
-    It shows the description, image, command and metrics, and each parameter with its type, default and
-    meaning.
+    The command shows the engine's description, image, command and metrics. It also shows the type, default
+    and meaning of each parameter.
     """
     known = {one.metadata.name: one for one in connect(None, context).engines.list()}
     if name not in known:
@@ -31,7 +31,7 @@ def engine(
 
 
 def describe(found: Engine) -> None:
-    """Print one engine."""
+    """Print the description, image, command, parameters and metrics of an Engine."""
     typer.echo(f"{found.metadata.name}: {found.spec.description or 'no description'}")
     typer.echo(f"image {found.spec.image}, command {' '.join(found.spec.command)}\n")
     if lines := parameters(found.spec.params_schema):

@@ -1,4 +1,4 @@
-"""Messages for wrong fields of a manifest."""
+"""Error messages for invalid fields of a manifest."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from convoy_crds.meta import AUTO, DnsLabel, Duration, DurationOrAuto, ObjectNam
 from convoy_crds.suggest import suggestion
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-"""The name pattern of Kubernetes objects: an RFC 1123 subdomain."""
+"""Pattern of a Kubernetes object's name: an RFC 1123 subdomain."""
 NAME_LENGTH = 253
 
 
 def _pattern(annotated: Any) -> str:
-    """Return the pattern of a string type of the models."""
+    """Return the regular expression of a string type of `convoy_crds.meta`."""
     (field,) = annotated.__metadata__
     return next(str(one.pattern) for one in field.metadata if getattr(one, "pattern", None))
 
@@ -31,7 +31,7 @@ PATTERN_MESSAGES = {
     _pattern(Duration): f"must be {_DURATION}",
     _pattern(DurationOrAuto): f"must be {AUTO}, or {_DURATION}",
 }
-"""The message for each pattern of the models."""
+"""Error messages for values that do not match a pattern, by pattern."""
 
 _MESSAGES: Mapping[str, Callable[[dict[str, Any], Any], str]] = {
     "missing": lambda _, __: "is required",
@@ -60,7 +60,7 @@ def _items(count: int) -> str:
 
 
 def _display(value: Any) -> str:
-    """Return a value in the form in which its author wrote it."""
+    """Return a value as text for an error message, as the author of the manifest would write it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
@@ -72,7 +72,7 @@ def _display(value: Any) -> str:
 
 
 def field_path(location: tuple[Any, ...]) -> str:
-    """Return a location as a field path such as `spec.roles[0].name`."""
+    """Return the location of a pydantic error as a field path such as `spec.roles[0].name`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return text.lstrip(".")
 
@@ -89,7 +89,7 @@ def violation(error: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 
 def _fields(schema: Mapping[str, Any], location: tuple[Any, ...]) -> list[str]:
-    """Return the field names that the schema has at a location."""
+    """Return the names of the fields that the schema has at a location."""
     for part in location:
         schema = (
             schema.get("items", {}) if isinstance(part, int) else schema.get("properties", {}).get(part, {})
@@ -98,11 +98,12 @@ def _fields(schema: Mapping[str, Any], location: tuple[Any, ...]) -> list[str]:
 
 
 def name_error(metadata: Mapping[str, Any]) -> str | None:
-    """Return the error in an object's name, by the API server's rule; None for a valid name."""
+    """Return an error message if the API server would refuse the object's name; None for a valid name."""
     name = metadata.get("name") or metadata.get("generateName")
     if not name:
         return "metadata.name: is required"
-    given = str(name) + ("" if metadata.get("name") else "x")  # The server appends letters and digits.
+    # For generateName the API server appends letters and digits, so "x" stands for them here.
+    given = str(name) + ("" if metadata.get("name") else "x")
     if len(given) > NAME_LENGTH:
         return f"metadata.name: must not be longer than {NAME_LENGTH} characters"
     if not NAME.fullmatch(given):

@@ -1,4 +1,6 @@
-"""A YAML loader that reads numbers and times as kubectl does. PyYAML reads some of them differently."""
+"""A YAML loader that reads numbers and times as kubectl does. PyYAML reads some numbers and times
+differently.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _SHORT = re.compile(r"^[yYnN]$")
 _TAG = "tag:yaml.org,2002:"
 _REPLACED_TAGS = {_TAG + "int", _TAG + "float", _TAG + "timestamp"}
 _MAX_WHOLE = 1e21
-"""From this value on, Go writes a whole number as `1e+21`."""
+"""Go writes a whole number of at least this value as `1e+21`, so such a number stays a float."""
 
 
 class Loader(yaml.SafeLoader):
@@ -26,7 +28,7 @@ class Loader(yaml.SafeLoader):
     bool_values = yaml.SafeLoader.bool_values | {"y": True, "n": False}
 
     def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
-        """Return the number. A whole number becomes an int, as in the JSON that the API server receives."""
+        """Return the number. Return a whole number as an int, as the API server receives it in JSON."""
         number: float = super().construct_yaml_float(node)
         return int(number) if number.is_integer() and abs(number) < _MAX_WHOLE else number
 
@@ -42,6 +44,6 @@ Loader.add_constructor(_TAG + "float", Loader.construct_yaml_float)
 
 
 def load_all(text: str) -> Iterator[Any]:
-    """Yield the documents of a text. Raises yaml.YAMLError if it is not YAML."""
+    """Yield the YAML documents in a text. Raises yaml.YAMLError if the text is not YAML."""
     found: Iterator[Any] = yaml.load_all(text, Loader)
     return found

@@ -12,22 +12,26 @@ from convoy.cli.cluster import Context, Name, Namespace, connect
 def logs(
     name: Name,
     rank: Annotated[
-        int | None, typer.Option(metavar="RANK", help="Print only this rank; default: all.")
+        int | None, typer.Option(metavar="RANK", help="Print only the lines of this rank. Default: all.")
     ] = None,
     incarnation: Annotated[
-        int | None, typer.Option(metavar="INCARNATION", help="Print only this incarnation; default: all.")
+        int | None,
+        typer.Option(metavar="INCARNATION", help="Print only the lines of this incarnation. Default: all."),
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Continue until the job, or the given incarnation, ends."),
+        typer.Option(
+            "--follow", "-f", help="Print new lines until the job, or the incarnation of --incarnation, ends."
+        ),
     ] = False,
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
-    """Print the output of the ranks. Each line begins with [incarnation/rank].
+    """Print the output of the ranks. Each line of a rank begins with [incarnation/rank].
 
-    Convoy reads the logs of existing pods. The output of replaced or suspended pods is lost. Without
-    --incarnation, --rank reads the pod that has the rank now.
+    Only the logs of existing pods can be read: the logs of a replaced pod, and of the pods of a suspended
+    job, are lost. With --rank but without --incarnation, Convoy reads only the pod that currently has the
+    rank. Lines of earlier incarnations appear only if that pod wrote them.
     """
     jobs = connect(namespace, context).training_jobs
     shown = 0

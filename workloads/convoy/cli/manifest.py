@@ -1,4 +1,6 @@
-"""Finds errors in manifests: against the models, their CEL rules and the engines' schemas."""
+"""Finds errors in manifests. It checks the models, the CEL rules of the schemas, and the parameters of
+engines.
+"""
 
 from __future__ import annotations
 
@@ -26,35 +28,35 @@ from convoy_workloads.engines.catalogue import catalogue
 
 
 class InvalidYaml(ValueError):
-    """The text is not valid YAML. The message names the line and column."""
+    """Raised if a text is not valid YAML. The message names the line and column."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One document of a file."""
+    """One object of a manifest file."""
 
     where: str
-    """Kind and name of the object."""
+    """Kind and name of the object, for messages."""
     body: dict[str, Any]
     kind: Kind[Any] | None = None
-    """None if the kind does not exist."""
+    """Convoy's kind of the object; None if Convoy has no such kind."""
     model: Model | None = None
-    """The parsed object; None if a field is wrong."""
+    """The parsed object; None if a field is invalid."""
     errors: tuple[str, ...] = ()
 
     @property
     def job(self) -> TrainingJob | None:
-        """The object if it is a TrainingJob, else None."""
+        """The parsed object if it is a TrainingJob; None for any other object."""
         return self.model if isinstance(self.model, TrainingJob) else None
 
     @property
     def engine(self) -> Engine | None:
-        """The object if it is an Engine, else None."""
+        """The parsed object if it is an Engine; None for any other object."""
         return self.model if isinstance(self.model, Engine) else None
 
     def engine_of(self, manifests: Iterable[Manifest]) -> Engine | None:
-        """Return the Engine that the job names: from `manifests`, else from the catalogue. None if there is
-        none.
+        """Return the Engine that this job names, from `manifests` or else from the catalogue. Return None
+        if neither has the Engine, or if the job names none.
         """
         if self.job is None or self.job.spec.engine is None:
             return None
@@ -64,7 +66,7 @@ class Manifest:
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    """Return the objects in a text. Raises InvalidYaml if it is not YAML."""
+    """Return the objects in a YAML text. Raises InvalidYaml if the text is not YAML."""
     try:
         return [body for body in load_all(text) if isinstance(body, dict)]
     except yaml.MarkedYAMLError as error:
@@ -83,13 +85,15 @@ def documents(text: str) -> list[dict[str, Any]]:
 
 
 def is_convoy_object(body: Mapping[str, Any], kinds: Sequence[Kind[Any]] = KINDS) -> bool:
-    """Return True for an object of Convoy's API group, or of one of Convoy's kinds without an apiVersion."""
+    """Return True if the object has Convoy's API group, or if it has one of Convoy's kinds and no
+    apiVersion.
+    """
     version = str(body.get("apiVersion", ""))
     return version.partition("/")[0] == GROUP or (not version and body.get("kind") in by_name(kinds))
 
 
 def parse(body: dict[str, Any], number: int = 1, kinds: Sequence[Kind[Any]] = KINDS) -> Manifest:
-    """Return one object with the errors of its fields. It is the `number`-th object of its file."""
+    """Parse the `number`-th object of a file. Return it with the errors of its fields."""
     name, metadata = str(body.get("kind")), body.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     where = f"{name} {metadata.get('name') or metadata.get('generateName') or f'number {number}'}"
@@ -103,7 +107,8 @@ def parse(body: dict[str, Any], number: int = 1, kinds: Sequence[Kind[Any]] = KI
     errors = [problem] if (problem := name_error(metadata)) else []
     schema = schema_of(kind)
     try:
-        # Validate the JSON, as the API server does: there a quoted number is text.
+        # Validate the JSON, as the API server does. In JSON a quoted number is text, so it is no valid
+        # number.
         text = json.dumps(without_nulls(body, schema), default=str)
         model = kind.model.model_validate_json(text, strict=True)
     except ValidationError as error:
@@ -113,7 +118,7 @@ def parse(body: dict[str, Any], number: int = 1, kinds: Sequence[Kind[Any]] = KI
 
 
 def problems(manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
-    """Return all errors of one object, each with its field path."""
+    """Return the messages about all errors of one object. Each message has the field path."""
     found = list(manifest.errors)
     if manifest.kind is not None and manifest.model is not None:
         found += broken_rules(manifest.kind, manifest.model.to_dict())

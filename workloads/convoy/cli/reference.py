@@ -40,7 +40,7 @@ def commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 
 
 def section(path: tuple[str, ...], command: Any) -> str:
-    """Return the section of one command: its help, usage, arguments and options."""
+    """Return the page's section about one command: its help, usage, arguments and options."""
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one.param_type_name == "option"]
     usage = " ".join([*path, *(_placed(one) for one in arguments), *(["[OPTIONS]"] if options else [])])
@@ -80,14 +80,14 @@ def _cell(text: str | None) -> str:
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Return the text of the whole page."""
     root = typer.main.get_command(app)
     found = sorted(commands(root, ("convoy",)), key=lambda entry: entry[0])
     return "\n".join([HEAD, *(section(path, command) for path, command in found)]).rstrip() + "\n"
 
 
 def main() -> None:
-    """Write the page, or check that it is up to date."""
+    """Write the page. With --check only check that the page is up to date."""
     write_or_check({PAGE: page()}, "convoy.cli.reference")
 
 

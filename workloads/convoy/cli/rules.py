@@ -1,4 +1,4 @@
-"""Evaluates the CEL rules of a kind's schema on an object, without an API server."""
+"""Checks an object against the CEL rules of its kind's schema, without an API server."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def schema_of(kind: Kind[Any]) -> dict[str, Any]:
 
 
 def without_nulls(value: Any, schema: Mapping[str, Any]) -> Any:
-    """Return a value without the schema's fields that are null, because the API server drops them.
+    """Return a copy of an object without null values in fields that the schema defines, because the API
+    server drops these nulls.
 
-    Nulls in fields that the schema leaves open stay, because an engine may give them a meaning.
+    A null in a field that the schema does not define stays, because an engine may give the null a meaning.
     """
     if isinstance(value, list):
         return [without_nulls(item, schema.get("items", {})) for item in value]
@@ -38,7 +39,9 @@ def without_nulls(value: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def broken_rules(kind: Kind[Any], body: dict[str, Any]) -> list[str]:
-    """Return the violated CEL rules and the duplicate list keys of a new object, each with its field path."""
+    """Return a message for each violated CEL rule and each duplicate list key of a new object. Each message
+    has the field path.
+    """
     return _broken(schema_of(kind), body, "")
 
 

@@ -1,4 +1,6 @@
-"""Checks manifests by dry runs at the API server: the objects, and the pods that a job would create."""
+"""Lets the API server check manifests in dry runs. It checks each object, and the pods that each job would
+create.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from convoy_crds.trainingjob import TrainingJob
 
 
 def named_engines(client: Client, manifests: Iterable[Manifest]) -> list[Manifest]:
-    """Return the cluster's Engines that jobs name and no manifest contains, as far as the user may read
-    them.
+    """Return the Engines of the cluster that the jobs name and that `manifests` does not contain. Engines
+    that the user may not read are left out.
     """
     found: dict[str, Manifest] = {}
     here = list(manifests)
@@ -29,14 +31,16 @@ def named_engines(client: Client, manifests: Iterable[Manifest]) -> list[Manifes
         try:
             engine = client.engines.get(name)
         except (NotFound, Forbidden):
-            # The catalogue may have the Engine.
+            # Skip the Engine here, because the catalogue may have it.
             continue
         found[name] = Manifest(f"Engine {name} of the cluster", engine.to_dict(), ENGINE, engine)
     return list(found.values())
 
 
 def refusals(client: Client, manifest: Manifest, manifests: Iterable[Manifest]) -> list[str]:
-    """Return the API server's refusals of a locally valid object, each with its field path."""
+    """Return the API server's errors for an object that passed the local checks. Each error has its field
+    path.
+    """
     problems = list(_object_refusals(client, manifest))
     if manifest.job is not None and not problems:
         problems += _pod_refusals(client, manifest.job, manifest.engine_of(manifests))
@@ -44,7 +48,9 @@ def refusals(client: Client, manifest: Manifest, manifests: Iterable[Manifest]) 
 
 
 def _object_refusals(client: Client, manifest: Manifest) -> Iterator[str]:
-    """Yield the refusals of the object, as a new object or as a change of the existing one."""
+    """Yield the API server's errors for the object. An existing object is checked as a change, another one
+    as a new object.
+    """
     if manifest.kind is None:
         return
     collection = Writable(client.api, manifest.kind)
@@ -57,11 +63,12 @@ def _object_refusals(client: Client, manifest: Manifest) -> Iterator[str]:
 
 
 def _pod_refusals(client: Client, job: TrainingJob, engine: Engine | None) -> Iterator[str]:
-    """Yield the refusals of the first pod of each role."""
+    """Yield the API server's errors for the first pod of each role."""
     first: dict[str, Slot] = {slot.role: slot for slot in reversed(slots(job))}
     for role in job.spec.roles:
         body = pod(job, engine, first[role.name])
-        # The job does not exist yet. An owner reference would also need rights that users may lack.
+        # The job does not exist yet, so it has no uid. An owner reference would also need rights that users
+        # may lack.
         del body["metadata"]["ownerReferences"]
         yield from _role_refusals(client, job, body)
 

@@ -24,13 +24,13 @@ COLOURS = {
 }
 MESSAGE = "MESSAGE"
 MESSAGE_WIDTH = 30
-"""Least width of the message column, in characters."""
+"""Minimum width of the message column in a narrow terminal, in characters."""
 HIDE_ORDER = ("ETA", "LOSS", "CHECKPOINT", "RESTARTS", "AGE", "READY", "STEP", "REASON")
-"""Columns to hide in a narrow terminal, the first one first."""
+"""Columns to hide if the terminal is too narrow, in the order in which they are hidden."""
 
 
 def row(job: TrainingJob, now: datetime) -> dict[str, str]:
-    """Return one row of the table by column."""
+    """Return the cells of the job's row by column."""
     status = job.status
     progress, checkpoint = status.progress, status.checkpoint
     eta = loss = "-"
@@ -54,7 +54,9 @@ def row(job: TrainingJob, now: datetime) -> dict[str, str]:
 
 
 def table(rows: list[dict[str, str]], width: int | None) -> Table:
-    """Return the table of the rows. Columns that do not fit in `width` are hidden. Only the message wraps."""
+    """Return a table of the rows. It hides columns that do not fit in `width` characters. Only the message
+    column wraps.
+    """
     heads = [head for head in rows[0] if head != MESSAGE or any(line[MESSAGE] for line in rows)]
     widths = {head: max(len(head), *(len(line[head]) for line in rows)) for head in heads}
     if width is not None and MESSAGE in widths:
@@ -71,7 +73,7 @@ def table(rows: list[dict[str, str]], width: int | None) -> Table:
 
 def get(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Name of a TrainingJob; default: all.")
+        str | None, typer.Argument(metavar="NAME", help="Name of a TrainingJob. Default: all.")
     ] = None,
     namespace: Namespace = None,
     context: Context = None,
@@ -81,8 +83,8 @@ def get(
 ) -> None:
     """List jobs and their state.
 
-    The table has the phase, ready pods, step, loss, time left, last checkpoint, restarts and the current
-    problem. A narrow terminal shows fewer columns. A file or pipe gets all columns.
+    The table shows the phase, ready pods, step, loss, time left, last checkpoint, restarts and the current
+    problem of each job. A narrow terminal shows fewer columns. Output to a file or pipe has all columns.
     """
     client = connect(namespace, context)
     found = client.training_jobs

@@ -1,4 +1,4 @@
-"""The command simulate, which replays a scenario of faults in virtual time with the operator's own
+"""The command simulate. It replays a scenario of faults in virtual time, with the operator's own code for
 decisions.
 """
 
@@ -35,13 +35,13 @@ class Output(StrEnum):
 
 def simulate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File with a scenario; - for stdin.")],
-    seed: Annotated[int | None, typer.Option(help="Random seed; default: that of the scenario.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed. Default: the seed of the scenario.")] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TEXT,
 ) -> None:
     """Simulate a scenario of faults in virtual time.
 
-    No cluster is needed. The decisions come from the operator's own code. Cluster, agents and ranks are
-    models.
+    The command needs no cluster. The operator's own code makes the decisions. The cluster, agents and ranks
+    are simulated.
     """
     scenario = load(file)
     if seed is not None:
@@ -59,7 +59,7 @@ def simulate(
 
 
 def load(file: Path) -> Scenario:
-    """Return the scenario in a file. Raises Failure with the file and field of an error."""
+    """Return the scenario in a file. Raises Failure with the file and field if the scenario is invalid."""
     try:
         text = sys.stdin.read() if file == STDIN else file.read_text()
         bodies = list(documents(text))
@@ -82,21 +82,23 @@ def load(file: Path) -> Scenario:
 
 
 def _jobs(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the job manifests in a scenario that may be malformed."""
+    """Return the job manifests in a scenario. The scenario may be malformed."""
     runs = body.get("jobs")
     found = [run.get("job") for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []
     return [job for job in found if isinstance(job, dict)]
 
 
 def _check(number: int, job: dict[str, Any]) -> list[str]:
-    """Return the errors that the API server would find in a job. Its Engine need not exist."""
+    """Return the errors that the API server would find in the job number `number` of the scenario. The
+    job's Engine need not exist.
+    """
     manifest = parse({"apiVersion": API_VERSION, "kind": "TrainingJob", **job})
     rules = broken_rules(TRAINING_JOB, manifest.job.to_dict()) if manifest.job else []
     return [f"jobs[{number}].job: {problem}" for problem in (*manifest.errors, *rules)]
 
 
 def as_json(history: History) -> dict[str, Any]:
-    """Return the whole replay."""
+    """Return the whole replay as JSON values."""
     return {
         "seconds": round(history.seconds, 3),
         "lines": [{"at": entry.at, "what": entry.what} for entry in history.entries],

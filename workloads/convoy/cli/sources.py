@@ -1,4 +1,4 @@
-"""Sources of manifests: a file, the files of a folder, or stdin."""
+"""Reads manifests from a file, from the files of a folder, or from stdin."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ STDIN = Path("-")
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
 Files = Annotated[
-    Path, typer.Argument(metavar="FILE", help="YAML file, or folder of such files; - for stdin.")
+    Path, typer.Argument(metavar="FILE", help="YAML file, or folder of YAML files; - for stdin.")
 ]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="YAML file; - for stdin.")]
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file: Convoy's objects in it, or why it cannot be read."""
+    """The objects of Convoy in one file, or the error if the file cannot be read."""
 
     name: str
     manifests: tuple[Manifest, ...] = ()
@@ -32,7 +32,9 @@ class Source:
 
 
 def sources(path: Path) -> list[Source]:
-    """Return the files at a path. Raises Failure if none of them has an object of Convoy."""
+    """Read the file, or the files of the folder, at `path`. Raises Failure if none of them has an object of
+    Convoy.
+    """
     folder = path != STDIN and path.is_dir()
     files = sorted(one for one in path.iterdir() if one.suffix in SUFFIXES) if folder else [path]
     found = [_read(one) for one in files]

@@ -1,4 +1,6 @@
-"""Tables, limited to the width of the terminal. Output to a file or pipe is not limited."""
+"""Tables for the terminal. They are limited to the width of the terminal. Output to a file or pipe is not
+limited.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,16 @@ from rich.console import Console
 from rich.table import Table
 
 GAP = 2
-"""Spaces between two columns."""
+"""Number of spaces between two columns."""
 UNLIMITED = 100_000
 _UNITS = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
 def fitting_columns(widths: Mapping[str, int], hide_order: Sequence[str], width: int | None) -> list[str]:
-    """Return the columns that fit in `width`, in their order. None means no limit.
+    """Return the names of the columns that fit in `width` characters, in the order of `widths`. None means
+    no limit.
 
-    Columns are hidden in the order of `hide_order`.
+    Columns are hidden in the order of `hide_order` until the rest fits.
     """
     kept = dict(widths)
     for head in hide_order:
@@ -29,7 +32,7 @@ def fitting_columns(widths: Mapping[str, int], hide_order: Sequence[str], width:
 
 
 def terminal_width() -> int | None:
-    """Return the columns of the terminal; None for a file or pipe."""
+    """Return the width of the terminal in characters; None if stdout is a file or pipe."""
     return Console().width if sys.stdout.isatty() else None
 
 
@@ -39,12 +42,12 @@ def new_table() -> Table:
 
 
 def format_bytes(size: int) -> str:
-    """Return a number of bytes in short form: `512`, `1.5Gi`."""
+    """Return a number of bytes in short form, such as `512` or `1.5Gi`."""
     return next((f"{size / length:.1f}{unit}" for unit, length in _UNITS if size >= length), str(size))
 
 
 def print_table(table: Table) -> None:
-    """Print a table."""
+    """Print a table on stdout."""
     console = Console(width=terminal_width() or UNLIMITED)
     with console.capture() as captured:
         console.print(table)

@@ -26,18 +26,20 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
 
 MAX_EVENTS = 10
-"""Most Events to show."""
+"""Maximum number of Events to show."""
 MAX_EQUAL_LINES = 4
-"""Most pods in the same state that get a line each. More of them share one line."""
+"""Maximum number of pods in the same state that get a line each. If there are more, all of them share one
+line.
+"""
 MAX_METRICS = 8
-"""Most metrics of the program to show. The others are counted."""
+"""Maximum number of the program's metrics to show. The output gives the number of further metrics."""
 EVENTS_TRUNCATED = "  (some Events are left out: `kubectl describe pod NAME` shows all Events of a pod)"
 
 
 def why(name: Name, namespace: Namespace = None, context: Context = None) -> None:
     """Explain the state of a job.
 
-    It shows the phase, conditions, last fault, goodput, pods and newest Events.
+    The command shows the phase, conditions, last fault, goodput, pods and newest Events.
     """
     jobs = connect(namespace, context).training_jobs
     job = jobs.get(name)
@@ -57,14 +59,15 @@ def why(name: Name, namespace: Namespace = None, context: Context = None) -> Non
 
 
 class ShownMessages:
-    """The messages that were shown, so that none is shown twice."""
+    """The messages that the command has shown, so that it shows none of them twice."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
 
     def add(self, text: str) -> str:
-        """Return the text; empty if it, or a longer text that starts with it, was shown. Events shorten
-        their messages.
+        """Return the text and record it as shown. Return an empty text if this text, or a longer text that
+        starts with it, was already shown. Events shorten their messages, so a longer text counts as the
+        same message.
         """
         if any(one.startswith(text) for one in self._texts):
             return ""
@@ -73,7 +76,7 @@ class ShownMessages:
 
 
 def explanation(job: TrainingJob, now: datetime, shown: ShownMessages) -> list[str]:
-    """Return the lines about the job, without pods and Events."""
+    """Return the lines about the job itself. Lines about pods and Events are not included."""
     status = job.status
     lines = [f"{job.metadata.name} is {status.phase or 'new'}: {status.reason or 'not reconciled yet'}"]
     lines += _indented(shown.add(status.message if status.phase else NOT_RECONCILED), 2)
@@ -129,7 +132,9 @@ def _checkpoint(job: TrainingJob, now: datetime) -> list[str]:
 
 
 def goodput(job: TrainingJob, now: datetime) -> list[str]:
-    """Return a line with the job's time by cause, the largest first."""
+    """Return a line that divides the job's time by cause, the largest share first. Return no line if there
+    is no time yet.
+    """
     ledger = job.status.goodput
     spent = {cause: seconds for cause, seconds in totals(ledger, now).items() if seconds}
     if not spent:
@@ -141,9 +146,9 @@ def goodput(job: TrainingJob, now: datetime) -> list[str]:
 
 
 def pod_lines(pods: Iterable[tuple[Any, list[Any]]]) -> list[str]:
-    """Return a line for each pod, with the last warnings about a pod that has not started.
+    """Return a line for each pod. Lines with the newest warnings follow if the pod has not started.
 
-    More than MAX_EQUAL_LINES equal pods share a line.
+    If more than MAX_EQUAL_LINES pods have the same text, they share a line.
     """
     described = [(pod.metadata.name, (describe_pod(pod), *_warnings(events))) for pod, events in pods]
     equal = Counter(text for _, text in described)
@@ -166,9 +171,9 @@ def _warnings(events: Iterable[Any]) -> list[str]:
 
 
 def describe_pod(pod: Any) -> str:
-    """Return phase, node, and why the rank container waits or has ended.
+    """Return the phase and node of a pod, and the reason why its rank container waits or has ended.
 
-    Other containers are described only if they keep the ranks from starting.
+    Other containers are described only if they may keep the ranks from starting.
     """
     words = [pod.status.phase, f"on {pod.spec.node_name}" if pod.spec.node_name else "not scheduled"]
     ranks = rank_container(pod)
@@ -193,7 +198,9 @@ def _describe_state(state: Any) -> str:
 
 
 def _blocking_state(container: Any) -> str:
-    """Return the state of another container that may keep the ranks from starting; empty if it does not."""
+    """Return the state of a container if the container may keep the ranks from starting; else an empty
+    text.
+    """
     state = container.state
     if state.terminated:
         return _describe_state(state) if state.terminated.exit_code else ""
@@ -202,8 +209,8 @@ def _blocking_state(container: Any) -> str:
 
 
 def in_order(events: Iterable[Any]) -> list[Any]:
-    """Return the Events, oldest first. Events of the same second are in the order in which they were
-    stored.
+    """Return the Events, oldest first. Events of the same second are in the order in which the API server
+    stored them.
     """
     return sorted(
         events,
@@ -215,7 +222,7 @@ def in_order(events: Iterable[Any]) -> list[Any]:
 
 
 def event_lines(events: Iterable[Any], now: datetime, shown: ShownMessages) -> list[str]:
-    """Return lines for the newest Events, oldest first."""
+    """Return the lines about the newest Events, oldest first."""
     lines = []
     for event in in_order(events)[-MAX_EVENTS:]:
         when = age(event.last_timestamp or event.event_time, now)

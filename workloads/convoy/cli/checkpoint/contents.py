@@ -1,4 +1,4 @@
-"""The contents of one job's part of a store, and the generations in it. Pure."""
+"""The objects that one job has in a store: its generations, and damaged or missing objects. Pure."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from convoy_agents.tiercheck.stores.blobs import Listing
 
 MAX_NAMED_SHARDS = 3
-"""Most shards to name with one object that they need."""
+"""Maximum number of shards to name in the line about one damaged or missing object."""
 _LABEL = re.compile(r"(\d{1,18})/(\d{1,18})")
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The contents of one job's part of a store."""
+    """The objects that one job has in a store."""
 
     inventory: Inventory
-    """The objects that could be read."""
+    """The records, branches and manifests that could be read."""
     chunks: Listing
     manifests: Listing
     malformed: tuple[str, ...] = ()
@@ -44,15 +44,17 @@ class Row:
     world: int
     torch: str
     bytes: int
-    """Bytes in the store that the generation needs; each chunk counts once."""
+    """Number of bytes in the store that the generation needs. Each chunk counts once."""
     new_bytes: int
-    """The part of `bytes` that the previous generation in the store does not need."""
+    """Number of bytes that this generation needs and the previous generation in the store does not need."""
     in_lineage: bool
-    """True if the generation belongs to the actual run, not to a dead branch."""
+    """True if the generation is in the lineage of the run. False if a later incarnation continued from an
+    older generation, so the job never restores this one.
+    """
     whole: bool
     """True if all objects that the generation needs exist in the right size."""
     restored: bool
-    """True if an incarnation that finds nothing in memory restores this generation."""
+    """True if an incarnation restores this generation when no node has a checkpoint in memory."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,13 @@ def label(generation: Generation) -> str:
 
 
 def parse_label(text: str) -> Generation | None:
-    """Return the generation of a label; None for any other text."""
+    """Return the generation of a label such as `2/1500`; None for any other text."""
     match = _LABEL.fullmatch(text)
     return Generation(int(match[1]), int(match[2])) if match else None
 
 
 def rows(contents: Contents) -> list[Row]:
-    """Return all generations, newest first."""
+    """Return the rows of all generations, newest first."""
     inventory = contents.inventory
     line = {one.generation for one in run_lineage(inventory)}
     plan = choose_generation(contents)
@@ -108,13 +110,13 @@ def rows(contents: Contents) -> list[Row]:
 
 
 def run_lineage(inventory: Inventory) -> list[Record]:
-    """Return the generations of the actual run, newest first."""
+    """Return the records of the generations in the lineage of the run, newest first."""
     return lineage(inventory.records.values(), inventory.branches.values())
 
 
 def chunk_lengths(inventory: Inventory, record: Record) -> dict[str, int]:
-    """Return the decoded bytes of each chunk that a generation needs, by digest. Unreadable manifests are
-    left out.
+    """Return the length in bytes, by digest, of each chunk that a generation needs. The length is that of
+    the decoded chunk. Chunks of unreadable manifests are left out.
     """
     keys = retention.reachable(record.shards.values(), inventory.manifests)
     known = (inventory.manifests[key] for key in keys if key in inventory.manifests)
@@ -124,10 +126,11 @@ def chunk_lengths(inventory: Inventory, record: Record) -> dict[str, int]:
 def choose_generation(
     contents: Contents, which: Generation | None = None, broken: Collection[tuple[str, str]] = ()
 ) -> Restore | Lost | None:
-    """Return the plan to restore the generation `which`; by default the newest whole one of the run.
+    """Return the plan to restore the generation `which`. If `which` is None, return the plan to restore the
+    newest whole generation of the run.
 
-    `broken` has the meaning of `restore.plan`: manifests found damaged while they were read. Returns None
-    if there is no generation, and Lost if none is whole.
+    `broken` lists manifests whose data was found damaged, as pairs of place and manifest id. Returns None
+    if there is no generation, and Lost if no generation is whole.
     """
     inventory = readable_inventory(contents)
     if which is not None:
@@ -137,7 +140,9 @@ def choose_generation(
 
 
 def refusal(name: str, which: Generation | None, found: Lost | None) -> str:
-    """Return why no generation of the job `name` can be restored."""
+    """Return the reason why the generation `which` of the job `name` cannot be restored. `which` None means
+    any generation.
+    """
     if found is not None:
         verdict = f"no generation of {name} is" if which is None else f"{label(which)} of {name} is not"
         return f"{verdict} whole: {describe_skipped(found)}"
@@ -148,14 +153,16 @@ def refusal(name: str, which: Generation | None, found: Lost | None) -> str:
 
 
 def describe_skipped(found: Restore | Lost) -> str:
-    """Return the newer generations that are not whole, and what each lacks; empty if there are none."""
+    """Return a text that names the newer generations that are not whole, and the shard that each lacks.
+    Return an empty text if no generation was skipped.
+    """
     return "; ".join(
         f"{label(one.generation)} lacks shard {one.shard} of {label(one.missing)}" for one in found.skipped
     )
 
 
 def newest_base(contents: Contents) -> Generation | None:
-    """Return the newest whole generation of the run without a journal."""
+    """Return the newest whole generation of the run that has no journal; None if there is none."""
     for record in run_lineage(contents.inventory):
         plan = choose_generation(contents, record.generation)
         if isinstance(plan, Restore) and not ends_in_journal(plan):
@@ -164,12 +171,14 @@ def newest_base(contents: Contents) -> Generation | None:
 
 
 def ends_in_journal(plan: Restore) -> bool:
-    """Return True if any shard has journal segments after its base."""
+    """Return True if any shard of the plan has journal segments after its base."""
     return any(len(links) > 1 for links in plan.shards.values())
 
 
 def to_verify(contents: Contents, which: Generation | None, everything: bool) -> list[Record]:
-    """Return the records to verify, newest first: all, the one of `which`, or the newest of the run."""
+    """Return the records to verify, newest first. With `everything` return all records, with `which` only
+    its record, otherwise the newest record of the run.
+    """
     found = contents.inventory.records
     if everything:
         return [found[one] for one in sorted(found, reverse=True)]
@@ -179,7 +188,9 @@ def to_verify(contents: Contents, which: Generation | None, everything: bool) ->
 
 
 def stored_chunks(contents: Contents, records: Iterable[Record]) -> list[Chunk]:
-    """Return the chunks that the records need and the store has, each once."""
+    """Return the chunks that the records need and that are in the store in the right size. Each chunk
+    occurs once.
+    """
     found: dict[str, int] = {}
     for record in records:
         found |= chunk_lengths(contents.inventory, record)
@@ -188,7 +199,7 @@ def stored_chunks(contents: Contents, records: Iterable[Record]) -> list[Chunk]:
 
 
 def readable_inventory(contents: Contents) -> Inventory:
-    """Return the inventory without the manifests that lack chunks."""
+    """Return the inventory without the manifests that have missing chunks or chunks of a wrong size."""
     manifests = {
         key: one
         for key, one in contents.inventory.manifests.items()
@@ -198,7 +209,9 @@ def readable_inventory(contents: Contents) -> Inventory:
 
 
 def faults(contents: Contents, record: Record, damaged: Mapping[str, str] | None = None) -> list[Fault]:
-    """Return the faults of one generation. `damaged` has the messages of chunks found damaged, by digest."""
+    """Return the damaged and missing objects of one generation. `damaged` has the error message of each
+    chunk that was found damaged, by digest.
+    """
     return [
         Fault(record.generation, shard, what, missing)
         for shard in sorted(record.shards, key=lambda name: (len(name), name))
@@ -207,8 +220,8 @@ def faults(contents: Contents, record: Record, damaged: Mapping[str, str] | None
 
 
 def fault_lines(found: Iterable[Fault]) -> tuple[list[str], list[str]]:
-    """Return the lines about damaged objects and about missing ones. Each line names the shards that need
-    it.
+    """Return two lists of lines: about damaged objects and about missing objects. Each line names the
+    shards that need the object.
     """
     needed: dict[tuple[str, bool], list[str]] = {}
     for one in found:
@@ -221,7 +234,9 @@ def fault_lines(found: Iterable[Fault]) -> tuple[list[str], list[str]]:
 
 
 def _shard_faults(contents: Contents, head: str, damaged: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
-    """Yield the faults of a shard: a message, and True if the object is missing."""
+    """Yield each damaged or missing object of a shard as a message and a bool. The bool is True if the
+    object is missing.
+    """
     links = restore.chain(contents.inventory.manifests, head)
     if links is None:
         yield _chain_fault(contents, head)
@@ -237,7 +252,7 @@ def _shard_faults(contents: Contents, head: str, damaged: Mapping[str, str]) -> 
 
 
 def _chain_fault(contents: Contents, head: str) -> tuple[str, bool]:
-    """Return the fault of a broken chain of manifests."""
+    """Return a message about a broken chain of manifests, and True if a manifest is missing."""
     manifests = contents.inventory.manifests
     seen: set[str] = set()
     at: str | None = head

@@ -1,4 +1,4 @@
-"""The command export, which writes whole tensors of a generation for programs without Convoy."""
+"""The command export, which assembles the tensors of a generation and writes them for other programs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ SUFFIX = ".safetensors"
 
 
 class Format(StrEnum):
-    """Formats of an export."""
+    """Formats that an export can have."""
 
     SAFETENSORS = "safetensors"
     """One safetensors file."""
     DCP = "dcp"
-    """A folder of torch.distributed.checkpoint."""
+    """A folder in the format of torch.distributed.checkpoint."""
 
 
 def export(
@@ -43,13 +43,18 @@ def export(
     to: Annotated[
         Path,
         typer.Option(
-            "--to", metavar="PATH", help="File to create; for dcp a folder, which may exist if it is empty."
+            "--to",
+            metavar="PATH",
+            help="File to create. For format dcp: folder to create, or an existing empty folder.",
         ),
     ],
     generation: Which = None,
     form: Annotated[
         Format | None,
-        typer.Option("--format", help=f"Default: safetensors if PATH ends with {SUFFIX}, else dcp."),
+        typer.Option(
+            "--format",
+            help=f"Format of the export. Default: safetensors if PATH ends with {SUFFIX}, else dcp.",
+        ),
     ] = None,
     store: StoreName = None,
     uid: Uid = None,
@@ -61,9 +66,9 @@ def export(
 ) -> None:
     """Export the tensors of a generation for other programs.
 
-    Tensors are assembled from the generation's shards. In a safetensors file, values that are not tensors
-    are stored as JSON in the metadata. The shards are downloaded first, to the file system of PATH: it
-    needs space for them.
+    The command assembles the tensors from the shards of the generation. It first downloads the shards to
+    the file system of PATH, which needs space for the shards and for the export. In a safetensors file,
+    values that are not tensors are stored as JSON in the metadata.
     """
     which, form = parse_generation(generation), form or format_of(to)
     require_torch()
@@ -81,12 +86,12 @@ def export(
 
 
 def format_of(to: Path) -> Format:
-    """Return the format to use if --format is not given."""
+    """Return the format that `convoy checkpoint export` uses without --format."""
     return Format.SAFETENSORS if to.suffix == SUFFIX else Format.DCP
 
 
 def journal_refusal(plan: Restore, contents: Contents) -> str:
-    """Return why a generation cannot be exported; empty if it can."""
+    """Return the reason why a generation cannot be exported; an empty text if it can be exported."""
     if not ends_in_journal(plan):
         return ""
     why = (
@@ -100,7 +105,7 @@ def journal_refusal(plan: Restore, contents: Contents) -> str:
 
 
 def metadata_of(saved_job: SavedJob, plan: Restore) -> dict[str, Any]:
-    """Return the facts about the generation to store beside its tensors."""
+    """Return the facts about the generation that the export stores beside the tensors."""
     record = plan.record
     return {
         "job": saved_job.name,
@@ -126,7 +131,7 @@ def require_torch() -> None:
 
 
 def _write(plan: Restore, shards: Path, to: Path, form: Format, metadata: dict[str, Any]) -> int:
-    """Write the export. Return the number of tensors. Raises Failure if a shard is not valid."""
+    """Write the export and return its number of tensors. Raises Failure if a shard is not valid."""
     from convoy.cli.checkpoint import tensors  # noqa: PLC0415
 
     manifests = [links[0].manifest for links in plan.shards.values()]

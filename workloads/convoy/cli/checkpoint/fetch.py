@@ -1,10 +1,10 @@
-"""Downloads a generation into a folder and checks every byte.
+"""Downloads a generation into a folder and checks every byte. The folder gets these files:
 
     record.json                     COMMIT: the manifests of the generation, by shard
     manifests/<id>.json
     shards/<shard>/gen-<i>-<s>      the bytes of a shard
 
-A shard with a journal has one file for its base and one for each segment.
+A shard with a journal has one file for its base and one file for each journal segment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class DamagedShard(Exception):
-    """A shard is damaged in the store."""
+    """Raised if a shard is damaged in the store."""
 
     def __init__(self, manifest: Manifest, why: str) -> None:
         super().__init__(why)
@@ -46,11 +46,13 @@ def download_generation(
     folder: Path,
     refuse: Callable[[Restore], str] = lambda _: "",
 ) -> Restore:
-    """Download the generation `which` into a new folder; by default the newest readable one of the run.
+    """Download the generation `which` into a new folder. If `which` is None, download the newest whole
+    generation of the run.
 
-    Like a job, the default goes back to an older generation if a shard is damaged, and prints that.
-    `refuse` returns why a generation cannot be used, or an empty text. Raises Failure if no generation is
-    usable, and OSError if the folder cannot be written.
+    If `which` is None and a shard of that generation turns out to be damaged, print the damage and download
+    the next older whole generation instead, as a job would. `refuse` returns the reason why a generation
+    cannot be used, or an empty text. Raises Failure if no generation is usable, and OSError if the folder
+    cannot be written.
     """
     broken: set[tuple[str, str]] = set()
     while True:
@@ -75,7 +77,7 @@ def download_generation(
 
 
 def shard_path(folder: Path, manifest: Manifest) -> Path:
-    """Return the file of a shard. Raises Failure if the shard's name is not a valid file name."""
+    """Return the path for a shard's file. Raises Failure if the shard's name is not a valid file name."""
     if not _PLAIN.fullmatch(manifest.shard):
         raise Failure(
             f"shard {manifest.shard!r} of {label(manifest.generation)}: the name is not a valid file name"
@@ -84,7 +86,9 @@ def shard_path(folder: Path, manifest: Manifest) -> Path:
 
 
 def _download(part: JobStore, plan: Restore, folder: Path) -> None:
-    """Download everything of a plan. Raises DamagedShard, Failure or OSError."""
+    """Download the record, manifests and shards of a plan. Raises DamagedShard if a shard is damaged,
+    Failure if the store fails, and OSError if a file cannot be written.
+    """
     manifests = [link.manifest for links in plan.shards.values() for link in links]
     (folder / "manifests").mkdir(parents=True)
     (folder / "record.json").write_bytes(plan.record.text)

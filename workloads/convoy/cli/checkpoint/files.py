@@ -1,4 +1,4 @@
-"""Files and folders that appear complete or not at all."""
+"""Writes files and folders so that they appear either complete or not at all."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from convoy.cli.cluster import Failure
 
 
 def require_free(target: Path, folder: bool) -> None:
-    """Raise Failure unless `target` can be created. An existing empty folder is accepted if a folder is
-    needed.
+    """Raise Failure unless `target` can be created. If `folder` is True, `target` may also be an existing
+    empty folder.
     """
     with _os_errors_as_failures(target):
         if target.is_dir():
@@ -30,9 +30,11 @@ def require_free(target: Path, folder: bool) -> None:
 
 @contextlib.contextmanager
 def write_atomically(target: Path, folder: bool) -> Iterator[Path]:
-    """Yield a temporary path beside `target`. At the end it is synced and renamed to `target`.
+    """Yield a temporary path beside `target` to write to. At the end, flush the temporary path to disk and
+    rename it to `target`.
 
-    After an error nothing remains. Raises Failure if `target` exists or the file system reports an error.
+    After an error the temporary path is deleted. Raises Failure if `target` exists or the file system
+    reports an error.
     """
     require_free(target, folder)
     target = target.absolute()
@@ -51,7 +53,9 @@ def write_atomically(target: Path, folder: bool) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder(target: Path) -> Iterator[Path]:
-    """Yield a folder beside `target`, on the same file system, and delete it at the end."""
+    """Yield a temporary folder beside `target`, so it is on the same file system. Delete the folder at the
+    end.
+    """
     target = target.absolute()
     folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
@@ -63,7 +67,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
 
 
 def delete(path: Path) -> None:
-    """Delete a file or folder. Errors are ignored."""
+    """Delete a file or folder. Ignore errors."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

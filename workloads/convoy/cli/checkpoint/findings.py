@@ -1,4 +1,4 @@
-"""Findings about one job's part of a store: damaged, missing and orphaned objects. Pure."""
+"""Finds the damaged, missing and orphaned objects of one job in a store. Pure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from convoy_controllers.checkpoint.retention import Garbage, Keep
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings about one job."""
+    """The damaged, missing and orphaned objects of one job, and their sizes in bytes."""
 
     generations: int
     size: int
-    """Bytes of all chunks and manifests."""
+    """Number of bytes of all chunks and manifests of the job."""
     damaged: tuple[str, ...]
     missing: tuple[str, ...]
     orphaned: Garbage
-    """Manifests and chunks that no record needs. Empty if a record cannot be read, because it may need
-    them.
+    """Manifests and chunks that no record needs. Empty if a record cannot be read, because that record may
+    need them.
     """
     orphaned_bytes: int
     expired: Garbage
-    """The orphaned objects that are older than the grace period, so that no upload relies on them."""
+    """Orphaned objects that are older than the grace period. No upload in progress relies on them."""
     expired_bytes: int
     garbage: Garbage
     """Objects that the job's next garbage collection deletes."""
@@ -40,7 +40,9 @@ class Findings:
 def find_faults(
     contents: Contents, keep: Keep, grace_seconds: float, damaged: Mapping[str, str] | None = None
 ) -> Findings:
-    """Return the findings about a job. `damaged` has the messages of chunks found damaged, by digest."""
+    """Return the findings about a job. `damaged` has the error message of each chunk that was found
+    damaged, by digest.
+    """
     inventory, now = contents.inventory, contents.chunks.now
     records = [inventory.records[one] for one in sorted(inventory.records)]
     bad, missing = fault_lines(fault for one in records for fault in faults(contents, one, damaged))
@@ -75,8 +77,8 @@ def orphans(contents: Contents) -> Garbage:
 
 
 def deletable(contents: Contents, garbage: Garbage, grace_seconds: float) -> Garbage:
-    """Return what `Store.delete` would delete of `garbage`: only old objects that no remaining object
-    needs.
+    """Return the objects of `garbage` that `Store.delete` would delete. `Store.delete` keeps objects
+    younger than `grace_seconds` and objects that a remaining object needs.
     """
     alive, unknown, used = _needed(contents, garbage)
     now, manifests = contents.manifests.now, contents.manifests.written
@@ -92,7 +94,7 @@ def deletable(contents: Contents, garbage: Garbage, grace_seconds: float) -> Gar
 
 
 def size(contents: Contents, garbage: Garbage) -> int:
-    """Return the bytes of manifests and chunks."""
+    """Return the number of bytes of the manifests and chunks in `garbage`."""
     sizes = contents.manifests.sizes, contents.chunks.sizes
     return sum(
         known.get(one, 0)
@@ -102,13 +104,13 @@ def size(contents: Contents, garbage: Garbage) -> int:
 
 
 def count(garbage: Garbage) -> int:
-    """Return the number of manifests and chunks."""
+    """Return the number of manifests and chunks in `garbage`."""
     return len(garbage.manifests) + len(garbage.chunks)
 
 
 def _needed(contents: Contents, garbage: Garbage) -> tuple[set[str], set[str], set[str]]:
-    """Return what the records outside `garbage` need: manifest ids, the unreadable ones of them, and chunk
-    digests.
+    """Return three sets that the records outside `garbage` need: manifest ids, the ids of those manifests
+    that cannot be read, and chunk digests.
     """
     manifests = contents.inventory.manifests
     left = (one for key, one in contents.inventory.records.items() if key not in garbage.records)

@@ -31,14 +31,15 @@ from convoy_controllers.checkpoint.retention import Keep
 from convoy_crds.trainingjob import TrainingJob
 
 DELETED = "(absent)"
-"""Shown as the name of a job that is not in the cluster."""
+"""Text in the column JOB for a job that is not in the cluster."""
 _TEXT_COLUMNS = frozenset({"NAMESPACE", "UID", "JOB"})
 
 
 def fsck(
     name: Annotated[str, typer.Argument(metavar="STORE", help="Name of the CheckpointStore.")],
     deep: Annotated[
-        bool, typer.Option("--deep", help="Also read and check every chunk that a generation needs.")
+        bool,
+        typer.Option("--deep", help="Also read every chunk that a generation needs and check its digest."),
     ] = False,
     repair: Annotated[
         bool, typer.Option("--repair", help="Delete orphaned objects older than 30 minutes.")
@@ -51,8 +52,9 @@ def fsck(
 ) -> None:
     """Check a whole store for damaged, missing and orphaned objects.
 
-    Orphaned objects belong to no generation, such as the rest of an interrupted upload. GARBAGE is what the
-    job's next garbage collection deletes. The exit status is 1 if an object is damaged or missing.
+    An orphaned object is an object that no generation needs, for example a chunk of an interrupted upload.
+    GARBAGE is the size of the objects that the job's next garbage collection will delete. The exit status
+    is 1 if an object is damaged or missing.
     """
     client = connect_cluster(None, context)
     blobs = connect(client, name, operator, endpoint, folder)
@@ -88,7 +90,9 @@ def fsck(
 
 
 def check_job(one: JobStore, deep: bool, keep: Keep, grace_seconds: float) -> Findings:
-    """Return the findings about one job. Raises Failure if the store fails."""
+    """Return the findings about one job. With `deep`, also read its chunks. Raises Failure if the store
+    fails.
+    """
     contents = one.read()
     damaged: dict[str, str] = {}
     if deep and (damaged := find_damaged(one, stored_chunks(contents, contents.inventory.records.values()))):
@@ -98,13 +102,15 @@ def check_job(one: JobStore, deep: bool, keep: Keep, grace_seconds: float) -> Fi
 
 
 def retention_of(job: TrainingJob | None) -> Keep:
-    """Return which generations a job keeps in its store."""
+    """Return the rule for which generations a job keeps in its store. A job that is not in the cluster gets
+    the default.
+    """
     remote = job.spec.checkpoint.tiers.remote if job is not None else None
     return Keep(remote.keep_last, remote.keep_every_steps) if remote is not None else Keep()
 
 
 def row(finding: Findings) -> dict[str, str]:
-    """Return the findings by column."""
+    """Return the cells of the job's row by column."""
     return {
         "GENERATIONS": str(finding.generations),
         "SIZE": table.format_bytes(finding.size),
@@ -116,7 +122,7 @@ def row(finding: Findings) -> dict[str, str]:
 
 
 def summary(name: str, results: Sequence[Findings]) -> list[str]:
-    """Return one or two sentences about all jobs."""
+    """Return one or two lines about the whole store."""
     damaged, missing = sum(len(one.damaged) for one in results), sum(len(one.missing) for one in results)
     size = table.format_bytes(sum(one.size for one in results))
     generations = sum(one.generations for one in results)
@@ -128,13 +134,15 @@ def summary(name: str, results: Sequence[Findings]) -> list[str]:
         expired_size = table.format_bytes(sum(one.expired_bytes for one in results))
         lines.append(
             f"orphaned: {orphaned} objects ({orphaned_size}), of which --repair may delete {expired} "
-            f"({expired_size}); the others are too new"
+            f"({expired_size}); it keeps objects that are less than 30 minutes old"
         )
     return lines
 
 
 def _repair(parts: Sequence[JobStore], results: Sequence[Findings], yes: bool) -> None:
-    """Delete the old orphaned objects. Raises Failure without a confirmation, or if the store fails."""
+    """Delete the orphaned objects that are older than the grace period. Raises Failure if the user did not
+    confirm or the store fails.
+    """
     wanted = sum(count(one.expired) for one in results)
     if not wanted:
         typer.echo("nothing to delete")

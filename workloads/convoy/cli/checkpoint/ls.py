@@ -1,4 +1,4 @@
-"""The command ls, which lists the watermarks of a job and the generations in its store."""
+"""The command ls, which lists the newest generation of each tier and all generations in the store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from convoy_crds.summaries import age
 from convoy_crds.trainingjob import TrainingJob
 
 HIDE_ORDER = ("STEP", "TORCH", "SAVED", "SHARDS", "WORLD", "LINEAGE", "NEW", "WHOLE")
-"""Columns to hide in a narrow terminal, the first one first."""
+"""Columns to hide if the terminal is too narrow, in the order in which they are hidden."""
 _NUMBERS = frozenset({"STEP", "SHARDS", "WORLD", "SIZE", "NEW"})
 
 
@@ -46,10 +46,12 @@ def ls(
 ) -> None:
     """List the checkpoints that a job has saved.
 
-    The first table has the newest generation of each tier, the second all generations in the store. SIZE
-    counts the bytes that a generation needs, NEW those that the previous generation does not need. LINEAGE
-    is `no` for a generation that does not belong to the actual run. RESTORE marks the generation that the
-    job restores if nothing is left in memory.
+    The first table shows the newest generation of each tier. The second table shows all generations in the
+    store. SIZE is the number of bytes that a generation needs. NEW is the number of these bytes that the
+    previous generation does not need. LINEAGE is `no` if a later incarnation continued from an older
+    generation; the job never restores such a generation. WHOLE is `yes` if all objects of the generation
+    exist in the right size. RESTORE is `yes` for the generation that a restart restores if the nodes' memory
+    has no checkpoint.
     """
     saved_job, now = SavedJob.find(name, store, uid, namespace, context), datetime.now(UTC)
     if output is Output.TEXT and saved_job.job is not None:
@@ -66,7 +68,9 @@ def ls(
 
 
 def watermarks(job: TrainingJob, now: datetime) -> list[tuple[str, str, str]]:
-    """Return tier, generation and age of the newest whole generation of each tier, nearest tier first."""
+    """Return tier, generation and age of the newest whole generation of each tier, in the order local,
+    peer, remote.
+    """
     status = job.status.checkpoint
     if status is None:
         return []
@@ -77,7 +81,7 @@ def watermarks(job: TrainingJob, now: datetime) -> list[tuple[str, str, str]]:
 
 
 def cells(row: Row, now: datetime) -> dict[str, str]:
-    """Return one generation by column."""
+    """Return the cells of a generation's row by column."""
     return {
         "GENERATION": label(row.generation),
         "STEP": str(row.generation.step),
@@ -95,7 +99,9 @@ def cells(row: Row, now: datetime) -> dict[str, str]:
 
 
 def conclusion(name: str, contents: Contents) -> str:
-    """Return a sentence about the generation that a job restores if nothing is left in memory."""
+    """Return a sentence that names the generation that a restart restores if no node has a checkpoint in
+    memory.
+    """
     plan = choose_generation(contents)
     if isinstance(plan, Restore):
         best = label(plan.record.generation)
@@ -104,7 +110,7 @@ def conclusion(name: str, contents: Contents) -> str:
 
 
 def as_json(saved_job: SavedJob, contents: Contents | None) -> dict[str, Any]:
-    """Return everything as JSON."""
+    """Return the data of both tables as JSON values."""
     status = saved_job.job.status.checkpoint if saved_job.job is not None else None
     return {
         "job": saved_job.name,

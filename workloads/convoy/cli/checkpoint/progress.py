@@ -1,4 +1,4 @@
-"""A progress bar for long transfers."""
+"""A progress bar on stderr for long transfers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rich.progress import TransferSpeedColumn as SpeedColumn
 
 @contextlib.contextmanager
 def progress_bar(what: str, size: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar for `size` bytes on stderr. Yield a function that adds transferred bytes; any thread may
-    call it.
+    """Show a progress bar for `size` bytes on stderr. Yield a function that adds transferred bytes to the
+    bar; any thread may call the function.
 
-    Without a terminal on stderr nothing is shown.
+    Nothing is shown if stderr is not a terminal.
     """
     columns = (
         TextColumn("{task.description}"),

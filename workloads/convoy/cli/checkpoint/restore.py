@@ -28,7 +28,7 @@ from convoy.cli.cluster import Context, Name, Namespace
 def restore(
     name: Name,
     to: Annotated[
-        Path, typer.Option("--to", metavar="FOLDER", help="Folder to create; it may exist if it is empty.")
+        Path, typer.Option("--to", metavar="FOLDER", help="Folder to create, or an existing empty folder.")
     ],
     generation: Which = None,
     store: StoreName = None,
@@ -41,8 +41,8 @@ def restore(
 ) -> None:
     """Download a generation into a folder.
 
-    It downloads the shards and manifests and checks every byte. The default is the newest whole generation
-    of the run. The folder appears only when it is complete.
+    The command downloads the shards and manifests and checks every byte. Without --generation it downloads
+    the newest whole generation of the run. The folder appears only when the download is complete.
     """
     which = parse_generation(generation)
     require_free(to, folder=True)

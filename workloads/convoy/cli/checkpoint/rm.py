@@ -1,4 +1,4 @@
-"""The command rm, which deletes everything that an ended or deleted job has in its store."""
+"""The command rm, which deletes all checkpoints that an ended or deleted job has in its store."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def rm(
 ) -> None:
     """Delete everything that a job has in its store.
 
-    The job must have ended or been deleted. If you delete a TrainingJob, its checkpoints remain in the
-    store. After this command no job can restore them.
+    The job must have ended or been deleted. Deleting a TrainingJob does not delete its checkpoints in the
+    store. After `convoy checkpoint rm`, no job can restore these checkpoints.
     """
     saved_job = SavedJob.find(name, store, uid, namespace, context)
     if why := refusal(saved_job):
@@ -60,7 +60,7 @@ def rm(
 
 
 def refusal(saved_job: SavedJob) -> str | None:
-    """Return why the job's checkpoints must not be deleted; None if they may be."""
+    """Return the reason why the job's checkpoints must not be deleted; None if they may be deleted."""
     job = saved_job.job or find_by_uid(saved_job)
     if job is None or job.status.phase in TERMINAL:
         return None
@@ -72,7 +72,9 @@ def refusal(saved_job: SavedJob) -> str | None:
 
 
 def find_by_uid(saved_job: SavedJob) -> TrainingJob | None:
-    """Return the job with the uid if it still exists. Raises Failure if the user may not list jobs."""
+    """Return the job that has the uid of `saved_job`; None if the job does not exist. Raises Failure if the
+    user may not list jobs.
+    """
     jobs = list_all_jobs(saved_job.client)
     if jobs is None:
         raise Failure(
@@ -83,7 +85,9 @@ def find_by_uid(saved_job: SavedJob) -> TrainingJob | None:
 
 
 def stored_objects(part: JobStore) -> tuple[int, int, int]:
-    """Return the number of objects, their bytes, and the number of generations."""
+    """Return the number of objects that the job has in the store, their total bytes, and the number of
+    generations.
+    """
     from convoy_agents.tiercheck.stores.part import FOLDERS  # noqa: PLC0415
 
     with store_errors_as_failures():

@@ -1,6 +1,7 @@
-"""Access to a job's part of a store. CheckpointStore and Secret are read with the user's own rights.
+"""Access to the checkpoints that a job has in a store. CheckpointStore and Secret are read with the user's
+own rights.
 
-The volume of a store must be mounted on this machine.
+If the store is a volume, the volume must be mounted on this machine.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ OPERATOR = "convoy-system"
 _LIBRARIES = ("numpy", "structlog", "xxhash", "zstandard")
 _BOTO = ("boto3", "botocore", "s3transfer", "jmespath")
 _READ_ATTEMPTS = 3
-"""Most attempts to read a store while the job deletes generations from it."""
+"""Maximum number of attempts to read a job's objects while the job deletes generations."""
 
 StoreName = Annotated[
     str | None,
-    typer.Option("--store", metavar="STORE", help="CheckpointStore of a deleted job; needs --uid."),
+    typer.Option("--store", metavar="STORE", help="CheckpointStore of a deleted job. It needs --uid."),
 ]
 Uid = Annotated[
     str | None,
     typer.Option(
         "--uid",
         metavar="UID",
-        help="metadata.uid of a deleted job; `convoy checkpoint fsck STORE` lists the uids.",
+        help="metadata.uid of a deleted job. `convoy checkpoint fsck STORE` lists the uids.",
     ),
 ]
 Endpoint = Annotated[
@@ -51,7 +52,7 @@ Endpoint = Annotated[
     typer.Option(
         "--endpoint",
         metavar="URL",
-        help="Endpoint in place of the store's own, for example of a port-forward.",
+        help="URL to use instead of the store's own endpoint, for example the URL of a port-forward.",
     ),
 ]
 Operator = Annotated[
@@ -59,7 +60,7 @@ Operator = Annotated[
     typer.Option(
         "--operator-namespace",
         metavar="NAMESPACE",
-        help="Namespace of the operator. It has the Secrets and volume claims of stores.",
+        help="Namespace of the operator, which has the Secrets and volume claims of stores.",
     ),
 ]
 Folder = Annotated[
@@ -71,23 +72,27 @@ Folder = Annotated[
 Which = Annotated[
     str | None,
     typer.Option(
-        "--generation", metavar="I/S", help="Incarnation and step, such as 2/1500; default: the newest one."
+        "--generation",
+        metavar="I/S",
+        help="Incarnation and step, such as 2/1500. Default: the newest whole generation of the run.",
     ),
 ]
 
 
 @dataclass(frozen=True)
 class JobStore:
-    """A job's part of a store."""
+    """Access to the objects that one job has in a store."""
 
     name: str
     """Name of the job."""
     store: Store
     malformed: list[str] = field(default_factory=list)
-    """Malformed objects that the store reported."""
+    """A message for each malformed object that the store reported."""
 
     def read(self) -> Contents:
-        """Read the contents. Repeat if a generation was deleted meanwhile, because it would look damaged."""
+        """Read the contents. Repeat the read if the job deleted a generation during the read, because that
+        generation would look damaged.
+        """
         with store_errors_as_failures():
             for _ in range(_READ_ATTEMPTS):
                 self.malformed.clear()
@@ -101,7 +106,7 @@ class JobStore:
 
 @dataclass(frozen=True)
 class SavedJob:
-    """The job whose checkpoints a command uses."""
+    """The job whose checkpoints a command reads or deletes."""
 
     client: Client
     name: str
@@ -115,7 +120,7 @@ class SavedJob:
     def find(
         cls, name: str, store: str | None, uid: str | None, namespace: str | None, context: str | None
     ) -> SavedJob:
-        """Return the job of that name, or the deleted job that had `uid` and used `store`.
+        """Return the existing job `name`, or the deleted job that had `uid` and used `store`.
 
         Raises NotFound if the job does not exist, and Failure if only one of `store` and `uid` is given.
         """
@@ -128,8 +133,8 @@ class SavedJob:
         return cls(client, name, job.metadata.uid, job.spec.checkpoint.tiers.store or "", job)
 
     def open_store(self, operator: str, endpoint: str | None, folder: Path | None) -> JobStore:
-        """Return the job's part of its store. Raises Failure if the job has no store, or the user may not
-        read it.
+        """Return access to the job's objects in its store. Raises Failure if the job has no store, or if
+        the user may not read the store.
         """
         if self.job is not None and not self.store:
             raise Failure(no_store_reason(self.job))
@@ -138,7 +143,9 @@ class SavedJob:
 
 
 def job_store(blobs: Blobs, namespace: str, uid: str, name: str) -> JobStore:
-    """Return the part of a store for the job `name` with `uid`. Raises Failure if `uid` is not valid."""
+    """Return access to the objects that the job `name` with `uid` has in a store. Raises Failure if `uid`
+    is not valid.
+    """
     from convoy_agents.tiercheck.stores.store import Store  # noqa: PLC0415
 
     malformed: list[str] = []
@@ -149,9 +156,9 @@ def job_store(blobs: Blobs, namespace: str, uid: str, name: str) -> JobStore:
 
 
 def connect(client: Client, name: str, operator: str, endpoint: str | None, folder: Path | None) -> Blobs:
-    """Return the bucket or volume of a CheckpointStore.
+    """Return the bucket or volume of the CheckpointStore `name`.
 
-    Raises Failure if the Secret cannot be read or a library is missing.
+    Raises Failure if the Secret cannot be read, if the volume is not mounted, or if a library is missing.
     """
     spec = client.checkpoint_stores.get(name).spec
     if spec.volume is not None:
@@ -204,7 +211,7 @@ def _bucket(client: Client, name: str, s3: checkpointstore.S3, operator: str, en
 
 
 def _secret(client: Client, namespace: str, name: str) -> dict[str, Any]:
-    """Return the Secret of a store. Raises Failure with advice if it cannot be read."""
+    """Return the data of a store's Secret. Raises Failure with advice if the Secret cannot be read."""
     try:
         return client.api.secret(namespace, name)
     except Forbidden as error:
@@ -236,7 +243,7 @@ def store_errors_as_failures() -> Iterator[None]:
 
 
 def require_libraries(names: Sequence[str]) -> None:
-    """Raise Failure with advice if a library that reads stores is missing."""
+    """Raise Failure with installation advice if one of these libraries cannot be imported."""
     for name in names:
         try:
             importlib.import_module(name)
@@ -245,7 +252,7 @@ def require_libraries(names: Sequence[str]) -> None:
 
 
 def install_advice(library: str) -> str:
-    """Return how to install a missing library."""
+    """Return a message that says how to install a missing library."""
     package = library.partition(".")[0]
     if package not in _BOTO:
         return f"reading a store needs {package}, which is not installed: pip install {package}"
@@ -256,7 +263,7 @@ def install_advice(library: str) -> str:
 
 
 def no_store_reason(job: TrainingJob) -> str:
-    """Return where a job without a store has its checkpoints."""
+    """Return a message that says where the checkpoints of a job without a store are."""
     name = job.metadata.name
     if job.spec.checkpoint.tiers.any:
         return (
@@ -266,8 +273,8 @@ def no_store_reason(job: TrainingJob) -> str:
 
 
 def parse_generation(text: str | None) -> Generation | None:
-    """Return the generation that an option gives; None without the option. Raises Failure for any other
-    text.
+    """Return the generation in the value of --generation; None without the option. Raises Failure if the
+    value is not of the form I/S.
     """
     if text is None:
         return None

@@ -1,7 +1,7 @@
-"""Assembles whole tensors from the shards of a generation and writes them, one tensor at a time.
+"""Assembles whole tensors from the shards of a generation and writes them to files, one tensor at a time.
 
-Needs torch. A tensor that lies in one shard is not copied. Other tensors are assembled in memory,
-one at a time.
+The module needs torch. If one shard contains all of a tensor, the tensor is not copied. Other tensors are
+assembled in memory.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ SAFE_NAMES = {
     "uint8": "U8",
     "bool": "BOOL",
 }
-"""Types of safetensors, by the names of torch."""
+"""Names that safetensors uses for torch's types, by torch's name."""
 _ALIGN = 8
 """Alignment in bytes of the data in a safetensors file."""
 
 
 class Whole:
-    """All tensors and values of one generation."""
+    """All tensors and other values of one generation."""
 
     def __init__(self, shards: Iterable[Shard]) -> None:
-        """Raises ShardError if a tensor is incomplete, or shards disagree about it."""
+        """Raises ShardError if a tensor is incomplete, or if the shards disagree about its shape or type."""
         self.values: dict[str, str] = {}
-        """The values that are not tensors, as text (see values.py) by name."""
+        """Values that are not tensors, encoded as text by the module `values`, by name."""
         self._boxes: dict[str, dict[Box, tuple[Shard, Part]]] = {}
         for one in shards:
             self.values.update(one.values)
@@ -69,7 +69,9 @@ class Whole:
         return sorted(self._boxes)
 
     def part(self, name: str) -> Part:
-        """Return one part of a tensor. Its shape and type are those of the whole tensor."""
+        """Return one part of a tensor. The part's `shape` and `dtype` are the same for all parts of the
+        tensor.
+        """
         return next(iter(self._boxes[name].values()))[1]
 
     def tensor(self, name: str) -> torch.Tensor:
@@ -88,7 +90,9 @@ class Whole:
 
 
 def open_shard(path: Path) -> Shard:
-    """Return the shard in a file. Raises ShardError if the file is not a shard, or OSError."""
+    """Return the shard in a file. Raises ShardError if the file is not a shard, and OSError if the file
+    cannot be read.
+    """
     with path.open("rb") as file:
         if not path.stat().st_size:
             raise ShardError(f"{path.name} is empty")
@@ -99,8 +103,8 @@ def open_shard(path: Path) -> Shard:
 def write_safetensors(path: Path, whole: Whole, metadata: Mapping[str, str]) -> None:
     """Write a safetensors file (github.com/huggingface/safetensors) with all tensors.
 
-    All values are stored as one JSON object by name, in the metadata `values`. Raises ShardError for a type
-    that the format does not support.
+    Values that are not tensors are stored as one JSON object in the metadata `values`. Raises ShardError if
+    a tensor has a type that safetensors does not support.
     """
     names = sorted(whole.names, key=lambda name: (-_item_size(whole.part(name)), name))
     header: dict[str, Any] = {"__metadata__": {"format": "pt", **metadata, "values": _values(whole)}}
@@ -127,9 +131,10 @@ def write_safetensors(path: Path, whole: Whole, metadata: Mapping[str, str]) -> 
 
 
 def write_dcp(folder: Path, whole: Whole) -> None:
-    """Write a checkpoint of torch.distributed.checkpoint, with the names that the state was saved with.
+    """Write a checkpoint of torch.distributed.checkpoint. Tensors and values keep the names that they were
+    saved with.
 
-    Each tensor gets its own file, because the writer keeps all of a file in memory.
+    Each tensor gets its own file, because torch's writer keeps a whole file in memory.
     """
     state: dict[str, Any] = {name: values.loads(text) for name, text in whole.values.items()}
     for name in whole.names:
@@ -147,7 +152,9 @@ def write_dcp(folder: Path, whole: Whole) -> None:
 
 
 class _Planner(DefaultSavePlanner):
-    """Assembles a tensor only when it is written. Until then the state has only its shape and type."""
+    """Assembles each tensor only when torch writes it. The state dict has only a placeholder with the
+    tensor's shape and type.
+    """
 
     def __init__(self, whole: Whole) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -155,7 +162,7 @@ class _Planner(DefaultSavePlanner):
         self._names = frozenset(whole.names)
 
     def lookup_object(self, index: MetadataIndex) -> Any:
-        """Return a tensor or a value."""
+        """Return the assembled tensor, or the value, that `index` names."""
         return self._whole.tensor(index.fqn) if index.fqn in self._names else super().lookup_object(index)
 
 

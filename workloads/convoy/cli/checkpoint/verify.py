@@ -29,7 +29,6 @@ from convoy.cli.checkpoint.store_access import (
     SavedJob,
     StoreName,
     Uid,
-    Which,
     parse_generation,
     store_errors_as_failures,
 )
@@ -37,16 +36,25 @@ from convoy.cli.cluster import Context, Failure, Name, Namespace
 from convoy_controllers.checkpoint.records import Chunk, Record
 
 RETRY_BUDGET = 1000
-"""Most retries of all operations of one command together. Each single operation has a lower limit."""
+"""Maximum number of retries of all store operations of one command together. Each single operation has a
+lower limit.
+"""
 MAX_LINES = 50
-"""Most faults to list."""
+"""Maximum number of faults to list."""
 
 
 def verify(
     name: Name,
-    generation: Which = None,
+    generation: Annotated[
+        str | None,
+        typer.Option(
+            "--generation",
+            metavar="I/S",
+            help="Incarnation and step, such as 2/1500. Default: the newest generation of the run.",
+        ),
+    ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Verify all generations; each chunk is read once.")
+        bool, typer.Option("--all", help="Verify all generations. Each chunk is read once.")
     ] = False,
     store: StoreName = None,
     uid: Uid = None,
@@ -58,8 +66,9 @@ def verify(
 ) -> None:
     """Verify every byte of a generation in its store.
 
-    It reads all chunks of the generation and checks their digests. The default is the newest generation of
-    the run. Damaged and missing objects are listed, and the exit status is then 1.
+    The command reads all chunks of the generation and checks their digests. Without --generation it
+    verifies the newest generation of the run. It lists damaged and missing objects and then ends with exit
+    status 1.
     """
     which = parse_generation(generation)
     if everything and which is not None:
@@ -87,12 +96,16 @@ def verify(
 
 
 def unreadable_objects(contents: Contents, everything: bool) -> list[str]:
-    """Return the malformed objects that may hide a generation: records; with `everything` all objects."""
+    """Return the lines about malformed objects that are faults. Malformed records are always faults,
+    because each may hide a generation. With `everything` all malformed objects are faults.
+    """
     return [one for one in contents.malformed if everything or "/records/" in one]
 
 
 def find_damaged(part: JobStore, chunks: Sequence[Chunk]) -> dict[str, str]:
-    """Read chunks. Return the messages of the damaged ones by digest. Raises Failure if the store fails."""
+    """Read the chunks and return the error message of each damaged chunk, by digest. Raises Failure if the
+    store fails.
+    """
     from convoy_agents.tiercheck.stores.upload import Retries, TransferLimits, verify_chunks  # noqa: PLC0415
 
     stop = threading.Event()
@@ -113,7 +126,7 @@ def find_damaged(part: JobStore, chunks: Sequence[Chunk]) -> dict[str, str]:
 
 
 def print_faults(unreadable: Sequence[str], found: Sequence[Fault]) -> None:
-    """Print the faults on stderr."""
+    """Print the lines about unreadable, damaged and missing objects on stderr."""
     damaged, missing = fault_lines(found)
     lines = [*(f"cannot be read: {one}" for one in unreadable), *damaged, *missing]
     for one in lines[:MAX_LINES]:
@@ -129,7 +142,7 @@ def count_faults(unreadable: Sequence[str], found: Sequence[Fault]) -> str:
 
 
 def verdict(name: str, records: Sequence[Record], chunks: Sequence[Chunk]) -> str:
-    """Return the message for a verification without faults."""
+    """Return the message for a verification that found no faults."""
     size = table.format_bytes(sum(chunk.length for chunk in chunks))
     which = ", ".join(label(one.generation) for one in records) or "nothing"
     count = f"{len(chunks)} chunk{'s' if len(chunks) != 1 else ''}"

@@ -1,1 +1,1 @@
-"""The commands of `convoy guard`: the health of nodes, and decisions about them."""
+"""The commands of `convoy guard`, which explain the health of nodes and record decisions about nodes."""

@@ -10,12 +10,12 @@ from convoy.cli.cluster import Context, connect
 from convoy.cli.guard.why import Node
 from convoy_crds.nodehealth import MOST_EXEMPT_HOURS
 
-Reason = Annotated[str, typer.Option("--reason", help="Reason, stored in the NodeHealth.")]
+Reason = Annotated[str, typer.Option("--reason", help="Reason to store in the NodeHealth.")]
 UnlessUndone = Annotated[
-    str | None, typer.Option("--reason", help="Reason, stored in the NodeHealth; required without --undo.")
+    str | None, typer.Option("--reason", help="Reason to store in the NodeHealth. Required without --undo.")
 ]
 User = Annotated[
-    str | None, typer.Option("--user", help="Author of the decision; default: your local user name.")
+    str | None, typer.Option("--user", help="Author of the decision. Default: your local user name.")
 ]
 Hours = Annotated[
     int, typer.Option("--hours", min=1, max=MOST_EXEMPT_HOURS, help="Hours until the exemption ends.")
@@ -45,7 +45,7 @@ def exempt(
 ) -> None:
     """Exempt a node from Convoy's actions for some hours.
 
-    Until then Convoy also ignores evidence against the node.
+    During the exemption Convoy also ignores evidence against the node.
     """
     healths = connect(None, context).node_healths
     if undo:
@@ -62,9 +62,9 @@ def condemn(
     undo: EndCondemnation = False,
     context: Context = None,
 ) -> None:
-    """Take a node out of service until --undo.
+    """Take a node out of service until `condemn --undo`.
 
-    This also removes an exemption.
+    The command also removes an exemption of the node.
     """
     healths = connect(None, context).node_healths
     if undo:

@@ -14,14 +14,15 @@ from convoy_crds.nodehealth import EvidenceKind, NodeHealth, NodeHealthStatus
 from convoy_crds.summaries import age
 
 MAX_ENTRIES = 8
-"""Most state changes and actions to show."""
-Node = Annotated[str, typer.Argument(help="Name of a node or of a NodeHealth.")]
+"""Maximum number of state changes, and of actions, to show."""
+Node = Annotated[str, typer.Argument(metavar="NODE", help="Name of a node or of a NodeHealth.")]
 
 
 def why(node: Node, context: Context = None) -> None:
     """Explain why a node is in service or out of service.
 
-    It shows the state, the evidence, waiting actions, decisions by people, and the history.
+    The command shows the node's state, evidence and tests, administrators' decisions, past drains and the
+    history of states.
     """
     found = connect(None, context).node_healths.of(node)
     if not found:
@@ -38,7 +39,7 @@ def why(node: Node, context: Context = None) -> None:
 
 
 def explanation(health: NodeHealth, now: datetime) -> list[str]:
-    """Return the lines about one NodeHealth."""
+    """Return the lines that explain one NodeHealth."""
     status = health.status
     since = f" for {age(status.since, now)}" if status.since else ""
     lines = [
