@@ -1,6 +1,6 @@
 """The operator's HTTP pages: /metrics on one port, /healthz and /readyz on another.
 
-Two ports, so that a network policy can allow scrapes without allowing probes, and the other way round.
+There are two ports so that a network policy can allow scrapes and probes independently of each other.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from convoy_agents.wire import http
 
 Pages = Mapping[str, http.Page]
 Checks = Mapping[str, Callable[[], bool]]
-"""Readiness checks by name."""
+"""Readiness checks by name. A check returns True if the replica is ready."""
 
 
 def metrics_pages(registry: CollectorRegistry, refresh: Callable[[], None]) -> Pages:
-    """Return the /metrics page. `refresh` sets the gauges that are computed at a scrape."""
+    """Return the page /metrics. `refresh` is called before each scrape to set the gauges."""
     return {"/metrics": http.metrics(registry, refresh)}
 
 
 def probe_pages(checks: Checks) -> Pages:
-    """Return /healthz (200 while the event loop runs) and /readyz (503 with the names of the failed
-    checks).
+    """Return the pages /healthz and /readyz. /healthz responds with 200 while the event loop runs. /readyz
+    responds with 503 and the names of the failed checks.
     """
 
     def missing() -> str:
@@ -34,7 +34,9 @@ def probe_pages(checks: Checks) -> Pages:
 
 
 async def serve(pages: Pages, host: str, port: int) -> None:
-    """Serve until cancelled, on all addresses if `host` is empty. Raise OSError if the port is taken."""
+    """Serve the pages until cancelled, on all addresses if `host` is empty. Raises OSError if the port is
+    in use.
+    """
     server = http.HttpServer(pages)
     await server.start(port, host)
     try:

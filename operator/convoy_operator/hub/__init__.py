@@ -1,1 +1,1 @@
-"""The hub: the leader's server for node agents, with certificates, streams and liveness."""
+"""The hub: the leader's server for the agents on the nodes. It handles certificates, streams and liveness."""

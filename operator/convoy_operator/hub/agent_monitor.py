@@ -1,9 +1,9 @@
-"""The monitor of agents: it tracks which agents are connected and which are silent, and shows plans their
+"""The monitor of agents. It tracks which agents are connected and which are silent, and tells plans about
 nodes.
 
-The monitor detects a silence within a fraction of a second and queues the jobs on the node. It does the
-same when a node stops replying to probes. While the silence lasts, it queues the jobs every second: the
-length of the silence may decide a plan.
+The monitor detects a silent agent within a fraction of a second and queues the jobs on its node. It also
+queues them when the node stops replying to probes. It then queues them every second until the agent sends a
+message again, because a plan may depend on the length of the silence.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from convoy_operator.hub.node_prober import Connect, NodeProber, reachable
 log = structlog.get_logger(__name__)
 
 _TICK_SECONDS = 1.0
-"""Seconds between two times that the jobs on a silent node are queued."""
+"""Seconds after which the jobs on a node with a silent agent are queued again."""
 _LATE_SECONDS = 1.0
-"""Delay of a poll in seconds that means that this process was stopped, so it received no heartbeats either.
+"""Delay of a poll in seconds above which this process counts as having been stopped. Such a process has
+received no heartbeats, so the silence of agents means nothing.
 """
 
 
 class AgentMonitor:
-    """The liveness of all agents. Used only from the event loop."""
+    """The liveness of all agents. All methods must be called from the event loop."""
 
     def __init__(
         self, context: HubContext, *, agent_address: Callable[[str], str], connect: Connect = reachable
     ) -> None:
-        """`agent_address` returns the address of a node's Peer service; empty if its agent never reported
-        one.
+        """`agent_address` returns the address of a node's Peer service, or an empty text if its agent never
+        reported one.
         """
         settings = context.settings
         self._cache = context.cache
@@ -51,8 +52,8 @@ class AgentMonitor:
         self._ticked = float("-inf")
         self._attestations = Attestations()
         self._clocks: dict[str, float] = {}
-        """By node: the offset from the node's Unix time to the monotonic clock here. It is too large by the
-        delay of a heartbeat.
+        """Offset from each node's Unix time to this process's monotonic clock, in seconds by node. The
+        offset is too large by the delay of a heartbeat.
         """
         self.liveness = Liveness(
             settings.agent_silent_seconds, settings.agent_grace_seconds, settings.agent_unready_seconds
@@ -68,7 +69,7 @@ class AgentMonitor:
         )
         context.cache.nodes.listen(self._node_changed)
 
-    # Signs of life
+    # Recording of messages
 
     def record_sign(self, node: str) -> None:
         """Record that a message came from a node's agent."""
@@ -78,33 +79,37 @@ class AgentMonitor:
             self._wake(node, self._debounce)
 
     def record_heartbeat(self, node: str, sent: float) -> None:
-        """Record a heartbeat that was sent at that Unix time of the node's clock."""
+        """Record a heartbeat. `sent` is the Unix time in seconds when the agent sent it, by the node's
+        clock.
+        """
         self._clocks[node] = self._clock() - sent
         self.record_sign(node)
 
     def record_attestations(self, voter: str, requests: Iterable[tuple[str, float]]) -> None:
-        """Record the nodes whose agents asked the agent of `voter` for attestation, and the seconds since."""
-        # The names come from an agent and may be made up, so only nodes with pods are recorded.
+        """Record the nodes whose agents requested attestation from the agent of `voter`, and the seconds
+        since each request.
+        """
+        # Ignore nodes without pods: a faulty agent may report any names, and each recorded name uses memory.
         believed = ((node, age) for node, age in requests if self._cache.pods_on(node))
         self._attestations.record(voter, believed, self._clock())
 
     def record_farewell(self, node: str) -> None:
-        """Record that an agent announced its exit."""
+        """Record that a node's agent announced that it exits."""
         self.liveness.record_farewell(node, self._clock())
 
     def drop(self, node: str) -> None:
-        """Drop a node that was deleted, or whose agent was removed."""
+        """Drop the state of a node that was deleted or whose agent was removed."""
         self._changes.drop(node)
         self._clocks.pop(node, None)
 
     # Queries
 
     def connected(self, node: str) -> bool:
-        """Return True if a node's agent was present at the last poll, or has connected since."""
+        """Return True if a node's agent was present at the last poll or has connected since the last poll."""
         return node in self._changes.present
 
     def nodes(self, pods: Iterable[PodView]) -> Mapping[str, NodeView]:
-        """Return the nodes of these pods, by name."""
+        """Return the view of each node on which one of these pods runs, by node name."""
         now, wall = self._clock(), self._wall()
         found: dict[str, NodeView] = {}
         for name in {pod.node for pod in pods if pod.node}:
@@ -120,25 +125,29 @@ class AgentMonitor:
         return found
 
     def silent(self, node: str) -> bool:
-        """Return True if a node's agent is silent for too long, and the silence is credible."""
+        """Return True if a node's agent has been silent for too long. Silence does not count just after
+        this replica became the leader, or while very many agents are silent.
+        """
         return self.liveness.silent(node, self._clock()) > 0
 
     def unsettled(self, nodes: Iterable[str]) -> float:
-        """Return the seconds until it is known which of these nodes' agents are present; 0 if it is known."""
+        """Return the seconds to wait until the hub knows which of these nodes' agents are present; 0 if it
+        knows already.
+        """
         return self.liveness.unsettled(nodes, self._clock())
 
     # Polling
 
     def start_leading(self) -> None:
-        """Record that this replica starts to lead."""
+        """Record that this replica leads from now on. The agents get a grace period to connect."""
         self.liveness.start_leading(self._clock())
 
     def poll(self) -> None:
-        """Find the agents that fell silent or came back since the last poll, and queue their jobs."""
+        """Find the agents that became silent or came back since the last poll, and queue their jobs."""
         now = self._clock()
         changes = self._changes.poll(frozenset(self._cache.occupied), now)
         for node in changes.departed:
-            log.info("agent left for good", node=node)
+            log.info("agent left", node=node)
             self._clocks.pop(node, None)
         for node in changes.lost:
             log.info("agent is silent, its jobs are reconciled", node=node)
@@ -156,7 +165,7 @@ class AgentMonitor:
         self._metrics.nodes_silent.set(len(changes.silent))
 
     async def run(self) -> None:
-        """Poll until cancelled."""
+        """Poll periodically until cancelled."""
         try:
             while True:
                 due = self._clock() + POLL_SECONDS
@@ -181,8 +190,8 @@ class AgentMonitor:
             self.drop(before.name)
 
     def _on_change(self, node: str) -> None:
-        """Queue the jobs of a node that stopped or started replying to probes. With a silent agent, that
-        may decide if the node is lost.
+        """Queue the jobs of a node that stopped or started replying to probes, if its agent is silent. A
+        plan may then decide that the node is lost.
         """
         if self._changes.silent(node):
             self._wake(node, 0.0)

@@ -1,4 +1,4 @@
-"""The registry of agents: one record per node, and the writes to its stream."""
+"""The registry of agents. It holds one record per node, and sends messages to agents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 class AgentRegistry:
-    """The records of all agents that have connected. Used only from the event loop."""
+    """The records of all agents that have connected. All methods must be called from the event loop."""
 
     def __init__(self, context: HubContext) -> None:
         self._cache = context.cache
@@ -26,26 +26,26 @@ class AgentRegistry:
         self._records: dict[str, AgentRecord] = {}
 
     def expects(self, node: str) -> bool:
-        """Return True if the node exists in the cluster cache.
+        """Return True if the node exists in the cluster cache, so its agent may connect.
 
-        The certificate of a deleted node may still be valid. If an agent connects before the watch reports
-        its node, it connects again later.
+        The certificate of a deleted node may still be valid. An agent that connects before the watch
+        reports its node is refused and retries later.
         """
         return self._cache.nodes.get("", node) is not None
 
     def get(self, node: str) -> AgentRecord | None:
-        """Return the record of a node's agent; None if it never connected."""
+        """Return the record of a node's agent; None if the agent never connected."""
         return self._records.get(node)
 
     def ensure(self, node: str) -> AgentRecord:
-        """Return the record of a node's agent; create it if there is none."""
+        """Return the record of a node's agent. Create the record if it does not exist."""
         if node not in self._records:
             bucket = TokenBucket(UNITS_PER_SECOND, UNITS_AT_ONCE, self._clock)
             self._records[node] = AgentRecord(bucket)
         return self._records[node]
 
     def items(self) -> ItemsView[str, AgentRecord]:
-        """Return all nodes with their records."""
+        """Return pairs of node and record for all agents."""
         return self._records.items()
 
     def remove(self, node: str) -> AgentRecord | None:
@@ -53,9 +53,10 @@ class AgentRegistry:
         return self._records.pop(node, None)
 
     def strays(self) -> list[str]:
-        """Return the nodes whose agents connected once more after the node was deleted, and left.
+        """Return the deleted nodes that have a record but no stream.
 
-        Without their removal the records would pile up in a cluster whose nodes come and go.
+        Such a record appears if an agent connects once more after its node was deleted. The caller must
+        drop these records, or they would accumulate as nodes come and go.
         """
         return [
             node
@@ -64,18 +65,20 @@ class AgentRegistry:
         ]
 
     def charge(self, node: str, message: wire.AgentMessage) -> None:
-        """Charge a message to the rate limit of a node's agent, whichever stream it came from."""
+        """Charge a message to the rate limit of a node's agent. All streams of an agent share one limit."""
         self.ensure(node).charge(message)
 
     def debt(self, node: str) -> float:
-        """Return the seconds until the next message of a node's agent may be read: its rate limit slows a
-        flood.
+        """Return the seconds to wait before the next message of a node's agent may be read. The wait keeps
+        the agent below its rate limit.
         """
         record = self._records.get(node)
         return record.pace.debt if record is not None else 0.0
 
     def peer_address(self, node: str) -> str:
-        """Return the last reported address of a node's Peer service; empty if its agent never connected."""
+        """Return the newest reported address of a node's Peer service; empty if the agent never reported
+        one.
+        """
         record = self._records.get(node)
         return record.peer_address if record else ""
 
@@ -88,8 +91,8 @@ class AgentRegistry:
         return True
 
     def put(self, stream: Stream, message: wire.HubMessage) -> None:
-        """Queue a message for a stream. End the stream if its queue is full, because its agent does not
-        read.
+        """Queue a message on a stream. If the queue is full, the agent does not read its messages, so the
+        stream ends.
         """
         try:
             stream.outbox.put_nowait(message)

@@ -1,4 +1,4 @@
-"""The life cycle of agents' streams: join, heartbeats, leave."""
+"""The life cycle of the agents' streams: start, heartbeats and end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convoy_operator.hub.sweeps import Sweeps
 
 
 class AgentStreams:
-    """The current stream of each agent; a later stream replaces an earlier one."""
+    """The current stream of each agent. A new stream of an agent replaces its earlier one."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class AgentStreams:
         self._sweeps = sweeps
 
     def join(self, hello: wire.Hello) -> Stream:
-        """Open the stream of an agent that connected. An older stream of its node ends."""
+        """Start the stream of an agent that has connected, and end any older stream of the same node."""
         node = hello.node
         record = self._registry.ensure(node)
         if record.stream is not None:
@@ -47,7 +47,8 @@ class AgentStreams:
         before = record.peer_address
         stream = Stream(node)
         record.join(stream, hello)
-        # First of all: a restarted agent no longer has its jobs' credentials.
+        # Send the stores before anything else, because a restarted agent no longer has the credentials for
+        # its jobs.
         self._stores.join(node, partial(self._registry.put, stream))
         if record.peer_address != before:
             self._directory.record_move(node, before)
@@ -60,28 +61,29 @@ class AgentStreams:
             self._reports.record(node, report)
         self._monitor.record_sign(node)
         for uid in reported:
-            # Plan again the commands that the agent missed while it was disconnected.
+            # Queue the job, so that its next plan repeats the commands that the agent missed while it was
+            # disconnected.
             self._reports.wake(node, uid, 0.0)
         return stream
 
     def leave(self, stream: Stream) -> None:
-        """Close a stream. The agent is judged by its silence, not by the closed stream."""
+        """Close a stream. The agent is not lost yet: only its silence decides that."""
         record = self._registry.get(stream.node)
         if record is not None and record.stream is stream:
             record.stream = None
             self._stores.leave(stream.node)
 
     def heartbeat(self, stream: Stream, heartbeat: wire.Heartbeat) -> None:
-        """Record a heartbeat with its attestations, and reply."""
+        """Record a heartbeat and its attestations, and send the reply."""
         self._monitor.record_heartbeat(stream.node, messages.seconds(heartbeat.sent_unix_ms))
         attested = ((one.node, one.age_ms / 1000) for one in heartbeat.attestations)
         self._monitor.record_attestations(stream.node, attested)
-        # If the queue is full, the agent does not read, so a reply would not help.
+        # Skip the reply if the queue is full, because the agent does not read its messages.
         with contextlib.suppress(asyncio.QueueFull):
             stream.outbox.put_nowait(messages.heartbeat_reply(heartbeat))
 
     def drop(self, node: str) -> None:
-        """Drop everything about a node, and end its stream."""
+        """Drop all state of a node, and end its agent's stream."""
         record = self._registry.remove(node)
         self._stores.leave(node)
         self._sweeps.drop_node(node)
@@ -90,6 +92,6 @@ class AgentStreams:
             record.stream.superseded.set()
 
     def node_changed(self, before: Node | None, after: Node | None, own: bool) -> None:
-        """Drop a deleted node."""
+        """Drop all state of a node that was deleted."""
         if after is None and before is not None:
             self.drop(before.name)

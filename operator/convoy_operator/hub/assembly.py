@@ -1,4 +1,4 @@
-"""The composition of the hub's parts."""
+"""The assembly of the hub from its parts."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from convoy_operator.hub.straggler_detectors import StragglerDetectors
 from convoy_operator.hub.sweeps import Sweeps
 
 POLL_SECONDS = 1.0
-"""Seconds between two polls of the hub's own tasks."""
+"""Seconds between two polls by `Hub.run`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hub:
-    """All parts of the hub. Used only from the event loop."""
+    """All parts of the hub. All methods must be called from the event loop."""
 
     context: HubContext
     registry: AgentRegistry
@@ -46,22 +46,20 @@ class Hub:
     release: MemoryRelease
 
     def poll(self) -> None:
-        """Correct peer addresses, release memory, and probe stores."""
+        """Send corrected peer addresses, release memory, and probe stores, each only if it is due."""
         self.directory.poll()
         self.release_memory()
         self.stores.poll()
 
     def release_memory(self) -> None:
-        """Drop the agents of deleted nodes, and release memory that no job needs, when the next release is
-        due.
-        """
+        """If a release is due, drop the agents of deleted nodes and release the memory that no job needs."""
         if self.release.due(self.context.clock()):
             for node in self.registry.strays():
                 self.streams.drop(node)
             self.release.poll(self.registry.items())
 
     async def run(self) -> None:
-        """Poll until cancelled."""
+        """Poll periodically until cancelled."""
         while True:
             self.poll()
             await asyncio.sleep(POLL_SECONDS)
@@ -70,7 +68,7 @@ class Hub:
 def assemble(
     context: HubContext, *, progress_delay: Callable[[Key], float], connect: Connect = reachable
 ) -> Hub:
-    """Compose the hub. `progress_delay` returns the seconds until a job may store its progress."""
+    """Build the hub. `progress_delay` returns the seconds until a job may store its progress again."""
     cache, queue, clock = context.cache, context.queue, context.clock
     registry, tokens = AgentRegistry(context), SlotTokenIssuer()
     monitor = AgentMonitor(context, agent_address=registry.peer_address, connect=connect)

@@ -1,8 +1,8 @@
-"""The certificate authority of the hub and the agents: its key is in a Secret, its certificate in a
+"""The certificate authority (CA) of the hub and the agents. Its key is in a Secret, its certificate in a
 ConfigMap.
 
-The operator creates the CA at its first start, unless the Secret exists already, or another program such as
-cert-manager is configured to create it.
+The operator creates the CA at its first start, unless the Secret already exists. It does not create the CA
+if another program, such as cert-manager, is configured to do that.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ log = structlog.get_logger(__name__)
 
 _CA_YEARS = 10
 _BACKDATE = timedelta(minutes=5)
-"""Certificates start to be valid this long before their creation, because the clocks of nodes differ."""
+"""Time by which the start of a certificate's validity precedes its creation. This is needed because the
+clocks of nodes differ.
+"""
 _MAX_COMMON_NAME = 64
-"""Longest common name that X.509 allows. A longer one is left out; the alternative name identifies the node
-anyway.
+"""Maximum number of characters of a common name in X.509. A longer name is left out, because the
+alternative name also identifies the node.
 """
 
 
 class BadRequest(ValueError):
-    """A certificate signing request that is rejected. The message says why."""
+    """Raised for an invalid certificate signing request. The message names the fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,10 @@ class Authority:
     """A certificate authority that signs certificates and slot tokens."""
 
     def __init__(self, identity: Identity) -> None:
-        """Load the CA. Raise ValueError if the certificate is not a CA's, if the key does not match, or if
-        the key cannot sign.
+        """Load the CA.
+
+        Raises ValueError if the certificate is not a CA's, if the key does not belong to it, or if the key
+        cannot sign.
         """
         self._certificate = x509.load_pem_x509_certificate(identity.certificate_pem)
         key = serialization.load_pem_private_key(identity.key_pem, None)
@@ -71,11 +75,11 @@ class Authority:
 
     @property
     def ends(self) -> datetime:
-        """Expiry of the CA's own certificate."""
+        """Return the expiry of the CA's own certificate."""
         return self._certificate.not_valid_after_utc
 
     def server(self, life: timedelta, now: datetime | None = None) -> Identity:
-        """Return a fresh key and certificate for the hub's ports."""
+        """Return a new key with a server certificate for the hub's ports."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._sign(
             key.public_key(), HUB_SERVER_NAME, [HUB_SERVER_NAME], [ExtendedKeyUsageOID.SERVER_AUTH], life, now
@@ -85,9 +89,12 @@ class Authority:
     def agent(
         self, csr_pem: bytes, node: str, life: timedelta, now: datetime | None = None
     ) -> tuple[bytes, datetime]:
-        """Return a certificate for `node` and the key of a signing request, and the certificate's expiry.
+        """Return a certificate in PEM for the agent on `node`, and the expiry of the certificate.
 
-        Only the public key of the request is used; the hub decides everything else in the certificate.
+        Only the public key is read from the signing request. The hub decides everything else in the
+        certificate.
+
+        Raises BadRequest if the request is invalid or its key is too weak.
         """
         try:
             request = x509.load_pem_x509_csr(csr_pem)
@@ -104,8 +111,9 @@ class Authority:
         return certificate.public_bytes(serialization.Encoding.PEM), certificate.not_valid_after_utc
 
     def sign_slot_token(self, slot_token: SlotToken) -> str:
-        """Return a signed slot token. Agents accept it as proof that a node has a slot of a job. Raise
-        ValueError if the key cannot sign tokens.
+        """Return a signed slot token. Agents accept it as proof that a node has a slot of a job.
+
+        Raises ValueError if the key cannot sign tokens.
         """
         return slot_tokens.sign(slot_token, self._key)
 
@@ -119,8 +127,8 @@ class Authority:
         now: datetime | None,
     ) -> x509.Certificate:
         now = now or datetime.now(UTC)
-        # No authority key identifier: a renewal of the CA may compute a different identifier for the same
-        # key, and certificates signed before would then be rejected.
+        # Add no authority key identifier. A renewed CA may have the same key and a different identifier, and
+        # certificates with the old identifier would then be rejected.
         fits = len(common_name) <= _MAX_COMMON_NAME
         subject = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if fits else []
         return (
@@ -175,11 +183,11 @@ _CA_USES = x509.KeyUsage(
 
 
 async def load_or_make(gateway: ApiGateway, namespace: str, *, may_make: bool = True) -> Authority:
-    """Return the CA of this installation. If replicas start together, the first one to create the Secret
-    wins.
+    """Return the CA of this installation, and create it if it does not exist and `may_make` is True. If
+    several replicas start together, all use the Secret that is created first.
 
-    Raise errors.ApiError; NotFound if there is no Secret and `may_make` is False. Raise ValueError if the
-    Secret holds no CA.
+    Raises errors.NotFound if there is no Secret and `may_make` is False, any other errors.ApiError if a
+    request fails, and ValueError if the Secret holds no CA.
     """
     try:
         secret = await gateway.get(SECRETS, namespace, CA_SECRET)
@@ -238,5 +246,7 @@ def _acceptable(key: PublicKey) -> bool:
 
 
 def _digest(key: object) -> hashes.SHA256 | None:
-    """Return the hash algorithm for a signature; None for Ed25519, which includes its own."""
+    """Return the hash algorithm of a signature by this key. Return None for Ed25519, which has a built-in
+    one.
+    """
     return None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()

@@ -1,4 +1,4 @@
-"""The concurrency limit of anonymous calls: few at a time per address, and a short deadline for each."""
+"""Limits for calls without a client certificate: few at the same time per address, and a short deadline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from convoy_agents.wire.call_limits import CallLimits, Context
 
 REQUEST_SECONDS = 5.0
-"""Seconds for the whole request, from the start of the call."""
+"""Timeout in seconds for receiving the whole request, from the start of the call."""
 MAX_CALLS_PER_ADDRESS, MAX_CALLS = 8, 256
 """Maximum number of concurrent calls of one address, and of all addresses together."""
 
@@ -18,10 +18,10 @@ def address(peer: str) -> str:
 
 
 class AnonymousCallLimiter(CallLimits):
-    """Limits the concurrent calls of each address."""
+    """Limits the number of concurrent calls of each address and of all addresses."""
 
     def __init__(self, refused: Callable[[], object], seconds: float = REQUEST_SECONDS) -> None:
-        """`refused` is called for each call over the limit or the deadline."""
+        """`refused` is called for each call that exceeds a limit or the timeout."""
         super().__init__(_address_of, MAX_CALLS_PER_ADDRESS, MAX_CALLS, refused, seconds)
 
 

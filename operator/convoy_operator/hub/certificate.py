@@ -1,4 +1,4 @@
-"""The hub's server certificate: kept in memory only, and renewed before it expires."""
+"""The hub's server certificate. It is kept only in memory and is renewed before it expires."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LIFE = timedelta(days=90)
 class ServerCertificate:
     """The server certificate of one replica.
 
-    gRPC requests it at each handshake, from its own threads. Agents make a handshake at least once in the
-    lifetime of their own certificates.
+    gRPC requests the certificate at each handshake, from threads of its own. Each agent makes a handshake
+    at least once in the lifetime of its own certificate.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ServerCertificate:
         self._make()
 
     def credentials(self, *, clients: bool) -> grpc.ServerCredentials:
-        """Return the credentials for one port. `clients` is True if callers must show certificates of the
+        """Return the credentials of a port. If `clients` is True, clients must present a certificate of the
         CA.
         """
         roots = self._authority.certificate_pem if clients else None
@@ -48,7 +48,9 @@ class ServerCertificate:
         return CertificateProvider(self.pair, configuration).credentials(clients=clients)
 
     def pair(self) -> tuple[bytes, bytes]:
-        """Return key and chain in PEM. They are renewed after half their lifetime; none outlives the CA."""
+        """Return the key and the certificate chain in PEM. Renew both after half of their lifetime, but
+        never beyond the end of the CA's certificate.
+        """
         with self._lock:
             half = self._clock() + LIFE / 2
             if self._ends < min(half, self._authority.ends):

@@ -1,4 +1,4 @@
-"""The sender of plans' commands to agents."""
+"""Sends the commands of plans to agents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 class CommandSender:
-    """Sends each command at most once in a while; a plan repeats a command without effect."""
+    """Sends each command to its agent. A command that a plan repeats within two seconds is sent only once."""
 
     def __init__(
         self, context: HubContext, registry: AgentRegistry, stores: CheckpointStores, tokens: SlotTokenIssuer
@@ -27,8 +27,8 @@ class CommandSender:
         self._tokens = tokens
 
     def send(self, command: JobCommand) -> None:
-        """Send a command to its node's agent, unless the agent is not connected or got the same command a
-        moment ago.
+        """Send a command to its node's agent. Skip it if the agent is not connected or has just received
+        the same command.
         """
         record = self._registry.get(command.node)
         if record is None or record.stream is None:

@@ -16,7 +16,7 @@ from convoy_operator.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubContext:
-    """Cluster cache, queue, API server, metrics, settings and clocks."""
+    """The cluster cache, the queue, the API gateway, the metrics, the settings and the clocks."""
 
     cache: ClusterCache
     queue: WorkQueue[Key]

@@ -1,5 +1,5 @@
-"""Conversion of a CheckpointStore and its keys to the message for agents. Pure; nothing here is ever
-logged.
+"""Conversion of a CheckpointStore and its keys to a message for agents. The function is pure and logs
+nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from convoy_crds.checkpointstore import KEY_ACCESS, KEY_SECRET, KEY_SESSION, Che
 
 
 def message(store: CheckpointStore, data: Mapping[str, str]) -> wire.Store:
-    """Return the message about a store, without the results of probes. Its version is a digest of all its
-    fields.
+    """Return the message for agents about a store, without probe results. The message's version is a digest
+    of its fields.
 
-    `data` holds the keys of a bucket; a volume has none.
+    `data` holds the keys of a bucket; it is empty for a volume.
     """
     s3, volume = store.spec.s3, store.spec.volume
     built = wire.Store(name=store.metadata.name)
@@ -27,7 +27,7 @@ def message(store: CheckpointStore, data: Mapping[str, str]) -> wire.Store:
         built.session_token = data.get(KEY_SESSION, "")
     if volume is not None:
         built.volume.claim, built.volume.path = volume.claim_name, volume.path
-    # Not a digest of the serialised message: its bytes may differ between releases.
+    # Compute the digest from the fields: the bytes of the serialised message may differ between releases.
     fields = [
         built.name,
         built.endpoint,

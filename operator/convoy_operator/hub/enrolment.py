@@ -1,4 +1,6 @@
-"""The Enrolment service: agents exchange a service-account token that names their node for a certificate."""
+"""The Enrolment service. An agent sends a service-account token that names its node, and receives a
+certificate.
+"""
 
 from __future__ import annotations
 
@@ -30,23 +32,23 @@ log = structlog.get_logger(__name__)
 _NODE_NAME = "authentication.kubernetes.io/node-name"
 _MAX_TOKEN, _MAX_CSR = 16_384, 16_384
 _PER_SECOND, _AT_ONCE = 2.0, 40
-"""Rate limit and burst of token reviews per address: a caller must not keep others waiting."""
+"""Rate limit and burst of token reviews per address, so that one address cannot delay all others."""
 _MAX_PEERS = 4096
-"""Maximum number of addresses with a rate limit; the one that called longest ago is dropped first."""
+"""Maximum number of addresses with a rate limit. The address whose last call is oldest is dropped first."""
 _LONGEST_WAIT = 10.0
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 class Throttle:
-    """A token bucket of reviews for each peer address."""
+    """The rate limit of token reviews: one token bucket for each peer address."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def reserve(self, peer: str) -> float | None:
-        """Return the seconds that a peer (in gRPC's notation, with port) must wait; None if it must be
-        refused.
+        """Return the seconds that a peer must wait, or None if its call must be refused. `peer` is gRPC's
+        text for the address and the port.
         """
         caller = address(peer)
         bucket = self._buckets.get(caller)
@@ -62,12 +64,14 @@ class Throttle:
 
 
 class Refused(Exception):
-    """The caller is not entitled to a certificate. The message says why."""
+    """Raised if a caller is not entitled to a certificate. The message names the reason."""
 
 
 def reviewed_node(review: Object, service_account: str) -> str:
-    """Return the node that a reviewed token names. Raise Refused unless the token is the agents' and meant
-    for the hub.
+    """Return the node that a reviewed token names.
+
+    Raises Refused if the token is invalid, is not for the hub, does not belong to the agents' service
+    account, or names no node.
     """
     status = review.get("status") or {}
     if not status.get("authenticated"):
@@ -84,7 +88,7 @@ def reviewed_node(review: Object, service_account: str) -> str:
 
 
 class Enrolment(hub_pb2_grpc.EnrolmentServicer):  # type: ignore[misc]  # generated without types
-    """The Enrolment service. Every replica serves it: all hold the same CA."""
+    """The Enrolment service. Every replica can serve it, because all replicas have the same CA."""
 
     def __init__(
         self, gateway: ApiGateway, authority: Authority, metrics: Metrics, settings: Settings
@@ -97,7 +101,9 @@ class Enrolment(hub_pb2_grpc.EnrolmentServicer):  # type: ignore[misc]  # genera
         self._throttle = Throttle()
 
     async def Enrol(self, request: wire.EnrolRequest, context: Any) -> wire.EnrolReply:
-        """Review the token, and sign the request's key for the node that the token names."""
+        """Review the caller's token. Return a certificate for the caller's key and the node that the token
+        names.
+        """
         if len(request.token) > _MAX_TOKEN or len(request.csr_pem) > _MAX_CSR:
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, "token or certificate signing request is too large"

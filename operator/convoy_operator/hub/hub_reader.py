@@ -1,6 +1,4 @@
-"""The view of the hub that controllers observe (`convoy_controllers.reader.HubView`). Reading changes
-nothing.
-"""
+"""The read-only view of the hub for controllers (`convoy_controllers.reader.HubView`)."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from convoy_operator.hub.sweeps import Sweeps
 
 
 class HubReader:
-    """The reports of agents, and what is known of their nodes."""
+    """The reports of agents, and the hub's knowledge about their nodes."""
 
     def __init__(
         self,
@@ -43,11 +41,11 @@ class HubReader:
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds of silence after which an agent counts as absent."""
+        """Return the seconds of silence after which an agent counts as absent."""
         return self._monitor.liveness.silent_seconds
 
     def slots(self, pods: tuple[PodView, ...]) -> Mapping[str, SlotView]:
-        """Return, by pod uid, the reports on these pods by the agents of their nodes."""
+        """Return the newest report on each of these pods by the agent of its node, by pod uid."""
         found: dict[str, SlotView] = {}
         for pod in pods:
             record = self._registry.get(pod.node) if pod.node else None
@@ -55,20 +53,22 @@ class HubReader:
             if view is None:
                 continue
             if view.launcher_connected and not self._monitor.connected(view.node):
-                # This is the last report of an agent that fell silent.
+                # The agent is silent, so its last report is out of date: do not report the launcher as
+                # connected.
                 view = replace(view, launcher_connected=False, agent_away=True)
             found[pod.uid] = view
         return found
 
     def nodes(self, pods: tuple[PodView, ...]) -> Mapping[str, NodeView]:
-        """Return the nodes of these pods, by name."""
+        """Return the view of each node on which one of these pods runs, by node name."""
         return self._monitor.nodes(pods)
 
     def holders(self, job_uid: str) -> tuple[str, ...]:
-        """Return the nodes whose memory holds checkpoints of a job, and which proved that they had a slot
-        of it.
+        """Return the nodes whose memory holds checkpoints of a job. Each node must have proved that it had
+        a slot of the job.
 
-        A node that is silent for too long is left out: it lost the checkpoints or cannot serve them.
+        A node whose agent has been silent for too long is left out: it lost the checkpoints or cannot serve
+        them.
         """
         return tuple(
             sorted(
@@ -81,7 +81,7 @@ class HubReader:
         )
 
     def _token_verified(self, node: str, record: AgentRecord, job_uid: str) -> bool:
-        """Return True if a node proved that it had a slot of the job. Each token is checked once."""
+        """Return True if a node has proved that it had a slot of the job. Each token is verified once."""
         token = record.holdings[job_uid]
         known, holds = record.verified.get(job_uid, ("", False))
         if known != token:
@@ -90,41 +90,43 @@ class HubReader:
         return holds
 
     def guard(self, job_uid: str) -> GuardView | None:
-        """Return the findings in the telemetry of a job's ranks; None before they have reported a step."""
+        """Return the straggler findings for a job; None before its ranks have reported a step."""
         return self._detectors.view(job_uid)
 
     def store(self, store: CheckpointStore) -> ObservedStore | None:
-        """Return the findings about a store; None before its Secret was read."""
+        """Return the hub's findings about a store; None if its Secret has not been read yet."""
         return self._stores.observed(store)
 
     def hardware(self, node: str) -> AgentHardware | None:
-        """Return the hardware of a node; None before its agent has reported it."""
+        """Return the hardware of a node; None if its agent has not reported it yet."""
         record = self._registry.get(node)
         if record is None or not record.hardware.known:
             return None
         return AgentHardware(record.hardware.driver, tuple(record.hardware.accelerators))
 
     def agent_connected(self, node: str) -> bool:
-        """Return True if a node's agent counts as present."""
+        """Return True if a node's agent counts as connected."""
         return self._monitor.connected(node)
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return the lasting suspicions of jobs against nodes, by node."""
+        """Return the jobs' lasting suspicions against each node, by node name."""
         return self._detectors.suspicions()
 
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return, by node, the findings of jobs that may be caused by the node, but need not."""
+        """Return the jobs' findings that a node may have caused, but need not have, by node name."""
         return self._detectors.noticed()
 
     def paces(self) -> Mapping[str, JobPace]:
-        """Return the pace of each job, by namespace/name."""
+        """Return the pace of each job, by `namespace/name`."""
         return self._detectors.paces()
 
     def peer_address(self, node: str) -> str:
-        """Return the address of a node's Peer service; empty if its agent never reported one."""
+        """Return the newest reported address of a node's Peer service; empty if the agent never reported
+        one.
+        """
         return self._registry.peer_address(node)
 
     @property
     def sweeps(self) -> Callable[[str, str], NodeReport | None]:
-        """(node, order) -> the node's report on that order of a health sweep."""
+        """Return a function (node, order) that returns the node's report on an order of a health sweep."""
         return self._sweeps.report

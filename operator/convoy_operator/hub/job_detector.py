@@ -1,4 +1,4 @@
-"""The straggler detector of one job: it processes the steps that the job's ranks report."""
+"""The straggler detector of one job. It processes the steps that the job's ranks report."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from convoy_controllers.views import GuardView
 from convoy_operator.limits import TokenBucket, Usage
 
 _TABLES_PER_SECOND, _TABLES_AT_ONCE = 2.0, 64
-"""Rate limit and burst of one job's tables.
+"""Rate limit in tables per second and burst, for each job. A table holds one window of every rank.
 
-Ranks merge their steps into windows of a second. A hub that was down gets 32 windows of each rank.
+Ranks merge the steps of a second into one window. After an outage the hub gets 32 windows from each rank.
 """
 _USAGE_SECONDS = 10.0
-"""Half-life in seconds of the measured cost of a detector."""
+"""Half-life in seconds of the moving average of a detector's processor time."""
 
 
 class JobDetector:
-    """The detector of one incarnation of a job."""
+    """The straggler detector of one incarnation of a job."""
 
     def __init__(
         self, key: Key, uid: str, incarnation: int, placement: RankPlacement, clock: Callable[[], float]
@@ -45,31 +45,33 @@ class JobDetector:
         self.collector = WindowCollector(placement.layout.size, incarnation)
         self.state: State = initial_state(placement.layout)
         self.view: GuardView | None = None
-        """The view that the job's plan saw last."""
+        """The newest findings in the form that the job's plan uses; None before the first."""
         self.held: dict[str, SuspicionRecord] = {}
-        """Lasting suspicions, by node."""
+        """Suspicions against nodes, by node."""
         self.noticed: dict[str, SuspicionRecord] = {}
-        """Findings that may be caused by a node, but need not, by node."""
+        """Weaker findings that a node may have caused, but need not have, by node."""
         self.canary = Canary()
         self._tables = TokenBucket(_TABLES_PER_SECOND, _TABLES_AT_ONCE, clock)
         self.usage = Usage(_USAGE_SECONDS, clock)
-        """Processor seconds that the detector uses."""
+        """Processor time of this detector, as a moving average."""
         self._windows = 0
         self._walls: deque[float] = deque(maxlen=FEWEST_WINDOWS)
-        """Seconds of a step, one entry per window."""
+        """Seconds per step, without the time of saves: one entry for each of the last tables."""
 
     @property
     def canary_missed(self) -> bool:
-        """True if the injected slow canary was not detected."""
+        """Return True if the detector did not detect the last injected slow canary."""
         return self.canary.last_result is CanaryResult.MISSED
 
     @property
     def overloaded(self) -> bool:
-        """True if too many tables came lately to process another window."""
+        """Return True if the job's rate limit of tables is used up. Further windows must then be dropped."""
         return self._tables.debt > 0
 
     def advance(self, window: Window, now: float) -> Report | None:
-        """Process one window; return the report on the newest table that the window completes."""
+        """Process one window of a rank. Return the report on the newest table that the window completes;
+        None if it completes none.
+        """
         report = None
         for table in self.collector.add(self.incarnation, window):
             self._tables.reserve()
@@ -86,12 +88,12 @@ class JobDetector:
 
     @property
     def step_seconds(self) -> float:
-        """Median seconds of a step in the last windows; 0 before the first step."""
+        """Return the median number of seconds of a step in the last tables; 0 before the first table."""
         return statistics.median(self._walls) if self._walls else 0.0
 
     @property
     def pace(self) -> JobPace | None:
-        """The job's pace; None before the first step."""
+        """Return the job's pace; None before the first table."""
         if not self._walls:
             return None
         return JobPace(
@@ -110,7 +112,7 @@ class JobDetector:
         )
 
     def suspicion(self, node: str, one: SuspicionRecord) -> Suspicion:
-        """Return the suspicion against a node in the form that its NodeHealth stores."""
+        """Return a suspicion against a node in the form that the NodeHealth stores."""
         since, seen = (datetime.fromtimestamp(time, UTC) for time in (one.since, one.seen))
         job = f"{self.key.namespace}/{self.key.name}"
         beside = tuple(other for other, held in self.held.items() if held.lasting and other != node)

@@ -1,4 +1,4 @@
-"""The release of nodes' memory that no job needs any more."""
+"""The release of memory on nodes that no job needs any more."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.hub.agent_record import AgentRecord
 
 RELEASE_SECONDS = 10.0
-"""Seconds between two polls."""
+"""Seconds between two searches for memory to release."""
 
 
 class MemoryRelease:
-    """Finds checkpoints in nodes' memory that no job needs. `release` (node, job uid) sends the order to
-    the node's agent.
+    """Finds checkpoints in nodes' memory that no job needs. `release(node, job_uid)` sends the order to
+    release them to the node's agent.
     """
 
     def __init__(self, cache: ClusterCache, release: Callable[[str, str], object]) -> None:
@@ -24,20 +24,22 @@ class MemoryRelease:
         self._release = release
         self._due = 0.0
         self._over: set[tuple[str, str]] = set()
-        """(node, job uid) of the memory that was not needed at the last poll."""
+        """Pairs (node, job uid) whose memory was not needed at the last search."""
 
     def due(self, now: float) -> bool:
-        """Return True if a poll is due, and schedule the next one."""
+        """Return True if a search is due, and schedule the next one."""
         if now < self._due:
             return False
         self._due = now + RELEASE_SECONDS
         return True
 
     def poll(self, agents: Iterable[tuple[str, AgentRecord]]) -> None:
-        """Release the memory of finished and deleted jobs, and of nodes that a job has left."""
+        """Release the memory of finished and deleted jobs. For other jobs, release the memory of nodes that
+        no longer have the job's pods.
+        """
         alive = {job.uid: job for job in self._cache.jobs if not ended(job)}
         before, self._over = self._over, set()
-        # Find a job's pods once, not once for each of its nodes.
+        # Cache the result for each job, because many nodes hold checkpoints of the same job.
         places: dict[str, Container[str] | None] = {}
         for node, agent in agents:
             for uid in agent.holdings:
@@ -47,12 +49,13 @@ class MemoryRelease:
                 if needed is None or node in needed:
                     continue
                 self._over.add((node, uid))
-                # Release only what two polls in a row found unneeded: released memory cannot be recovered.
+                # Release the memory only if the previous search found it unneeded too, because the
+                # checkpoints cannot be recovered.
                 if (node, uid) in before and agent.stream is not None:
                     self._release(node, uid)
 
     def _places(self, job: CachedObject | None) -> Container[str] | None:
-        """Return the nodes whose memory a job needs; None for all nodes."""
+        """Return the nodes whose memory a job needs. None means that it needs the memory of all nodes."""
         if job is None:
             return ()
         pods = self._cache.pods.indexed((job.namespace, job.name))

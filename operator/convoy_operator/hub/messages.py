@@ -1,4 +1,4 @@
-"""Conversion between wire messages and the plain data of plans. Pure."""
+"""Pure functions that convert between messages on the wire and the plain data of plans."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ from convoy_controllers.views import CommitView, MetricView, RankView, SlotView
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
 
 MAX_RANKS = 64
-"""Maximum number of ranks of one pod that are read; processesPerReplica has the same limit."""
+"""Maximum number of ranks in one pod's report; further ranks are ignored. `processesPerReplica` has the
+same limit.
+"""
 MAX_TIERS = 8
 MAX_NAME = 256
-"""Maximum number of characters of a name or an address that are kept; Convoy's own are shorter."""
+"""Maximum number of characters of a name or an address; the rest is cut off. Convoy's own names are
+shorter.
+"""
 MAX_TROUBLES = 8
-"""Maximum number of troubles of one pod that are read; an agent sends one of each kind."""
+"""Maximum number of troubles in one pod's report; further ones are ignored. An agent sends one of each
+kind.
+"""
 _STDERR = 2048
 _MAX_SECONDS = 2**32 - 1
 _MAX_STEP = 2**53
@@ -30,12 +36,12 @@ _STATES = {
 
 
 def seconds(unix_ms: int) -> float:
-    """Return the Unix seconds of a time on the wire; 0 if it is not set."""
+    """Convert a time on the wire from Unix milliseconds to Unix seconds. Return 0 if the time is not set."""
     return max(0, unix_ms) / 1000
 
 
 def rank_view(report: wire.RankReport) -> RankView:
-    """Return the view of one rank's report."""
+    """Return one rank's report in the form that plans use."""
     progress = report.progress if report.HasField("progress") else None
     return RankView(
         rank=report.rank,
@@ -66,7 +72,9 @@ def rank_view(report: wire.RankReport) -> RankView:
 
 
 def _metrics(progress: wire.Progress) -> tuple[MetricView, ...]:
-    """Return the metrics with allowed names, at most MAX_METRICS; NaN and infinity become None."""
+    """Return at most MAX_METRICS metrics; those with invalid names are left out. A value that is NaN or
+    infinity becomes None.
+    """
     return tuple(
         MetricView(
             one.name,
@@ -79,8 +87,8 @@ def _metrics(progress: wire.Progress) -> tuple[MetricView, ...]:
 
 
 def slot_view(report: wire.PodReport, node: str, *, slot_token_valid: bool = True) -> SlotView:
-    """Return the view of a pod's report by the agent of `node`. `slot_token_valid` is True if other agents
-    accept the pod's slot token.
+    """Return a pod's report in the form that plans use. `node` is the node of the reporting agent.
+    `slot_token_valid` is True if other agents accept the pod's slot token.
     """
     return SlotView(
         pod_uid=report.pod_uid,
@@ -101,13 +109,15 @@ def slot_view(report: wire.PodReport, node: str, *, slot_token_valid: bool = Tru
 
 
 def _trouble(trouble: wire.Trouble) -> tuple[str, str]:
-    # An agent of another version may report kinds that are unknown here.
+    # Map an unknown kind, which an agent of another version may report, to NO_MEMORY.
     known = trouble.kind in wire.Trouble.Kind.values()
     return wire.Trouble.Kind.Name(trouble.kind) if known else "NO_MEMORY", trouble.message[:_STDERR]
 
 
 def skeleton(view: SlotView) -> tuple[object, ...]:
-    """Return the parts of a report that do not change with every step. A change of these queues the job."""
+    """Return the parts of a report that do not change at every step. If one of them changes, the job must
+    be reconciled.
+    """
     return (
         view.launcher_connected,
         view.incarnation,
@@ -127,10 +137,10 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
 
 
 def urgent(before: SlotView | None, after: SlotView) -> bool:
-    """Return True if a report must be handled at once, because others wait for it or its time counts.
+    """Return True if the job must be reconciled at once because of a report.
 
-    That is so if a rank exited or hangs, a port is available, an incarnation started, or a rank ended its
-    first step.
+    That is the case if a rank exited, hung or completed its first step, if a port became available, or if
+    an incarnation started.
     """
     if before is None:
         return bool(_ended(after))
@@ -143,7 +153,7 @@ def urgent(before: SlotView | None, after: SlotView) -> bool:
 
 
 def progressed(before: SlotView, after: SlotView) -> bool:
-    """Return True if a rank ended a step between two reports of one incarnation."""
+    """Return True if a rank completed a step between two reports of the same incarnation."""
     if before.incarnation != after.incarnation:
         return False
     steps = {rank.rank: rank.step for rank in before.ranks if rank.step is not None}
@@ -161,7 +171,9 @@ def _stepping(view: SlotView) -> set[int]:
 def command(
     given: JobCommand, peer_address: Callable[[str], str], slot_token: Callable[[SlotToken], str]
 ) -> wire.HubMessage:
-    """Return the message of a plan's command. `peer_address` returns the address of a node's Peer service."""
+    """Return the message for a plan's command. `peer_address` returns the address of a node's Peer service.
+    `slot_token` signs a slot token.
+    """
     if isinstance(given, PickPort):
         return wire.HubMessage(pick_port=wire.PickPort(pod_uid=given.pod_uid, incarnation=given.incarnation))
     if isinstance(given, Assign):
@@ -182,7 +194,7 @@ def heartbeat_reply(heartbeat: wire.Heartbeat) -> wire.HubMessage:
 
 
 def peer_moved(pod_uid: str, node: str, address: str) -> wire.HubMessage:
-    """Return the message with the current address of the Peer service on `node`."""
+    """Return the message that tells an agent the current address of the Peer service on `node`."""
     return wire.HubMessage(peer_moved=wire.PeerMoved(pod_uid=pod_uid, node=node, peer_address=address))
 
 
@@ -247,5 +259,5 @@ def _store_use(given: StoreUse) -> wire.StoreUse:
 
 
 def release_memory(job_uid: str) -> wire.HubMessage:
-    """Return the order to free the memory of a finished job."""
+    """Return the message that orders an agent to release the memory of a job."""
     return wire.HubMessage(drop_job=wire.DropJob(job_uid=job_uid))

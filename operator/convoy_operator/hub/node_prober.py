@@ -1,14 +1,17 @@
-"""Probes of nodes whose agents are silent: they check if the node's pods reply and if its kubelet reports.
+"""Probes of nodes whose agents are silent. They check if the node's pods reply and if its kubelet still
+reports.
 
-An agent may be silent because it is broken, or because the network between it and the hub is. So the prober
-tries to connect to pods on the node, and reads the Lease that the kubelet renews every 10 s. The pods need
-not listen: a refused connection also proves that the node is alive. A node without pods is probed at its
-agent's own address, since new pods are only placed on living nodes.
+An agent may be silent because it is broken, or because the network between the agent and the hub is broken.
+So the prober tries to connect to pods on the node, and reads the Lease that the kubelet renews every 10 s.
+The pods need not listen on the port: a refused connection also proves that the node is alive. On a node
+without pods, the prober connects to the agent's own address. New pods must only be placed on living nodes.
 
-Pods that do not reply prove something only if other pods reply: a NetworkPolicy may block all connections.
-So the prober also probes pods of the same jobs on other nodes, or else other pods of the same namespaces.
+A missing reply means something only if other pods reply, because a NetworkPolicy may block all connections.
+So the prober also connects to pods of the same jobs on other nodes. If there are none, it connects to other
+pods of the same namespaces.
 
-The results are kept per node and dropped when its agent sends a message again. The prober decides nothing.
+The results are kept per node. They are dropped when the node's agent sends a message again. Plans decide if
+the node is lost, not the prober.
 """
 
 from __future__ import annotations
@@ -37,20 +40,23 @@ from convoy_operator.limits import FairQueue, TokenBucket
 log = structlog.get_logger(__name__)
 
 Connect = Callable[[str, int], Awaitable[bool]]
-"""(address, port) -> True if anything there replied. Raises OSError if this machine cannot probe."""
+"""Function that takes an address and a port, and returns True if anything at the address replied. It raises
+OSError if this machine cannot open connections.
+"""
 
 ABSENT = 1e9
-"""Age in seconds that stands for a Lease that does not exist."""
+"""Age in seconds that is reported for a Lease that does not exist."""
 
 _NAMESPACE = "kube-node-lease"
 PORT = 9
-"""Port at which pods are probed. Nothing listens there, so a living pod refuses at once."""
+"""Port to which the prober connects. Nothing listens there, so a living pod refuses the connection at once.
+"""
 _CONNECT = 0.5
-"""Timeout of one connect in seconds."""
+"""Timeout in seconds of one attempt to connect."""
 _MAX_ADDRESSES = 3
 _AT_ONCE = 64
-"""Maximum number of nodes probed at the same time. At 0.5 s each, a hundred silent nodes are probed every
-second; if more are silent, they take turns.
+"""Maximum number of nodes that are probed at the same time. With a timeout of 0.5 s, a hundred silent nodes
+can be probed each second. More nodes take turns.
 """
 _LEASE_EVERY = 2.0
 _LEASE_DEADLINE = 10.0
@@ -60,17 +66,17 @@ _LEASES_PER_SECOND, _LEASES_AT_ONCE = 20.0, 8
 
 @dataclass(slots=True)
 class Probe(NodeProbe):
-    """The probes of one quiet node, and their results."""
+    """The results of probing one node, and the tasks that probe it."""
 
     renewed: str = ""
-    """Time of the last renewal of the kubelet's Lease, by the node's clock."""
+    """Time of the newest renewal of the kubelet's Lease, as an RFC 3339 text by the node's clock."""
     seen: float = 0.0
-    """Time at which that renewal was first seen, by the monotonic clock here."""
+    """Monotonic time in seconds when the prober first read the renewal in `renewed`."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
 class NodeProber:
-    """Probes every quiet node that has unfinished pods or may be given some."""
+    """Probes each node that has unfinished pods or may get new pods, while its agent is silent."""
 
     def __init__(
         self,
@@ -82,10 +88,11 @@ class NodeProber:
         on_change: Callable[[str], None],
         connect: Connect | None = None,
     ) -> None:
-        """`on_change` is called with every node that stops or starts replying.
+        """`on_change` is called with the name of a node that stops or starts to reply.
 
-        `node_clock` returns the offset from a node's Unix time to the monotonic clock here. The result is
-        never too early. It is None if the node's agent never connected.
+        `node_clock` returns the offset in seconds from a node's Unix time to this process's monotonic
+        clock, or None if the node's agent never connected. A time that is converted by this offset may be
+        too late, but never too early.
         """
         self._gateway = context.gateway
         self._cache = context.cache
@@ -103,16 +110,18 @@ class NodeProber:
         self._lease_rate = FairQueue(TokenBucket(_LEASES_PER_SECOND, _LEASES_AT_ONCE, self._clock))
 
     def probe(self, node: str) -> Probe | None:
-        """Return the probes of a node; None while its agent sends messages."""
+        """Return the probe results of a node; None if the node is not probed because its agent sends
+        messages.
+        """
         return self._probes.get(node)
 
     def reachable(self, node: str) -> bool:
-        """Return True if a node replied to the last probe, or was not probed yet."""
+        """Return True if a node replied to the last probe, or if it was not probed yet."""
         probe = self._probes.get(node)
         return probe is None or probe.reachable
 
     def poll(self) -> None:
-        """Start to probe nodes that fell quiet, and stop for nodes whose agent sent a message again."""
+        """Start to probe nodes whose agent became silent. Stop for nodes whose agent sent a message again."""
         quiet = {
             node: silence
             for node, silence in self._liveness.quiet(self._quiet_seconds, self._clock()).items()
@@ -138,13 +147,14 @@ class NodeProber:
 
     def _matters(self, node: str) -> bool:
         if not self.reachable(node):
-            # Keep probing: a pod may still be placed on the node, and must see that the node is dead.
+            # Keep probing: a pod may still be placed on the node, and its plan must learn that the node is
+            # dead.
             return True
         known = self._cache.nodes.get("", node)
         return (known is not None and known.agent_ready) or bool(self._cache.pods_on(node))
 
     async def _probe_loop(self, node: str, probe: Probe) -> None:
-        """Try to connect periodically."""
+        """Try periodically to connect to the node's pods or its agent, until cancelled."""
         while True:
             async with self._probing:
                 began = self._clock()
@@ -163,8 +173,8 @@ class NodeProber:
                         error=str(fault),
                     )
                 else:
-                    # A pod that was placed on a dead node has no address to probe, so the earlier result
-                    # stays.
+                    # Without targets, keep the earlier result: a pod that was placed on a dead node has no
+                    # address.
                     if pods:
                         probe.pods_probed = found or credible
                     if targets:
@@ -172,7 +182,7 @@ class NodeProber:
             await asyncio.sleep(max(0.0, began + PROBE_SECONDS - self._clock()))
 
     async def _any_reachable(self, targets: list[tuple[str, int]]) -> bool:
-        """Return True if any of the targets replies."""
+        """Return True if at least one of the targets replies."""
         return any(await asyncio.gather(*(self._connect(*target) for target in targets)))
 
     def _record(self, node: str, probe: Probe, found: bool) -> None:
@@ -182,12 +192,12 @@ class NodeProber:
             self._on_change(node)
 
     def _pods(self, node: str) -> list[tuple[str, int]]:
-        """Return addresses of up to three of a node's pods."""
+        """Return the addresses of at most three of the node's pods."""
         return _addresses(pod for pod in self._cache.pods_on(node) if pod.view.phase not in ENDED_PHASES)
 
     def _controls(self, node: str) -> list[tuple[str, int]]:
-        """Return addresses of up to three control pods: they reply under the same network policies as the
-        node's pods.
+        """Return the addresses of at most three control pods. The same network policies apply to them and
+        to the node's pods, so their replies show if connections are allowed.
         """
         pods = self._cache.pods_on(node)
         jobs, namespaces = {(pod.namespace, pod.job) for pod in pods}, {pod.namespace for pod in pods}
@@ -198,11 +208,11 @@ class NodeProber:
         )
 
     def _is_control(self, pod: Pod) -> bool:
-        """Return True if a pod runs on a node whose agent is not quiet."""
+        """Return True if a pod runs on a node whose agent is not silent."""
         return pod.view.phase == "Running" and bool(pod.view.node) and pod.view.node not in self._probes
 
     async def _read_lease(self, node: str, probe: Probe) -> None:
-        """Read the Lease of the node's kubelet periodically, while the node has pods."""
+        """Read the Lease of the node's kubelet periodically while the node has pods, until cancelled."""
         while True:
             if self._cache.pods_on(node):
                 async with self._leases:
@@ -226,18 +236,18 @@ class NodeProber:
         if renewed != probe.renewed:
             probe.renewed, probe.seen = renewed, self._clock()
         ahead = self._node_clock(node)
-        # Use the earlier of two bounds on the renewal's time: the node's clock may be wrong.
+        # Use the earlier of the two possible times of the renewal, because the node's clock may be wrong.
         at = probe.seen if ahead is None else min(probe.seen, _unix(renewed) + ahead)
         probe.lease_seconds = max(0.0, requested_at - at)
 
 
 def _renewed(lease: Object) -> str:
-    """Return the time at which a Lease was renewed; empty if it never was."""
+    """Return the RFC 3339 time of a Lease's last renewal; empty if it was never renewed."""
     return str((lease.get("spec") or {}).get("renewTime") or "")
 
 
 def _unix(time: str) -> float:
-    """Return the Unix seconds of an RFC 3339 time; infinity if it cannot be parsed."""
+    """Convert an RFC 3339 time to Unix seconds. Return infinity for an invalid text."""
     try:
         return datetime.fromisoformat(time).timestamp()
     except ValueError:
@@ -245,15 +255,17 @@ def _unix(time: str) -> float:
 
 
 def _addresses(pods: Iterable[Pod]) -> list[tuple[str, int]]:
-    """Return the addresses of up to three of these pods."""
+    """Return the addresses of at most three of these pods."""
     found = (pod.view.ip for pod in pods if pod.view.ip)
     return [(address, PORT) for address in islice(found, _MAX_ADDRESSES)]
 
 
 async def reachable(address: str, port: int, seconds: float = _CONNECT) -> bool:
-    """Return True if an IP address replies to a TCP connect in time; a refusal counts as a reply.
+    """Return True if an IP address accepts or refuses a TCP connection in time. Both prove that the machine
+    is alive.
 
-    Raise OSError if this machine cannot probe at all, for example without a free file descriptor.
+    Raises OSError if this machine cannot open connections at all, for example without a free file
+    descriptor.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as link:
@@ -269,7 +281,9 @@ async def reachable(address: str, port: int, seconds: float = _CONNECT) -> bool:
 
 
 def _address(text: str) -> tuple[str, int] | None:
-    """Return the address and port in an agent's report; None unless it is an IP address and a port."""
+    """Parse the address and port that an agent reported. Return None if the text is not an IP address and a
+    port.
+    """
     host, _, port = text.rpartition(":")
     try:
         return str(ipaddress.ip_address(host.strip("[]"))), int(port)

@@ -1,9 +1,9 @@
-"""The directory of peer addresses, by which agents reach one another.
+"""Keeps the addresses up to date at which agents reach one another.
 
-An agent that restarts may serve its peers at another address. Every pod report names the agents that the
-reporter asks for the pod's commits, and their addresses. If an address is wrong, the hub sends the right
-one, and repeats that with later reports until the reporter names it. Nothing of this is stored: a new
-leader learns both sides from the Hellos.
+An agent that restarts may have a different address. Each pod report names the peer agents from which the
+reporter reads the pod's commits, with their addresses. If an address is wrong, the hub sends the right one.
+The hub repeats that after each report until the reports contain the right address. Nothing is stored for
+this purpose: a new leader learns all addresses from the agents' Hellos.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ log = structlog.get_logger(__name__)
 
 
 class PeerDirectory:
-    """Corrects agents that know a wrong address of a peer."""
+    """Sends the right address to each agent that knows a wrong address of a peer."""
 
     def __init__(self, context: HubContext, registry: AgentRegistry) -> None:
         self._cache = context.cache
         self._clock = context.clock
         self._registry = registry
         self._moved: set[str] = set()
-        """Nodes whose agents' addresses changed, or became known, since the last poll."""
+        """Nodes whose agents' addresses changed or became known since the last poll."""
         self._relocated: set[str] = set()
-        """Nodes in `_moved` whose agents had another address before."""
+        """Nodes in `_moved` whose agents had a different address before."""
 
     def record_move(self, node: str, before: str) -> None:
-        """Record that the address of a node's agent changed from `before`, which is empty if there was
-        none.
+        """Record that the address of a node's agent changed. `before` is the old address, or empty if there
+        was none.
         """
         if before:
             self._relocated.add(node)
         self._moved.add(node)
 
     def poll(self) -> None:
-        """Correct all agents that ask for commits from agents whose address changed since the last poll."""
+        """Correct all agents that read commits from an agent whose address changed since the last poll."""
         if not self._moved:
             return
         for node in self._relocated:
@@ -53,7 +53,7 @@ class PeerDirectory:
                     self.correct(record, uid)
 
     def correct(self, record: AgentRecord, uid: str) -> None:
-        """Send an agent the right addresses of a pod's peers, if it knows wrong ones."""
+        """Send the right addresses of a pod's peers to an agent that reported wrong ones."""
         stream = record.stream
         if stream is None:
             return
@@ -68,10 +68,10 @@ class PeerDirectory:
                 self._registry.put(stream, messages.peer_moved(uid, node, address))
 
     def _notify_peers(self, moved: str) -> None:
-        """Send the address of a node's agent to the agents of its Strict jobs.
+        """Send the address of a node's agent to the agents of all Strict jobs that have pods on the node.
 
-        Agents that are cut off from the hub attest one another at these addresses, which keeps their ranks
-        alive.
+        Agents without a connection to the hub attest one another at these addresses, which keeps their
+        ranks alive.
         """
         address = self._registry.peer_address(moved)
         for key in self._cache.jobs_on(moved):

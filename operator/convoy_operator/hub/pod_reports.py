@@ -1,7 +1,7 @@
-"""The reports of agents on their pods, which queue the pods' jobs.
+"""Records the agents' reports on their pods, and queues the pods' jobs.
 
-A report counts only for a pod that, by the API server, runs on the reporting node. That is checked when the
-report is used, not when it arrives: a report may come before the watch shows the pod.
+A report counts only if the API server says that the pod runs on the reporting node. This is checked when
+the report is used and not when it arrives, because it may arrive before the watch shows the pod.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class PodReports:
-    """Records reports, and queues each job with a delay that depends on the change."""
+    """Records each report and queues the pod's job. The delay depends on what has changed."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class PodReports:
         tokens: SlotTokenIssuer,
         progress_delay: Callable[[Key], float],
     ) -> None:
-        """`progress_delay` returns the seconds until a job may store its progress."""
+        """`progress_delay` returns the seconds until a job may store its progress again."""
         self._cache = context.cache
         self._queue = context.queue
         self._wall = context.wall
@@ -45,7 +45,7 @@ class PodReports:
         self._progress_delay = progress_delay
 
     def record(self, node: str, report: wire.PodReport) -> None:
-        """Record a pod's report."""
+        """Record a report on one pod."""
         record = self._registry.ensure(node)
         uid = report.pod_uid
         before = record.slots.get(uid)
@@ -58,7 +58,7 @@ class PodReports:
                 )
             record.over_limit = True
             return
-        # A pod without an incarnation has no slot token yet.
+        # A pod without an incarnation counts as valid, because it has no slot token yet.
         slot_token_valid = not report.incarnation or self._tokens.current(report.authority)
         after = messages.slot_view(report, node, slot_token_valid=slot_token_valid)
         if before is not None:
@@ -74,14 +74,16 @@ class PodReports:
             self.wake(node, uid, None)
 
     def remove(self, node: str, uid: str) -> None:
-        """Drop the report of a pod whose volume was unmounted."""
+        """Drop the report of a pod whose volume was unmounted from the node."""
         record = self._registry.get(node)
         if record is not None and record.slots.pop(uid, None) is not None:
             record.peers.pop(uid, None)
             self.wake(node, uid, self._debounce)
 
     def wake(self, node: str, uid: str, delay: float | None) -> None:
-        """Queue a pod's job within `delay` seconds; None stands for the job's next turn to store progress."""
+        """Queue a pod's job within `delay` seconds. If `delay` is None, queue it when the job may store its
+        progress again.
+        """
         pod = self._cache.pods.by_uid(uid)
         if pod is not None and pod.view.node == node:
             key = Key(TRAINING_JOB.name, pod.namespace, pod.job)

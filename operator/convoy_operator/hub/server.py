@@ -1,4 +1,4 @@
-"""The hub's two ports: enrolment with server TLS, and sessions with mutual TLS."""
+"""The hub's two ports. Enrolment uses TLS with a server certificate, sessions use mutual TLS."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from convoy_operator.settings import Settings, host_port
 log = structlog.get_logger(__name__)
 
 _HELLO_BYTES = 16 * 1024 * 1024
-"""Maximum number of bytes of a message: a Hello carries all pods of a node with the tails of their ranks'
-stderr.
+"""Maximum number of bytes of a message in a session. The largest message is a Hello: it contains all pods
+of a node and the end of each rank's stderr.
 """
 _ENROL_BYTES = 64 * 1024
 STREAMS_OF_A_CONNECTION = 8
-"""Maximum number of concurrent streams of a connection. An agent needs one, plus those that it has left and
-that have not ended.
+"""Maximum number of concurrent streams of a connection. An agent needs one stream, but streams that it has
+closed may not have ended yet.
 """
 _STOP_SECONDS = 1.0
 HANDSHAKE_SECONDS = 10.0
-"""Timeout of a TLS handshake in seconds: anybody who reaches a port may start one."""
+"""Timeout of a TLS handshake in seconds. It is short because anyone who reaches a port can start a
+handshake.
+"""
 IDLE_SECONDS = 30.0
-"""Seconds after which an enrolment connection without a call is closed, because its caller is not
-authenticated.
+"""Seconds after which an enrolment connection without a call is closed. It is short because the client is
+not authenticated.
 """
 
 _OPTIONS: list[tuple[str, int]] = [
@@ -77,8 +79,8 @@ class HubServer:
         self.session_port = 0
 
     async def start(self) -> None:
-        """Bind the ports and serve. Raise RuntimeError if a port is taken."""
-        # gRPC's :: includes IPv4, and also works on a machine without IPv6.
+        """Bind the ports and serve. Raises RuntimeError if a port is in use."""
+        # gRPC also binds IPv4 for the host `::`, and the host works on a machine without IPv6.
         host = self._settings.hub_bind or "::"
         self.enrolment_port = self._enrolment.add_secure_port(
             host_port(host, self._settings.enrolment_port), self._enrolment_credentials
@@ -91,6 +93,6 @@ class HubServer:
         log.info("hub serves", enrolment=self.enrolment_port, sessions=self.session_port)
 
     async def stop(self) -> None:
-        """Stop both servers; agents dial the next leader."""
+        """Stop both servers. The agents then connect to the next leader."""
         await self._sessions.stop(_STOP_SECONDS)
         await self._enrolment.stop(_STOP_SECONDS)

@@ -1,5 +1,5 @@
-"""The Hub service: the streams of agents. A client certificate identifies the agent's node, and is valid
-for that node only.
+"""The Hub service, which serves the streams of agents. A client certificate names the agent's node and is
+valid only for that node.
 """
 
 from __future__ import annotations
@@ -26,26 +26,29 @@ from convoy_operator.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 SILENCE = 20.0
-"""Seconds without a message after which a stream ends. Agents send a heartbeat every second, and reconnect.
+"""Seconds without a message after which a stream ends. Agents send a heartbeat every second. An agent whose
+stream ended connects again.
 """
 _POLL_SECONDS = 0.1
 MAX_STREAMS = 4
-"""Maximum number of concurrent streams of one agent: one, plus those that it has left and that have not
-ended.
+"""Maximum number of concurrent streams of one agent. An agent needs one stream, but streams that it has
+closed may not have ended yet.
 """
 REFUSED_SECONDS = 1.0
-"""Seconds for which a refused stream stays open, so that a fast caller gets no faster refusals."""
+"""Seconds for which a refused stream stays open, so that a client that retries fast gets no faster
+refusals.
+"""
 _WARNINGS_PER_SECOND, _WARNINGS_AT_ONCE = 0.2, 20
 """Rate limit and burst of warnings about refused streams, for all agents together."""
 _WRITE = 10.0
-"""Timeout in seconds for an agent to accept one message."""
+"""Timeout in seconds for writing one message to an agent."""
 
 Context = Any
-"""grpc.aio.ServicerContext; its stubs leave reads and writes untyped."""
+"""A grpc.aio.ServicerContext. The type is Any, because its stubs leave reads and writes untyped."""
 
 
 class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated without types
-    """The Hub service."""
+    """The implementation of the Hub service."""
 
     def __init__(
         self,
@@ -57,8 +60,11 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         renewals: Callable[[], int],
         own_address: str,
     ) -> None:
-        """`leader_address` returns the address in the Lease, empty if nobody leads. `renewals` returns the
-        number of renewals of the Lease seen so far. `own_address` is this replica's address.
+        """`leads` returns True if this replica leads.
+
+        `leader_address` returns the address in the Lease, or an empty text if no replica leads. `renewals`
+        returns how many renewals of the Lease this replica has seen. `own_address` is this replica's
+        address.
         """
         self._hub = hub
         self._metrics = metrics
@@ -67,7 +73,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         self._renewals = renewals
         self._own_address = own_address
         self._open: Counter[str] = Counter()
-        """Number of open streams by node."""
+        """Number of open streams of each node, by node."""
         self._warnings = TokenBucket(_WARNINGS_PER_SECOND, _WARNINGS_AT_ONCE)
 
     async def Session(self, request_iterator: Any, context: Context) -> None:
@@ -88,7 +94,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 del self._open[node]
 
     async def _refuse(self, context: Context, node: str) -> None:
-        """Refuse a stream after a delay, so that a caller that dials fast gets no faster refusals."""
+        """Abort a stream after a delay, so that a client that retries fast gets no faster refusals."""
         self._metrics.agent_streams_refused.inc()
         if not self._warnings.debt:
             self._warnings.reserve()
@@ -103,7 +109,9 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         )
 
     async def _admit(self, context: Context, who: Caller) -> Stream | None:
-        """Return the stream of an admitted agent; None for an agent that is redirected or has left."""
+        """Read an agent's Hello and return its new stream. Return None if the agent was redirected or
+        closed the stream.
+        """
         node = who.node
         first = await _read(context)
         if first is None:
@@ -125,7 +133,8 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             await context.write(wire.HubMessage(redirect=wire.Redirect(address=address)))
             return None
         if who.expired():
-            # The handshake checks the expiry only once, but an open connection may open further streams.
+            # Check the expiry again: the handshake checked it only once, and a connection may open further
+            # streams later.
             log.warning("agent's certificate has expired, its stream is refused", node=node)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate has expired, enrol again")
         if not self._hub.registry.expects(node):
@@ -144,11 +153,13 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             log.info("agent's stream ended", node=stream.node)
 
     async def _redirect_address(self, unreachable: str) -> str | None:
-        """Return the address to which the agent is redirected; None as soon as this replica leads.
+        """Return the address to which an agent must be redirected. Return None if this replica leads or
+        becomes the leader.
 
-        An agent that could not reach the leader's address is held for a while: another replica may soon
-        lead. Otherwise it is redirected here again. If the Lease is renewed meanwhile, the leader works and
-        only the network to it failed: the agent is sent to the leader once more.
+        If the agent could not reach the leader's address, wait up to HOLD_SECONDS, because another replica
+        may take over. After that, redirect the agent to this replica to wait again. But if the Lease was
+        renewed during the wait, the leader works and only the network failed. Then redirect the agent to
+        the leader once more.
         """
         deadline, before = asyncio.get_running_loop().time() + HOLD_SECONDS, self._renewals()
         while not self._leads():
@@ -156,14 +167,15 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             if address not in ("", unreachable, self._own_address):
                 return address
             if asyncio.get_running_loop().time() >= deadline:
-                # One renewal may be the last leader's final one, seen only now.
+                # Require two renewals: the first may be the last one of a dead leader, which this replica has
+                # only seen now.
                 alive = address and self._renewals() > before + 1
                 return address if alive else self._own_address
             await asyncio.sleep(_POLL_SECONDS)
         return None
 
     async def _run_stream(self, context: Context, stream: Stream, who: Caller) -> None:
-        """Read and write until one side ends the stream, or the certificate expires."""
+        """Read and write messages until one side ends the stream or the client certificate expires."""
         ends = [
             asyncio.create_task(self._read_messages(context, stream, who)),
             asyncio.create_task(_write_messages(context, stream)),
@@ -187,10 +199,10 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         node = stream.node
         while (message := await self._next_message(context, node)) is not None:
             if stream.superseded.is_set():
-                # The messages left on this stream are older than the start of the agent's next stream.
+                # Ignore the rest of this stream: the agent sent it before it started its newer stream.
                 return
             if who.expired():
-                # The agent renewed its certificate long ago, and reconnects with the new one.
+                # End the stream. The agent has renewed its certificate and connects again with the new one.
                 log.info("agent's certificate expired, its stream ends", node=node)
                 return
             kind = message.WhichOneof("body") or "unknown"
@@ -217,7 +229,9 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 self._hub.sweeps.record_report(node, message.sweep)
 
     async def _next_message(self, context: Context, node: str) -> wire.AgentMessage | None:
-        """Return the next message once the rate limit allows it; until then it waits in its connection."""
+        """Return the next message when the agent's rate limit allows it; None at the end of the stream. The
+        message waits in the connection until then.
+        """
         if (pause := self._hub.registry.debt(node)) > 0:
             await asyncio.sleep(pause)
         message = await _read(context)
@@ -228,7 +242,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
     async def _record_telemetry(self, node: str, telemetry: wire.Telemetry) -> None:
         for pod in telemetry.pods[:MAX_PODS]:
             more = self._hub.detectors.record(node, pod)
-            # A detection takes milliseconds, and a fifth of a second for 10,000 ranks.
+            # Let other tasks run: a detection takes milliseconds, and for 10,000 ranks a fifth of a second.
             await asyncio.sleep(0)
             while more:
                 more = self._hub.detectors.record(node, pod, more)
@@ -236,7 +250,9 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
 
 
 async def _read(context: Context) -> wire.AgentMessage | None:
-    """Return the next message; None at the end of the stream. Raise TimeoutError if the agent is silent."""
+    """Return the next message; None at the end of the stream. Raises TimeoutError if the agent sends
+    nothing for SILENCE seconds.
+    """
     async with asyncio.timeout(SILENCE):
         message = await context.read()
     return message if isinstance(message, wire.AgentMessage) else None

@@ -1,4 +1,4 @@
-"""The slot tokens that the hub signs. Agents show them to one another and to the hub."""
+"""Signs and verifies slot tokens. Agents present them to one another and to the hub."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from convoy_agents.wire.slot_tokens import InvalidSlotToken, SlotToken
 from convoy_operator.hub.ca import Authority
 
 _MAX_SIGNED = 16_384
-"""Maximum number of tokens that are cached: a repeated assignment must be identical, but signatures of the
-same token differ.
+"""Maximum number of signed tokens in the cache. The cache makes repeated assignments identical, because two
+signatures of the same token differ.
 """
 
 
 class SlotTokenIssuer:
-    """Issues and checks slot tokens with one CA. Without a CA it signs nothing and accepts nothing."""
+    """Signs and verifies slot tokens with one CA. Before `start` it has no CA, so it signs and accepts no
+    token.
+    """
 
     def __init__(self) -> None:
         self._authority: Authority | None = None
         self._signed: OrderedDict[SlotToken, str] = OrderedDict()
 
     def start(self, authority: Authority) -> None:
-        """Sign with this CA from now on."""
+        """Use this CA from now on."""
         self._authority = authority
         self._signed.clear()
 
     def sign(self, slot_token: SlotToken) -> str:
-        """Return the signed token of a slot; empty without a CA."""
+        """Return the signed form of a slot token; an empty text without a CA."""
         if self._authority is None:
             return ""
         token = self._signed.pop(slot_token, "") or self._authority.sign_slot_token(slot_token)
@@ -37,11 +39,11 @@ class SlotTokenIssuer:
         return token
 
     def current(self, key_id: str) -> bool:
-        """Return True if tokens signed by that key are accepted."""
+        """Return True if tokens that were signed by the key with this id are accepted."""
         return self._authority is not None and key_id == self._authority.key_id
 
     def holds(self, token: str, job_uid: str, node: str) -> bool:
-        """Return True if a token proves that a node had a slot of a job, in any incarnation."""
+        """Return True if a token proves that the node had a slot of the job in any incarnation."""
         if self._authority is None:
             return False
         try:

@@ -1,9 +1,9 @@
-"""The hub's CheckpointStores: resolved with their Secrets, sent to the agents that need them, and probed by
-one agent at a time.
+"""Handles CheckpointStores: reads their Secrets, sends them to the agents that need them, and lets one
+agent at a time probe each store.
 
-Credentials are only in the messages here and on the wire to agents. Nothing of a message is logged or
-shown, and plans see no credentials. A report counts only from the agent that was asked to probe, and only
-for the store's current version.
+Credentials exist only in the messages to agents. No part of a message is logged or shown, and plans never
+see credentials. A report counts only if it comes from the agent that was ordered to probe, and only for the
+store's current version.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ log = structlog.get_logger(__name__)
 Send = Callable[[wire.HubMessage], None]
 
 ANSWER_SECONDS = 90.0
-"""Seconds to wait for an agent's report. The agent itself retries a store that does not respond for a
-while.
+"""Seconds to wait for an agent's report on a probe. The time is long because the agent itself retries a
+store that does not respond.
 """
 FRESH_SECONDS = 30.0
-"""Seconds a probe result stays valid after the store changes."""
+"""Seconds after a change of a store in which its earlier probe result still counts."""
 MIN_SECONDS, MAX_SECONDS = 5.0, 300.0
-"""Shortest and longest back-off in seconds between probes of a store that cannot be reached."""
+"""Minimum and maximum back-off in seconds between probes of a store that cannot be reached."""
 AGAIN_SECONDS = 3600.0
-"""Seconds between two probes of a store that can be reached."""
+"""Seconds between two probes of a store that could be reached."""
 _MESSAGE = 1024
 
 
@@ -57,7 +57,7 @@ class _AgentStream:
 
     send: Send = field(repr=False)
     sent: dict[str, tuple[str, bool]] = field(default_factory=dict)
-    """By store name, the version and the conditional-writes flag that were sent last."""
+    """The version and the conditional-writes flag of each store that were sent last, by store name."""
 
 
 @dataclass(slots=True)
@@ -67,29 +67,29 @@ class _StoreRecord:
     spec: CheckpointStoreSpec
     secret: Secret
     message: wire.Store | None = field(default=None, repr=False)
-    """The message for agents; None while the Secret is missing or incomplete."""
+    """The message for agents; None if the Secret is missing or incomplete."""
     since: float = 0.0
-    """Time of the store's last change."""
+    """Monotonic time in seconds of the store's last change."""
     probe: Probe | None = None
     conditional: bool = False
-    """True if the store supported conditional writes when it was last reached."""
+    """True if the last successful probe found that the store supports conditional writes."""
     probing_node: str = ""
-    """The node whose agent must report by `due`; empty if none probes."""
+    """Node whose agent is probing and must report before `due`; empty if no agent is probing."""
     last_probing_node: str = ""
-    """The node that probed last."""
+    """Node whose agent was the last to probe."""
     due: float = 0.0
-    """Earliest time of the next probe."""
+    """Monotonic time in seconds before which no new probe starts."""
     failures: int = 0
-    """Number of failed probes in a row."""
+    """Number of failed probes since the last success."""
 
     @property
     def version(self) -> str:
-        """Version of the message for agents; empty without one."""
+        """Return the version of the message for agents; empty without a message."""
         return self.message.version if self.message is not None else ""
 
 
 class CheckpointStores:
-    """All CheckpointStores. Used only from the event loop."""
+    """The hub's state of all CheckpointStores. All methods must be called from the event loop."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class CheckpointStores:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`namespace` is the operator's, which holds the Secrets."""
+        """`namespace` is the operator's namespace, which contains the Secrets."""
         self._cache = cache
         self._queue = queue
         self._gateway = gateway
@@ -112,11 +112,11 @@ class CheckpointStores:
         self._streams: dict[str, _AgentStream] = {}
         cache.objects(CHECKPOINT_STORE).listen(self._on_removed)
 
-    # Called by reconciles.
+    # Methods that reconciles call
 
     async def resolve(self, parent: CachedObject) -> None:
-        """Read a bucket's Secret. If the store changed, send it to the agents that know an older version or
-        need the store.
+        """Read the Secret of a store. If the store changed, send it to the agents that have an older
+        version, and to the agents that need the store.
         """
         try:
             store = CheckpointStore.model_validate(parent.raw)
@@ -137,7 +137,9 @@ class CheckpointStores:
         self._probe_if_due(parent.name, known)
 
     def observed(self, store: CheckpointStore) -> Observed | None:
-        """Return the view of a store for its plan; None if the store was not resolved."""
+        """Return the hub's findings about a store in the form that its plan uses. Return None before
+        `resolve`.
+        """
         known = self._known.get(store.metadata.name)
         if known is None:
             return None
@@ -160,10 +162,10 @@ class CheckpointStores:
             return Secret(missing=lacking), None
         return Secret(), credentials.message(store, data)
 
-    # Called by streams.
+    # Methods that agents' streams call
 
     def join(self, node: str, send: Send) -> None:
-        """Record the new stream of a node's agent, and send the stores of the jobs on the node."""
+        """Record the new stream of a node's agent. Send the stores of all jobs on the node."""
         self.leave(node)
         stream = self._streams[node] = _AgentStream(send)
         for name in self._used_on(node):
@@ -171,12 +173,15 @@ class CheckpointStores:
                 self._send(stream, name, known)
         for name, known in self._known.items():
             if known.probe is not None and known.probe.unmounted and not known.probing_node:
-                # The claim may be mounted since this agent started: agents mount claims only at their start.
+                # Probe again at once: agents mount claims only when they start, and this agent may have
+                # mounted the claim.
                 known.due, known.failures, known.last_probing_node = 0.0, 0, node
                 self._probe_if_due(name, known)
 
     def leave(self, node: str) -> None:
-        """Record that the stream of a node's agent ended. A probe by that agent failed."""
+        """Record that the stream of a node's agent ended. If the agent was probing, its probe counts as
+        failed.
+        """
         if self._streams.pop(node, None) is None:
             return
         for name, known in self._known.items():
@@ -184,15 +189,15 @@ class CheckpointStores:
                 self._record_failure(name, known)
 
     def ensure(self, node: str, name: str) -> None:
-        """Send a store to a node's agent unless it has it. Call this before an assignment that uses the
-        store.
+        """Send a store to a node's agent unless the agent has it. This must come before an assignment that
+        uses the store.
         """
         stream, known = self._streams.get(node), self._known.get(name)
         if stream is not None and known is not None:
             self._send(stream, name, known)
 
     def report(self, node: str, report: wire.StoreReport) -> None:
-        """Record an agent's report on its probe."""
+        """Record an agent's report on a probe."""
         known = self._known.get(report.name)
         if known is None or not node or known.probing_node != node or known.version != report.version:
             log.info("ignored a store report of an agent that was not asked", node=node)
@@ -211,15 +216,15 @@ class CheckpointStores:
             self._record_failure(report.name, known)
             return
         known.probing_node, known.failures, known.due = "", 0, self._clock() + AGAIN_SECONDS
-        # An outage shows nothing about the store's abilities; only a successful probe changes this.
+        # Change this only after a successful probe: an outage shows nothing about the store's features.
         known.conditional = report.conditional
         self._distribute(report.name, known)
         self._wake(report.name)
 
-    # Called periodically.
+    # Periodic probes
 
     def poll(self) -> None:
-        """Probe the stores that are due."""
+        """Start a probe of each store that is due."""
         for name, known in self._known.items():
             self._probe_if_due(name, known)
 
@@ -242,10 +247,12 @@ class CheckpointStores:
         self._send(self._streams[node], name, known, probe=True)
 
     def _next_prober(self, name: str, known: _StoreRecord) -> str:
-        """Return the node whose agent probes next: the same one after a success, else the next one.
+        """Return the node whose agent probes next. After a success it is the same node, otherwise the next
+        one.
 
-        Keys go to a node without a job that uses the store only if there is no other node, or if all others
-        failed: the fault may be theirs. A volume has no keys.
+        Other nodes have no job that uses the store, so they should not get its keys. They are chosen only
+        if no node has such a job, or if the probes of all nodes with such a job failed. A volume has no
+        keys, so any node may probe it.
         """
         nodes = sorted(self._streams)
         if known.spec.s3 is not None:
@@ -261,11 +268,11 @@ class CheckpointStores:
         known.failures += 1
         self._wake(name)
 
-    # Distribution to agents.
+    # Sending of stores to agents
 
     def _distribute(self, name: str, known: _StoreRecord) -> None:
-        """Send a store to all agents that have an earlier version, and to the nodes of the jobs that use
-        the store.
+        """Send a store to all agents that have an earlier version, and to the agents on nodes with a job
+        that uses the store.
         """
         if known.message is None:
             return
@@ -285,7 +292,7 @@ class CheckpointStores:
         stream.send(wire.HubMessage(store=message))
 
     def _users(self, name: str, spec: CheckpointStoreSpec) -> set[str]:
-        """Return the nodes with pods of the jobs that use a store and may use it."""
+        """Return the nodes with pods of the jobs that use a store and are allowed to use it."""
         return {
             pod.view.node
             for job in self._cache.jobs.by_index(STORE_FIELD, name)
@@ -295,7 +302,7 @@ class CheckpointStores:
         }
 
     def _used_on(self, node: str) -> Iterable[str]:
-        """Yield the stores of the jobs that have pods on a node and may use them."""
+        """Yield the stores that jobs with pods on a node use and are allowed to use."""
         pods = (pod for pod in self._cache.members_on(node) if pod.view.phase not in ENDED_PHASES)
         for key in sorted({Key(TRAINING_JOB.name, pod.namespace, pod.job) for pod in pods}):
             job = self._cache.jobs.get(key.namespace, key.name)

@@ -1,7 +1,7 @@
-"""The straggler detectors of all jobs, which process the steps that ranks report.
+"""The straggler detectors of all jobs. They process the steps that ranks report.
 
-Their state is only in memory: another leader learns it again within some windows. The reasons for actions
-on nodes are stored with the nodes' NodeHealths.
+The state of a detector is only in memory, so another leader must learn it again from a few windows. The
+reasons for actions on nodes are stored in NodeHealths.
 """
 
 from __future__ import annotations
@@ -37,25 +37,27 @@ from convoy_operator.queue import WorkQueue
 log = structlog.get_logger(__name__)
 
 _MAX_WINDOWS = 4096
-"""Maximum number of windows of one pod in one message: 64 ranks with 32 each, doubled."""
+"""Maximum number of windows of one pod in one message. It is twice the number that an honest agent sends:
+32 windows for each of 64 ranks.
+"""
 _MAX_MICRO, _MAX_COLLECTIVES = 4096, 64
-"""Maximum number of micro-batches and collectives of one window. A window with more is ignored as made up."""
+"""Maximum number of micro-batches and of collectives in one window. A window with more is ignored."""
 _AT_ONCE = 64
-"""Maximum number of windows that are processed before other tasks get a turn, unless a table completes
-before.
+"""Maximum number of windows that are processed before other tasks get a turn. Other tasks also get a turn
+after each completed table.
 """
 _SHARE, _SECONDS_AT_ONCE = 0.5, 5
-"""Share of a processor for the tables of all jobs together, and its burst in seconds.
+"""Maximum share of a processor for the tables of all jobs together, and burst in processor seconds.
 
-A table of 10,000 ranks with all their communicators takes a fifth of a second. If the share is used up, only
-jobs that use more than an equal part of the share are slowed.
+A table of 10,000 ranks with all their communicators takes a fifth of a second. If the share is used up,
+windows are dropped only of jobs that use more than an equal part of the share.
 """
 _MADE_SECONDS = 1.0
-"""Seconds until the next attempt to create a job's detector after a failed one."""
+"""Seconds between two attempts to create the detector of a job."""
 
 
 class StragglerDetectors:
-    """The detector of each job. Used only from the event loop."""
+    """The straggler detectors of all jobs. All methods must be called from the event loop."""
 
     def __init__(
         self,
@@ -74,26 +76,26 @@ class StragglerDetectors:
         self._wall = wall
         self._cpu = cpu
         self.on_suspicion: Callable[[], None] = lambda: None
-        """Called when a lasting suspicion against a node starts or ends."""
+        """Function to call when a lasting suspicion against a node starts or ends."""
         self._jobs: dict[str, JobDetector] = {}
-        """Detectors by job uid."""
+        """The detector of each job, by job uid."""
         self._tried: dict[str, float] = {}
-        """By job uid, the time of the last failed attempt to create its detector."""
+        """Time in seconds of the last failed attempt to create the detector of each job, by job uid."""
         self._spent = TokenBucket(_SHARE, _SECONDS_AT_ONCE, clock)
-        """Limit of processor seconds for all detectors."""
+        """Rate limit of processor seconds for all detectors together."""
         cache.jobs.listen(self._changed)
 
     def view(self, uid: str) -> GuardView | None:
-        """Return the findings in the telemetry of a job's ranks; None before they have reported a step."""
+        """Return the straggler findings for a job; None before its ranks have reported a step."""
         job = self._jobs.get(uid)
         return job.view if job is not None else None
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return the suspicions of the jobs' current incarnations against nodes, by node."""
+        """Return the lasting suspicions of the jobs' current incarnations against each node, by node name."""
         return self._suspicions(lambda job: job.held)
 
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return, by node, the findings of jobs that may be caused by the node, but need not."""
+        """Return the jobs' findings that a node may have caused, but need not have, by node name."""
         return self._suspicions(lambda job: job.noticed)
 
     def _suspicions(
@@ -110,15 +112,16 @@ class StragglerDetectors:
         return {node: tuple(several) for node, several in found.items()}
 
     def paces(self) -> Mapping[str, JobPace]:
-        """Return the pace of each job, by namespace/name."""
+        """Return the pace of each job, by `namespace/name`."""
         found = ((job.key, job.pace) for job in self._jobs.values())
         return {f"{key.namespace}/{key.name}": pace for key, pace in found if pace is not None}
 
     def record(self, node: str, telemetry: wire.PodTelemetry, since: int = 0) -> int:
-        """Process the windows of a pod's ranks from index `since` on; ignore windows of other pods' ranks.
+        """Process the windows of one pod's ranks, starting at index `since`. Windows of other pods' ranks
+        are ignored.
 
-        Stop after one detection, or after some windows. Return the index to continue at, or 0 if all are
-        processed.
+        Stop after one completed table, or after `_AT_ONCE` windows. Return the index of the next window to
+        process, or 0 if all are processed.
         """
         pod = self._cache.pods.by_uid(telemetry.pod_uid)
         if pod is None or pod.view.node != node:
@@ -165,7 +168,9 @@ class StragglerDetectors:
         return end
 
     def _job(self, pod: Pod, incarnation: int) -> JobDetector | None:
-        """Return the detector of a pod's job, if that incarnation of the job has formed."""
+        """Return the detector of a pod's job. Return None unless this incarnation of the job is the current
+        one and has formed.
+        """
         parent = self._cache.jobs.get(pod.namespace, pod.job)
         if parent is None or parent.uid != pod.view.owner_uid or ended(parent):
             return None
@@ -188,13 +193,13 @@ class StragglerDetectors:
         try:
             slots = present(TrainingJob.model_validate(parent.raw))
         except ValidationError:
-            return None  # the job's own reconcile reports the fault
+            return None  # The reconcile of this job reports the invalid object.
         pods = self._cache.pods.indexed((parent.namespace, parent.name))
         nodes = {
             pod.name: pod.view.node for pod in pods if pod.view.node and pod.view.owner_uid == parent.uid
         }
         if any(slot.pod not in nodes for slot in slots) or not world_size(slots):
-            return None  # a pod was deleted, so this incarnation ends
+            return None  # A pod was deleted, so this incarnation is about to end.
         found = (self._cache.nodes.get("", name) for name in set(nodes.values()))
         labels = {node.name: node.labels for node in found if node is not None}
         key = Key(TRAINING_JOB.name, parent.namespace, parent.name)
@@ -266,7 +271,7 @@ def _slow(job: JobDetector, finding: Finding, steps: int) -> SlowView:
 
 
 def _is_news(before: GuardView | None, after: GuardView | None) -> bool:
-    """Return True if a view shows other findings than before; a change of the slowdown alone does not
+    """Return True if two views of a job differ in their findings. A change of the slowdown alone does not
     count.
     """
     return _gist(before) != _gist(after)

@@ -1,7 +1,7 @@
-"""The orders of health sweeps to nodes, and the nodes' reports.
+"""Sends the orders of health sweeps to agents, and records the agents' reports.
 
-Everything is only in memory. In each session an agent repeats the reports that were not confirmed, and a
-repeated order starts nothing twice.
+All state is only in memory. On each new stream an agent repeats the reports that the hub has not confirmed.
+An agent ignores an order that it has already received.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from convoy_crds.nodehealth import Provenance
 log = structlog.get_logger(__name__)
 
 Send = Callable[[str, wire.HubMessage], bool]
-"""(node, message) -> True if the node's agent is connected."""
+"""Function that sends a message to a node's agent and returns True if the agent is connected."""
 
 AGAIN_SECONDS = 15.0
 """Seconds between resends of an unacknowledged order."""
 _MAX_REPORTS = 64
-"""Maximum number of reports of one node; its agent keeps 16."""
+"""Maximum number of recorded reports of one node. Its agent keeps at most 16."""
 _MAX_METRICS = 256
 _MAX_SAMPLES = 512
 _MAX_DIGESTS = 1024
@@ -43,11 +43,11 @@ _MAX_FACTS = 512
 _WORDS = 512
 _DIGEST = 128
 _MAX_TOTAL = 20_000
-"""Maximum number of samples in one report."""
+"""Maximum number of samples of all metrics in one report together."""
 _MAX_SECONDS = 2**31
 _METRICS = {**METRICS, INVENTORY: ("", True), BANDWIDTH: ("MB/s", True)}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-"""Pattern of allowed object names."""
+"""Matches a valid digest of an inventory, which must be a valid Kubernetes name."""
 _STANDS = {
     wire.SweepReport.RUNNING: OrderState.RUNNING,
     wire.SweepReport.DONE: OrderState.DONE,
@@ -68,7 +68,7 @@ _ENDS = {
 
 
 class Sweeps:
-    """The orders and reports of all nodes. Used only from the event loop."""
+    """The sweep orders and reports of all nodes. All methods must be called from the event loop."""
 
     def __init__(
         self,
@@ -81,15 +81,15 @@ class Sweeps:
         self._peer_address = peer_address
         self._clock = clock
         self._reports: dict[str, dict[str, NodeReport]] = defaultdict(dict)
-        """Reports by node and order."""
+        """The newest report of each node on each order, by node and then by order."""
         self._ordered: dict[tuple[str, str], float] = {}
-        """Send times of unacknowledged orders, by node and order."""
+        """Monotonic time in seconds when each unacknowledged order was sent, by node and order."""
         self.on_news: Callable[[], None] = lambda: None
-        """Called when a node's report shows another state."""
+        """Function to call when the state of an order changes."""
 
     def join(self, node: str) -> None:
-        """Drop the unfinished reports of an agent that connected: it reports its current state at once, and
-        may have restarted.
+        """Drop the unfinished reports of an agent that has connected. The agent may have restarted, and it
+        reports its current state at once.
         """
         known = self._reports[node]
         for name in [name for name, report in known.items() if not report.over]:
@@ -98,7 +98,7 @@ class Sweeps:
         self.on_news()
 
     def record_report(self, node: str, report: wire.SweepReport) -> None:
-        """Record an agent's report on one order."""
+        """Record an agent's report on an order."""
         known, current = self._reports[node], _parse_report(report)
         if len(report.name) > _WORDS or (report.name not in known and len(known) >= _MAX_REPORTS):
             log.warning("agent reports too many sweep orders, the report is ignored", node=node)
@@ -117,16 +117,18 @@ class Sweeps:
             self.on_news()
 
     def report(self, node: str, order: str) -> NodeReport | None:
-        """Return a node's report on an order; None if there is none."""
+        """Return a node's newest report on an order; None if there is none."""
         return self._reports.get(node, {}).get(order)
 
     def all(self) -> Iterator[tuple[str, str, NodeReport]]:
-        """Yield node, order and report of every report."""
+        """Yield the node, the order and the report for every report."""
         for node, orders in list(self._reports.items()):
             yield from ((node, name, report) for name, report in list(orders.items()))
 
     def order(self, order: Order) -> None:
-        """Send an order, unless the agent has acknowledged it or got it a moment ago."""
+        """Send an order to its node's agent. Skip it if the agent has acknowledged it, or if it was sent
+        less than AGAIN_SECONDS ago.
+        """
         report, now, key = self.report(order.node, order.name), self._clock(), (order.node, order.name)
         if report is not None and report.state is not OrderState.REFUSED:
             return
@@ -136,19 +138,19 @@ class Sweeps:
             self._ordered[key] = now
 
     def cancel(self, node: str, order: str) -> None:
-        """Order an agent to cancel a running order."""
+        """Tell a node's agent to cancel an order that is running."""
         report = self.report(node, order)
         if report is not None and report.state is OrderState.RUNNING:
             self._send(node, wire.HubMessage(sweep_cancel=wire.SweepCancel(name=order)))
 
     def drop_report(self, node: str, order: str) -> None:
-        """Drop a report that nobody needs any more, and confirm it to the agent."""
+        """Drop a report that is no longer needed, and confirm it to the agent."""
         if self._reports.get(node, {}).pop(order, None) is not None:
             self._send(node, wire.HubMessage(sweep_received=wire.SweepReceived(name=order)))
         self._ordered.pop((node, order), None)
 
     def drop_node(self, node: str) -> None:
-        """Drop everything about a deleted node."""
+        """Drop the orders and reports of a deleted node."""
         self._reports.pop(node, None)
         self._ordered = {key: at for key, at in self._ordered.items() if key[0] != node}
 
@@ -179,8 +181,8 @@ def _parse_report(report: wire.SweepReport) -> NodeReport:
 
 
 def _known(one: wire.SweepMetric) -> bool:
-    """Return True for a known metric: values that an agent makes up must not fill or break the stored
-    class.
+    """Return True if the metric and the accelerator are known. Values that an agent makes up must not fill
+    or corrupt the stored HardwareClass.
     """
     return one.metric in _METRICS and one.accelerator < MOST_ACCELERATORS
 
@@ -199,7 +201,7 @@ def _measurement(one: wire.SweepMetric) -> Measurement:
     unit, higher = _METRICS[one.metric]
     return Measurement(
         metric=one.metric,
-        # An agent of another version may report outcomes that are unknown here.
+        # Map an unknown outcome, which an agent of another version may report, to FAILED.
         end=_ENDS.get(one.outcome, End.FAILED),
         accelerator=one.accelerator if one.HasField("accelerator") else None,
         unit=unit,
