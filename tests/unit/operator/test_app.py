@@ -151,7 +151,7 @@ def test_what_it_asks_of_the_api_server_has_three_budgets_whose_sum_the_chart_an
         assert f"add up to {a_second} per second" in values
         assert f"add up to {at_once} requests" in values
         page = (ROOT / "docs/metrics.md").read_text().replace("\n", " ")
-        assert f"{a_second} requests a second, and {at_once} at once" in page
+        assert f"{a_second} requests per second in total, and a burst of {at_once}" in page
 
 
 async def test_a_replica_has_connections_for_the_lease_alone(monkeypatch: pytest.MonkeyPatch) -> None:
