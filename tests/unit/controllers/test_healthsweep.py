@@ -1,4 +1,4 @@
-"""Health sweeps from their start to verdicts, with simulated nodes."""
+"""Tests of health sweeps from their start to the verdicts, with simulated nodes."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ CLASS = "5f1dc0de"
 
 @dataclass
 class Machine:
-    """A simulated node."""
+    """A simulated node with its faults."""
 
     name: str
     gemm: float = 1.0
-    """Speed relative to its peers."""
+    """Speed of the cpu-gemm test, relative to the other machines."""
     network: float = 1.0
     digest: str = "aa"
     ends: dict[str, End] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Machine:
     agent_connected: bool = True
     there: bool = True
     slow_runs: int = 99
-    """Runs after which it is as fast as its peers."""
+    """Number of runs after which the machine is as fast as the others."""
     refuses: int = 0
     never_ends: bool = False
     breaks_off: bool = False
@@ -52,7 +52,7 @@ class Machine:
 
 
 class Fleet:
-    """Machines, and the operator's loop over one sweep. Every reconcile sees what a restarted operator
+    """Machines, and a loop that reconciles one sweep. Each reconcile sees only what a restarted operator
     would see.
     """
 
@@ -92,7 +92,7 @@ class Fleet:
     def play(
         self, sweep: HealthSweep, reconciles: int = 200, each: Callable[[HealthSweep], None] = lambda _: None
     ) -> HealthSweep:
-        """Reconcile until the sweep is over, or `reconciles` times."""
+        """Reconcile until the sweep has ended, but at most `reconciles` times. Return the sweep."""
         for _ in range(reconciles):
             sweep, step = self.reconcile(sweep)
             if sweep.status.completion_time is not None:
@@ -401,8 +401,10 @@ def test_who_is_away_for_a_moment_keeps_what_it_has_measured() -> None:
 
 
 @pytest.mark.parametrize("at", range(1, 8))
-def test_an_operator_that_begins_anew_comes_to_the_same_end(at: int) -> None:
-    """Agents report again what was not confirmed. They do not repeat finished measurements."""
+def test_restarted_operator_reaches_the_same_verdicts(at: int) -> None:
+    """Restart the operator after `at` reconciles, which loses all reports. Agents report again without new
+    measurements, and the verdicts are the same.
+    """
     it = fleet(12, n03=Machine("n03", gemm=0.8), n05=Machine("n05", network=0.8))
     sweep = it.play(it.sweep(selector={}, tiers=["L1", "L2"]), reconciles=at)
     remembered, it.told = it.told, {}

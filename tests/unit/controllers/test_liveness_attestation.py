@@ -1,4 +1,4 @@
-"""Attestations: which agents may attest a node, and for how long the hub counts it."""
+"""Tests of attestations: which agents may attest a node, and for how long the hub counts an attestation."""
 
 from __future__ import annotations
 

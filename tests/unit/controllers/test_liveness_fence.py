@@ -1,4 +1,4 @@
-"""The rule by which a cut-off node stops its Strict jobs."""
+"""Tests of the rule by which a cut-off node stops its Strict jobs."""
 
 from __future__ import annotations
 

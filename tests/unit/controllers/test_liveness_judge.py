@@ -1,4 +1,4 @@
-"""The silence after which a hub believes that an agent is absent."""
+"""Tests of the silence after which a hub believes that an agent is absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The view of a node in plans, and the rule for the agent-ready label."""
+"""Tests of the view of a node in plans, and of the rule for the agent-ready label."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Timings shared by agents, operator and simulator: each defined once, and waits computed from others."""
+"""Tests of the timings that agents, operator and simulator share. Each is defined once, and waits are
+computed from it.
+"""
 
 from __future__ import annotations
 

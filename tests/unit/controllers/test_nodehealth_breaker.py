@@ -1,4 +1,4 @@
-"""A breaker that has opened closes again, whatever is left of the cause."""
+"""Tests that an opened breaker closes again, whatever is left of the cause."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def accuse(it: SimulatedFleet, *numbers: int) -> None:
 
 
 def quarantined_amid_a_storm() -> SimulatedFleet:
-    """Quarantine one node on the evidence of its job alone. Then a storm opens the breaker, and ends.
+    """Quarantine hw0 on the evidence of its job alone. Then accuse twelve more nodes, which opens the
+    breaker, and end all accusations.
 
-    The storm's suspects stay suspect for a day. Until then the breaker opens again.
+    The twelve nodes stay suspect for a day, so the breaker opens again until then.
     """
     it = acting_fleet()
     accuse(it, 0)
@@ -29,7 +30,7 @@ def quarantined_amid_a_storm() -> SimulatedFleet:
         it.run(60, every=60)
     accuse(it, *range(1, 13))
     for number in range(1, 13):
-        # Accuse them for as long as the first node.
+        # Backdate the accusation, so that these nodes have been accused for as long as hw0.
         it.hardware[f"hw{number}"].accused_since = it.hardware["hw0"].accused_since
     it.run(60, every=15)
     assert it.guard_policy().status.breaker.state is BreakerState.OPEN
@@ -81,7 +82,8 @@ def test_a_breaker_opens_once_for_hardware_that_failed_two_sweeps_each() -> None
         it.run(900, every=300)
         if (now := it.guard_policy().status.breaker.state) is not states[-1]:
             states.append(now)
-    # It opens again for nodes that have failed their second sweep since, not again for the same nodes.
+    # The breaker may open a second time for nodes that fail their second sweep later, but not again for the
+    # same nodes.
     assert states.count(BreakerState.OPEN) <= 2, states
     assert states[-1] is BreakerState.CLOSED
     assert len(it.drains) == 6

@@ -1,4 +1,4 @@
-"""Evidence against nodes, and the events that end each state."""
+"""Tests of the evidence against nodes, and of the events that end each state."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_two_kinds_confirm_or_a_loss_that_moving_would_have_cost(
 
 
 LOSING = replace(BUSY, suspicions=(slow(minutes=60, loss=300.0),))
-"""5 GPU-seconds a minute."""
+"""Facts of a node whose job has lost 300 GPU-seconds in 60 minutes: 5 GPU-seconds a minute."""
 CLEAN = {"swept": text(NOW), "cleanSince": text(NOW - 25 * HOUR)}
 WAITING = [
     ("Quarantined", {}, replace(LOSING, unsaved=25.0), timedelta(minutes=5), State.DRAINING),

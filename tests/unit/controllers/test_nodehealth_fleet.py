@@ -1,5 +1,5 @@
-"""A fleet under the guard: storms, crowds, and deaths of the operator. Deliberately broken rules must be
-detected.
+"""Tests of a fleet under the guard: storms of suspicions, many slow nodes at once, and crashes of the
+operator. Rules that are broken on purpose must be detected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from convoy_crds.nodehealth import State
 
 HOUR = 3600
 NEVER = {"confirmedPercent": 100, "suspectPercent": 100, "sharedPercent": 100}
-"""A breaker that never opens, so that only budgets limit actions."""
+"""Rules of a breaker that never opens, so that only budgets limit actions."""
 WIDE = {"poolPercent": 25, "fleetPercentPerHour": 40, "quarantinedPercent": 50, "perRack": 9}
 
 
@@ -30,7 +30,7 @@ def accuse(it: SimulatedFleet, *numbers: int, bad: bool = True, job: str = "") -
 
 
 def crowd(**budgets: Any) -> SimulatedFleet:
-    """Ten nodes are slow at once, each with its own job. Only budgets limit actions."""
+    """Run a fleet in which ten nodes are slow at once, each with its own job. Only budgets limit actions."""
     it = acting_fleet(budgets=budgets, breaker=NEVER)
     it.run(60)
     accuse(it, *range(10))
@@ -48,7 +48,7 @@ def two_of_one_job() -> SimulatedFleet:
 
 
 def storm() -> SimulatedFleet:
-    """Half of the fleet is accused at once, and would fail sweeps."""
+    """Run a fleet in which half of the nodes are accused at once and would fail sweeps."""
     it = acting_fleet()
     it.run(60)
     accuse(it, *range(12))
@@ -57,7 +57,7 @@ def storm() -> SimulatedFleet:
 
 
 def storm_amid_a_drain() -> SimulatedFleet:
-    """A storm begins while one node is drained and a PodDisruptionBudget refuses evictions."""
+    """Run a fleet in which a storm begins while hw0 is drained and a disruption budget refuses evictions."""
     it = acting_fleet()
     accuse(it, 0)
     it.hardware["hw0"].blocked = True
@@ -73,7 +73,7 @@ def storm_amid_a_drain() -> SimulatedFleet:
 
 
 def recovery_amid_a_storm() -> SimulatedFleet:
-    """A node is in repair when the breaker opens and stays open."""
+    """Run a fleet in which hw0 is in repair when the breaker opens and stays open."""
     it = acting_fleet()
     accuse(it, 0)
     while it.state("hw0") is not State.REPAIRING:
@@ -87,8 +87,8 @@ def recovery_amid_a_storm() -> SimulatedFleet:
     return it
 
 
-def dies_always(writes: int) -> SimulatedFleet:
-    """A node goes through all states while every second reconcile dies after `writes` writes."""
+def repeated_crashes(writes: int) -> SimulatedFleet:
+    """Run a node through all states while every second reconcile crashes after `writes` writes."""
     it = acting_fleet(3)
     for one in it.hardware.values():
         one.taints.append(dict(OTHERS))
@@ -142,7 +142,7 @@ def test_a_job_loses_one_node_at_a_time() -> None:
 
 @pytest.mark.parametrize("writes", range(5))
 def test_an_operator_that_dies_leaks_no_taint(writes: int) -> None:
-    dies_always(writes)
+    repeated_crashes(writes)
 
 
 def test_history_follows_the_hardware_to_another_name() -> None:
@@ -315,7 +315,7 @@ CONTROLS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], obj
     "out of service": (_usage(accused=-99), crowd),
     "job": (_usage(jobs=()), two_of_one_job),
     "breaker": (lambda patch: patch.setattr(breaker, "admits", lambda *_: True), storm),
-    "taints": (_leaks_taints, lambda: dies_always(3)),
+    "taints": (_leaks_taints, lambda: repeated_crashes(3)),
     "swaps": (_swaps_anyway, storm_amid_a_drain),
     "recovery": (_repairs_wait, recovery_amid_a_storm),
     "stored tokens": (
@@ -334,5 +334,5 @@ def test_a_broken_rule_is_found_out(rule: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_others_taints_are_kept() -> None:
-    it = dies_always(2)
+    it = repeated_crashes(2)
     assert all(foreign(one.taints) == [OTHERS["key"]] for one in it.hardware.values())

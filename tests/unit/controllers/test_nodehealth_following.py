@@ -1,4 +1,4 @@
-"""Ranks that are equally slow on every node."""
+"""Tests of ranks that are equally slow on every node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AFTER = JobPace("u", 2, 1.5, 0.01, 50, 8, frozenset("bcdefghi"))
 AGAIN = Suspicion("ns/j", NOW, NOW, 1.5, 100.0, "Compute", gain=0.5, ranks=(3,))
 
 
-def left(outcome: Outcome, followed: bool = True, ago: timedelta = timedelta(0)) -> NodeHealth:
+def swapped_node(outcome: Outcome, followed: bool = True, ago: timedelta = timedelta(0)) -> NodeHealth:
     """Return node `a`, from which the job was swapped."""
     pace = MOVED.model_copy(update={"followed": followed})
     decided = None if outcome is Outcome.PENDING else NOW - ago
@@ -44,7 +44,7 @@ def left(outcome: Outcome, followed: bool = True, ago: timedelta = timedelta(0))
 def test_what_has_come_along_with_a_rank_is_held_against_no_node(
     node: str, outcome: Outcome, kept: bool
 ) -> None:
-    found = without_followers({node: (AGAIN,)}, [left(outcome)], {"ns/j": AFTER}, NOW)
+    found = without_followers({node: (AGAIN,)}, [swapped_node(outcome)], {"ns/j": AFTER}, NOW)
     assert found == ({node: (AGAIN,)} if kept else {})
 
 
@@ -77,18 +77,21 @@ def test_what_has_come_along_with_a_rank_is_held_against_no_node(
 )
 def test_what_others_do_is_still_held_against_theirs(one: Suspicion, now: JobPace | None) -> None:
     paces = {} if now is None else dict.fromkeys(("ns/j", "ns/k"), now)
-    assert without_followers({"b": (one,)}, [left(Outcome.WRONG)], paces, NOW) == {"b": (one,)}
+    assert without_followers({"b": (one,)}, [swapped_node(Outcome.WRONG)], paces, NOW) == {"b": (one,)}
 
 
 def test_a_move_that_did_no_good_otherwise_protects_nobody_and_none_does_for_ever() -> None:
-    for one in (left(Outcome.WRONG, followed=False), left(Outcome.WRONG, ago=KEPT)):
+    for one in (swapped_node(Outcome.WRONG, followed=False), swapped_node(Outcome.WRONG, ago=KEPT)):
         assert without_followers({"b": (AGAIN,)}, [one], {"ns/j": AFTER}, NOW) == {"b": (AGAIN,)}
-    assert without_followers({"b": (AGAIN,)}, [left(Outcome.WRONG, ago=KEPT / 2)], {"ns/j": AFTER}, NOW) == {}
+    assert (
+        without_followers({"b": (AGAIN,)}, [swapped_node(Outcome.WRONG, ago=KEPT / 2)], {"ns/j": AFTER}, NOW)
+        == {}
+    )
 
 
 def test_each_suspicion_is_looked_at_by_itself() -> None:
     other = replace(AGAIN, ranks=(5,))
     found = without_followers(
-        {"b": (AGAIN, other), "c": (AGAIN,)}, [left(Outcome.WRONG)], {"ns/j": AFTER}, NOW
+        {"b": (AGAIN, other), "c": (AGAIN,)}, [swapped_node(Outcome.WRONG)], {"ns/j": AFTER}, NOW
     )
     assert found == {"b": (other,)}

@@ -1,5 +1,4 @@
-"""Random events on a fleet in random order: budgets hold, no taint leaks, and healthy nodes return to
-service.
+"""A test with random events on a fleet: budgets hold, no taint leaks, and healthy nodes return to service.
 
 `test_nodehealth_fleet` shows that broken rules are detected.
 """

@@ -1,4 +1,4 @@
-"""Gates, exemptions, decisions by hand, taints and spares of nodes."""
+"""Tests of gates, exemptions, decisions of people, taints, and spare nodes."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def test_exempt_nodes_are_left_alone_for_three_days_at_most(before: str) -> None
     ],
     ids=["noted", "not yet", "cut", "cut at once", "cut and over", "over", "over unseen", "condemned"],
 )
-def test_an_exemption_that_holds_has_an_end(
+def test_shown_end_of_an_exemption_is_the_applied_end(
     asked: int, since: int | None, condemned: bool, end: int | None
 ) -> None:
-    """The end that people see equals the end that is applied. Hours are relative to now."""
+    """The end of an exemption that people see equals the end that is applied. Hours are relative to now."""
     until = text(NOW + asked * HOUR)
     said = {"exempt": {**SAID, "until": until}, **({"condemned": SAID} if condemned else {})}
     stored = health("Qualified", said=said)

@@ -1,4 +1,4 @@
-"""Hints: reasons to test a node that are no evidence against it."""
+"""Tests of hints: reasons to test a node that are no evidence against it."""
 
 from __future__ import annotations
 
@@ -84,8 +84,10 @@ def test_a_sweep_of_before_says_nothing_of_it() -> None:
 
 
 @pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, None, Verdict.PASS])
-def test_a_sweep_for_another_cause_that_comes_to_nothing_has_not_looked(verdict: Verdict | None) -> None:
-    """A job used the node in the meantime, or its agent never reported again."""
+def test_inconclusive_sweep_for_another_cause_keeps_the_hint(verdict: Verdict | None) -> None:
+    """A routine sweep is inconclusive (a job used the node), or its agent never reports. Then the hint is
+    kept. A pass removes the hint.
+    """
     stored = after(BUSY)
     ref = SweepRef(name="routine", since=NOW - 2 * HOUR, cause=SweepCause.ROUTINE)
     result = SweepResult("routine", NOW, verdict) if verdict is not None else None

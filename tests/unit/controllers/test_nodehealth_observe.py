@@ -1,4 +1,4 @@
-"""Observations of hardware: its node, its policy, and the reports about it."""
+"""Tests of the observations of hardware: its node, its policy, and the reports about it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ObservedAll:
     """All hardware, grouped by the policy that decides about it."""
 
     hardware: Mapping[str, str]
-    """The NodeHealth of each node's hardware, by node."""
+    """By node: name of its hardware's NodeHealth."""
     fleets: tuple[Fleet, ...]
     alone: tuple[Member, ...]
     """Hardware without a policy."""

@@ -1,4 +1,4 @@
-"""The gain of a job after a swap, and when it is known."""
+"""Tests of the gain of a job after a swap, and of the time at which the gain is known."""
 
 from __future__ import annotations
 

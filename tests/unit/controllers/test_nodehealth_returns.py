@@ -1,7 +1,7 @@
-"""Whatever a node gives back is granted to another node only once its return is stored.
+"""Tests that a budget which one node frees is granted to another node only after the first node's status is
+stored.
 
-The statuses of a reconcile are written one by one, in any order, and the operator may die after any of
-them.
+The statuses of a reconcile are written one by one, in any order, and the operator may die after any write.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WIDE = {"poolPercent": 100, "fleetPercentPerHour": 100, "perRack": 9, "quarantin
 
 
 class Case(NamedTuple):
-    """One node that requests something, and another that gives it back at the same time."""
+    """One node that requests something, and another node that frees the same budget in the same reconcile."""
 
     wanting: str
     facts: HardwareFacts
@@ -55,7 +55,8 @@ CASES = {
     "spares": Case("Quarantined", BUSY, "Requalifying", PASSED, {"reservedSpares": 1}, "SparesBudget",
         (("Unverified", IDLE),),
     ),
-    # Half of three is one, half of four is two. The fourth node is away, which is not stored yet.
+    # The limit is half of the nodes: one of three, two of four. The released hardware has no node, so it
+    # counts as the fourth only once its new state is stored.
     "size": Case(
         "Quarantined", IDLE, "Condemned", HardwareFacts(), {"poolPercent": 50}, "PoolBudget",
         (("Draining", BUSY), ("Unverified", IDLE)),
@@ -110,7 +111,7 @@ def test_a_node_is_drained_after_another_is_repaired_and_never_beside_it() -> No
         one = it.hardware[name]
         one.job, one.bad, one.accused_since = f"ns/{name}", True, it.kernel.time
         it.run(wait)
-    # Every write is checked. hw19 is written before hw8.
+    # The fleet checks its rules after every write. hw19 is written before hw8.
     waited = False
     for _ in range(120):
         it.run(60, every=60)
@@ -119,8 +120,10 @@ def test_a_node_is_drained_after_another_is_repaired_and_never_beside_it() -> No
     assert len(it.drains) == 2
 
 
-def test_a_life_in_which_a_repair_ends_as_another_waits_for_its_token() -> None:
-    """Found by random lives: hw19 was drained in the same reconcile in which hw8 was found repaired."""
+def test_token_is_granted_after_the_end_of_a_repair_is_stored() -> None:
+    """Replay events that random tests once found: hw19 was drained in the reconcile in which hw8 was found
+    repaired.
+    """
     life = FleetLife()
     life.start(spares=0, wide=False, gate=False)
     life.idle_and_bad(names={"hw18", "hw8", "hw2"})

@@ -1,4 +1,4 @@
-"""Routine sweeps."""
+"""Tests of routine sweeps."""
 
 from __future__ import annotations
 
@@ -69,14 +69,16 @@ def test_it_is_a_matter_of_the_policy() -> None:
         assert swept(decided(member("a"), member("b"), spec=spec)) == set()
 
 
-def test_all_sweeps_of_a_day_count_against_the_share_of_time() -> None:
-    """1 % of a day of four nodes permits five sweeps of ten minutes; of two nodes, two sweeps."""
+def test_all_sweeps_of_a_day_count_against_the_time_budget() -> None:
+    """The budget is 1 % of the nodes' time. It permits five sweeps of ten minutes a day on four nodes, two
+    on two nodes.
+    """
     spec = {"mode": "Act", "sweeps": {"atOncePercent": 100, "timePercent": 1}}
     busy = member("busy", node("busy", pods=1, jobs=("ns/j",)), swept=text(NOW - 2 * DAY))
     fresh, done = member("n"), [member(f"d{at}", swept=text(NOW - DAY / 2)) for at in range(3)]
     assert swept(decided(fresh, *done, spec=spec)) == {"n"}
     few = {"mode": "Act", "sweeps": {"atOncePercent": 100, "timePercent": 1}}
-    # Hardware without a node adds no time. Two nodes permit two sweeps, and both were today.
+    # Hardware without a node adds no time. So two nodes permit two sweeps, and both were done today.
     away = [Member(member(f"a{at}").health, HardwareFacts()) for at in range(6)]
     lemon = member("n", swept=text(NOW - 0.95 * DAY), quarantines=[text(NOW - DAY)] * 16)
     assert swept(decided(lemon, done[0], *away, spec=few)) == set()
@@ -86,7 +88,7 @@ def test_all_sweeps_of_a_day_count_against_the_share_of_time() -> None:
 def test_reserved_spares_are_left_alone_and_nothing_is_said_of_it() -> None:
     plan = decided(member("a"), member("b"))
     assert swept(plan) == {"a"} and not plan.refused, "the last one is left alone"
-    # The same holds in the next reconcile.
+    # The limit also holds in the next reconcile, while the first sweep is running.
     under = {"sweep": {"name": "a-1", "cause": "Routine", "since": text(NOW)}}
     assert not decided(member("a", **under), member("b")).statuses.get("b", NodeHealthStatus()).sweep
     spec = {**SPEC, "budgets": {"reservedSpares": 2}}

@@ -1,4 +1,4 @@
-"""Sweeps of nodes: when one starts, and the effect of its verdict."""
+"""Tests of the sweeps of nodes: the time at which a sweep starts, and the effect of its verdict."""
 
 from __future__ import annotations
 

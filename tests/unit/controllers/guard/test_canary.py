@@ -1,4 +1,4 @@
-"""The tables that a canary stores."""
+"""Tests of the tables that a canary stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Findings on synthetic telemetry with known faults: one right cause, the right ranks, or nothing."""
+"""Tests of the findings on synthetic telemetry with known faults: the correct cause and ranks, or no
+finding.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ def test_the_cause_and_the_culprits(
     assert {(one.cause.value, one.place) for one in last} == {(cause, place)}
     assert {rank for one in last for rank in one.ranks} == set(ranks)
     assert all(one.persistent and ONSET <= one.since <= ONSET + 5 for one in last)
-    # Uneven work: another rank may happen to delay this step.
+    # With uneven work another rank may delay this step, so the slow rank may cost nothing.
     assert all(one.lost > 0 or job.work for one in last)
     verdicts = found[-1].verdicts
     assert (verdicts[list(ranks)] == Verdict.PERSISTENT).all()
@@ -89,7 +91,7 @@ def test_imbalance_accuses_nobody(job: Job) -> None:
     ("job", "faults"),
     [
         pytest.param(PIPELINE, [], id="calm"),
-        # Of so many ranks, one or two others are late in each step.
+        # In each step one or two of so many ranks are late, which must give no finding.
         pytest.param(Job(replicas=128, lanes=2, groups=False), [], id="a thousand ranks"),
         pytest.param(PIPELINE, [Fault("checkpoint", size=2.0, period=7)], id="checkpoints"),
         pytest.param(PIPELINE, [Fault("lost telemetry", size=0.1)], id="lost telemetry"),
@@ -109,8 +111,10 @@ def test_pauses_that_hit_another_rank_each_time_are_the_hosts_and_accuse_nobody(
     [(80, 81), tuple(range(60, 400, 60)), tuple(range(40, 400, 6))],
     ids=["once", "each minute", "often, of a tenth"],
 )
-def test_what_one_rank_does_once_in_a_while_is_told_of_nobody(when: tuple[int, ...]) -> None:
-    """Rank 0 evaluates or saves an image, and all others wait."""
+def test_rare_pauses_of_one_rank_give_no_finding(when: tuple[int, ...]) -> None:
+    """Rank 0 pauses in a few windows, as in an evaluation, and all other ranks wait. No window may give a
+    finding.
+    """
     state = initial_state(PLAIN.layout())
     extra = np.zeros(PLAIN.size)
     extra[0] = 5.0 if len(when) < 10 else 0.1
@@ -276,8 +280,8 @@ def test_a_job_that_has_always_waited_for_its_input_is_still_held_against_its_pa
     assert found == {(Cause.INPUT, "job", ()), (Cause.COMMUNICATION, "job", ())}
 
 
-def of_two_steps(one: Table, other: Table) -> Table:
-    """Return one window with the sums of two steps."""
+def merged(one: Table, other: Table) -> Table:
+    """Return the sums of two one-step tables as one table."""
     columns = ("wall", "compute", "optimizer", "data", "wait", "save", "host", "tokens")
     sums = {name: getattr(one, name) + getattr(other, name) for name in columns}
     return replace(other, first=one.first, micro=None, **sums)
@@ -286,7 +290,7 @@ def of_two_steps(one: Table, other: Table) -> Table:
 def test_windows_of_more_steps_are_no_slower_steps() -> None:
     state, found = initial_state(PLAIN.layout()), []
     tables = list(play(PLAIN, [], 140, seed=1))
-    longer = [of_two_steps(*pair) for pair in zip(tables[40::2], tables[41::2], strict=True)]
+    longer = [merged(*pair) for pair in zip(tables[40::2], tables[41::2], strict=True)]
     for table in [*tables[:40], *longer]:
         state, report = advance(state, table)
         found.append(report)
@@ -324,7 +328,7 @@ def test_a_pause_in_a_longer_window_counts_no_more_than_its_steps_have_become_lo
     tables = list(play(PLAIN, [], 42, seed=1))
     for table in tables[:40]:
         state, _ = advance(state, table)
-    last = of_two_steps(*tables[40:])
+    last = merged(*tables[40:])
     host = last.host + np.where(np.arange(PLAIN.size) == 3, 1.0, 0.0)
     state, _ = advance(state, replace(last, host=host))
     assert state.pauses[-1] < 0.05

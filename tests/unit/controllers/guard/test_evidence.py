@@ -1,6 +1,4 @@
-"""False alarms are as rare as promised under any noise. Slow units are found, and their recovery is found,
-too.
-"""
+"""Tests of the evidence: false alarms are rare under any noise, slow units are found, and alarms end."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ from convoy_controllers.guard.robust import group_medians, others_median
 RULES = Rules()
 
 
-def drawn(kind: str, rng: np.random.Generator, size: int) -> np.ndarray:
-    """Return noise whose median absolute deviation corresponds to a standard deviation of 1."""
+def noise_of_kind(kind: str, rng: np.random.Generator, size: int) -> np.ndarray:
+    """Return noise of the given kind, scaled so that its robust standard deviation is 1."""
     match kind:
         case "normal":
             return rng.normal(0, 1, size)
@@ -33,7 +31,7 @@ def drawn(kind: str, rng: np.random.Generator, size: int) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["normal", "laplace", "t", "uniform"])
 @pytest.mark.parametrize("below", [0.0, 0.5, 3.0])
 def test_an_e_value_has_a_mean_of_at_most_one_while_nothing_is_slow(kind: str, below: float) -> None:
-    values = np.exp(evidence.log_e_values(drawn(kind, np.random.default_rng(1), 400_000) - below))
+    values = np.exp(evidence.log_e_values(noise_of_kind(kind, np.random.default_rng(1), 400_000) - below))
     error = values.std(axis=1) / np.sqrt(values.shape[1])
     assert (values.mean(axis=1) <= 1 + 4 * error).all()
 
@@ -66,16 +64,16 @@ def calm(units: int, windows: int = 12) -> ChannelState:
 
 @pytest.mark.parametrize("kind", ["normal", "laplace", "t"])
 @pytest.mark.parametrize("rho", [0.0, 0.5])
-def test_healthy_ranks_are_left_alone(kind: str, rho: float) -> None:
-    """With a run length of 50 windows: alarms in 8 jobs of 60 windows each, at most 10 on average if
-    independent.
+def test_healthy_ranks_rarely_raise_alarms(kind: str, rho: float) -> None:
+    """Run 8 jobs without a slow rank for 60 windows each, with a run length of 50 windows. At most 4 jobs
+    may have an alarm; with independent alarms there would be at most 10 on average.
     """
     rules, alarms = Rules(run_length=50, delta=0.0), 0
     for seed in range(8):
         rng = np.random.default_rng(seed)
-        watch, state = ChannelState.initial(32), drawn(kind, rng, 32)
+        watch, state = ChannelState.initial(32), noise_of_kind(kind, rng, 32)
         for step in range(60):
-            state = rho * state + np.sqrt(1 - rho**2) * drawn(kind, rng, 32)
+            state = rho * state + np.sqrt(1 - rho**2) * noise_of_kind(kind, rng, 32)
             watch = advance(watch, 0.005 * state, step + 1, 32, rules)
         alarms += int(watch.episodes.sum() > 0)
     assert alarms <= 4
@@ -125,9 +123,9 @@ def test_an_alarm_ends_when_the_slowness_does() -> None:
     assert not watch.persistent(RULES).any()
 
 
-def watched(sigma: float, *parts: tuple[int, float]) -> ChannelState:
-    """Return the state after windows in which one of eight units is slow; `parts`: (windows, slowness) in
-    turn.
+def state_after_slowness(sigma: float, *parts: tuple[int, float]) -> ChannelState:
+    """Return the state after windows in which unit 3 of eight is slow. `parts`: (windows, slowness), one
+    after another.
     """
     watch, step = ChannelState.initial(8), 0
     for windows, slow in parts:
@@ -141,8 +139,8 @@ def watched(sigma: float, *parts: tuple[int, float]) -> ChannelState:
     ("left", "over"), [(-0.05, True), (0.0, True), (0.12, False), (0.3, False), (0.6, False)]
 )
 def test_where_noise_is_great_an_alarm_ends_once_hardly_any_slowness_is_left(left: float, over: bool) -> None:
-    assert watched(0.25, (64, 0.0), (60, 0.6)).alarmed[3]
-    found = watched(0.25, (64, 0.0), (60, 0.6), (80, left))
+    assert state_after_slowness(0.25, (64, 0.0), (60, 0.6)).alarmed[3]
+    found = state_after_slowness(0.25, (64, 0.0), (60, 0.6), (80, left))
     assert found.alarmed[3] == (not over)
 
 
@@ -150,17 +148,17 @@ def test_where_noise_is_great_an_alarm_ends_once_hardly_any_slowness_is_left(lef
 def test_what_may_be_acted_on_stays_alarmed_though_it_was_more(
     sigma: float, before: float, left: float
 ) -> None:
-    found = watched(sigma, (64, 0.0), (30, before), (400, left))
+    found = state_after_slowness(sigma, (64, 0.0), (30, before), (400, left))
     assert found.alarmed[3] and found.episodes[3] == 1
 
 
 def test_one_window_out_of_all_measure_ends_no_alarm() -> None:
-    found = watched(0.005, (64, 0.0), (2, 0.1), (1, 3.1), (300, 0.1))
+    found = state_after_slowness(0.005, (64, 0.0), (2, 0.1), (1, 3.1), (300, 0.1))
     assert found.alarmed[3] and found.episodes[3] == 1
 
 
 def test_an_alarm_knows_nothing_of_the_slowness_before_it() -> None:
-    found = watched(0.003, (64, 0.0), (40, 0.6), (40, 0.0), (120, 0.045))
+    found = state_after_slowness(0.003, (64, 0.0), (40, 0.6), (40, 0.0), (120, 0.045))
     assert found.alarmed[3] and found.episodes[3] == 2
 
 

@@ -1,4 +1,4 @@
-"""Residuals of a rank's times, with its stage, hardware and work removed."""
+"""Tests of the residuals of a rank's times, with the effects of stage, hardware and work removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def grid(stages: int, replicas: int) -> Layout:
 
 
 def uneven(stages: int, replicas: int, micro: int, seed: int, sigma: float = 0.003) -> Floats:
-    """Return times of micro-batches with uneven work, to which each stage reacts differently."""
+    """Return micro-batch times with uneven work. Each stage reacts differently to the work."""
     rng = np.random.default_rng(seed)
     load = np.exp(rng.normal(0, 0.25, (replicas, micro)))
     share = np.linspace(0.1, 0.5, stages)[:, None, None]
@@ -50,7 +50,7 @@ def test_work_is_taken_out_and_slowness_is_left(stages: int, replicas: int) -> N
     same_column = np.arange(3, layout.size, replicas)
     others = np.setdiff1d(np.arange(layout.size), same_column)
     assert np.abs(residual[others]).max() < 0.03 < np.abs(plain[others]).max()
-    # A slow rank makes no other rank look slow, but it makes the others of its replica look fast.
+    # A slow rank makes the other ranks of its replica look fast, but no rank may look slow because of it.
     assert residual[np.setdiff1d(same_column, slow)].max() < 0.03
 
 
@@ -140,8 +140,10 @@ def test_what_mending_would_save(
         pytest.param([1, 2, 1, 1, 1, 1, 1, 1], 10**6, 0.0, id="another replica is as long"),
     ],
 )
-def test_what_one_slow_rank_costs(healthy: list[float], micro: int, delay: float) -> None:
-    """Rank 0 takes 2 s instead of 1 s. Another long rank counts separately."""
+def test_cost_of_one_slow_rank(healthy: list[float], micro: int, delay: float) -> None:
+    """Rank 0 takes 2 s instead of 1 s. The delay counts only what rank 0 adds beyond the slowness of other
+    ranks.
+    """
     base = np.array(healthy, dtype=float)
     compute = np.where(np.arange(8) == 0, 2.0, base)
     found = Shape.of(grid(2, 4)).delays(base, compute, micro)
@@ -150,6 +152,8 @@ def test_what_one_slow_rank_costs(healthy: list[float], micro: int, delay: float
 
 
 def test_a_step_is_as_long_as_its_slowest_pipeline() -> None:
-    """Two stages of 4 s and 8 s in 4 micro-batches: 1 s to fill the pipeline, then 2 s for each of four."""
+    """Run two stages of 4 s and 8 s in 4 micro-batches. A step takes 1 s to fill the pipeline, then 2 s per
+    micro-batch.
+    """
     shape = Shape.of(grid(2, 4))
     np.testing.assert_allclose(shape.step(np.array([4.0] * 4 + [8.0] * 4), 4), [9.0] * 4)

@@ -1,4 +1,4 @@
-"""Suspicions that telemetry raises against nodes."""
+"""Tests of the suspicions that telemetry raises against nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Windows become tables, each once and in order, whether windows come late, twice, invalid or not at all."""
+"""Tests of how windows become tables. Each table comes once and in order, even if windows are late,
+repeated, invalid or missing.
+"""
 
 from __future__ import annotations
 
@@ -165,8 +167,10 @@ def test_what_makes_no_sense_is_dropped(incarnation: int, bad: Window) -> None:
 
 
 @given(st.randoms(use_true_random=False), st.lists(st.sampled_from([1, 2, 4, 8]), min_size=3, max_size=3))
-def test_ranks_whose_windows_differ_in_length_are_put_together(random: Random, lengths: list[int]) -> None:
-    """In any interleaving of the ranks, all steps are in the tables once, with every rank's sums."""
+def test_windows_of_different_length_are_combined(random: Random, lengths: list[int]) -> None:
+    """Add the windows of three ranks in a random order. The tables must contain each step once, with all
+    ranks' sums.
+    """
     collector, steps = WindowCollector(3, patience=100), 16
     told = [
         [

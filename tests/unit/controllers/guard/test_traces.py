@@ -1,5 +1,5 @@
-"""The detector on public traces. It names the slowed rank within four steps, and no other; it reports
-imbalance as such.
+"""Tests of the detector on public traces: it names only the slowed rank, within four steps, and reports
+imbalance as imbalance.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ONSET = 20
 
 @cache
 def trace(name: str) -> Trace:
-    """Return the trace AR without its slow worker, or the trace SE."""
+    """Return the trace AR with the slowness of its slow worker removed, or the trace SE as it is."""
     found = read(FOLDER / f"{name}.npz")
     return found.without_slowness(0, 0) if name == "AR" else found
 
@@ -36,7 +36,7 @@ def played(one: Trace) -> list[Report]:
 
 @cache
 def before(name: str) -> State:
-    """Return the state before the slowness starts."""
+    """Return the detector's state before the slowness starts."""
     state = initial_state(trace(name).layout)
     for table in trace(name).tables()[:ONSET]:
         state, report = advance(state, table)
@@ -59,7 +59,8 @@ def test_the_slow_worker_is_named_within_four_steps_and_nobody_else() -> None:
     verdicts = reports[-1].verdicts
     assert verdicts[culprit] == Verdict.PERSISTENT
     assert (np.delete(verdicts, culprit) == Verdict.VICTIM).all()
-    # The publishers of the trace state that a repair of the slow worker recovers the whole loss.
+    # The publishers of the trace state that a repair of the slow worker recovers the whole loss, so only
+    # `named` may be large.
     shares = reports[-1].shares
     assert shares.named > 0.5 and shares.stages < 0.05 and shares.replicas < 0.05
 

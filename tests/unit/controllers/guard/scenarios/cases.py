@@ -1,4 +1,6 @@
-"""Scenarios of the guard: twenty-seven kinds of fault, jobs that have them, and the expected results."""
+"""Scenarios that test the guard: twenty-seven kinds of fault, the jobs that have them, and the expected
+results.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from convoy_crds.nodehealth import State
 
 PLAIN = SIXTEEN_NODES
 LANES = Job(stages=2, replicas=8, lanes=4, per_node=4, seconds=20.0)
-"""Each node is one stage of one replica, so that every kind of traffic uses its own network parts."""
+"""A job in which each node is one stage of one replica, so that each kind of traffic uses other parts of
+the network.
+"""
 FIVE = frozenset({5})
 NOBODY = Expected()
 IMBALANCE = frozenset({"Imbalance"})
@@ -31,9 +35,11 @@ WIDE = {
 }  # fmt: skip
 
 
-def culprit(cause: str, also: frozenset[str] = frozenset()) -> Expected:
-    """Hardware 5 goes through the whole cycle and returns to service."""
-    return Expected(cause, also, drained=FIVE)
+def culprit(cause: str, other_causes: frozenset[str] = frozenset()) -> Expected:
+    """Return the expectation that only hardware 5 is drained, passes through the whole cycle and returns to
+    service.
+    """
+    return Expected(cause, other_causes, drained=FIVE)
 
 
 def slow(size: float) -> Setup:
@@ -41,8 +47,8 @@ def slow(size: float) -> Setup:
 
 
 def resized(fleet: GuardedFleet) -> None:
-    """The job continues with a quarter fewer ranks, while windows of the previous incarnation are still on
-    the way.
+    """Run the job, then continue it with a quarter fewer ranks. Windows of the previous incarnation still
+    arrive.
     """
     fleet.run_with_job(20)
     training = fleet.training
@@ -60,13 +66,17 @@ def silenced(fleet: GuardedFleet) -> None:
 
 
 def not_known(fleet: GuardedFleet) -> list[str]:
-    """Silence is neither evidence against a node nor a sign of health."""
+    """Return an error unless hw5 is Qualified=Unknown: silence is neither evidence against a node nor a
+    sign of health.
+    """
     values = {one.type: one.status for one in fleet.health("hw5").status.conditions}
     return [] if values["Qualified"] == "Unknown" else [f"hw5 is Qualified={values['Qualified']}"]
 
 
 def renamed(fleet: GuardedFleet) -> None:
-    """The machine is provisioned again during its repair, as another node in another rack."""
+    """Run the job until hw5 is in repair. Then provision the machine again, as another node in another
+    rack.
+    """
     while fleet.state("hw5") is not State.REPAIRING and fleet.minute < 50:
         fleet.run_with_job(1)
     fleet.rename("hw5", "r9")
@@ -81,7 +91,9 @@ def known_under_both_names(fleet: GuardedFleet) -> list[str]:
 
 
 def vanished(fleet: GuardedFleet) -> None:
-    """The node is still suspect when the job ends. It is then swept, and passes."""
+    """Run the job for 30 minutes, until hw5 is suspect, then end the job. The node is swept afterwards and
+    passes.
+    """
     fleet.run_with_job(30)
     fleet.run_without_job(20)
 
@@ -94,7 +106,9 @@ def swept_once_and_suspect(fleet: GuardedFleet) -> list[str]:
 
 
 def link_is_found(fleet: GuardedFleet) -> list[str]:
-    """A sweep measures only the pairs that it happens to form, so several sweeps run."""
+    """Run up to 20 pair sweeps and return an error unless one fails exactly the link hw5|hw6. One sweep
+    tests only some pairs.
+    """
     for _ in range(20):
         if failed := {one.subject for one in fleet.pairs() if one.outcome is Outcome.FAIL}:
             return [] if failed == {"hw5|hw6"} else [f"sweeps of pairs fail {failed}"]
@@ -102,7 +116,7 @@ def link_is_found(fleet: GuardedFleet) -> list[str]:
 
 
 def swept_and_passed(fleet: GuardedFleet) -> list[str]:
-    """The node is swept and passes."""
+    """Return an error unless hw5 was swept exactly once and passed."""
     outcomes = [one.outcome for one in fleet.verdicts.get("hw5", [])]
     return [] if outcomes == [Outcome.PASS] else [f"the sweeps' outcomes are {outcomes}"]
 
@@ -120,11 +134,11 @@ def corrupt(fleet: GuardedFleet) -> list[str]:
 
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
-        "1a", "3 % slower is nobody's fault", slow(0.03), Expected(also=frozenset({"Compute"}))
+        "1a", "3 % slower is nobody's fault", slow(0.03), Expected(other_causes=frozenset({"Compute"}))
     ),
     Scenario(
         "1b", "5 % slower is at the limit", slow(0.05),
-        Expected(also=frozenset({"Compute"}), either=FIVE),
+        Expected(other_causes=frozenset({"Compute"}), undetermined=FIVE),
     ),
     Scenario("1c", "10 % slower", slow(0.1), culprit("Compute")),
     Scenario("1d", "20 % slower", slow(0.2), culprit("Compute")),
@@ -138,7 +152,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             (HardwareFault("drift", (5,), 0.24, begins=30, period=800),), replace(PLAIN, seconds=75.0),
             minutes=430, policy=SLIGHT,
         ),
-        Expected(also=frozenset({"Compute"}), drained=FIVE),
+        Expected(other_causes=frozenset({"Compute"}), drained=FIVE),
     ),
     Scenario(
         "3", "bursts of 20 s each 5 minutes",
@@ -146,14 +160,14 @@ SCENARIOS: tuple[Scenario, ...] = (
             (HardwareFault("bursts", (5,), 0.3, begins=1, period=150),),
             replace(PLAIN, replicas=8, seconds=1.4), minutes=8, hours=1,
         ),
-        Expected(also=frozenset({"Compute"})),
+        Expected(other_causes=frozenset({"Compute"})),
     ),
     Scenario("4", "thermal sawtooth", Setup((HardwareFault("thermal", (5,), 0.4),)), culprit("Thermal")),
     Scenario(
         "5", "one NVLink down", Setup((HardwareFault("nvlink", (5,), 4.0),), LANES, minutes=54),
         culprit("Communication"),
     ),
-    # The job only sees late input, which is no evidence against hardware. A sweep finds the cause.
+    # The job only sees late input, which is no evidence against hardware. Only a sweep finds the cause.
     Scenario(
         "6", "PCIe at half its lanes", Setup((HardwareFault("pcie", (5,), 0.3),), minutes=30),
         Expected("Input", drained=FIVE),
@@ -164,7 +178,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "8", "a lossy link", Setup((HardwareFault("link", (5, 6), 1.0),), LANES, minutes=30, hours=2),
-        Expected("Communication", besides=link_is_found),
+        Expected("Communication", further_checks=link_is_found),
     ),
     Scenario(
         "9", "a slow switch of a rack",
@@ -177,7 +191,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "11", "one slow loader", Setup((HardwareFault("loader", (5,), 0.3),), minutes=30, hours=2),
-        Expected("Input", besides=swept_and_passed),
+        Expected("Input", further_checks=swept_and_passed),
     ),
     Scenario(
         "12", "a CPU hog", Setup((HardwareFault("hog", (5,), 0.3),), minutes=30),
@@ -207,7 +221,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "18a", "two kinds of hardware", Setup((), replace(PLAIN, classes=2), minutes=30, hours=2),
-        Expected(also=IMBALANCE),
+        Expected(other_causes=IMBALANCE),
     ),
     Scenario(
         "18b", "two kinds of hardware, one of them slow",
@@ -222,7 +236,8 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
         Expected("Compute", drained=frozenset({5, 9})),
     ),
-    # Jobs cannot tell whether their samples are the cause. Routine sweeps find the nodes once they are idle.
+    # Jobs cannot tell whether the node or its samples are the cause. Routine sweeps find the nodes once they
+    # are idle.
     Scenario(
         "20a", "a whole replica, of known tokens",
         Setup((HardwareFault("slow", (5, 13), 0.3),), replace(PLAIN, tokens=True), minutes=30, hours=45),
@@ -245,7 +260,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "22b", "no telemetry of a slow node", Setup((HardwareFault("slow", (5,), 0.2),), hours=2),
-        Expected(also=frozenset({"Unknown"}), besides=not_known), silenced,
+        Expected(other_causes=frozenset({"Unknown"}), further_checks=not_known), silenced,
     ),
     Scenario(
         "23", "wrong results, as fast as ever",
@@ -254,7 +269,8 @@ SCENARIOS: tuple[Scenario, ...] = (
             policy={"onJoin": "Gate", "sweeps": {"atOncePercent": 25}},
         ),
         Expected(
-            drained=FIVE, again=True, states={5: State.CONDEMNED}, qualified="False", besides=corrupt
+            drained=FIVE, repeatedly=True, states={5: State.CONDEMNED}, qualified="False",
+            further_checks=corrupt,
         ),
     ),
     Scenario(
@@ -263,11 +279,11 @@ SCENARIOS: tuple[Scenario, ...] = (
             (HardwareFault("crowd", (5,), 1.0),), Job(stages=1, replicas=64, per_node=2, seconds=20.0),
             spares=32, minutes=30, hours=2,
         ),
-        Expected("Communication", besides=group_test_finds_it),
+        Expected("Communication", further_checks=group_test_finds_it),
     ),
     Scenario(
         "25", "provisioned again under another name", slow(0.2),
-        Expected("Compute", drained=FIVE, besides=known_under_both_names), renamed,
+        Expected("Compute", drained=FIVE, further_checks=known_under_both_names), renamed,
     ),
     Scenario(
         "26", "a detector that lies",
@@ -286,6 +302,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "27", "gone before the sweep",
         Setup((HardwareFault("slow", (5,), 0.2, ends=26),), policy={"drain": {"swapCost": "30m"}}, hours=16),
-        Expected("Compute", suspect=FIVE, besides=swept_once_and_suspect), vanished,
+        Expected("Compute", suspect=FIVE, further_checks=swept_once_and_suspect), vanished,
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Expected results of a scenario: at its end, and at no time during it."""
+"""Expected results of a scenario: states at its end, and states that must never occur."""
 
 from __future__ import annotations
 
@@ -18,70 +18,70 @@ CYCLE = (
     State.REQUALIFYING,
     State.PROBATION,
 )
-"""States that a faulty node goes through."""
+"""States that a faulty node goes through, in order."""
 MOST_OTHER = 0.1
-"""Share of windows that may report another cause, while evidence accumulates or fades."""
+"""Maximum share of windows that may report another cause, while evidence accumulates or fades."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Expected results; hardware is given by its number."""
+    """Expected results of a scenario. A number identifies hardware."""
 
     cause: str = ""
-    """Cause reported most of the time that the fault exists; empty: any."""
-    also: frozenset[str] = frozenset()
-    """Further causes that may be reported."""
+    """Cause that most windows must report while the fault exists; empty for any cause."""
+    other_causes: frozenset[str] = frozenset()
+    """Other causes that windows may report."""
     drained: frozenset[int] = frozenset()
-    """Hardware that is drained: exactly these."""
-    again: bool = False
-    """True if each of them may be drained more than once."""
-    either: frozenset[int] = frozenset()
-    """Hardware without an expectation: both results are right."""
+    """Hardware that must be drained. No other hardware may be drained."""
+    repeatedly: bool = False
+    """True if the hardware in `drained` may be drained more than once."""
+    undetermined: frozenset[int] = frozenset()
+    """Hardware that may be drained or not."""
     suspect: frozenset[int] = frozenset()
     """Hardware that may become suspect without being drained."""
     states: Mapping[int, State] = field(default_factory=dict)
-    """States at the end. All other hardware is in service and was never in another state."""
+    """States at the end, by hardware. All other hardware is in service at the end and never left service."""
     breakers: tuple[BreakerState, ...] = (BreakerState.CLOSED,)
-    """States of the breaker, in order."""
+    """States of the breaker, in the order in which they occur."""
     qualified: str = "True"
-    """Status of the Qualified condition of the drained hardware at the end."""
-    besides: Callable[[GuardedFleet], list[str]] = lambda _: []
-    """Further checks; returns their failures."""
+    """Status of the Qualified condition of all drained hardware at the end."""
+    further_checks: Callable[[GuardedFleet], list[str]] = lambda _: []
+    """Further checks of the fleet. Returns their failures in words."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One scenario and its expected results."""
+    """One scenario: its setup, its events and its expected results."""
 
     number: str
     words: str
     setup: Setup
     expected: Expected
-    happens: Callable[[GuardedFleet], None] | None = None
-    """Events during the scenario; by default the job trains to its end."""
+    events: Callable[[GuardedFleet], None] | None = None
+    """Runs the scenario's events. Without this function the job trains to its end."""
 
     def __str__(self) -> str:
         return f"{self.number} {self.words}"
 
     def play(self, setup: Setup | None = None, seed: int = 0) -> GuardedFleet:
-        """Run the scenario to its end."""
+        """Run the scenario to its end and return its fleet."""
         setup = setup or self.setup
-        if self.happens is None:
+        if self.events is None:
             return run_setup(setup, seed)
         fleet = GuardedFleet(setup, seed)
-        self.happens(fleet)
+        self.events(fleet)
         fleet.run_without_job(setup.hours)
         return fleet
 
 
-def wrong(fleet: GuardedFleet, expected: Expected) -> list[str]:
-    """Return all deviations from the expected results, in words."""
-    found = [*_causes(fleet, expected), *_states(fleet, expected), *expected.besides(fleet)]
+def deviations(fleet: GuardedFleet, expected: Expected) -> list[str]:
+    """Return all deviations of a fleet from the expected results, in words."""
+    found = [*_causes(fleet, expected), *_states(fleet, expected), *expected.further_checks(fleet)]
     if tuple(fleet.breakers) != expected.breakers:
         found.append(f"the breaker was {fleet.breakers}")
     names = [f"hw{number}" for number in sorted(expected.drained)]
-    drained = [name for name in fleet.drained if int(name[2:]) not in expected.either]
-    if set(drained) != set(names) or (len(drained) > len(names) and not expected.again):
+    drained = [name for name in fleet.drained if int(name[2:]) not in expected.undetermined]
+    if set(drained) != set(names) or (len(drained) > len(names) and not expected.repeatedly):
         found.append(f"drained {fleet.drained}, not {names}")
     for name in names:
         values = {one.type: one.status for one in fleet.health(name).status.conditions}
@@ -104,7 +104,7 @@ def _causes(fleet: GuardedFleet, expected: Expected) -> list[str]:
     others = {
         cause: round(share, 2)
         for cause, share in shares.items()
-        if cause != expected.cause and cause not in expected.also and share > MOST_OTHER
+        if cause != expected.cause and cause not in expected.other_causes and share > MOST_OTHER
     }
     return [*found, *([f"causes {others} are detected"] if others else [])]
 
@@ -113,7 +113,7 @@ def _states(fleet: GuardedFleet, expected: Expected) -> list[str]:
     found = []
     for number, name in enumerate(fleet.hardware):
         visited, state = fleet.visited[name], fleet.state(name)
-        if number in expected.either:
+        if number in expected.undetermined:
             continue
         new_hardware = {State.GATED, State.SWEEPING} if fleet.setup.new_hardware else set[State]()
         if number in expected.drained:

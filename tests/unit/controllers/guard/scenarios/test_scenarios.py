@@ -1,4 +1,4 @@
-"""The whole guard under twenty-seven kinds of fault. The test fails if the guard misses one of them."""
+"""Tests of the whole guard under twenty-seven kinds of fault. A test fails if the guard misses the fault."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import pytest
 from tests.unit.controllers.guard.scenarios.cases import SCENARIOS
-from tests.unit.controllers.guard.scenarios.expected import Scenario, wrong
+from tests.unit.controllers.guard.scenarios.expected import Scenario, deviations
 
 from convoy_controllers.guard.synthetic import Job
 from convoy_controllers.simulate.guard.guarded_fleet import GuardedFleet, Setup, run_setup
@@ -18,20 +18,20 @@ ACCUSES = {"drain": {"swapCost": "20s"}}
 
 
 @lru_cache(32)
-def calm(job: Job) -> GuardedFleet:
-    """A job without a fault."""
+def healthy(job: Job) -> GuardedFleet:
+    """Return a fleet after it ran a job without a fault."""
     return run_setup(Setup((), job, minutes=20, hours=1))
 
 
 @lru_cache(32)
-def slandered(job: Job) -> GuardedFleet:
-    """A job without a fault, with one node accused."""
+def wrongly_accused(job: Job) -> GuardedFleet:
+    """Return a fleet after it ran a job without a fault while the detector accused hw2."""
     return run_setup(Setup((LIE,), job, minutes=30, hours=1, policy=ACCUSES))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_trouble(scenario: Scenario) -> None:
-    assert wrong(scenario.play(), scenario.expected) == []
+    assert deviations(scenario.play(), scenario.expected) == []
 
 
 def test_all_kinds_of_trouble_are_there() -> None:
@@ -43,15 +43,15 @@ def test_all_kinds_of_trouble_are_there() -> None:
 )
 def test_without_its_fault_it_is_not_as_expected(scenario: Scenario) -> None:
     job = replace(_quick(scenario.setup.job), last_stage=1.0)
-    assert wrong(calm(job), scenario.expected)
+    assert deviations(healthy(job), scenario.expected)
 
 
 @pytest.mark.parametrize("scenario", [one for one in SCENARIOS if not one.expected.drained], ids=str)
 def test_a_node_that_is_touched_without_need_is_found_out(scenario: Scenario) -> None:
-    found = wrong(slandered(_quick(scenario.setup.job)), scenario.expected)
+    found = deviations(wrongly_accused(_quick(scenario.setup.job)), scenario.expected)
     assert any("hw2" in words for words in found), found
 
 
 def _quick(job: Job) -> Job:
-    """Return the job with windows of medium length."""
+    """Return the job with windows of 20 s."""
     return replace(job, seconds=20.0)

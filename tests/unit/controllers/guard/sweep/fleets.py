@@ -1,4 +1,4 @@
-"""Pair sweeps that run to their end."""
+"""Helpers that run pair sweeps to their end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def members(count: int, rack: int = 4) -> list[Member]:
 def play(
     nodes: Sequence[Member], measure: Measure, settings: Settings | None = None, seed: int = 0
 ) -> tuple[PairState, list[tuple[Pair, ...]]]:
-    """Run a sweep until no pair is wanted; return its state and its rounds."""
+    """Run a sweep until no pair is left to test. Return the sweep's state and rounds."""
     state = pairs.start(nodes, settings, seed)
     rounds = []
     while todo := pairs.next_round(state):

@@ -1,4 +1,4 @@
-"""The search for faults that show in groups only."""
+"""Tests of the search for faults that only a group of nodes shows."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ GOOD = [f"g{at:02d}" for at in range(64)]
 def play(
     state: Halving, bad: Collection[str], least: int = 1, lost: Collection[str] = ()
 ) -> tuple[Halving, int]:
-    """Run the search: groups of at least `least` nodes with a bad node are slow; groups with a lost node
-    give no value.
+    """Run the search to its end. Return its state and its number of rounds.
+
+    A group is slow if it has at least `least` nodes and one of them is in `bad`. A group with a node in
+    `lost` gives no value.
     """
 
     def measure(group: Group) -> float | None:
@@ -39,7 +41,7 @@ def play(
 def test_bad_nodes_are_found_whatever_their_number(count: int, data: st.DataObject) -> None:
     nodes = [f"n{at:02d}" for at in range(count)]
     bad = data.draw(st.sets(st.sampled_from(nodes), min_size=1, max_size=4))
-    # Only groups of the original size show the fault, so fillers must keep the size.
+    # Only groups of the original size show the fault, so the search must fill groups up to that size.
     state, _ = play(groups.start(nodes, GOOD, 100.0), bad, least=count)
     said = {one.subject: one for one in groups.verdicts(state)}
     assert {node for node, one in said.items() if one.outcome is Outcome.FAIL} == bad

@@ -1,4 +1,4 @@
-"""Verdicts per metric, references and fingerprints."""
+"""Tests of the verdicts per metric, of references, and of fingerprints."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_node_that_varies_more_than_three_times_as_much_fails(noise: float, ou
 def test_a_node_is_not_its_own_reference() -> None:
     rows = {f"n{at}": samples(at) for at in range(8)}
     known = reference.freeze("gemm", "c", Better.HIGHER, 1, rows)
-    # The node is itself one of the eight members, and seven are too few.
+    # n3 is one of the eight members. Without n3 only seven are left, which is too few.
     assert metric.judge("n3", [samples(3)], known).reason is Reason.TOO_FEW_REFERENCES
     assert metric.judge("x", [samples(3)], known).outcome is PASS
 

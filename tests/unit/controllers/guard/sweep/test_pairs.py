@@ -1,4 +1,4 @@
-"""Pair sweeps: the pairs that are formed, and the verdicts on nodes, links and racks."""
+"""Tests of pair sweeps: the pairs that are formed, and the verdicts on nodes, links and racks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_matching_holds_nobody_twice_and_all_but_one(count: int, rack: int, se
     assert len(first) == count // 2
     assert not set(first) & set(second)
     assert count < 4 or len(second) == count // 2
-    # A node that stayed alone in the first matching is paired in the second.
+    # The second matching must include the node that stayed alone in the first one.
     assert count < 3 or {node for one in first + second for node in one} == {one.node for one in nodes}
 
 
@@ -212,8 +212,10 @@ def test_the_order_of_nodes_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("count", [4, 8, 32, 64])
-def test_fleets_without_faults_have_next_to_no_failures(count: int) -> None:
-    """At most one node in 500 fails. Noise and spread are those of the bench."""
+def test_healthy_fleets_have_few_failures(count: int) -> None:
+    """Sweep fleets without a slow node, with the noise and spread of the bench. At most one node in 500 may
+    fail.
+    """
     failed = total = 0
     for seed in range(max(4, 600 // count)):
         rng = random.Random(seed)

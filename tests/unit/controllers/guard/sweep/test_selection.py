@@ -1,4 +1,4 @@
-"""Selection of nodes for routine sweeps."""
+"""Tests of the selection of nodes for routine sweeps."""
 
 from __future__ import annotations
 
