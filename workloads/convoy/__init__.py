@@ -21,10 +21,11 @@ from convoy_workloads.runtime import DataError, Interrupted, Job, ParamsError, P
 if TYPE_CHECKING:
     from convoy.client import Client as Client
 
-# The agent mounts this package into an image that may contain the rest of it.
+# The agent mounts a part of this package into the container. The container's image may have the rest, so the
+# path must cover both.
 __path__ = extend_path(__path__, __name__)
 
-# Without `Client`: `import *` in a training program must not import it.
+# `Client` is not listed, because `from convoy import *` in a training program must not import it.
 __all__ = ["DataError", "Interrupted", "Job", "ParamsError", "PeerLost", "join"]
 
 

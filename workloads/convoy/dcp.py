@@ -1,6 +1,8 @@
 """Checkpoints in the memory of the job's nodes, for programs that use torch.distributed.checkpoint.
 
-```python import torch.distributed.checkpoint as dcp from convoy.dcp import ConvoyReader, ConvoyWriter
+```python
+import torch.distributed.checkpoint as dcp
+from convoy.dcp import ConvoyReader, ConvoyWriter
 
 with convoy.join() as job:
     with ConvoyReader(job) as reader:

@@ -33,9 +33,9 @@ class ConvoyCallback(TrainerFollower, TrainerCallback):  # type: ignore[misc]
     - the position in the data. The epoch determines the shuffling. The batches that were trained on in this
       epoch are loaded and skipped.
 
-    On the same number of ranks, the run then yields the same bits as an uninterrupted one. There are two
+    On the same number of ranks, the run then yields the same bits as an uninterrupted run. There are two
     exceptions: data that draw random numbers while they are loaded, and DistributedDataParallel on three or
-    more ranks, whose first sums are added in another order.
+    more ranks, which adds its first sums in another order.
 
     The callback does not restore:
 
@@ -50,8 +50,9 @@ class ConvoyCallback(TrainerFollower, TrainerCallback):  # type: ignore[misc]
     those of `report_to`, get a wrong first loss. DeepSpeed's engine is not supported.
 
     At the start of each step the callback decides, by `spec.checkpoint`, whether to save. Set
-    `save_strategy="no"` to avoid Trainer's own checkpoints. When the job is told to stop, the callback
-    saves and `train()` ends with SystemExit (exit code 75).
+    `save_strategy="no"` to avoid Trainer's own checkpoints. When Convoy stops the ranks, the callback saves
+    and `train()` ends with SystemExit (exit code 75).
 
-    Sources: transformers, trainer_callback.py for the events and trainer.py for what a resume restores.
+    Sources in the package transformers: trainer_callback.py for the events, trainer.py for the state that a
+    resume restores.
     """

@@ -1,6 +1,6 @@
 """The Python client of Convoy's API: `convoy.Client` and its errors.
 
-This package needs the extra `client`. `import convoy` alone does not.
+This package needs the extra `client`. `import convoy` works without that extra.
 """
 
 from convoy.client.client import Client

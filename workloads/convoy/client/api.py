@@ -1,4 +1,4 @@
-"""Requests to the API server: connection, errors and streams of lines."""
+"""A connection to the API server. It sends requests, reads streams and raises the client's errors."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from urllib3.exceptions import HTTPError
 from convoy.client.errors import NoCluster, Unreachable, error_of
 
 TIMEOUT_SECONDS = 30
-"""Seconds to wait for a response. Streams have no such limit."""
+"""Seconds to wait for a response. This limit does not hold for streams."""
 MAX_LINE = 2**24
-"""Most bytes in one line of a stream: ten times the largest object that etcd accepts."""
+"""Maximum number of bytes in one line of a stream: ten times the size of the largest object that etcd
+accepts.
+"""
 _MALFORMED = (OSError, yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError)
 """Exceptions that the package kubernetes raises for an unreadable or malformed kubeconfig."""
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class Api:
-    """A connection to one API server with one user's rights, and a default namespace."""
+    """A connection to one API server, with the rights of one user and a default namespace."""
 
     def __init__(self, connection: Any, namespace: str) -> None:
-        """`connection` is an ApiClient of the package kubernetes."""
+        """Create a connection from `connection`, an ApiClient of the package kubernetes."""
         self.namespace = namespace
         self.custom: Any = client.CustomObjectsApi(connection)
         self.core: Any = client.CoreV1Api(connection)
@@ -40,9 +42,9 @@ class Api:
     def connect(
         cls, namespace: str | None = None, context: str | None = None, kubeconfig: str | Path | None = None
     ) -> Api:
-        """Connect with a kubeconfig, or with the service account if it runs in a pod.
+        """Connect with a kubeconfig. In a pod without a kubeconfig, connect with the pod's service account.
 
-        Raises NoCluster if there is no configuration, or it cannot be read.
+        Raises NoCluster if there is no configuration, or if the configuration cannot be read.
         """
         if kubeconfig is None and (missing := missing_kubeconfig(os.environ)):
             raise NoCluster(missing)
@@ -73,10 +75,11 @@ class Api:
             raise Unreachable("an object in the response is nested too deeply to parse") from error
 
     def dry_run_pod(self, namespace: str, body: Mapping[str, Any]) -> None:
-        """Create a pod by a dry run. Raises ApiError if the server refuses it, and Unreachable if it does
-        not respond.
+        """Let the API server check a pod in a dry run. Raises ApiError if the server refuses the pod, and
+        Unreachable if the server does not respond.
 
-        The method of the package kubernetes would first check `body` against its own models.
+        The request is built here, because the method of the package kubernetes would first check `body`
+        against the package's own models.
         """
         connection = self.core.api_client
         request = connection.param_serialize(
@@ -109,18 +112,21 @@ class Api:
         except HTTPError as error:
             raise Unreachable(f"{what} was interrupted: {cause(error)}") from error
         finally:
-            # Close the connection, because the rest of the response may still follow on it.
+            # The rest of the response may still arrive on this connection, so the connection cannot be
+            # reused.
             response.close()
         if rest:
             yield rest
 
     def secret(self, namespace: str, name: str) -> dict[str, Any]:
-        """Return a Secret with its `data` in base64. Raises Forbidden or NotFound."""
+        """Return a Secret whose `data` is encoded in base64. Raises Forbidden if the user may not read it,
+        and NotFound if it does not exist.
+        """
         return {"data": self.call(self.core.read_namespaced_secret, name, namespace).data or {}}
 
 
 def missing_kubeconfig(environment: Mapping[str, str]) -> str | None:
-    """Return an error text if KUBECONFIG names files and none of them exists; otherwise None."""
+    """Return an error text if KUBECONFIG names files but none of them exists; otherwise None."""
     named = [part for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
     if not named or any(Path(part).expanduser().exists() for part in named):
         return None
@@ -128,7 +134,7 @@ def missing_kubeconfig(environment: Mapping[str, str]) -> str | None:
 
 
 def _load(settings: Any, context: str | None, kubeconfig: str | Path | None) -> str:
-    """Load the kubeconfig into `settings`. Return the namespace of the context."""
+    """Load the kubeconfig into `settings`. Return the namespace of the kubeconfig context."""
     path = None if kubeconfig is None else str(kubeconfig)
     config.load_kube_config(config_file=path, context=context, client_configuration=settings)
     contexts, active = config.list_kube_config_contexts(config_file=path)
@@ -146,5 +152,7 @@ def _load_from_pod(settings: Any) -> str:
 
 
 def cause(error: HTTPError) -> str:
-    """Return the last part of urllib3's message. The parts before it are names of Python objects."""
+    """Return the last part of urllib3's error message. The earlier parts are names of Python objects, which
+    do not help users.
+    """
     return re.sub(r"^\[Errno \d+\] ", "", str(getattr(error, "reason", error)).rpartition(": ")[2])

@@ -29,14 +29,14 @@ _COLLECTIONS: Mapping[type[Model], type[Collection[Any]]] = {
     Engine: Collection,
     HardwareClass: Deletable,
 }
-"""Kinds whose collection has fewer or more methods than `Writable`."""
+"""The collection class of each kind whose collection has fewer or more methods than `Writable`."""
 
 
 class Client:
     """A client for Convoy's objects in one namespace of one cluster.
 
-    Threads may share a client: it keeps no state between requests. An iterator of `training_jobs.logs`
-    belongs to one thread.
+    Several threads may share a client, because it keeps no state between requests. But each iterator that
+    `training_jobs.logs` returns must be used by one thread only.
     """
 
     training_jobs: TrainingJobs
@@ -56,24 +56,28 @@ class Client:
         api: Api | None = None,
         kinds: Sequence[Kind[Any]] = KINDS,
     ) -> None:
-        """Connect with `kubeconfig`, else KUBECONFIG, else ~/.kube/config, else the pod's service account.
+        """Connect with the first of these that exists: `kubeconfig`, KUBECONFIG, ~/.kube/config, the pod's
+        service account.
 
-        - `context`: a context of the kubeconfig; default: its current context.
-        - `namespace`: default: the namespace of the context or of the pod.
-        - `api`: a connection to use in place of the above.
-        - `kinds`: the kinds that become attributes.
+        - `context`: the kubeconfig context to use; default: the current context.
+        - `namespace`: the namespace to work in; default: the namespace of the context or of the pod.
+        - `api`: an existing connection to use; the other settings are then ignored.
+        - `kinds`: the kinds that become attributes of the client.
 
-        Raises NoCluster if no configuration is found. The first request shows whether the server responds.
+        Raises NoCluster if no configuration is found. The constructor sends no request, so an unreachable
+        API server is reported by the first request.
         """
         self.api = api or Api.connect(namespace, context, kubeconfig)
         for kind in kinds:
             setattr(self, kind.attribute, _COLLECTIONS.get(kind.model, Writable)(self.api, kind))
 
     def collection(self, kind: Kind[M]) -> Writable[M]:
-        """Return the collection of a kind. The user's rights limit what it can read and write."""
+        """Return the collection of a kind. The user's rights limit which objects the collection can read
+        and write.
+        """
         return Writable(self.api, kind)
 
     @property
     def namespace(self) -> str:
-        """The namespace that the client works in."""
+        """The namespace in which the client reads and writes objects."""
         return self.api.namespace

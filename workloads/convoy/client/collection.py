@@ -20,7 +20,7 @@ _SERVER_FIELDS = ("uid", "resourceVersion", "generation", "creationTimestamp", "
 
 
 class Collection(Generic[M]):
-    """The objects of a kind, read-only."""
+    """The objects of one kind, with methods to read them."""
 
     def __init__(self, api: Api, kind: Kind[M]) -> None:
         self._api = api
@@ -31,9 +31,10 @@ class Collection(Generic[M]):
         return self._read(self._call("get", name))
 
     def list(self, *, everywhere: bool = False, label_selector: str | None = None) -> list[M]:
-        """Return the objects of the client's namespace, or of all namespaces with `everywhere`.
+        """Return the objects in the client's namespace. With `everywhere` return the objects of all
+        namespaces.
 
-        `label_selector` has the syntax of `kubectl -l`.
+        `label_selector` has the syntax of `kubectl get -l`.
         """
         selected = {"label_selector": label_selector} if label_selector else {}
         if everywhere and self._kind.namespaced:
@@ -50,7 +51,9 @@ class Collection(Generic[M]):
         return self._api.call(method, *place, *arguments, **options)
 
     def _request(self, verb: str) -> tuple[Any, tuple[str, ...]]:
-        """Return the method of the package kubernetes for `verb`, and its first arguments."""
+        """Return the method of the package kubernetes that sends `verb`, and the first arguments of that
+        method.
+        """
         if self._kind.namespaced:
             method = getattr(self._api.custom, f"{verb}_namespaced_custom_object")
             return method, (GROUP, VERSION, self._api.namespace, self._kind.plural)
@@ -64,7 +67,7 @@ class Collection(Generic[M]):
 
 
 class Deletable(Collection[M]):
-    """The objects of a kind that the operator creates and users may delete."""
+    """The objects of one kind that the operator creates and users may delete."""
 
     def delete(self, name: str) -> None:
         """Delete an object. Raises NotFound if it does not exist."""
@@ -72,21 +75,24 @@ class Deletable(Collection[M]):
 
 
 class Writable(Deletable[M]):
-    """The objects of a kind that users create."""
+    """The objects of one kind that users create and delete."""
 
     def create(self, body: M | Mapping[str, Any]) -> M:
-        """Create an object from a model or a manifest as a dict. Return the stored object.
+        """Create an object from a model, or from a manifest as a dict. Return the object as the API server
+        stored it.
 
-        Raises Invalid, with field paths, if the object is not valid or has unknown fields. Raises
-        AlreadyExists if the name is taken.
+        Raises Invalid, with field paths, if a field is invalid or unknown. Raises AlreadyExists if an
+        object of that name exists.
         """
         wanted = manifest(self._kind.model, body)
         return self._read(self._call("create", wanted, field_validation="Strict"))
 
     def dry_run(self, body: M | Mapping[str, Any]) -> M:
-        """Check an object as `create` does, with admission, but store nothing. Raises the same errors.
+        """Let the API server check an object, including admission, without storing it. Raises the same
+        errors as `create`.
 
-        If an object of that name exists, the spec is checked as a change of it.
+        If an object of that name exists, the API server checks whether its spec may be changed to the given
+        spec.
         """
         wanted = manifest(self._kind.model, body)
         options = {"field_validation": "Strict", "dry_run": "All"}
@@ -98,10 +104,10 @@ class Writable(Deletable[M]):
 
 
 def read(model: type[M], body: Any) -> M:
-    """Return the model of a stored object. Fields that this version does not know or cannot parse are left
-    out.
+    """Return the model of a stored object. Fields that this version of Convoy does not know or cannot parse
+    are left out.
 
-    Raises Invalid if the rest is not a valid object.
+    Raises Invalid if the remaining fields are no valid object.
     """
     while True:
         try:
@@ -116,8 +122,8 @@ def read(model: type[M], body: Any) -> M:
 
 
 def _without(value: Any, key: int | str = "", *inside: int | str) -> Any:
-    """Return a copy of `value` without the entry at the path. Raises LookupError or TypeError if it has
-    none.
+    """Return a copy of `value` without the entry at the path `key`, `*inside`. Raises LookupError or
+    TypeError if there is no entry at that path.
     """
     found = value[key]
     kept = [_without(found, *inside)] if inside else []
@@ -128,8 +134,8 @@ def _without(value: Any, key: int | str = "", *inside: int | str) -> Any:
 
 
 def manifest(model: type[M], body: M | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request body that creates an object: without the status and the fields that the server
-    sets.
+    """Return the request body that creates an object. It has neither the status nor the fields that the API
+    server sets.
     """
     made = dict(body) if isinstance(body, Mapping) else body.to_dict()
     head = {"apiVersion": API_VERSION, "kind": model.__name__}

@@ -1,4 +1,4 @@
-"""The errors of the client. The text of each error is a sentence for users."""
+"""The errors of the client. The text of each error is a sentence for the user."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class ConvoyError(Exception):
 
 
 class NoCluster(ConvoyError):
-    """No usable configuration of a cluster was found."""
+    """Raised if no usable configuration of a cluster is found."""
 
 
 class Unreachable(ConvoyError):
-    """The API server does not respond, or a response was interrupted."""
+    """Raised if the API server does not respond, or if a response is interrupted."""
 
 
 class Refused(ConvoyError):
-    """The request makes no sense in the object's current state."""
+    """Raised if the request does not make sense in the current state of the object."""
 
 
 class ApiError(ConvoyError):
-    """The API server refused a request. `status` is the HTTP status."""
+    """Raised if the API server refuses a request. `status` is the HTTP status code."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -35,19 +35,19 @@ class ApiError(ConvoyError):
 
 
 class Forbidden(ApiError):
-    """The user lacks the right, or is not authenticated."""
+    """Raised if the user lacks a right, or is not authenticated."""
 
 
 class NotFound(ApiError):
-    """The object does not exist, or the cluster does not have its kind."""
+    """Raised if the object does not exist, or if the cluster does not have the object's kind."""
 
 
 class AlreadyExists(ApiError):
-    """An object of that name exists."""
+    """Raised if an object of the same name already exists."""
 
 
 class Conflict(ApiError):
-    """The object was changed by another client."""
+    """Raised if another client has changed the object since it was read."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class FieldError:
     """An error in one field of an object."""
 
     path: str
-    """The field, such as `spec.roles[0].replicas`; empty for an error of the whole object."""
+    """Path of the field, such as `spec.roles[0].replicas`; empty if the error is about the whole object."""
     message: str
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class FieldError:
 
 
 class Invalid(ApiError):
-    """The object is not valid. `fields` has one entry for each wrong field."""
+    """Raised if an object is not valid. `fields` has one entry for each invalid field."""
 
     def __init__(self, message: str, fields: tuple[FieldError, ...] = (), status: int = 422) -> None:
         super().__init__(message, status)
@@ -71,7 +71,9 @@ class Invalid(ApiError):
 
 
 class JobEnded(ConvoyError):
-    """The job ended, so the awaited condition can no longer occur. `job` is its last state."""
+    """Raised if a job has ended, so that the awaited condition can no longer occur. `job` is the last state
+    of the job.
+    """
 
     def __init__(self, message: str, job: TrainingJob) -> None:
         super().__init__(message)
@@ -79,7 +81,7 @@ class JobEnded(ConvoyError):
 
 
 class JobFailed(JobEnded):
-    """The job failed. `reason` and `message` are those of its status."""
+    """Raised if a job has failed. `reason` and `message` say why."""
 
     def __init__(self, job: TrainingJob) -> None:
         self.reason, self.message = failure(job)
@@ -87,8 +89,8 @@ class JobFailed(JobEnded):
 
 
 class WaitTimeout(ConvoyError, TimeoutError):
-    """The awaited condition did not occur in time. `job` is the last known state, or None if it was never
-    read.
+    """Raised if the awaited condition did not occur before the timeout. `job` is the last known state of
+    the job, or None if the job was never read.
     """
 
     def __init__(self, message: str, job: TrainingJob | None) -> None:
@@ -97,7 +99,9 @@ class WaitTimeout(ConvoyError, TimeoutError):
 
 
 def failure(job: TrainingJob) -> tuple[str, str]:
-    """Return reason and message of a failed job: those of the condition Failed, which are not shortened."""
+    """Return the reason and message of a failed job. They come from the condition Failed, because its
+    message is not shortened.
+    """
     for condition in job.status.conditions:
         if condition.type == "Failed" and condition.status == "True":
             return condition.reason, condition.message
@@ -109,8 +113,8 @@ _BY_STATUS: dict[int, type[ApiError]] = {401: Forbidden, 403: Forbidden, 404: No
 
 
 def error_of(status: int, reason: str, body: Any) -> ApiError:
-    """Return the error for a refusing response of the API server. `body` is its text, usually a Status
-    object.
+    """Return the error for a response in which the API server refused a request. `body` is the text of the
+    response, usually a Status object.
     """
     found = _parsed(body)
     message = str(found.get("message") or f"{status} {reason}")

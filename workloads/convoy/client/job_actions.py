@@ -1,4 +1,4 @@
-"""Checks whether a job's state permits suspend, resume or restart. Pure."""
+"""Checks whether the state of a job permits suspend, resume or restart. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from convoy_crds.trainingjob_status import TERMINAL
 
 
 def refusal(job: TrainingJob, verb: str) -> str | None:
-    """Return why the job's state does not permit `verb` (suspend, resume or restart); None if it does."""
+    """Return the reason why the job's state does not permit `verb` (suspend, resume or restart); None if it
+    permits `verb`.
+    """
     name, phase, held = job.metadata.name, job.status.phase, job.spec.suspend
     if phase in TERMINAL:
         return (

@@ -1,7 +1,8 @@
-"""Follows the logs of a job's pods, including pods that start later, until the job ends.
+"""Follows the logs of a job's pods until the job ends. Pods that start later are included.
 
-A scan every few seconds finds the existing logs. A thread reads each log whose container has started. If a
-read fails or is interrupted, the next read continues after the last line, by the times of the lines.
+A scan every few seconds finds the existing logs. One thread per log reads each log whose container has
+started. If a read fails or is interrupted, the next read skips the lines that were already shown, by the
+times of the lines.
 """
 
 from __future__ import annotations
@@ -19,26 +20,30 @@ from convoy.client.watch import BUSY
 from convoy_crds.summaries import shorten_list
 
 SCAN_SECONDS = 3.0
-"""Seconds between two scans."""
+"""Seconds between two scans for logs."""
 MAX_RETRY_SECONDS = 60.0
-"""Longest pause in seconds before a failed log is read again."""
+"""Maximum number of seconds before a failed log is read again."""
 BROKE_OFF_SECONDS = 60.0
-"""If a read lasted this many seconds before its error, it is retried without a notice."""
+"""Seconds. A read that fails after at least this time was working before, so the first retry gives no
+notice.
+"""
 OUTAGE_SECONDS = 300.0
-"""Seconds for which scans may fail in a row."""
+"""Seconds for which consecutive scans may fail before the follower gives up."""
 DRAIN_SECONDS = 30.0
-"""Seconds to wait for the end of the containers after the end of the job."""
+"""Seconds for which the follower still reads the logs of running containers after the job has ended."""
 MAX_NAMED = 3
-"""Most logs to name in one notice. The others are counted."""
+"""Maximum number of logs that one notice names. The notice gives the number of further logs."""
 QUEUE_LINES = 1000
-"""Most lines of all logs that the consumer has not read yet. Then the readers wait."""
+"""Maximum number of lines, of all logs together, that wait for the consumer. If the queue is full, the
+reader threads wait.
+"""
 _PUT_TIMEOUT_SECONDS = 0.5
-"""Seconds after which a waiting reader checks that the consumer still exists."""
+"""Seconds after which a reader thread that waits for the queue checks whether the consumer still exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodLogs:
-    """The result of a scan."""
+    """The logs that one scan found."""
 
     logs: tuple[PodLog, ...]
     ended: bool
@@ -47,23 +52,23 @@ class PodLogs:
 
 @dataclass(slots=True)
 class ReadState:
-    """The state of reading one log, and the time of the next read."""
+    """The state of reading one log. Times are in seconds of the follower's clock."""
 
     name: str
     started_at: float = 0.0
     running: bool = False
     last: bool = False
-    """True if the read started after the job's end, so it is the last one."""
+    """True if the current or last read started after the job's end. No further read follows."""
     position: LogPosition = field(default_factory=LogPosition)
-    """The last line shown."""
+    """Position of the last line shown."""
     clean: bool = False
     """True if the last read reached the end of the log."""
     error: ConvoyError | None = None
-    """The error of the last read."""
+    """Error of the last read; None if the last read had no error."""
     failures: int = 0
-    """Number of failed reads in a row."""
+    """Number of consecutive failed reads."""
     retry_at: float = 0.0
-    """Earliest time of the next read."""
+    """Earliest time at which the next read may start."""
 
     def due(self, log: PodLog, now: float, job_ended: bool) -> bool:
         """Return True if a read of the log must start now."""
@@ -72,26 +77,29 @@ class ReadState:
         return job_ended or now >= self.retry_at
 
     def settled(self, log: PodLog) -> bool:
-        """Return True if, after the job's end, nothing more is to be read from this log."""
+        """Return True if nothing more must be read from this log after the job's end."""
         return not log.started or (not self.running and (self.last or (self.clean and log.ended)))
 
     def start(self, now: float, job_ended: bool) -> None:
-        """Record the start of a read, which begins with the first line of the log."""
+        """Record the start of a read. Every read begins with the first line of the log."""
         self.running, self.started_at, self.last = True, now, job_ended
         self.position.rewind()
 
     def end(self, error: ConvoyError | None, now: float, every: float) -> bool:
-        """Record the end of a read. Return True if its error must be reported."""
+        """Record the end of a read. Return True if the user must get a notice about the read's error."""
         self.running, self.clean, self.error = False, error is None, error
         broke_off = now - self.started_at >= BROKE_OFF_SECONDS
         self.failures = 0 if self.clean or broke_off else self.failures + 1
-        # The pod's status shows the end of a container only a moment after its log has ended.
+        # Wait before the next read, also after a clean one. The pod's status shows the container's end only a
+        # moment after its log has ended.
         self.retry_at = now + min(every * 2 ** min(self.failures, 8), MAX_RETRY_SECONDS)
         return self.failures == 1
 
 
 class LogFollower:
-    """Follows all logs of one job. It belongs to one thread, in which `scan` and `notify` are called."""
+    """Follows all logs of one job. One thread must use a LogFollower; that thread also calls `scan` and
+    `notify`.
+    """
 
     def __init__(
         self,
@@ -111,11 +119,11 @@ class LogFollower:
         self._reported_waiting: set[str] = set()
 
     def lines(self) -> Generator[str, None, None]:
-        """Yield the lines as they arrive; the lines of one pod stay in order.
+        """Yield the lines as they arrive. Lines of one pod stay in order.
 
-        At the end it raises the error that kept a log from being read. It raises at once: Forbidden, a
+        If a log could not be read, raise its error at the end. Raise these errors at once: Forbidden, a
         refused scan, and Unreachable if scans fail for `OUTAGE_SECONDS`. If the caller closes the iterator,
-        a reader thread ends with its next line.
+        each reader thread ends at its next line.
         """
         try:
             while not self._finished():
@@ -132,7 +140,7 @@ class LogFollower:
         self._report_unread()
 
     def _finished(self) -> bool:
-        """Scan if a scan is due. Return True if everything that must be read was read."""
+        """Scan for logs if a scan is due. Return True if everything that must be read was read."""
         now = self._clock()
         if now >= self._next_scan:
             self._scan_logs(now)
@@ -173,8 +181,8 @@ class LogFollower:
             raise error
 
     def _report_waiting(self, waits: Mapping[str, str]) -> None:
-        """Report each log whose container has not started, once. Keys of `waits` are uids, values are
-        names.
+        """Report each log whose container has not started, once per log. Keys of `waits` are pod uids,
+        values are pod names.
         """
         if names := [name for uid, name in waits.items() if uid not in self._reported_waiting]:
             self._notify(
@@ -183,7 +191,7 @@ class LogFollower:
         self._reported_waiting = set(waits)
 
     def _read(self, log: PodLog) -> None:
-        """Read a log. It runs in its own thread."""
+        """Read a log and pass its lines to the queue. Each call runs in its own thread."""
         error: ConvoyError | None = None
         try:
             for line in log.read():
@@ -196,7 +204,9 @@ class LogFollower:
         self._put(log.uid, error)
 
     def _put(self, uid: str, found: str | ConvoyError | None) -> bool:
-        """Pass a line, or the end of a read, to the consumer. Return False if the consumer has gone away."""
+        """Put a line, or the end of a read, into the queue. Return False if the consumer has closed the
+        iterator.
+        """
         while not self._closed.is_set():
             try:
                 self._queue.put((uid, found), timeout=_PUT_TIMEOUT_SECONDS)
@@ -206,7 +216,7 @@ class LogFollower:
         return False
 
     def _new_text(self, uid: str, line: str) -> str | None:
-        """Return the text of a line that was not shown before; None for any other line."""
+        """Return the text of a line that was not shown before. Return None if the line was already shown."""
         reading = self._read_states[uid]
         at, text = split_timestamp(line)
         if at is not None and not reading.position.is_new(at):
@@ -237,10 +247,10 @@ class LogFollower:
 
 
 def is_unfinished(logs: Sequence[PodLog], readings: Mapping[str, ReadState], late: bool) -> bool:
-    """Return True if logs must still be read after the job's end.
+    """Return True if the follower must still read logs after the job's end.
 
-    A container that still runs is given up when it is `late`. The log of an ended container is read to its
-    end.
+    If `late` is True, the follower no longer waits for containers that still run. It always reads the log
+    of an ended container to its end.
     """
     here = {log.uid for log in logs}
     gone = any(reading.running for uid, reading in readings.items() if uid not in here)

@@ -1,4 +1,4 @@
-"""Selection of the ranks' output by rank and incarnation. Pure.
+"""Selects the ranks' output by rank and incarnation. Pure.
 
 The launcher puts `[incarnation/rank] ` in front of every line that a rank writes.
 """
@@ -14,12 +14,12 @@ from convoy_crds.trainingjob_status import TERMINAL
 
 PREFIX = re.compile(r"^\[(\d+)/(\d+)\] ")
 MAX_PODS = 64
-"""Most logs to read at once."""
+"""Maximum number of pods whose logs are read at once."""
 
 
 def select_lines(lines: Iterable[str], rank: int | None, incarnation: int | None) -> Iterator[str]:
-    """Yield the lines of one rank and incarnation. None selects all; if both are None, also the launcher's
-    lines.
+    """Yield the lines of one rank and incarnation. None selects all ranks or all incarnations. If both are
+    None, the lines of the launcher are included.
     """
     for line in lines:
         found = PREFIX.match(line)
@@ -35,7 +35,9 @@ def select_lines(lines: Iterable[str], rank: int | None, incarnation: int | None
 
 
 def refusal(job: TrainingJob, rank: int | None, incarnation: int | None) -> str | None:
-    """Return why no such output can exist; None if it can."""
+    """Return the reason why the job cannot have output of this rank and incarnation; None if it can have
+    such output.
+    """
     name, formed = job.metadata.name, job.status.incarnation
     if incarnation is not None and not 1 <= incarnation <= formed:
         had = {0: "none yet", 1: "only incarnation 1"}.get(formed, f"incarnations 1 to {formed}")
@@ -50,7 +52,7 @@ def refusal(job: TrainingJob, rank: int | None, incarnation: int | None) -> str 
 
 
 def no_pods_reason(job: TrainingJob) -> str:
-    """Return why a job has no logs."""
+    """Return the reason why a job has no logs."""
     name = job.metadata.name
     if job.spec.suspend:
         return (
@@ -60,21 +62,23 @@ def no_pods_reason(job: TrainingJob) -> str:
 
 
 def expects_pods(job: TrainingJob) -> bool:
-    """Return True if a job without pods will get some without a user's action."""
+    """Return True if a job that has no pods will get pods without a user's action."""
     return not job.spec.suspend and job.status.phase not in TERMINAL
 
 
 def is_past(job: TrainingJob, incarnation: int | None) -> bool:
-    """Return True for an incarnation before the job's current one. Its ranks write no more lines."""
+    """Return True if the incarnation is earlier than the job's current one. The ranks of an earlier
+    incarnation write no more lines.
+    """
     return incarnation is not None and incarnation < job.status.incarnation
 
 
 def slots_of_rank(job: TrainingJob, rank: int | None, incarnation: int | None = None) -> tuple[Slot, ...]:
     """Return the slots whose pods have the rank; all slots if `rank` is None.
 
-    Without an incarnation, it is the slot that has the rank now. Convoy does not store which slots an
-    earlier incarnation ran without. So for an earlier one, all slots that may have had the rank are
-    returned.
+    Without an incarnation, return the slot that has the rank in the current incarnation. For an earlier
+    incarnation, return all slots that may have had the rank, because Convoy does not store which slots were
+    absent in that incarnation.
     """
     if rank is None:
         return slots(job)
@@ -90,7 +94,9 @@ def slots_of_rank(job: TrainingJob, rank: int | None, incarnation: int | None = 
 
 
 def _least_offsets(job: TrainingJob) -> Iterator[int]:
-    """Yield the lowest possible first rank of each slot, with as many absent slots before it as permitted."""
+    """Yield the lowest rank that the first process of each slot can have. A slot has that rank if as many
+    slots before it are absent as the job permits.
+    """
     offset = 0
     for role in job.spec.roles:
         fewest = role.min_replicas or role.replicas

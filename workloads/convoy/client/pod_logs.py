@@ -1,4 +1,4 @@
-"""The logs of pods: their state, and how to read them one after the other."""
+"""Reads the logs of pods. It also says whether the container of a log has started or ended."""
 
 from __future__ import annotations
 
@@ -13,24 +13,28 @@ from convoy.client.watch import CONNECT_SECONDS
 from convoy_crds import containers
 
 SILENCE_TIMEOUT_SECONDS = 1800.0
-"""Seconds without a line after which a followed log is opened again, because its connection may be dead."""
+"""Seconds. If a followed log has no line for this time, its connection may be dead, so the log is opened
+again.
+"""
 
 Notify = Callable[[str], None]
-"""A function that gets a sentence about a log that cannot be read now."""
+"""A function to call with a sentence about a log that cannot be read at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodLog:
-    """The log of one pod at the time of a scan."""
+    """The log of one pod, with the state of its container at the time of a scan."""
 
     uid: str
     name: str
     started: bool
-    """True if the container has started, so there is something to read."""
+    """True if the container has started. Before the start there is nothing to read."""
     ended: bool
-    """True if the container has ended, so no more lines follow."""
+    """True if the container has ended. After the end no more lines follow."""
     read: Callable[[], Iterator[str]]
-    """Yields the lines from the first one until the container ends. Each has its time in front."""
+    """A function that yields the lines from the first line until the container ends. Each line has its time
+    in front.
+    """
 
 
 def pod_log(api: Api, pod: Any) -> PodLog:
@@ -49,7 +53,9 @@ def rank_container(pod: Any) -> str:
 
 
 def log_lines(api: Api, pod: Any, follow: bool = False) -> Iterator[str]:
-    """Yield the lines of a pod's ranks. With `follow` each line has its time in front."""
+    """Yield the lines that a pod's ranks wrote. With `follow`, wait for further lines until the container
+    ends, and put the time in front of each line.
+    """
     lines = api.lines(
         f"the log of {pod.metadata.name}",
         api.core.read_namespaced_pod_log,
@@ -64,10 +70,11 @@ def log_lines(api: Api, pod: Any, follow: bool = False) -> Iterator[str]:
 
 
 def read_in_turn(sources: Mapping[str, Callable[[], Iterator[str]]], notify: Notify) -> Iterator[str]:
-    """Yield the lines of the sources, one source after the other. Keys of `sources` are pod names.
+    """Yield the lines of the sources, one source after the other. The keys of `sources` are pod names.
 
-    If a source fails, the others are still read. Then the first error is raised; `notify` reports the
-    further errors, and the first one early if other sources follow. Forbidden is raised at once.
+    If a source fails, the other sources are still read, and then the first error is raised. `notify`
+    reports each further error. It also reports the first error if other sources follow. Forbidden is raised
+    at once.
     """
     failures: list[ConvoyError] = []
     for left, (name, source) in zip(range(len(sources))[::-1], sources.items(), strict=True):

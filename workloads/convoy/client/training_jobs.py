@@ -22,15 +22,15 @@ from convoy_crds.trainingjob import KIND, TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
 
 WAIT_SECONDS = 3600.0
-"""Default timeout of `wait`."""
+"""Default timeout of `wait`, in seconds."""
 EVENTS_PAGE = 500
-"""Events in one response."""
+"""Maximum number of Events in one response of the API server."""
 EVENT_PAGES = 10
-"""Most responses to read."""
+"""Maximum number of responses that `pod_events` reads."""
 
 
 class TrainingJobs(Writable[TrainingJob]):
-    """The TrainingJobs of a namespace."""
+    """The TrainingJobs in a namespace."""
 
     def __init__(self, api: Api, kind: Kind[TrainingJob] = KIND) -> None:
         super().__init__(api, kind)
@@ -49,22 +49,22 @@ class TrainingJobs(Writable[TrainingJob]):
         return self._patch(name, {"spec": {"suspend": False}})
 
     def restart(self, name: str) -> TrainingJob:
-        """Restart all ranks as a new incarnation, in the same pods. Raises Refused if it has ended or is
-        suspended.
+        """Restart all ranks as a new incarnation, in the same pods. Raises Refused if the job has ended or
+        is suspended.
         """
         self._check(name, "restart")
         return self._patch(name, {"spec": {"recovery": {"restartId": secrets.token_hex(4)}}})
 
     def wait(self, name: str, until: str = "Complete", timeout: float = WAIT_SECONDS) -> TrainingJob:
-        """Wait until the job has the phase `until`, or its condition `until` is True. Return the job in
-        that state.
+        """Wait until the job has the phase `until`, or until its condition `until` is True. Return the job
+        in that state.
 
-        `timeout` is in seconds, above 0. Raises:
+        `timeout` is in seconds and must be above 0. Raises:
 
-        - JobFailed if the job fails, and JobEnded if it ends otherwise;
-        - WaitTimeout if the time is over;
+        - JobFailed if the job fails, and JobEnded if the job ends in another way;
+        - WaitTimeout if the job is not in that state before the timeout;
         - NotFound if the job does not exist or is deleted;
-        - Unreachable if the API server never responds.
+        - Unreachable if the API server does not respond before the timeout.
         """
         waiting.check_target(until)
         if timeout <= 0:
@@ -97,15 +97,16 @@ class TrainingJobs(Writable[TrainingJob]):
     ) -> Iterator[str]:
         """Yield the lines that the ranks wrote, each with `[incarnation/rank] ` in front.
 
-        None selects all ranks or incarnations. If both are None, the launcher's lines are included. Only
-        the logs of existing pods can be read. A rank without an incarnation is read from the pod that has
-        it now.
+        `rank` None selects all ranks, and `incarnation` None selects all incarnations. If both are None,
+        the launcher's lines are included, without that mark. Only the logs of existing pods can be read. If
+        only `rank` is given, only the pod that currently has the rank is read.
 
-        With `follow` the iterator ends with the job, or with the given incarnation. Pods that start later
-        or replace others are then read too. `notify` gets a sentence about each log that cannot be read
-        now. The first error is raised after everything that can be read.
+        With `follow`, the iterator ends when the job ends, or when the given incarnation ends. Pods that
+        start later or replace other pods are then read too. `notify` gets a sentence about each log that
+        cannot be read at the moment. After everything that can be read, the first error is raised.
 
-        Raises Refused if there is no such rank or incarnation, or no pod to read or wait for.
+        Raises Refused if the job has no such rank or incarnation, or if there is no pod to read and none is
+        expected.
         """
         job = self.get(name)
         if why := output.refusal(job, rank, incarnation):
@@ -124,12 +125,12 @@ class TrainingJobs(Writable[TrainingJob]):
         return output.select_lines(lines, rank, incarnation)
 
     def pods(self, name: str) -> list[Any]:
-        """Return the pods of a job, ordered by index, as objects of the package kubernetes."""
+        """Return the pods of a job as objects of the package kubernetes, ordered by index."""
         return self._pods(f"{LABEL_JOB}={name}")
 
     def events(self, uid: str) -> list[Any]:
-        """Return the Events of the job or pod with that uid, unordered, as objects of the package
-        kubernetes.
+        """Return the Events of the job or pod with that uid, in no particular order, as objects of the
+        package kubernetes.
         """
         found = self._api.call(
             self._api.core.list_namespaced_event,
@@ -139,9 +140,10 @@ class TrainingJobs(Writable[TrainingJob]):
         return list(found.items)
 
     def pod_events(self) -> tuple[dict[str, list[Any]], bool]:
-        """Return the Events of the namespace's pods by pod uid, unordered, and True if they are complete.
+        """Return the Events of all pods in the namespace by pod uid, and True if the Events are complete.
+        The Events of a pod have no particular order.
 
-        If there are more than `EVENTS_PAGE * EVENT_PAGES` Events, the rest is left out.
+        If there are more than `EVENTS_PAGE * EVENT_PAGES` Events, the further Events are left out.
         """
         found: dict[str, list[Any]] = {}
         further: dict[str, str] = {}
@@ -167,7 +169,7 @@ class TrainingJobs(Writable[TrainingJob]):
         return sorted(found.items, key=lambda pod: int(pod.metadata.labels.get(LABEL_INDEX, 0)))
 
     def _pods_of_rank(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> list[Any]:
-        """Return the pods to read. Raises Refused if there are too many."""
+        """Return the pods whose logs must be read. Raises Refused if there are too many pods."""
         wanted = {slot.pod: str(slot.index) for slot in output.slots_of_rank(job, rank, incarnation)}
         if not wanted:
             return []
@@ -182,7 +184,7 @@ class TrainingJobs(Writable[TrainingJob]):
         return pods
 
     def _scan_logs(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> PodLogs:
-        """Return the logs that can be followed now."""
+        """Return the logs that can be followed at the moment, and whether the job has ended."""
         try:
             here = self.get(job.metadata.name)
         except NotFound:
@@ -198,7 +200,7 @@ class TrainingJobs(Writable[TrainingJob]):
 
 
 def _check_same_job(name: str, before: TrainingJob | None, here: TrainingJob | None) -> None:
-    """Raise NotFound if the awaited job does not exist any more, even if another job has its name."""
+    """Raise NotFound if the awaited job no longer exists, even if another job has the same name."""
     if before is None and here is None:
         raise NotFound(f"there is no trainingjob/{name}", 404)
     if here is None or (before is not None and before.metadata.uid != here.metadata.uid):

@@ -1,4 +1,4 @@
-"""Checks whether a job has reached the awaited phase or condition. Pure."""
+"""Checks whether a job has reached a phase or condition. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONDITIONS = frozenset(
 
 
 def check_target(until: str) -> None:
-    """Raise ValueError if `until` is neither a phase nor a condition."""
+    """Raise ValueError if `until` is neither a phase nor a condition of a TrainingJob."""
     names = {*map(str, Phase), *CONDITIONS}
     if until not in names:
         hint = suggestion(until, names)
@@ -34,10 +34,10 @@ def check_target(until: str) -> None:
 
 
 def has_reached(job: TrainingJob, until: str) -> bool:
-    """Return True if the job has the phase `until`, or its condition `until` is True.
+    """Return True if the job has the phase `until`, or if its condition `until` is True.
 
-    A status of an earlier spec does not count unless the job has ended. Raises JobFailed or JobEnded if the
-    job ended in another way.
+    A status that belongs to an earlier spec does not count unless the job has ended. Raises JobFailed or
+    JobEnded if the job ended in another way.
     """
     status = job.status
     ended = status.phase in TERMINAL

@@ -1,4 +1,4 @@
-"""Watches one object: lists it, watches it, and starts again when the watch ends."""
+"""Watches one object. It lists the object, then watches it, and repeats both when the watch ends."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from convoy.client.errors import ApiError, Unreachable, error_of
 from convoy_crds.meta import GROUP, VERSION
 
 WATCH_SECONDS = 240
-"""Longest watch in seconds. Then the object is listed again."""
+"""Maximum duration of one watch in seconds. After it, the object is listed again."""
 CONNECT_SECONDS = 10
 MIN_TIMEOUT_SECONDS = 1.0
-"""Least seconds to wait for a response, however near the deadline is."""
+"""Minimum number of seconds to wait for a response, even if the deadline is nearer."""
 RETRY_PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""Seconds between retries while the server does not respond or is busy. The last value repeats."""
+"""Seconds to wait before each retry while the server does not respond or is busy. The last value is
+repeated.
+"""
 MIN_ROUND_SECONDS = 1.0
-"""Least seconds that a list and its watch take, so that a watch that ends at once is not restarted in a
-tight loop.
+"""Minimum number of seconds for one list and watch together. It prevents a tight loop if a watch ends at
+once.
 """
 _GONE = 410
 BUSY = frozenset({429, 500, 502, 503, 504})
@@ -36,11 +38,11 @@ def watch_object(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> Generator[dict[str, Any] | None, None, None]:
-    """Yield the object as it is, then after each change; None while it does not exist. Ends at the
-    deadline.
+    """Yield the object in its current state, and then again after each change. Yield None while the object
+    does not exist. End at the deadline.
 
     `deadline` is a time of `clock`. While the server does not respond or is busy, requests are retried
-    until the deadline. Then the last error is raised. Raises ApiError at once if the server refuses a
+    until the deadline, and then the last error is raised. Raises ApiError at once if the server refuses a
     request.
     """
     failures, last = 0, None
@@ -66,7 +68,9 @@ def watch_object(
 
 
 def _list_and_watch(api: Api, plural: str, name: str, left: float) -> Iterator[dict[str, Any] | None]:
-    """List the object once, and watch it from there."""
+    """List the object once and yield it. Then watch the object from the listed state on and yield each
+    change.
+    """
     place = (GROUP, VERSION, api.namespace, plural)
     chosen = {"field_selector": f"metadata.name={name}"}
     request = api.custom.list_namespaced_custom_object
@@ -84,7 +88,7 @@ def _list_and_watch(api: Api, plural: str, name: str, left: float) -> Iterator[d
             watch=True,
             resource_version=found["metadata"]["resourceVersion"],
             timeout_seconds=seconds,
-            # The server ends the watch after `seconds`. A longer silence means a lost connection.
+            # The server ends the watch after `seconds`. If it is silent for longer, the connection is lost.
             _request_timeout=(CONNECT_SECONDS, max(MIN_TIMEOUT_SECONDS, min(left, seconds + 5.0))),
         ):
             event = json.loads(line)
@@ -93,9 +97,10 @@ def _list_and_watch(api: Api, plural: str, name: str, left: float) -> Iterator[d
                 raise error_of(int(status.get("code", 0)), status.get("reason", ""), json.dumps(status))
             yield None if event["type"] == "DELETED" else event["object"]
     except Unreachable:
-        # The caller restarts an interrupted watch, as it does one that ended.
+        # End here. The caller starts an interrupted watch again, as it starts an ended watch again.
         return
     except ApiError as error:
-        # The caller also restarts a watch whose resourceVersion is too old.
+        # If the resourceVersion is too old (410 Gone), end here, because the caller then lists the object
+        # again.
         if error.status != _GONE:
             raise
