@@ -35,7 +35,7 @@ _EXPLAINED_SHARE = 0.5
 """Minimum share of a slowdown that the clock, the host or other findings must explain to be its cause."""
 _EARLIER_CAUSE_WINDOWS = 16
 """Number of windows by which the cause of a slower step may precede the suspicion of the slower step."""
-_IMBALANCED_WINDOWS = 0.7
+_IMBALANCED_SHARE = 0.7
 """Minimum share of the recent windows in which imbalance must be costly to be reported."""
 _LEAST_TRANSFER_SHARE = 0.002
 """Minimum share of the compute and optimizer time that a slow transfer must cost to be reported."""
@@ -242,7 +242,7 @@ def _imbalance(state: State, table: Table) -> list[Finding]:
             Cause.IMBALANCE, place, (), (), table.first, share / (1 - share), share * shares.seconds, False
         )
         for place, share in found.items()
-        if share >= IMBALANCED and state.imbalanced_share[place] >= _IMBALANCED_WINDOWS
+        if share >= IMBALANCED and state.imbalanced_share[place] >= _IMBALANCED_SHARE
     ]
 
 

@@ -30,7 +30,7 @@ class Peers(NamedTuple):
     """Residual of each rank, and size of its peer group."""
 
     residual: Floats
-    """NaN if the rank did not report or has no peers."""
+    """Residual of the rank; NaN if the rank did not report or has no peers."""
     known: Ints
     """Number of ranks in the rank's peer group that reported, the rank itself included."""
 

@@ -31,12 +31,12 @@ PLACES = {
     Channel.CLASSES: Division.CLASSES,
     Channel.REPLICAS: Division.REPLICAS,
 }
-"""Channels with one unit per place."""
+"""Channels with one unit per place, and the division that gives the places."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """The constant part of the state: the layout and everything derived from it."""
+    """The constant part of the state: the layout, and the data derived from the layout."""
 
     layout: Layout
     rules: Rules

@@ -49,7 +49,7 @@ def blamed(finding: Finding) -> bool:
 
 
 def noticeable(finding: Finding) -> bool:
-    """Return True if a finding is a reason to test the nodes that it names."""
+    """Return True if a finding is a reason to sweep the nodes on which its ranks run."""
     return finding.cause in NOTICED and finding.place in PLACES and bool(finding.ranks)
 
 

@@ -27,9 +27,7 @@ class Criterion:
     z: float = 4.0
     """Limit of the deficit, in robust standard deviations of the healthy nodes' medians."""
     distance: float = 0.05
-    """Upper bound of the distance limit. The limit is otherwise derived from the distances of the reference
-    nodes.
-    """
+    """Upper bound of the distance limit, which otherwise follows from the reference nodes (1 - 0.95)."""
     variation: float = 3.0
     """Limit of the coefficient of variation, relative to that of the reference nodes."""
     doubt: float = 0.75
