@@ -10,14 +10,17 @@ from pathlib import Path
 
 from e2e.cluster.errors import ClusterError
 
-# 10.96/12 (the default Service range) and 10.244/16 (the usual pod range) stay free for other clusters.
+# The address blocks avoid 10.96/12 (the default Service range) and 10.244/16 (the usual pod range), so other
+# clusters on this machine can use these ranges.
 FIRST, BLOCKS = 160, 64
 MAX_NODES = 100
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """The addresses of a cluster in address block `block` (0..63): 10.(160+block).0.0/16, in three ranges."""
+    """The addresses of a cluster. Address block `block` (0..63) is 10.(160+block).0.0/16, divided into
+    ranges for nodes, Services and pods.
+    """
 
     block: int
 
@@ -27,7 +30,7 @@ class Addresses:
 
     @property
     def network(self) -> str:
-        """The cluster's whole /16."""
+        """The cluster's whole /16 range."""
         return f"{self._prefix}.0.0/16"
 
     @property
@@ -67,18 +70,22 @@ class Addresses:
 
 
 def mac(address: str) -> str:
-    """Return the MAC address for an IPv4 address: locally administered, and the same at every boot."""
+    """Return a locally administered MAC address derived from an IPv4 address, so it is the same at every
+    boot.
+    """
     return "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
 
 
 def cluster_id(checkout: Path, name: str) -> str:
-    """Return a unique name for the checkout and `name`. Everything the cluster creates has this prefix."""
+    """Return a name that is unique to the checkout and `name`. Everything that the cluster creates has it
+    as a prefix.
+    """
     digest = hashlib.sha256(f"{checkout}\0{name}".encode()).hexdigest()[:6]
     return f"{name}-{digest}"
 
 
 def link_name(identity: str, index: int | None = None) -> str:
-    """Return the name of the cluster's bridge, or of the link of node `index`. Linux allows 15 characters."""
+    """Return the name of the cluster's bridge, or of node `index`'s link. Linux allows 15 characters."""
     digest = hashlib.sha256(identity.encode()).hexdigest()[:7]
     return f"cv{digest}" if index is None else f"cv{digest}n{index}"
 

@@ -1,4 +1,4 @@
-"""The cluster's programs: official archives if the internet is reachable, otherwise built from Go modules."""
+"""Downloads the cluster's programs if the internet is reachable; otherwise builds them from Go modules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GO_NEEDED = (1, 26)
 
 
 def architecture() -> str:
-    """Return the name that Go has for this machine's processor architecture."""
+    """Return Go's name for this machine's processor architecture."""
     known = {"x86_64": "amd64", "aarch64": "arm64"}
     try:
         return known[platform.machine()]
@@ -41,7 +41,7 @@ def kube_key() -> str:
 
 
 def folder() -> Path:
-    """Return the folder of links to the programs of this checkout's versions. It may not exist yet."""
+    """Return the folder of links to this checkout's versions of the programs. It may not exist yet."""
     digest = hashlib.sha256(kube_key().encode())
     for name in versions.BASE_TOOLS:
         digest.update(versions.TOOLS[name].version.encode())
@@ -67,7 +67,9 @@ def ensure(progress: Progress) -> Path:
 
 
 def tool(name: str, progress: Progress) -> Path:
-    """Download or build a program outside the cluster (see versions.TOOLS) if necessary. Return its path."""
+    """Return the path of a program that is not part of a cluster (see versions.TOOLS). Download or build it
+    if missing.
+    """
     if name not in versions.TOOLS:
         raise ClusterError(f"no tool {name}; known: {', '.join(versions.TOOLS)}")
     with files.locked(_root() / ".lock", deadline=3600, what="the programs of the cluster"):
@@ -153,7 +155,8 @@ def go() -> Path:
     )
     if not found:
         raise ClusterError(f"Go {needed} or newer is needed to build the cluster's programs; run `make host`")
-    # In our module's folder Go reports the toolchain that it would download and use for the module.
+    # In our module's folder, Go reports the version that it uses for the module, which it may have to
+    # download.
     version = re.search(r"go(\d+)\.(\d+)", run([found, "env", "GOVERSION"], cwd=MODULE, deadline=300))
     if not version or (int(version[1]), int(version[2])) < GO_NEEDED:
         raise ClusterError(f"{found} is older than Go {needed}; remove it or run `make host`")

@@ -1,4 +1,4 @@
-"""The control groups of a cluster, on machines with cgroup v1, v2 or both (hybrid)."""
+"""Control groups of a cluster, on machines with cgroup v1, v2 or both (hybrid)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from e2e.cluster.run import wait_for
 
 PERIOD_US = 100_000
 UNLIMITED = {1: "-1", 2: "max"}
-# The controllers that the kubelet needs. Others (rdma, misc) are enabled if they exist, but are not required.
+# Controllers that the kubelet needs. Other controllers (rdma, misc) are enabled if they exist.
 _NEEDED = ("cpu", "cpuset", "memory", "pids")
 
 
 @dataclass(frozen=True)
 class Cgroups:
-    """The machine's cgroup hierarchies: their mount points, and the version that manages resources."""
+    """The machine's cgroup hierarchies: their mount points, and the version (1 or 2) that manages
+    resources.
+    """
 
     version: int
     mounts: tuple[Path, ...]
@@ -26,7 +28,9 @@ class Cgroups:
 
     @classmethod
     def detect(cls, mounts: str | None = None) -> Cgroups:
-        """Read the hierarchies from the text of /proc/mounts (default: this machine's)."""
+        """Return the hierarchies listed in `mounts`, a text like /proc/mounts (default: this machine's
+        /proc/mounts).
+        """
         v1: list[tuple[Path, list[str]]] = []
         v2: list[Path] = []
         for line in (mounts if mounts is not None else Path("/proc/mounts").read_text()).splitlines():
@@ -35,7 +39,8 @@ class Cgroups:
                 v1.append((Path(words[1]), words[3].split(",")))
             elif words[2] == "cgroup2":
                 v2.append(Path(words[1]))
-        # A controller that is mounted as v1 is not available to v2.
+        # A controller that is mounted as v1 is not available to v2, so look for the cpu controller in v1
+        # first.
         for where, options in v1:
             if "cpu" in options:
                 return cls(1, (*(path for path, _ in v1), *v2), where)
@@ -44,7 +49,9 @@ class Cgroups:
         raise ClusterError("no cgroup hierarchy with the cpu controller is mounted on this machine")
 
     def create(self, name: str) -> None:
-        """Create the group `name`, such as `convoy-x/node-1`, in every hierarchy, ready for a kubelet."""
+        """Create the group `name`, such as `convoy-x/node-1`, in every hierarchy, ready for use by a
+        kubelet.
+        """
         for mount in self.mounts:
             if self.version == 2:
                 _enable_controllers(mount)
@@ -54,13 +61,16 @@ class Cgroups:
                 path.mkdir(exist_ok=True)
                 if self.version == 2:
                     _enable_controllers(path)
-                # A new v1 cpuset has no processors, and no process may enter it before it has some.
+                # A v1 cpuset starts without processors, and no process may enter it, so copy the parent's
+                # processors.
                 for file in ("cpuset.cpus", "cpuset.mems"):
                     if (path / file).exists() and not (path / file).read_text().strip() and self.version == 1:
                         (path / file).write_text((path.parent / file).read_text())
 
     def remove(self, name: str, *, deadline: float = 15.0) -> None:
-        """Remove the group and all groups below it, once the kernel has removed its killed processes."""
+        """Remove the group and all groups below it. Wait until the kernel has removed the killed processes
+        in them.
+        """
         for mount in self.mounts:
             top = mount / name
 
@@ -102,10 +112,10 @@ class Cgroups:
             (group / file).write_text(f"{device} {bytes_per_second}")
 
     def enter(self, node: str, uid: str, pid: int, file: str = "cpu.shares") -> None:
-        """Move a process into the group of a pod's busiest container, so that it shares the container's
+        """Move a process into the group of the pod's container with the most processes, to share its
         resources.
 
-        On v1, `file` selects the hierarchy: the one whose groups have this file.
+        On cgroup v1, the hierarchy is the one whose groups have the file `file`.
         """
         pod = self.pod(node, uid)
         groups = [*_deepest_first(pod if self.version == 2 else self._group_with_file(pod, file))]
@@ -114,7 +124,7 @@ class Cgroups:
         (busiest / "cgroup.procs").write_text(str(pid))
 
     def _group_with_file(self, group: Path, file: str) -> Path:
-        """Return the same group in the v1 hierarchy whose groups have this file."""
+        """Return the counterpart of `group` in the v1 hierarchy whose groups have this file."""
         path = group.relative_to(self.cpu)
         for mount in self.mounts:
             if (mount / path / file).exists():
@@ -124,7 +134,7 @@ class Cgroups:
     def throttle(self, pod: Path, cores: float) -> dict[str, str]:
         """Limit a pod to `cores` processors (0.25 is a quarter of one). Return the previous quotas by path.
 
-        A v1 parent must not have less than a child, so the children are lowered first.
+        In cgroup v1 a child may not have more than its parent, so the children are lowered first.
         """
         quota = max(1000, int(cores * PERIOD_US))
         before: dict[str, str] = {}
@@ -137,7 +147,7 @@ class Cgroups:
         return before
 
     def restore(self, before: dict[str, str]) -> None:
-        """Restore the previous quota of each group. Skips groups that no longer exist."""
+        """Restore the previous quota of each group. Skip groups that no longer exist."""
         for path, quota in reversed(before.items()):
             if Path(path).exists():
                 self._write(Path(path), int(quota))
@@ -156,7 +166,7 @@ class Cgroups:
 
 
 def _enable_controllers(path: Path) -> None:
-    """Enable every controller of a v2 group for its children."""
+    """Enable all available controllers for the children of a v2 group."""
     available = (path / "cgroup.controllers").read_text().split()
     missing = [name for name in _NEEDED if name not in available]
     if missing:

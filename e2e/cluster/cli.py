@@ -149,7 +149,7 @@ def node_kill(node: NodeName, name: Name = DEFAULT_NAME) -> None:
 
 @nodes_app.command("reboot")
 def node_reboot(node: NodeName, name: Name = DEFAULT_NAME) -> None:
-    """Start a node with the disk that it had. A running node is crashed first."""
+    """Start a node with its previous disk. A running node is crashed first."""
     Cluster(name).node(node).reboot()
 
 

@@ -1,4 +1,4 @@
-"""A cluster: create it, inspect it, change it, delete it."""
+"""A cluster that tests can create, inspect, change and delete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_NAME = "dev"
 
 
 class Cluster:
-    """The cluster `name` of a checkout. It may be up or not."""
+    """The cluster `name` of a checkout. The cluster may be down."""
 
     def __init__(
         self, name: str = DEFAULT_NAME, *, checkout: Path = files.CHECKOUT, progress: Progress | None = None
@@ -45,12 +45,12 @@ class Cluster:
 
     @property
     def folder(self) -> Path:
-        """The folder of all files of the cluster."""
+        """Folder of all files of the cluster."""
         return self.file.folder
 
     @property
     def exists(self) -> bool:
-        """True if the cluster exists, even if only in part."""
+        """True if the cluster exists, completely or in part."""
         return self.file.path.exists()
 
     def state(self) -> State:
@@ -79,7 +79,7 @@ class Cluster:
 
     @property
     def network(self) -> Network:
-        """The machine's side of the cluster's network."""
+        """The part of the cluster's network that is on the machine."""
         return Network(self.identity, self.addresses)
 
     @property
@@ -102,7 +102,7 @@ class Cluster:
 
     @property
     def cgroup(self) -> str:
-        """The name of the parent of the nodes' control groups."""
+        """Name of the control group that is the parent of the nodes' groups."""
         return f"convoy-{self.identity}"
 
     @property
@@ -122,7 +122,7 @@ class Cluster:
         return [Node(self, name) for name in sorted(records, key=lambda name: records[name].index)]
 
     def node(self, name: str) -> Node:
-        """Return the node of this name. Raises ClusterError if there is none."""
+        """Return the node with this name. Raises ClusterError if there is none."""
         node = Node(self, name)
         _ = node.record
         return node
@@ -139,11 +139,12 @@ class Cluster:
         audit: str = "",
         progress: Progress | None = None,
     ) -> Cluster:
-        """Create the cluster, or return it if it is already up and all its nodes run.
+        """Create the cluster, or return it if it is already up and all its nodes run. Return when every
+        node is Ready.
 
         `images` are references of the image store to load into every node (default: all images that this
-        checkout has built). `audit` is a namespace: requests of its service accounts are logged. The
-        remains of an interrupted `up` are deleted first. Returns when every node is Ready.
+        checkout has built). `audit` is a namespace; requests of its service accounts are logged. If an
+        earlier `up` was interrupted, everything that it left is deleted first.
         """
         machine.require_root_and_tools()
         cluster = cls(name, progress=progress)
@@ -170,7 +171,7 @@ class Cluster:
     # ---- while it is up -------------------------------------------------------------------------------
 
     def kubectl(self, *arguments: str, text: str | None = None, deadline: float = 60) -> str:
-        """Run kubectl as the administrator, with `text` on its standard input. Return its output."""
+        """Run kubectl as the administrator, with `text` as its standard input. Return its standard output."""
         environment = {"KUBECONFIG": str(self.kubeconfig)}
         return run([self.binaries / "kubectl", *arguments], text=text, deadline=deadline, env=environment)
 
@@ -202,7 +203,7 @@ class Cluster:
         wait_for(ready, deadline=deadline, what="nodes Ready", every=0.3, why=why)
 
     def add_node(self) -> Node:
-        """Add a node with all images that this checkout has built. Returns when the node is Ready."""
+        """Add a node with all images that this checkout has built. Return when the node is Ready."""
         with self.lock():
             return creation.add_node(self)
 
@@ -219,7 +220,9 @@ class Cluster:
             self.update_images([str(image)])
 
     def update_images(self, references: Sequence[str]) -> int:
-        """Load images of the store into the running nodes that lack this version. Return the bytes sent."""
+        """Load images of the store into running nodes that lack their present version. Return the number of
+        bytes sent.
+        """
         images = [self.images.get(one) for one in references if self.images.has(one)]
         nodes = [node for node in self.nodes if node.alive and not node.record.cut]
         sent = loading.update(nodes, self.images, images)
@@ -229,7 +232,7 @@ class Cluster:
     # ---- down -----------------------------------------------------------------------------------------
 
     def down(self) -> None:
-        """Delete everything, even the remains of an interrupted `up`. It is no error if nothing exists."""
+        """Delete the cluster, or what an interrupted `up` left of it. It is no error if nothing exists."""
         with self.lock():
             state = self.file.load()
             if state:

@@ -1,4 +1,4 @@
-"""The processes of the control plane: start them, inspect them, stop them."""
+"""Starts, inspects and stops the processes of the control plane."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from e2e.cluster.cluster import Cluster
 
 SERVING = ("etcd", "kube-apiserver")
-"""Components that the API server needs to respond."""
+"""Components without which the API server cannot respond."""
 
 
 class Components:
-    """The processes of a cluster's control plane, by the names in `COMPONENTS`."""
+    """The processes of a cluster's control plane. Their names are those in `COMPONENTS`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -33,7 +33,7 @@ class Components:
         return process is not None and process.alive
 
     def launch(self, *components: str) -> None:
-        """Start processes that do not run. The caller holds the cluster's lock."""
+        """Start these components, which must not be running. The caller holds the cluster's lock."""
         cluster = self.cluster
         commands = cluster.control_plane.commands()
         for component in components:
@@ -42,7 +42,9 @@ class Components:
                 state.processes[component] = release(process)
 
     def wait_serving(self, deadline: float = 120) -> None:
-        """Wait until the API server is ready. Raises ClusterError immediately if it or etcd has ended."""
+        """Wait until the API server is ready. Raises ClusterError at once if the API server or etcd has
+        ended.
+        """
         plane = self.cluster.control_plane
 
         def ready() -> bool:
@@ -63,7 +65,7 @@ class Components:
                 end([process])
 
     def start(self, component: str) -> None:
-        """Start a component that `stop` ended, and wait until the API server is ready."""
+        """Start a component that has ended, and wait until the API server is ready."""
         _known(component)
         with self.cluster.lock():
             if not self.alive(component):

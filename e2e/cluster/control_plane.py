@@ -1,4 +1,4 @@
-"""The control plane: etcd, API server, controller manager, scheduler and DNS as processes of the machine.
+"""The control plane: etcd, API server, controller manager, scheduler and DNS, which run as plain processes.
 
 All listen on the address of the cluster's bridge, on their usual ports. Each cluster has its own bridge, so
 the ports of two clusters never conflict.
@@ -21,22 +21,22 @@ from e2e.cluster.addresses import Addresses
 from e2e.cluster.pki import Authority, Pair, signing_key
 
 API_PORT, ETCD_PORT, DNS_PORT = 6443, 2379, 1053
-# In starting order.
+# Components in the order in which they start.
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "coredns")
-# One hour of tests logs about 20 MB.
+# Maximum size of an audit log file. One hour of tests logs about 20 MB.
 AUDIT_FILE_MB, AUDIT_FILES = 64, 3
 
 
 @dataclass(frozen=True)
 class ControlPlane:
-    """The files and command lines of one cluster's control plane. Nothing here starts a process."""
+    """Files and command lines of one cluster's control plane. This class starts no process."""
 
     identity: str
     folder: Path
     binaries: Path
     addresses: Addresses
     audit: str = ""
-    """The namespace whose service accounts' requests are logged; empty for no audit log."""
+    """Namespace whose service accounts' requests are logged; empty for no audit log."""
 
     @property
     def pki(self) -> Path:
@@ -45,7 +45,7 @@ class ControlPlane:
 
     @property
     def server(self) -> str:
-        """The address of the API server."""
+        """Web address of the API server."""
         return f"https://{self.addresses.host}:{API_PORT}"
 
     @property
@@ -55,11 +55,11 @@ class ControlPlane:
 
     @property
     def audit_log(self) -> Path:
-        """The path of the audit log. A full log file is renamed to audit-TIME.log."""
+        """Path of the audit log. A full log file is renamed to audit-TIME.log."""
         return self.folder / "logs" / "audit.log"
 
     def authority(self) -> Authority:
-        """Return the certificate authority for everything except etcd."""
+        """Return the certificate authority of everything except etcd."""
         return Authority(self.pki, "kubernetes")
 
     def client_config(self, authority: Authority, file: str, user: str, *groups: str) -> Path:
@@ -106,8 +106,8 @@ class ControlPlane:
         (self.folder / "etcd").mkdir(mode=0o700, exist_ok=True)
 
     def corefile(self) -> str:
-        """Return the DNS server's configuration. It resolves only the names that pods can reach: the
-        cluster's.
+        """Return the DNS server's configuration. The server resolves only names inside the cluster, because
+        pods can reach nothing else.
         """
         return f"""cluster.local:{DNS_PORT} in-addr.arpa:{DNS_PORT} {{
     bind {self.addresses.host}
@@ -177,8 +177,8 @@ class ControlPlane:
                 f"--peer-trusted-ca-file={pki}/etcd-ca.crt",
                 "--peer-client-cert-auth=true",
                 "--log-level=warn",
-                # The cluster does not outlive the machine, so losing writes that were not flushed does no
-                # harm.
+                # The cluster does not outlive the machine, so etcd may lose writes that it did not flush to
+                # the disk.
                 "--unsafe-no-fsync=true",
             ],
             "kube-apiserver": [
@@ -205,8 +205,8 @@ class ControlPlane:
                 "--anonymous-auth=false",
                 "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
                 "--allow-privileged=true",
-                # The machine has no route to Service addresses of webhooks, so the API server calls their
-                # pods directly.
+                # The machine reaches Service addresses only through node 1, which may be down. So the API
+                # server calls the pods of a webhook directly.
                 "--enable-aggregator-routing=true",
                 "--profiling=false",
                 *audit,
@@ -236,9 +236,9 @@ class ControlPlane:
 
 
 def audit_policy(group: str) -> dict[str, Any]:
-    """Return an audit policy that logs the requests of this group without bodies, and no others.
+    """Return an audit policy that logs, without bodies, only requests of this group.
 
-    The start of a watch is logged too, because a watch ends long after the test that needs its entry.
+    The start of a watch is logged too, because a watch may end long after the test that looks for it.
     """
     return {
         "apiVersion": "audit.k8s.io/v1",

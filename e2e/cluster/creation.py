@@ -1,4 +1,4 @@
-"""Creates a cluster, or another node of it. The caller holds the cluster's lock."""
+"""Creates a cluster, or adds a node to it. The caller holds the cluster's lock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def create(cluster: Cluster, nodes: int, references: Sequence[str] | None, *, audit: str) -> None:
-    """Create a cluster that does not exist yet. Its nodes get these images (None: all of this checkout)."""
+    """Create a cluster that does not exist yet. Its nodes get these images (None: all that this checkout
+    has built).
+    """
     report = cluster.progress.report
     programs = binaries.ensure(cluster.progress)
     pause.ensure(cluster.images)
@@ -68,7 +70,7 @@ def add_node(cluster: Cluster) -> Node:
 
 
 def _images(cluster: Cluster, references: Sequence[str] | None) -> list[Image]:
-    """Return the images for the nodes. They always include the sandbox image."""
+    """Return the images for the nodes, including the sandbox image."""
     store = cluster.images
     known = store.images()
     names = known if references is None else [store.get(one).name for one in [*references, PAUSE_IMAGE]]
@@ -76,7 +78,7 @@ def _images(cluster: Cluster, references: Sequence[str] | None) -> list[Image]:
 
 
 def _prepare_nodes(cluster: Cluster, indices: Iterable[int], images: Sequence[Image]) -> list[Node]:
-    """Add new nodes to the state and write their disks. The nodes do not run yet."""
+    """Add new nodes to the state and write their disks. The nodes are not started."""
     nodes = []
     for index in indices:
         with cluster.changing() as state:
@@ -100,7 +102,8 @@ def _prepare_nodes(cluster: Cluster, indices: Iterable[int], images: Sequence[Im
         for node in nodes:
             templates.copy_into(template, node.store, cluster.identity)
     except ClusterError as error:
-        # The alternative is slower: the images are imported once the nodes run.
+        # Without a template the nodes still work, but each must import the images after its start, which is
+        # slower.
         cluster.progress.report(
             f"no prepared container store ({error}); images are imported into each node instead"
         )

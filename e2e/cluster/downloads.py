@@ -17,7 +17,9 @@ from e2e.cluster.errors import ClusterError
 
 
 def reachable(address: str, *, deadline: float = 4.0) -> bool:
-    """Return True if the host of a web address accepts connections. Fast without internet access."""
+    """Return True if the host of a web address accepts connections. Returns fast if there is no internet
+    access.
+    """
     host = urllib.parse.urlsplit(address).hostname or ""
     try:
         socket.create_connection((host, 443), timeout=deadline).close()
@@ -27,7 +29,10 @@ def reachable(address: str, *, deadline: float = 4.0) -> bool:
 
 
 def fetch(address: str, *, deadline: float = 120.0) -> bytes:
-    """Return the content of an https address. `deadline` limits each wait for data. Raises ClusterError."""
+    """Return the content of an https address. `deadline` limits each wait for data, in seconds.
+
+    Raises ClusterError if the download fails.
+    """
     try:
         with urllib.request.urlopen(address, timeout=deadline) as answer:
             return bytes(answer.read())
@@ -36,7 +41,9 @@ def fetch(address: str, *, deadline: float = 120.0) -> bytes:
 
 
 def listed_digest(sums: str, file: str) -> str:
-    """Return the digest of `file` from a checksum file: lines of `digest  name`, or one bare digest."""
+    """Return the digest of `file` in the text `sums`: lines of `digest  name`, or one digest without a
+    name.
+    """
     lines = [line.split() for line in sums.splitlines() if line.strip()]
     for words in lines:
         if len(words) == 2 and words[1].lstrip("*").rsplit("/", 1)[-1] == file:
@@ -47,7 +54,9 @@ def listed_digest(sums: str, file: str) -> str:
 
 
 def fetch_checked(address: str, sums: str) -> bytes:
-    """Return the content of `address`, whose digest must equal the one in the checksum file at `sums`."""
+    """Return the content of `address`. Its digest must be the one in the checksum file at the address
+    `sums`.
+    """
     name = address.rsplit("/", 1)[-1]
     wanted = listed_digest(fetch(sums).decode(), name)
     content = fetch(address)
@@ -60,7 +69,7 @@ def fetch_checked(address: str, sums: str) -> bytes:
 
 
 def unpack_programs(archive: bytes, programs: Collection[str], folder: Path) -> None:
-    """Write the named programs of a .tar.gz into `folder`, whatever their folder in the archive."""
+    """Write the named programs of a .tar.gz into `folder`. The archive may have them in any folder."""
     missing = set(programs)
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
         for member in tar:

@@ -1,8 +1,8 @@
-"""Errors that the local cluster reports to a person."""
+"""Errors that the local cluster reports to its user."""
 
 
 class ClusterError(Exception):
-    """An error that a person can act on. The message says what is wrong and what to do."""
+    """An error that the user can act on. The message says what is wrong and what to do."""
 
 
 class CommandError(ClusterError):

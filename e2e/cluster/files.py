@@ -1,4 +1,4 @@
-"""File tools: atomic writes, locks and the cache folder."""
+"""Tools for files: atomic writes, locks and the cache folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cache_root() -> Path:
 
 
 def write(path: Path, text: str | bytes, mode: int = 0o644) -> None:
-    """Replace `path` atomically: a reader sees the old file or the new one, never a part of it."""
+    """Replace `path` atomically: a reader sees the whole old file or the whole new file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -41,10 +41,10 @@ def write(path: Path, text: str | bytes, mode: int = 0o644) -> None:
 
 @contextmanager
 def building(final: Path) -> Iterator[Path]:
-    """Yield a temporary folder. It becomes `final` if the block ends without an error, and is deleted
-    otherwise.
+    """Yield a temporary folder, which is renamed to `final` at the end, or deleted if the block raises an
+    error.
 
-    The caller holds a lock. Temporary folders of killed processes are deleted first.
+    The caller holds a lock, so temporary folders of killed processes can be deleted first.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     for stale in final.parent.glob(f".{final.name}.*"):
@@ -61,13 +61,15 @@ def building(final: Path) -> Iterator[Path]:
 
 
 def scratch() -> IO[bytes]:
-    """Return an unnamed temporary file on the cache's disk. The system's temporary folder may be memory."""
+    """Return an unnamed temporary file on the cache's disk. The system's folder may be in memory."""
     return tempfile.TemporaryFile(dir=cache_root())
 
 
 @contextmanager
 def locked(path: Path, *, deadline: float, what: str) -> Iterator[None]:
-    """Hold an exclusive lock on the file `path`. Raises ClusterError after `deadline` seconds of waiting."""
+    """Hold an exclusive lock on the file `path`. Raises ClusterError after `deadline` seconds without the
+    lock.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + deadline
     while True:
@@ -85,7 +87,8 @@ def locked(path: Path, *, deadline: float, what: str) -> Iterator[None]:
                             " Wait for it or end it."
                         ) from None
                     time.sleep(0.1)
-            # The last holder may have deleted the file during the wait. Then this lock protects nothing.
+            # The previous holder may have deleted the file during the wait. This lock then protects nothing,
+            # so try again.
             if not path.exists() or os.fstat(file.fileno()).st_ino != path.stat().st_ino:
                 continue
             file.truncate(0)

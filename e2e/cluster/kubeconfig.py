@@ -12,7 +12,7 @@ from e2e.cluster.pki import Pair
 
 
 def render(server: str, authority: bytes, certificate: bytes, key: bytes, *, name: str, user: str) -> str:
-    """Return a kubeconfig that embeds all credentials, so that the file can be copied. The inputs are PEM."""
+    """Return a kubeconfig that embeds all credentials (PEM), so that the file can be copied."""
 
     def inline(pem: bytes) -> str:
         return base64.b64encode(pem).decode()

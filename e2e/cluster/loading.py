@@ -28,7 +28,10 @@ def load_archive(nodes: Sequence[Node], archive: Path, *, deadline: float = 600)
 
 
 def update(nodes: Sequence[Node], store: Store, images: Sequence[Image], *, deadline: float = 600) -> int:
-    """Send images of the store to nodes that lack them, without layers that they have. Return bytes sent."""
+    """Send images of the store to the nodes that lack them. Return the number of bytes sent.
+
+    Layers that a node already has are not sent.
+    """
     sent: list[int] = []
 
     def load(node: Node) -> None:
@@ -48,7 +51,7 @@ def update(nodes: Sequence[Node], store: Store, images: Sequence[Image], *, dead
         except ClusterError:
             if not present:
                 raise
-            # The node may have deleted a blob that it had listed as present: send everything.
+            # The node may have deleted a blob since it listed it as present, so send everything.
             send(set())
 
     _everywhere(load, nodes)
@@ -56,7 +59,7 @@ def update(nodes: Sequence[Node], store: Store, images: Sequence[Image], *, dead
 
 
 def missing(node: Node, images: Sequence[Image]) -> list[Image]:
-    """Return the images that a running node does not have in this version."""
+    """Return those of `images` that a running node does not have in the same version."""
     lines = node.ctr("images", "list").splitlines()[1:]
     present = {(words[0], words[2]) for line in lines if len(words := line.split()) > 2}
     return [image for image in images if (image.name, image.digest) not in present]

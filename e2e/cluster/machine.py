@@ -14,17 +14,17 @@ _CAP_SYS_RESOURCE = 24
 
 @dataclass(frozen=True)
 class Share:
-    """The resources of the machine that one node must not offer."""
+    """The part of the machine's resources that one node reserves, so that it does not offer them to pods."""
 
     reserved_millicores: int
     reserved_mib: int
 
 
 def share(nodes: int, *, cores: int, mib: int, control_plane_mib: int = 2048) -> Share:
-    """Divide the machine so that `nodes` nodes together offer its resources once, less the control plane's
-    memory.
+    """Divide the machine among `nodes` nodes. Return the resources that each node must reserve.
 
-    A kubelet always sees the whole machine. Reserving the rest limits what it offers.
+    The nodes together offer the machine's resources once, without the control plane's memory. Each kubelet
+    sees the whole machine, so it must reserve everything outside its own part.
     """
     offered_cores = cores * 1000 // nodes
     offered_mib = max(512, (mib - control_plane_mib) // nodes)
@@ -45,7 +45,7 @@ def cores() -> int:
 
 
 def may_lower_oom_score() -> bool:
-    """Return True if this process has CAP_SYS_RESOURCE. Containers need it to lower their oom_score_adj."""
+    """Return True if this process has CAP_SYS_RESOURCE, which containers need to lower oom_score_adj."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> _CAP_SYS_RESOURCE & 1)
@@ -63,7 +63,7 @@ def cni_folder() -> Path:
 
 
 def require_root_and_tools() -> None:
-    """Raise ClusterError with everything that is missing."""
+    """Raise a ClusterError that lists every missing program, and root if it is missing."""
     missing = [
         tool for tool in ("runc", "nft", "ip", "nsenter", "unshare", "mount") if not shutil.which(tool)
     ]

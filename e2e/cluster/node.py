@@ -1,4 +1,4 @@
-"""One node: start it, crash it, reboot it, cut it off the network, throttle a pod on it."""
+"""A node that tests can start, crash, reboot, cut off the network, and throttle pods on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INIT = Path(__file__).with_name("node_init.py")
 
 
 class Node:
-    """A node of a cluster, by name. Methods that change something hold the cluster's lock."""
+    """A node of a cluster, by name. Methods that change the node hold the cluster's lock."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster = cluster
@@ -51,7 +51,7 @@ class Node:
 
     @property
     def cgroup(self) -> str:
-        """The node's control group, below each hierarchy's mount point."""
+        """Path of the node's control group, relative to each hierarchy's mount point."""
         return f"{self.cluster.cgroup}/{self.name}"
 
     @property
@@ -62,7 +62,7 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """The machine's pid of the node's first process. Raises ClusterError while the node is down."""
+        """Pid of the node's first process on the machine. Raises ClusterError while the node is down."""
         if self.process is None:
             raise ClusterError(f"node {self.name} is down; `node reboot {self.name}` starts it")
         return self.process.pid
@@ -73,7 +73,9 @@ class Node:
         return self.process is not None
 
     def log(self, component: str) -> Path:
-        """Return the log of `containerd`, `kubelet`, `kube-proxy` or the node's first process (`init`)."""
+        """Return the log's path of `containerd`, `kubelet`, `kube-proxy` or the node's first process
+        (`init`).
+        """
         if component == "init":
             return self.folder / "init.log"
         return self.folder / "var" / "log" / f"{component}.log"
@@ -81,7 +83,7 @@ class Node:
     # ---- starting -------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Write the node's configuration, keys and image store. Called once for each node."""
+        """Write the node's configuration, keys and image store. Call this once for each node."""
         cluster, config = self.cluster, self.folder / "config"
         authority = cluster.control_plane.authority()
         rendered = NodeConfig(
@@ -117,9 +119,10 @@ class Node:
         files.write(config / "node.json", json.dumps(self._description(rendered), indent=1))
 
     def _description(self, rendered: dict[str, str]) -> dict[str, object]:
-        """Return the configuration for node_init.py."""
+        """Return the configuration that node_init.py reads."""
         cluster, config, binaries = self.cluster, self.folder / "config", self.cluster.binaries
-        # Stable for the node's lifetime and different for each node and cluster, as on real machines.
+        # Like a real machine's id, this stays the same while the node exists and differs from every other
+        # node's id.
         machine_id = hashlib.sha256(f"{cluster.identity}/{self.name}/{uuid.uuid4()}".encode()).hexdigest()[
             :32
         ]
@@ -178,7 +181,9 @@ class Node:
             release(init)
 
     def _first_process(self, parent: subprocess.Popen[bytes]) -> ProcessId:
-        """Return the child of unshare(1): process 1 of the node. Its namespaces exist once it runs Python."""
+        """Wait for process 1 of the node, the child of unshare(1), and return it. Its namespaces exist once
+        it runs Python.
+        """
         children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
         found: list[ProcessId] = []
 
@@ -197,7 +202,9 @@ class Node:
     # ---- faults ---------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """Crash the node: processes and memory are lost, the disk stays. No error if the node is down."""
+        """Crash the node. Its processes and memory are lost, its disk stays. It is no error if the node is
+        down.
+        """
         with self.cluster.lock():
             self._kill()
 
@@ -207,7 +214,7 @@ class Node:
             self.cluster.network.disconnect(self.record.index)
 
     def reboot(self) -> None:
-        """Crash the node if it runs, and start it with the disk that it had. Returns before it is Ready."""
+        """Crash the node if it runs, then start it with the same disk. Returns before the node is Ready."""
         with self.cluster.lock():
             self._kill()
             self.start()
@@ -243,7 +250,7 @@ class Node:
     # ---- inside ---------------------------------------------------------------------------------------
 
     def run(self, argv: Sequence[str | Path], *, deadline: float = 60, stdin: IO[bytes] | None = None) -> str:
-        """Run a program in the node's namespaces as its root user. Return its standard output."""
+        """Run a program as root in the node's namespaces. Return its standard output."""
         return run(
             ["nsenter", f"--target={self.pid}", "--mount", "--net", "--uts", "--ipc", "--pid", "--", *argv],
             deadline=deadline,
@@ -251,7 +258,7 @@ class Node:
         )
 
     def ctr(self, *arguments: str, deadline: float = 60, stdin: IO[bytes] | None = None) -> str:
-        """Run containerd's client in the namespace that Kubernetes uses. Return its output."""
+        """Run containerd's client in containerd's namespace `k8s.io`. Return its output."""
         program = str(self.cluster.binaries / "ctr")
         argv = [program, f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io", *arguments]
         return self.run(argv, deadline=deadline, stdin=stdin)
@@ -275,5 +282,5 @@ class Node:
 
     @property
     def store(self) -> Path:
-        """The root of the node's container store, as the machine sees it."""
+        """Path of the node's container store on the machine."""
         return self.folder / "var" / "lib" / "containerd"

@@ -16,7 +16,9 @@ CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """The inputs of a node's configuration files. `config` is the folder of these files."""
+    """The values from which a node's configuration files are rendered. `config` is the folder of these
+    files.
+    """
 
     name: str
     index: int
@@ -31,7 +33,7 @@ class NodeConfig:
     runc: Path
 
     def files(self) -> dict[str, str]:
-        """Return the texts of the files by their names in `config`."""
+        """Return the texts of the files by file name."""
         return {
             "containerd.toml": self.containerd(),
             "kubelet.json": json.dumps(self.kubelet(), indent=1),
@@ -113,7 +115,7 @@ conf_dir = "/etc/cni/net.d"
             "oomScoreAdj": -999 if self.may_lower_oom_score else 0,
             "failSwapOn": False,
             "serializeImagePulls": False,
-            # All nodes and the person at the machine share its disk.
+            # All nodes and the machine's user share one disk, so the usual eviction thresholds are too high.
             "evictionHard": {
                 "memory.available": "100Mi",
                 "nodefs.available": "1%",
@@ -135,13 +137,13 @@ conf_dir = "/etc/cni/net.d"
             "hostnameOverride": self.name,
             "clientConnection": {"kubeconfig": str(self.config / "kube-proxy.kubeconfig")},
             "clusterCIDR": self.addresses.pods,
-            # Replies to clients outside the pod network, such as the machine itself, must return through this
-            # node.
+            # Replies to clients outside the pod network, such as the machine, must return through this node,
+            # so kube-proxy replaces their source address.
             "detectLocalMode": "ClusterCIDR",
             "bindAddress": self.addresses.node(self.index),
             "healthzBindAddress": "127.0.0.1:10256",
             "metricsBindAddress": "127.0.0.1:10249",
-            # Do not resize the machine's connection tracking table.
+            # Connection tracking is shared with the machine, so do not resize its table.
             "conntrack": {
                 "maxPerCore": 0,
                 "min": 0,

@@ -1,11 +1,12 @@
-"""The first process of a node. Runs as a script in new namespaces, with the standard library only.
+"""The first process of a node. It runs as a script in new namespaces and uses only the standard library.
 
-It gives the node its own root file system and waits for the network. Then it keeps containerd, kubelet and
-kube-proxy running and reaps orphans. Killing it crashes the node: the kernel ends everything in its process
-namespace, and tmpfs, mounts and network disappear with their namespaces.
+The process gives the node its own root file system and waits for the network. Then it keeps containerd,
+kubelet and kube-proxy running and reaps orphans. To kill this process is to crash the node: the kernel ends
+all processes of its process namespace, and tmpfs, mounts and network disappear with their namespaces.
 
 Argument: a JSON file with `name`, `folder` (the node's disk), `binaries`, `keep` (folders that stay visible
-under their own path) and `commands` (command line by component, in starting order).
+under their own path), `etc` (text by file below /etc) and `commands` (command line by component, in
+starting order).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-# The kubelet sets these sysctls for the whole machine if they differ from what it requires. A node must not
-# change the machine's sysctls, so it shows the kubelet files with the required values.
+# The kubelet sets these sysctls on the whole machine unless they have the values that it requires. A node
+# must not change the machine, so the kubelet sees files with the required values instead.
 _KUBELET_WANTS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -40,7 +41,7 @@ def mount(*arguments: str | Path) -> None:
 
 
 def bind(source: Path, target: Path, *, recursive: bool = False) -> None:
-    """Show the folder or file `source` at `target`, which is created if it is missing."""
+    """Show the folder or file `source` at `target`. Create `target` if it is missing."""
     if source.is_dir():
         target.mkdir(parents=True, exist_ok=True)
     else:
@@ -50,7 +51,7 @@ def bind(source: Path, target: Path, *, recursive: bool = False) -> None:
 
 
 def make_root(config: dict[str, Any]) -> None:
-    """Enter a root with the machine's programs, but with the node's own /var, /etc, /run, /tmp and /proc."""
+    """Change to a root with the machine's programs and the node's own /var, /etc, /run, /tmp and /proc."""
     disk = Path(config["folder"])
     mount("--make-rprivate", "/")
     root = disk / "root"
@@ -77,7 +78,7 @@ def make_root(config: dict[str, Any]) -> None:
     for kept in map(Path, config["keep"]):
         if kept.parts[1] in _OWN:
             bind(kept, root / kept.relative_to("/"), recursive=True)
-    # /sys of this network namespace, with the machine's control groups.
+    # Mount the /sys of this network namespace, with the machine's control groups.
     mount("-t", "sysfs", "sysfs", root / "sys")
     mount("--rbind", "/sys/fs/cgroup", root / "sys" / "fs" / "cgroup")
     mount("-t", "proc", "proc", root / "proc")
@@ -92,12 +93,14 @@ def make_root(config: dict[str, Any]) -> None:
     os.chdir("/")
     subprocess.run(["umount", "--lazy", "/old"], check=True, timeout=20)
     Path("/old").rmdir()
-    # Shared, so that Bidirectional mounts of a container reach the kubelet and other containers.
+    # Make all mounts shared, so that containers' Bidirectional mounts reach the kubelet and other containers.
     mount("--make-rshared", "/")
 
 
 def make_etc(config: dict[str, Any], etc: Path) -> None:
-    """Copy the machine's /etc once, with the node's own name, machine id and resolver."""
+    """Copy the machine's /etc at the first start. The copy has the node's own name, machine id and
+    resolver.
+    """
     if not etc.exists():
         temporary = etc.with_name("etc.new")
         shutil.rmtree(temporary, ignore_errors=True)
@@ -111,7 +114,7 @@ def make_etc(config: dict[str, Any], etc: Path) -> None:
 
 
 def wait_for_network() -> None:
-    """Wait until the starting tool reports that the network exists. Exit if the tool ended before that."""
+    """Wait until the program that started this node reports the network. Exit if that program has ended."""
     if sys.stdin.readline().strip() != "connected":
         sys.exit("the tool that started this node ended before the node had a network")
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
@@ -119,7 +122,7 @@ def wait_for_network() -> None:
 
 
 class Supervisor:
-    """Starts the components, and restarts them when they end, as an init system does."""
+    """Starts components, and restarts each one after it ends, as an init system does."""
 
     def __init__(self, commands: dict[str, list[str]]) -> None:
         self.commands = commands
@@ -127,11 +130,12 @@ class Supervisor:
         self.restart_at: dict[str, float] = dict.fromkeys(commands, 0.0)
 
     def start_due(self) -> None:
-        """Start every component that is due."""
+        """Start every component whose start time has come."""
         for name, due in list(self.restart_at.items()):
             if time.monotonic() < due:
                 continue
-            # A child inherits blocked signals, and containerd's helpers need SIGCHLD.
+            # A child inherits blocked signals, and containerd's helpers need SIGCHLD, so unblock it for the
+            # start.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             with Path("/var/log", f"{name}.log").open("ab") as log:
                 process = subprocess.Popen(
@@ -142,13 +146,13 @@ class Supervisor:
                     start_new_session=True,
                 )
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-            process.returncode = 0  # `reap` collects the process, not this object.
+            process.returncode = 0  # `reap` waits for the process, so this object must not.
             self.running[process.pid] = name
             del self.restart_at[name]
             Path("/run", f"{name}.pid").write_text(str(process.pid))
 
     def reap(self) -> None:
-        """Reap ended children. A component is due for restart one second after its end."""
+        """Reap ended children. Schedule the restart of an ended component for one second later."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -172,12 +176,14 @@ def main() -> None:
     make_root(config)
     wait_for_network()
     os.environ["PATH"] = f"{config['binaries']}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    # SIGCHLD stays blocked until the wait, so no child's end is missed before the wait starts.
+    # SIGCHLD stays blocked, so the signal of a child that ends before the wait stays pending and ends the
+    # wait.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     supervisor = Supervisor(config["commands"])
     while True:
         supervisor.start_due()
-        supervisor.reap()  # Children may have ended while the signal was not blocked.
+        # `start_due` unblocks SIGCHLD for a moment, so the signal of an ended child may be lost.
+        supervisor.reap()
         signal.sigtimedwait({signal.SIGCHLD}, 0.5 if supervisor.restart_at else 60.0)
         supervisor.reap()
 

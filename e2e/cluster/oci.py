@@ -1,4 +1,4 @@
-"""The image store of the machine: an OCI layout shared by all checkouts, and a catalogue per checkout."""
+"""The machine's image store: an OCI layout that all checkouts share, and a catalogue for each checkout."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
 REF_NAME = "org.opencontainers.image.ref.name"
-# The annotation with the name that containerd gives to an imported image.
+# Annotation that names an image; containerd gives the imported image this name.
 CONTAINERD_NAME = "io.containerd.image.name"
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image of the store: its full name (as containerd writes it), and its manifest's digest and size."""
+    """An image of the store. `name` is the full name as containerd writes it; `digest` and `size` are the
+    manifest's.
+    """
 
     name: str
     digest: str
@@ -34,7 +36,9 @@ class Image:
 
 
 def full_name(reference: str) -> str:
-    """Return a reference completed as containerd does it: `convoy/x` is `docker.io/convoy/x:latest`."""
+    """Return the full form of a reference, as containerd does: `convoy/x` becomes
+    `docker.io/convoy/x:latest`.
+    """
     first, slash, _ = reference.partition("/")
     if not slash:
         reference = f"docker.io/library/{reference}"
@@ -44,7 +48,9 @@ def full_name(reference: str) -> str:
 
 
 class Store:
-    """The OCI layout in `folder`. Each checkout (`scope`) may have its own `convoy/operator:dev`."""
+    """An image store whose OCI layout is in `folder`. Each checkout (`scope`) has its own images of the
+    same name.
+    """
 
     def __init__(self, folder: Path | None = None, checkout: Path = files.CHECKOUT) -> None:
         self.folder = folder or files.cache_root() / "images"
@@ -90,14 +96,15 @@ class Store:
         return all(self.blob(digest).exists() for digest in self.blobs(image))
 
     def tag(self, reference: str) -> str:
-        """Return the name of an image of this checkout in the shared layout."""
+        """Return the name that an image of this checkout has in the shared layout."""
         return f"{self.scope}/{full_name(reference)}"
 
     def enter(self, reference: str) -> Image:
-        """Add the image that the layout has under `tag` to the catalogue, with its layers unpacked.
+        """Add the image that the layout has under `tag(reference)` to the catalogue, with its layers
+        unpacked.
 
-        Unpacked layers have the digest by which a build tool knows them. So the tool does not write them
-        again for an image on top of them, and no node has to unpack them.
+        A build tool knows unpacked layers by their digest. So it does not write them again for an image
+        that builds on them, and no node has to unpack them.
         """
         tag = self.tag(reference)
         found = [entry for entry in self._entries() if entry.get("annotations", {}).get(REF_NAME) == tag]
@@ -110,7 +117,9 @@ class Store:
         return self._name(reference, {**manifest, "layers": plain})
 
     def _plain(self, layer: dict[str, Any], diff: str) -> dict[str, Any]:
-        """Return the descriptor of an unpacked layer. Unpacks the layer if that has not happened yet."""
+        """Return the descriptor of a layer's unpacked form. Unpack the layer if that form does not exist
+        yet.
+        """
         path = self.blob(diff)
         if layer["digest"] != diff and not path.exists():
             if not layer["mediaType"].endswith("gzip"):
@@ -133,7 +142,7 @@ class Store:
         return {"mediaType": LAYER_TYPE, "digest": diff, "size": path.stat().st_size}
 
     def _name(self, reference: str, manifest: dict[str, Any]) -> Image:
-        """Write a manifest, and add its image under this name to the layout and the catalogue."""
+        """Write a manifest, and add its image to the layout and the catalogue under the name `reference`."""
         entry = self._put(json.dumps(manifest).encode(), MANIFEST_TYPE)
         tag = self.tag(reference)
         others = [one for one in self._entries() if one.get("annotations", {}).get(REF_NAME) != tag]
@@ -146,7 +155,9 @@ class Store:
         return image
 
     def add(self, reference: str, config: dict[str, Any], layers: Iterable[bytes]) -> Image:
-        """Create an image from uncompressed layer tars. `config` has everything except `rootfs`."""
+        """Create an image from uncompressed layer tars. `config` is the image's configuration without
+        `rootfs`.
+        """
         descriptors = [self._put(layer, LAYER_TYPE) for layer in layers]
         rootfs = {"type": "layers", "diff_ids": [layer["digest"] for layer in descriptors]}
         described = self._put(json.dumps({**config, "rootfs": rootfs}).encode(), CONFIG_TYPE)
@@ -159,7 +170,7 @@ class Store:
         return self._name(reference, manifest)
 
     def blobs(self, image: Image) -> list[str]:
-        """Return the digests of an image, with its manifest first."""
+        """Return the digests of an image's manifest, configuration and layers, in this order."""
         manifest = json.loads(self.blob(image.digest).read_bytes())
         return [
             image.digest,
@@ -168,7 +179,7 @@ class Store:
         ]
 
     def bytes_of(self, image: Image) -> int:
-        """Return the size of an image in bytes."""
+        """Return the total size of an image's blobs in bytes."""
         return sum(self.blob(digest).stat().st_size for digest in self.blobs(image))
 
     def blob(self, digest: str) -> Path:
@@ -176,10 +187,10 @@ class Store:
         return self.layout / "blobs" / digest.replace(":", "/")
 
     def write_archive(self, images: Iterable[Image], out: IO[bytes], present: Collection[str] = ()) -> int:
-        """Write an OCI archive of the images without the blobs in `present`. Return the bytes of the
-        written blobs.
+        """Write an OCI archive of the images without the blobs in `present`. Return the number of blob
+        bytes written.
 
-        The receiver completes the images with the blobs in `present`, which it already has.
+        The receiver already has the blobs in `present` and completes the images with them.
         """
         images = list(images)
         entries = [
@@ -197,7 +208,7 @@ class Store:
             _add(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
             _add(tar, "index.json", json.dumps(_index(entries)).encode())
             for digest in digests:
-                # The receiver needs every manifest.
+                # The receiver imports from the manifests, so the archive has all of them.
                 if digest in present and digest not in {image.digest for image in images}:
                     continue
                 path = self.blob(digest)
@@ -210,10 +221,9 @@ class Store:
         return written
 
     def prune(self) -> int:
-        """Remove images whose name now belongs to another image, and unused blobs. Return the number of
-        deleted blobs.
+        """Remove images without a name, and blobs that no image uses. Return the number of deleted blobs.
 
-        The caller holds `lock`.
+        An image loses its name when another image gets the same name. The caller holds `lock`.
         """
         named = [entry for entry in self._entries() if REF_NAME in entry.get("annotations", {})]
         files.write(self.layout / "index.json", json.dumps(_index(named)))

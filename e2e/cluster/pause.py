@@ -19,7 +19,7 @@ _SOURCE_LABEL = "dev.convoy.source"
 
 
 def ensure(store: Store) -> Image:
-    """Return the sandbox image of this checkout. Compiles it only if its source changed."""
+    """Return this checkout's sandbox image. Compile the program only if its source changed."""
     source = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()
     found = store.images().get(PAUSE_IMAGE)
     if found:
@@ -37,7 +37,7 @@ def ensure(store: Store) -> Image:
 
 
 def compile_static() -> bytes:
-    """Return the bytes of the compiled program."""
+    """Compile the program without shared libraries, and return its bytes."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if not compiler:
         raise ClusterError("no C compiler on this machine for the sandbox image; run `make host`")

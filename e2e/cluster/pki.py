@@ -1,4 +1,4 @@
-"""Certificates and keys of a cluster: one authority for Kubernetes, and another one for etcd only."""
+"""Certificates and keys of a cluster. Kubernetes and etcd have separate certificate authorities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VALID = datetime.timedelta(days=365)
 
 @dataclass(frozen=True)
 class Pair:
-    """The paths of a certificate and its private key, both PEM."""
+    """Paths of a certificate and its private key. Both files are PEM."""
 
     cert: Path
     key: Path
@@ -46,7 +46,7 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(
             now - datetime.timedelta(minutes=5)
-        )  # Nodes share the host's clock, but the clock may be stepped back.
+        )  # The host's clock may be set back, so the certificate is already valid five minutes ago.
         .not_valid_after(now + _VALID)
     )
 
@@ -88,7 +88,7 @@ class Authority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        # The key comes first: an existing certificate means that the pair is complete.
+        # Write the key first: if the certificate exists, the pair is complete.
         _write_key(self.pair.key, self._key)
         files.write(self.pair.cert, self._cert.public_bytes(serialization.Encoding.PEM))
 
@@ -102,8 +102,9 @@ class Authority:
         addresses: Iterable[str] = (),
         client: bool = True,
     ) -> Pair:
-        """Issue a certificate for `common_name`. Names or addresses make it a server's, `client` a
-        client's.
+        """Issue a certificate for `common_name`.
+
+        A certificate with `names` or `addresses` is valid for a server, and one with `client` for a client.
         """
         alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
         alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
@@ -129,7 +130,7 @@ class Authority:
 
 
 def signing_key(folder: Path) -> Pair:
-    """Return the key pair that signs service account tokens. `cert` is the bare public key."""
+    """Return the key pair for service account tokens. Its `cert` is the public key without a certificate."""
     pair = Pair(folder / "service-accounts.pub", folder / "service-accounts.key")
     if not pair.cert.exists():
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)

@@ -1,4 +1,7 @@
-"""Starts processes that outlive this tool, and ends exactly these, by pid and start time or by their mark."""
+"""Starts processes that outlive this tool, and kills only these.
+
+A process is found by its pid and start time, or by the mark in its environment.
+"""
 
 from __future__ import annotations
 
@@ -13,31 +16,34 @@ from typing import IO
 
 from e2e.cluster.run import wait_for
 
-# Every process of a cluster has this variable in its environment. So `down` finds even a process whose pid
-# was never stored, because the tool was killed right after starting the process.
+# Environment variable of every process of a cluster. `down` searches for it, so it finds even a process whose
+# pid was not stored because the tool was killed at that moment.
 MARK = "CONVOY_LOCAL_CLUSTER"
 
 
 @dataclass(frozen=True)
 class ProcessId:
-    """The identity of a process. A pid is reused, but never with the same start time (ticks since boot)."""
+    """Identity of a process. A pid may be reused, but not with the same start time (`started`, ticks since
+    boot).
+    """
 
     pid: int
     started: int
 
     @property
     def alive(self) -> bool:
-        """True if the process runs. A zombie does not."""
+        """True if the process runs and is not a zombie."""
         return identify(self.pid) == self
 
 
 def identify(pid: int) -> ProcessId | None:
-    """Return the process with this pid; None if there is none or it has ended."""
+    """Return the process with this pid; None if it does not exist or has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         # The second field is the program's name in parentheses. The name may contain spaces and parentheses.
         words = stat[stat.rindex(")") + 2 :].split()
-        # The first thread may be a zombie while other threads still hold sockets open.
+        # If the first thread is a zombie, other threads may still hold sockets open, so the process counts as
+        # alive.
         if words[0] in "ZX" and len(list(Path(f"/proc/{pid}/task").iterdir())) <= 1:
             return None
     except (FileNotFoundError, ProcessLookupError):
@@ -53,7 +59,7 @@ def spawn(
     env: Mapping[str, str] | None = None,
     stdin: IO[bytes] | int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in its own session, marked as part of the cluster. Its output is appended to `log`."""
+    """Start a process in its own session, with the cluster's mark. Its output is appended to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -70,13 +76,13 @@ def spawn(
 def release(process: subprocess.Popen[bytes]) -> ProcessId:
     """Stop tracking a child that will outlive this process. Return its identity."""
     found = identify(process.pid)
-    # Avoids the "still running" warning when the object is garbage collected.
+    # Set an exit status, so that Python does not warn "still running" when it collects the object.
     process.returncode = process.poll() or 0
     return found or ProcessId(process.pid, 0)
 
 
 def marked(identity: str) -> list[ProcessId]:
-    """Return all processes of the machine that carry the mark of this cluster."""
+    """Return all processes of the machine that have this cluster's mark."""
     wanted = f"{MARK}={identity}".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -92,7 +98,7 @@ def marked(identity: str) -> list[ProcessId]:
 
 
 def end(processes: Iterable[ProcessId], *, deadline: float = 30.0) -> None:
-    """Kill these processes and wait until they have ended. Processes that have already ended are no error."""
+    """Kill these processes and wait until they have ended. It is no error if a process has already ended."""
     alive = [process for process in processes if process.alive]
     for process in alive:
         try:
@@ -102,7 +108,7 @@ def end(processes: Iterable[ProcessId], *, deadline: float = 30.0) -> None:
 
     def all_ended() -> bool:
         for process in alive:
-            # If the process is no child of this one, its parent or the machine's init reaps it.
+            # A process that is not a child of this one is reaped by its parent or by init.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process.pid, os.WNOHANG)
         return not any(process.alive for process in alive)

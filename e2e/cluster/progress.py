@@ -1,4 +1,4 @@
-"""Progress lines with the seconds since the command started."""
+"""Prints progress lines with the seconds since the command started."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 class Progress:
-    """Prints one line per step to standard error, with the elapsed seconds. `quiet` prints nothing."""
+    """Prints one line per step to standard error, with the elapsed seconds. With `quiet`, prints nothing."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._start = time.monotonic()
@@ -23,7 +23,9 @@ class Progress:
 
     @contextmanager
     def long(self, text: str, every: float = 30.0) -> Iterator[None]:
-        """Report `text`, then every `every` seconds that it still runs, and finally how long it took."""
+        """Print `text` at the start of the block, every `every` seconds while it runs, and with its
+        duration at the end.
+        """
         started = time.monotonic()
         done = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Runs a program, or waits for a condition, with a deadline."""
+"""Runs a program or waits for a condition, with a deadline in seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def run(
 ) -> str:
     """Run `argv` for at most `deadline` seconds and return its standard output.
 
-    Raises CommandError with the end of the program's output if it fails, is not installed or is too slow.
+    Raises CommandError with the end of the program's output if the program fails, is missing or takes too
+    long.
     """
     words = [os.fspath(word) for word in argv]
     program = " ".join(words[:3])
@@ -52,7 +53,9 @@ def run(
 
 
 def stream(argv: Sequence[str | os.PathLike[str]], *, deadline: float, log: Path, **options: object) -> None:
-    """Run a long program with its output in `log`. Raises CommandError with the end of the log on failure."""
+    """Run a long program with its output in `log`. Raises CommandError with the end of the log if the
+    program fails.
+    """
     words = [os.fspath(word) for word in argv]
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -93,7 +96,10 @@ def wait_for(
     every: float = 0.1,
     why: Callable[[], str] | None = None,
 ) -> None:
-    """Poll `ready` until it is true. Raises ClusterError after `deadline` seconds, with the text of `why`."""
+    """Poll `ready` every `every` seconds until it returns True.
+
+    Raises ClusterError after `deadline` seconds, with `what` and the text that `why` returns.
+    """
     end = time.monotonic() + deadline
     while not ready():
         if time.monotonic() >= end:

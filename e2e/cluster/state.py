@@ -1,4 +1,6 @@
-"""The state file of a cluster. It records each resource before its creation, so that `down` can delete it."""
+"""The state file of a cluster. It records each resource before the resource is created, so `down` can
+delete all.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ FORMAT = 2
 
 @dataclass
 class NodeRecord:
-    """A node: the number that its addresses and links derive from, and whether it is cut off the network."""
+    """The number of a node, from which its addresses and links derive, and True in `cut` if it has no
+    network.
+    """
 
     index: int
     cut: bool = False
@@ -26,28 +30,28 @@ class NodeRecord:
 
 @dataclass
 class State:
-    """The record of one cluster."""
+    """All that is recorded about one cluster."""
 
     identity: str
     name: str
     checkout: str
     block: int
     phase: str = "starting"
-    """`starting` until the first `up` has succeeded, then `up`; `stopping` once `down` has started."""
+    """`starting` until the first `up` has succeeded, then `up`; `stopping` after `down` has started."""
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     processes: dict[str, ProcessId] = field(default_factory=dict)
     """The control plane's processes by component, and each node's first process as `node/<name>`."""
     templates: list[str] = field(default_factory=list)
-    """Image templates that the nodes' stores link to. They must stay while the cluster exists."""
+    """Image templates to which the nodes' stores link. They must not be deleted while the cluster exists."""
     throttled: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Previous quotas of throttled pods: by pod uid, the quota of each cgroup by its path."""
+    """Previous CPU quotas of throttled pods, by pod uid and then by the path of each cgroup."""
     options: dict[str, Any] = field(default_factory=dict)
     firewall: list[str] = field(default_factory=list)
     """Rules added to the machine's FORWARD chain, as arguments of iptables after `-A FORWARD`."""
 
     @property
     def addresses(self) -> Addresses:
-        """The addresses of the cluster's block."""
+        """Addresses of the cluster's address block."""
         return Addresses(self.block)
 
     def dump(self) -> str:
@@ -56,7 +60,7 @@ class State:
 
     @classmethod
     def parse(cls, text: str) -> State:
-        """Read the state from JSON. Raises ClusterError if it has another format."""
+        """Return the state that a JSON text holds. Raises ClusterError if the text has another format."""
         fields = json.loads(text)
         if fields.pop("format", None) != FORMAT:
             raise ClusterError(
@@ -68,7 +72,7 @@ class State:
 
 
 class StateFile:
-    """The folder of one cluster, and the state file in it."""
+    """A cluster's folder and the state file in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -91,19 +95,21 @@ class StateFile:
         files.write(self.path, state.dump())
 
     def lock(self, deadline: float = 300.0) -> Any:
-        """Return a context manager that keeps other commands off this cluster. The lock file is kept."""
+        """Return a context manager that keeps other commands off this cluster. The lock file is never
+        deleted.
+        """
         return files.locked(
             self.folder.parent / f".{self.identity}.lock", deadline=deadline, what=f"cluster {self.identity}"
         )
 
 
 def clusters_root() -> Path:
-    """Return the folder that holds one folder per cluster of this user."""
+    """Return the folder that has one folder for each of this user's clusters."""
     return files.cache_root() / "clusters"
 
 
 def all_states() -> list[State]:
-    """Return the state of every cluster of this user, from all checkouts."""
+    """Return the states of all clusters of this user, from every checkout."""
     found = (StateFile(path.parent).load() for path in sorted(clusters_root().glob("*/state.json")))
     return [state for state in found if state is not None]
 

@@ -1,4 +1,4 @@
-"""The objects that every cluster starts with: the DNS Service, and the rights of the DNS server."""
+"""Objects that every cluster starts with: the DNS Service, and the rights of the DNS server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from e2e.cluster.control_plane import DNS_PORT
 
 
 def objects(addresses: Addresses) -> dict[str, Any]:
-    """Return the objects as a List for `kubectl apply`."""
+    """Return the objects as a Kubernetes List for `kubectl apply`."""
     dns_ports = [("dns", "UDP"), ("dns-tcp", "TCP")]
     role: dict[str, Any] = {
         "apiVersion": "rbac.authorization.k8s.io/v1",

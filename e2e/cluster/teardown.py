@@ -1,4 +1,4 @@
-"""Deletes a cluster completely, by its state file and by the names that derive from its identity."""
+"""Deletes a cluster completely. It finds the resources in the state file and by the cluster's identity."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def destroy(
 ) -> None:
     """End all processes of the cluster, and delete its mounts, network and files.
 
-    This may be repeated. `state` may be missing or out of date.
+    May be called again after a failure. `state` may be missing or out of date.
     """
     processes: set[ProcessId] = set(state.processes.values()) if state else set()
 
     def all_ended() -> bool:
         found = processes | set(marked(identity))
         end(found, deadline=30)
-        # A process whose parent died during its start appears only in a second scan.
+        # A process that was just starting when its parent died appears only in a second scan.
         return not marked(identity)
 
     wait_for(all_ended, deadline=60, what=f"end of all processes of {identity}")
@@ -47,7 +47,7 @@ def destroy(
 
 
 def mounts_below(folder: Path) -> list[str]:
-    """Return the mounts below `folder` in the machine's own mount namespace, innermost first."""
+    """Return the mounts below `folder` in the machine's mount namespace, innermost first."""
     found = []
     for line in Path("/proc/self/mounts").read_text().splitlines():
         where = line.split()[1].encode().decode("unicode_escape")

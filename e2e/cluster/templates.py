@@ -1,8 +1,8 @@
-"""Prepared container stores: images are imported and unpacked once, and all nodes share them.
+"""Prepared container stores. Images are imported and unpacked once, and all nodes share the result.
 
-The parts of a containerd root that never change once written are shared: blobs by hard links, unpacked
-layers by symbolic links to the template. So a node's store is ready immediately, costs no disk space, and
-its files are in the page cache only once. The databases are copied.
+The nodes share the unchanging parts of a template: blobs by hard links, unpacked layers by symbolic links.
+A node's store is therefore ready at once, costs no disk space, and its files are only once in the page
+cache. Each node has its own copy of the databases.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ address = "{folder}/socket.ttrpc"
 
 
 def blobs_in(store: Path) -> set[str]:
-    """Return the digests that a node's containerd store already has."""
+    """Return the digests of all blobs in a containerd store."""
     folder = store / CONTENT / "blobs" / "sha256"
     return {f"sha256:{path.name}" for path in folder.iterdir()} if folder.is_dir() else set()
 
 
 def copy_into(template: Path, target: Path, identity: str) -> None:
-    """Fill a node's store `target` from `template`, which must exist as long as the store.
+    """Fill a node's store `target` from `template`. The template must exist as long as the store.
 
-    Both must be on one file system; otherwise this raises ClusterError.
+    Raises ClusterError unless both are on the same file system.
     """
     _copy(template, target, identity, [_BLOBS])
     (target / _LAYERS).mkdir(parents=True)
@@ -76,7 +76,9 @@ def _copy(source: Path, target: Path, identity: str, linked: Sequence[str]) -> N
 
 @dataclass(frozen=True)
 class TemplateBuilder:
-    """The inputs for building templates. Its processes carry the mark of cluster `identity`."""
+    """Paths and identity with which templates are built. The build's processes carry the mark of cluster
+    `identity`.
+    """
 
     identity: str
     binaries: Path
@@ -92,11 +94,10 @@ def ensure(
     in_use: Callable[[], set[str]],
     report: Callable[[str], None],
 ) -> Path:
-    """Return a template with exactly `images`. If it does not exist, build it from the most similar
-    template.
+    """Return a template with exactly `images`. If there is none, build it from the most similar template.
 
-    `claim` records the use of the template before any other process may delete it. `in_use` returns the
-    templates that must stay.
+    `claim` records that the cluster uses the template, before another process can delete it. `in_use`
+    returns the paths of the templates that must not be deleted.
     """
     key = hashlib.sha256(json.dumps(sorted((one.name, one.digest) for one in images)).encode()).hexdigest()
     root = files.cache_root() / "templates"
@@ -117,7 +118,9 @@ def ensure(
 
 
 def _prune(root: Path, in_use: set[str]) -> None:
-    """Delete all templates except the latest ones and those in use, and the remains of killed builds."""
+    """Delete old templates and the folders of killed builds. Keep the latest _KEEP templates and those in
+    use.
+    """
     known = sorted(_templates(root), key=lambda path: path.stat().st_mtime)
     stale = [path for path in known[:-_KEEP] if str(path) not in in_use]
     for path in [*stale, *(left for left in root.glob(".*.*") if left.is_dir())]:
@@ -129,7 +132,7 @@ def _templates(root: Path) -> list[Path]:
 
 
 def _nearest(root: Path, images: Sequence[Image]) -> Path | None:
-    """Return the template that already has most of these images; None if there is none."""
+    """Return the template that has the most of these images; None if no template has any."""
     wanted = {image.name for image in images}
     best: tuple[int, float, Path] | None = None
     for path in _templates(root):
@@ -141,7 +144,9 @@ def _nearest(root: Path, images: Sequence[Image]) -> Path | None:
 
 
 def _import(builder: TemplateBuilder, store: Store, images: Sequence[Image], root: Path) -> None:
-    """Run a containerd on `root` to import missing images and remove the others."""
+    """Run containerd on the store `root`, import missing images, and remove images that are not in
+    `images`.
+    """
     binaries, work = builder.binaries, builder.work
     log = work / "containerd.log"
     try:
@@ -149,8 +154,8 @@ def _import(builder: TemplateBuilder, store: Store, images: Sequence[Image], roo
         (work / "root").symlink_to(root)
         (work / "config.toml").write_text(CONFIG.format(folder=work))
         with log.open("wb") as output:
-            # In its own namespaces: everything that it mounts or starts ends with it, however this process
-            # ends.
+            # Run containerd in its own namespaces, so that everything it mounts or starts ends with it in
+            # every case.
             server = subprocess.Popen(
                 ["unshare", "--mount-proc", "--pid", "--fork", "--kill-child", "--",
                  binaries / "containerd", f"--config={work}/config.toml"],
@@ -191,7 +196,7 @@ def _fill(ctr: Path, work: Path, store: Store, images: Sequence[Image], present:
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
-    """Shut containerd down properly, so that its databases are closed."""
+    """Shut containerd down with SIGTERM, so that it closes its databases."""
     children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
     for pid in children:
         os.kill(int(pid), signal.SIGTERM)

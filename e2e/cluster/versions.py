@@ -1,4 +1,4 @@
-"""Versions of the local cluster's programs and their sources. This is the only place to change them."""
+"""Versions of the local cluster's programs and their sources. Change them only here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 KUBERNETES = "1.36.3"
 ETCD = "3.6.8"
 
-# The program names under which the binary from our Go module runs.
+# Names under which the binary of our Go module runs; each name is a different program.
 KUBE = (
     "kube-apiserver",
     "kube-controller-manager",
@@ -21,10 +21,11 @@ KUBE = (
 
 @dataclass(frozen=True)
 class Tool:
-    """A program of one Go module: `packages` at `version`. `archive` is its official download, if any.
+    """A program of one Go module: `packages` at `version`. `archive` is the address of its official
+    download, if any.
 
-    In a web address `{v}` stands for the version without its `v`, and `{arch}` for amd64 or arm64. `sums`
-    lists SHA-256 digests, either a bare one or lines of `digest  file`.
+    In an address `{v}` stands for the version without its leading `v`, and `{arch}` for amd64 or arm64.
+    `sums` is the address of its SHA-256 digests: one digest without a name, or lines of `digest  file`.
     """
 
     version: str
@@ -34,7 +35,7 @@ class Tool:
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The names of the programs."""
+        """Names of the tool's programs."""
         return tuple(package.rsplit("/", 1)[-1] for package in self.packages)
 
 
@@ -66,7 +67,7 @@ TOOLS = {
         "https://get.helm.sh/helm-v{v}-linux-{arch}.tar.gz",
         "https://get.helm.sh/helm-v{v}-linux-{arch}.tar.gz.sha256sum",
     ),
-    # Not part of a cluster, and fetched only by name.
+    # The tools below are not part of a cluster. They are fetched only when a test needs them.
     "kwok": Tool(
         "v0.8.0",
         ("sigs.k8s.io/kwok/cmd/kwok",),
@@ -76,7 +77,7 @@ TOOLS = {
         ("github.com/versity/versitygw/cmd/versitygw",),
     ),
 }
-# The tools that every cluster needs, in the order in which they are fetched.
+# Tools that every cluster needs, in the order in which they are fetched.
 BASE_TOOLS = ("containerd", "coredns", "helm")
 KUBE_ARCHIVE = "https://dl.k8s.io/v{v}/bin/linux/{arch}/{program}"
 ETCD_ARCHIVE = f"{_GITHUB}/etcd-io/etcd/releases/download/v{{v}}/etcd-v{{v}}-linux-{{arch}}.tar.gz"

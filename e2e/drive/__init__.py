@@ -1,1 +1,1 @@
-"""Helpers that drive a real cluster: jobs, faults, watches and servers, for tests and benches alike."""
+"""Helpers of tests and benches that run jobs, faults, watches and servers on a real cluster."""

@@ -1,4 +1,4 @@
-"""State of a cluster's nodes and operator, and its restoration after a fault."""
+"""Helpers that read the state of a cluster's nodes and operator, and restore the cluster after a fault."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from e2e.install import NAMESPACE
 
 
 def restore(cluster: Cluster) -> None:
-    """Restore the cluster after a fault: all nodes up, connected and Ready, each with its agent.
+    """Restore the cluster after a fault: start every node, reconnect it, and wait until it is Ready with
+    its agent.
 
-    Control plane components that ended when they lost their Lease are started again, as a kubelet would do.
+    Control plane components end when they lose their Lease, so this starts them again, as a kubelet would
+    do.
     """
     for component in COMPONENTS:
         cluster.components.start(component)
@@ -31,7 +33,7 @@ def restore(cluster: Cluster) -> None:
 
 
 def nodes_with_agent(cluster: Cluster) -> list[str]:
-    """Return the nodes with the agent-ready label."""
+    """Return the nodes with the agent-ready label, as `node/NAME`."""
     return cluster.kubectl("get", "nodes", "-l", "convoy.dev/agent-ready=true", "-o", "name").split()
 
 
@@ -43,7 +45,7 @@ def lease_holder(cluster: Cluster) -> str:
 
 
 def leader(cluster: Cluster) -> tuple[str, str]:
-    """Return pod and node of the leading operator."""
+    """Return the name of the leading operator pod and the name of its node."""
     leads = lease_holder(cluster)
     for pod in cluster.get("-n", NAMESPACE, "pods")["items"]:
         if pod["metadata"]["name"] in leads:

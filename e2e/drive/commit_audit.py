@@ -1,4 +1,6 @@
-"""All commit records that a job ever wrote to its store, including those that were deleted since."""
+"""Collects all commit records that a job ever writes to its store, including records that are deleted
+later.
+"""
 
 from __future__ import annotations
 
@@ -12,30 +14,41 @@ from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Generation
 
 SCAN_SECONDS = 0.1
-"""Seconds between scans. A record exists far longer: the store keeps two generations, seconds apart."""
+"""Seconds between scans. No record is missed: the store keeps two generations, and commits are seconds
+apart.
+"""
 UNDER_WAY_SECONDS = 1.0
-"""Seconds that a commit may still take after a later incarnation has begun. Less than the time between two
-saves, so a second commit is noticed.
+"""Maximum seconds that a commit may still take after a later incarnation has begun.
+
+The limit is shorter than the time between two saves, so the audit notices a second late commit.
 """
 
 
 @dataclass
 class CommitLog:
-    """The commits and branches of one job in a store. Times are Unix seconds."""
+    """The commit records and branch records of one job in a store. Times are Unix seconds.
+
+    An incarnation's branch record names the generation that the incarnation continues from.
+    """
 
     committed_at: dict[Generation, float] = field(default_factory=dict)
     """Time of each generation's commit."""
     branched_at: dict[int, float] = field(default_factory=dict)
-    """Time of each incarnation's branch record. From then on no older incarnation may commit."""
+    """Time at which each incarnation's branch record was first written. Afterwards no older incarnation may
+    commit.
+    """
     parents: dict[int, Generation | None] = field(default_factory=dict)
     """Generation that each incarnation continues from, according to its branch record."""
 
     def audit(self, restored: dict[int, Generation]) -> None:
-        """Assert that no incarnation committed after a later one had begun, and where each one continued.
+        """Assert that no incarnation committed late, and that each one continued from the right generation.
 
-        An incarnation must continue from the newest generation of the earlier ones, or from a newer
-        generation that the last of them had only in memory. `restored` is the generation that each
-        incarnation restored, by its ranks' logs.
+        A commit is late if it happens after a later incarnation's branch record, plus UNDER_WAY_SECONDS.
+
+        An incarnation must continue from the newest generation that the store had at its branch record, or
+        from a newer generation of the same earlier incarnation that existed only in memory.
+
+        `restored` is the generation that each incarnation restored, read from the ranks' logs.
         """
         for generation, at in self.committed_at.items():
             later = [
@@ -64,7 +77,10 @@ class CommitLog:
 
 @contextmanager
 def commits(folder: Path) -> Iterator[CommitLog]:
-    """Yield the records of the only job in a store's folder, and update them while the block runs."""
+    """Yield the records of the only job in a store's folder, and update them while the block runs.
+
+    Raises the error of a failed scan when the block ends.
+    """
     found = CommitLog()
     over, broken = threading.Event(), list[Exception]()
 
@@ -74,7 +90,7 @@ def commits(folder: Path) -> Iterator[CommitLog]:
                 _scan(folder, found)
                 if over.wait(SCAN_SECONDS):
                     return
-        except Exception as error:  # Raised when the block ends.
+        except Exception as error:
             broken.append(error)
 
     thread = threading.Thread(target=follow, daemon=True)
@@ -92,7 +108,7 @@ def commits(folder: Path) -> Iterator[CommitLog]:
 def _scan(folder: Path, found: CommitLog) -> None:
     for text, at in _texts(folder, "branches/[0-9]*"):
         branch = records.parse_branch(text)
-        # The record is written again once its parent is decided.
+        # The incarnation writes this record a second time once it knows its parent, so the first time counts.
         found.branched_at[branch.incarnation] = min(at, found.branched_at.get(branch.incarnation, at))
         if branch.decided:
             found.parents[branch.incarnation] = branch.parent
@@ -101,7 +117,7 @@ def _scan(folder: Path, found: CommitLog) -> None:
 
 
 def _texts(folder: Path, below: str) -> Iterator[tuple[bytes, float]]:
-    """Yield the content of these files and the times at which they were written."""
+    """Yield the content and the modification time (Unix seconds) of each file that matches `below`."""
     for file in sorted(folder.glob(f"*/*/{below}")):
         try:
             yield records.unseal(file.read_bytes()), file.stat().st_mtime

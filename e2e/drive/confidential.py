@@ -1,4 +1,4 @@
-"""Confidential values of Secrets, and a search for them in texts."""
+"""Collects the confidential values of Secrets and searches texts for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 MIN_LENGTH = 16
-"""Minimum length of a searched value. A shorter one may be in a text by chance."""
+"""Minimum length of a value to search for. A shorter value may occur in a text by chance."""
 _FORMS = {
     "a private key": re.compile("PRIVATE KEY"),
     "a JSON Web Token": re.compile(r"eyJ[\w-]+\.eyJ[\w-]+\."),
@@ -16,9 +16,10 @@ _FORMS = {
 
 
 def confidential_values(secrets: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the values of Secrets by their place: the encoded text, and each line of the decoded text.
+    """Return the values of Secrets, keyed by Secret, data key and line.
 
-    Lines are needed because a log may contain the lines of a PEM body without its line ends.
+    The values are the encoded text and each line of the decoded text. Lines are searched on their own
+    because a log may contain the lines of a PEM body without line ends.
     """
     found = {}
     for secret in secrets:
@@ -31,6 +32,9 @@ def confidential_values(secrets: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def leaked_values(text: str, confidential: Mapping[str, str]) -> list[str]:
-    """Return the names of the confidential values in a text, without the values: no test may print them."""
+    """Return the names of the confidential values, private keys and JSON Web Tokens that a text contains.
+
+    The values themselves are not returned, because no test may print them.
+    """
     forms = [name for name, form in _FORMS.items() if form.search(text)]
     return forms + [name for name, value in confidential.items() if value in text]

@@ -1,4 +1,4 @@
-"""Access to a cluster's dashboard: the connection to it, and the rights of its users."""
+"""Connects to a cluster's dashboard and reads the rights of its users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.install import NAMESPACE
 
 DASHBOARD = f"system:serviceaccount:{NAMESPACE}:convoy-dashboard"
-"""The user name of the dashboard's service account."""
+"""User name of the dashboard's service account."""
 _FORWARDED = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 
 
@@ -57,10 +57,10 @@ def _port(process: subprocess.Popen[bytes], deadline: float) -> int:
 def reader_token(
     cluster: Cluster, namespace: str, name: str, role: str = "", audience: str = ""
 ) -> Iterator[str]:
-    """Yield the token of a ServiceAccount that has this ClusterRole in its namespace, or no rights without
-    a role.
+    """Create a ServiceAccount and yield its token.
 
-    `audience` is the audience of the token; empty for the API server.
+    With `role`, the account has this ClusterRole in its namespace; without `role` it has no rights.
+    `audience` is the token's audience; if it is empty, the token is for the API server.
     """
     own = ("-n", namespace)
     cluster.kubectl(*own, "create", "serviceaccount", name)
@@ -75,7 +75,7 @@ def reader_token(
 
 
 def api_resources(cluster: Cluster) -> set[tuple[str, str]]:
-    """Return (group, plural) of all resources of the API server, including subresources."""
+    """Return (group, plural) of every resource of the API server, including subresources."""
     versions = ["api/v1"]
     for group in json.loads(cluster.kubectl("get", "--raw", "/apis"))["groups"]:
         versions += [f"apis/{version['groupVersion']}" for version in group["versions"]]
@@ -90,7 +90,7 @@ def api_resources(cluster: Cluster) -> set[tuple[str, str]]:
 def granted(cluster: Cluster, user: str, verbs: Collection[str]) -> set[tuple[str, str]]:
     """Return (verb, plural) of everything that a user may do in Convoy's namespace or in all namespaces.
 
-    This is what `kubectl auth can-i` reports for each verb and resource.
+    The result is the same as that of `kubectl auth can-i` for each verb and resource.
     """
     api = client.AuthorizationV1Api(config.new_client_from_config(str(cluster.kubeconfig)))
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"]

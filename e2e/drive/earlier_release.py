@@ -1,4 +1,4 @@
-"""An earlier commit of this repository, as a chart with its own images."""
+"""Builds the chart and the images of an earlier commit of this repository."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from e2e.cluster.run import run
 from e2e.setup.torch_source import wheel_folders
 
 COMMIT = "2b17563df7e207b96e87adb13cf261d063804f16"
-"""The last commit with a guard that drains nodes and without a dashboard."""
+"""The last commit whose chart has no dashboard but has a guard that drains nodes."""
 TAG = "earlier"
 IMAGES = ("operator", "agent", "workloads")
 BUILD_SECONDS = 900.0
@@ -24,14 +24,14 @@ BUILD_SECONDS = 900.0
 
 @dataclass(frozen=True)
 class Release:
-    """A chart, and the tag of its images. Every node has these images."""
+    """A chart, and the tag of its images. The images are loaded on every node."""
 
     chart: Path
     tag: str
 
 
 def earlier_release(cluster: Cluster) -> Release:
-    """Return chart and images of COMMIT. Skips the test if the clone is too shallow to contain it."""
+    """Return chart and images of COMMIT. Skip the test if the clone is too shallow to contain COMMIT."""
     checkout = _checkout()
     wheels = " ".join(map(str, wheel_folders()))
     with cluster.progress.long(f"building the images of {COMMIT[:7]}"):
@@ -44,7 +44,9 @@ def earlier_release(cluster: Cluster) -> Release:
 
 
 def _checkout() -> Path:
-    """Return a folder with the files of COMMIT. Its path is constant, because it identifies the images."""
+    """Return a folder with the files of COMMIT. The folder's path is constant because it identifies the
+    images.
+    """
     git = ["git", "-C", str(files.CHECKOUT)]
     try:
         run([*git, "cat-file", "-e", f"{COMMIT}^{{commit}}"])

@@ -1,4 +1,4 @@
-"""Injects faults into real nodes and measures the recovery from each, for tests and for a bench."""
+"""Injects faults into real nodes and measures how jobs recover, for tests and for a bench."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RESTORED = re.compile(r"\[(\d+)/\d+\].*continues after step \d+ from gen-(\d+)-
 
 @dataclass(frozen=True)
 class JobUnderTest:
-    """A training job, ready for a fault."""
+    """A running training job into which tests inject faults."""
 
     cluster: Cluster
     jobs: Jobs
@@ -36,12 +36,14 @@ class JobUnderTest:
 
     @property
     def pods(self) -> list[Any]:
-        """The job's pods by index."""
+        """The job's pods, in the order of their index label."""
         return self.jobs.pods(self.name)
 
     @property
     def restored(self) -> dict[int, Generation]:
-        """The generation that rank 0 of each incarnation continued from, if the rank's pod still exists."""
+        """The generation that rank 0 continued from, by incarnation. Missing if rank 0's pod no longer
+        exists.
+        """
         found = {}
         for pod in self.pods:
             try:
@@ -53,7 +55,7 @@ class JobUnderTest:
         return found
 
     def newest_watermark(self, *tiers: str) -> Generation | None:
-        """Return the newest generation that the status lists for any of these tiers, or None."""
+        """Return the newest generation that the job's status lists for any of these tiers, or None."""
         marks = [watermark(self.jobs.status(self.name), tier) for tier in tiers]
         known = [Generation(mark["incarnation"], mark["step"]) for mark in marks if mark]
         return max(known, default=None)
@@ -66,8 +68,8 @@ class JobUnderTest:
     ) -> Recovery:
         """Inject a fault and wait until the job makes steps again. Return the stages of the recovery.
 
-        Asserts that the job did not continue from an older generation than its status had listed before the
-        fault, at the tiers that survive the fault.
+        Asserts that the job continued from a generation at least as new as the newest one that the job's
+        status listed before the fault for any of `surviving_tiers`.
         """
         status = self.jobs.status(self.name)
         incarnation, before = status["incarnation"], {pod.metadata.uid for pod in self.pods}
@@ -97,12 +99,12 @@ class JobUnderTest:
         return self.inject(lambda: delete(name, self.jobs.namespace, grace_period_seconds=0))
 
     def kill_node(self, index: int = 1, seconds: float = 90) -> Recovery:
-        """Crash the node of a pod. The node's memory is lost."""
+        """Crash the node of a pod, so that the node's memory is lost."""
         node = self.cluster.node(self.pods[index].spec.node_name)
         return self.inject(node.kill, seconds, ("peer", "remote"))
 
     def cut_node(self, index: int = 1, seconds: float = 90) -> Recovery:
-        """Cut the node of a pod off the network. The node's memory cannot be reached."""
+        """Cut the node of a pod off the network, so that no other node can reach its memory."""
         node = self.cluster.node(self.pods[index].spec.node_name)
         return self.inject(node.cut, seconds, ("peer", "remote"))
 
@@ -113,7 +115,8 @@ def training_job(
 ) -> Iterator[JobUnderTest]:
     """Yield an endless job that makes steps, with its pods on different nodes.
 
-    An engine's job also has a checkpoint in each of its tiers: in memory, unless `spec` names others.
+    With an engine, the job also has a checkpoint in each of its tiers: in memory, unless `spec` names other
+    tiers.
     """
     role = {"name": "worker", "replicas": replicas, "template": on_separate_nodes(name)}
     spec.setdefault("roles", [role])

@@ -1,4 +1,4 @@
-"""Faults of nodes and processes."""
+"""Faults of nodes and processes that tests inject."""
 
 from __future__ import annotations
 
@@ -55,15 +55,16 @@ LOSS_PERCENT = 5
 PEER_PORT = 8472
 """Port on which agents receive copies from other agents."""
 _TABLE = "inet convoy_fault"
-# Packets for the node's pods pass this hook too.
+# The prerouting hook also sees packets for the node's pods, so one rule drops both.
 _ARRIVING = "{ type filter hook prerouting priority -300; }"
 
 
 @contextmanager
 def packet_loss(node: Node, which: str) -> Iterator[None]:
-    """Drop some incoming packets of a node while the block runs. The sender gets no error.
+    """Drop the incoming packets of a node that match `which` while the block runs. The sender gets no
+    error.
 
-    `which` is a match expression of nft. The node must not be rebooted meanwhile.
+    `which` is a match expression of nft. Do not reboot the node while the block runs.
     """
     rules = (
         f"add table {_TABLE}; add chain {_TABLE} arriving {_ARRIVING};"
@@ -80,7 +81,7 @@ def packet_loss(node: Node, which: str) -> Iterator[None]:
 def limited_bandwidth(node: Node, rate: str) -> Iterator[None]:
     """Limit a node's outgoing traffic to `rate` with a token bucket (tc-tbf) while the block runs.
 
-    Packets queue for up to 0.4 s, and are dropped if the queue is full.
+    A packet waits at most 0.4 s; when the queue is full, further packets are dropped.
     """
     bucket = ["root", "tbf", "rate", rate, "burst", "32768", "latency", "400ms"]
     node.run(["tc", "qdisc", "replace", "dev", "eth0", *bucket])
@@ -92,19 +93,21 @@ def limited_bandwidth(node: Node, rate: str) -> Iterator[None]:
 
 @contextmanager
 def lossy_network(node: Node) -> Iterator[None]:
-    """Drop incoming packets of a node and limit its outgoing traffic to 20 Mbit/s while the block runs."""
+    """Drop LOSS_PERCENT of a node's incoming packets and limit its outgoing traffic to 20 Mbit/s while the
+    block runs.
+    """
     with packet_loss(node, f"numgen random mod 100 < {LOSS_PERCENT}"), limited_bandwidth(node, "20mbit"):
         yield
 
 
 @contextmanager
 def slow_disk(cluster: Cluster, node: Node, pod_uid: str, bytes_per_second: int) -> Iterator[None]:
-    """Limit a pod's reads from the disk of the node's folders while the block runs."""
+    """Limit a pod's reads from the disk that holds the node's folders, while the block runs."""
     number = node.folder.stat().st_dev
     device = f"{os.major(number)}:{os.minor(number)}"
     known = Path("/sys/dev/block") / device
     if (known / "partition").exists():
-        # Limits apply to whole disks.
+        # The kernel limits whole disks only, so use the partition's disk.
         device = (known.resolve().parent / "dev").read_text().strip()
     cluster.cgroups.limit_reads(node.cgroup, pod_uid, device, bytes_per_second)
     try:
@@ -126,11 +129,10 @@ sys.stdin.readline()
 
 @contextmanager
 def memory_pressure(cluster: Cluster, node: Node, pod_uid: str, size: int) -> Iterator[None]:
-    """Let another process use `size` bytes of a container's memory while the block runs.
+    """Start a process that uses `size` bytes of a container's memory while the block runs.
 
-    When memory runs short, the kernel kills the largest process of the container. It does not kill this
-    process first, because the kubelet has not marked it as it marks Burstable containers (oom_score_adj
-    near 1000).
+    When the memory runs out, the kernel kills the container's largest process, not this small one: the
+    kubelet raises oom_score_adj (to nearly 1000) only for a Burstable container's own processes.
     """
     argv = [sys.executable, "-I", "-S", "-c", MEMORY_PROGRAM, str(size)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -148,7 +150,7 @@ def memory_pressure(cluster: Cluster, node: Node, pod_uid: str, size: int) -> It
 
 @contextmanager
 def cpu_pressure(cluster: Cluster, node: Node, pod_uid: str) -> Iterator[None]:
-    """Let another process compete for all processor time of a pod while the block runs."""
+    """Start a process that competes for all of a pod's processor time while the block runs."""
     process = subprocess.Popen(["sh", "-c", "while :; do :; done"])
     try:
         cluster.cgroups.enter(node.cgroup, pod_uid, process.pid)
@@ -160,10 +162,10 @@ def cpu_pressure(cluster: Cluster, node: Node, pod_uid: str) -> Iterator[None]:
 
 @contextmanager
 def half_open_connections(node: Node) -> Iterator[None]:
-    """Drop everything that other agents send to a node's agent on their own connections, while the block
-    runs.
+    """Drop every packet that other agents send on connections they opened to a node's agent, while the
+    block runs.
 
-    The other agents still consider these connections open. Responses to the agent's own requests get
+    The other agents still consider these connections open. Responses to this agent's own requests get
     through.
     """
     with packet_loss(node, f"tcp dport {PEER_PORT}"):

@@ -1,4 +1,4 @@
-"""Steps, checkpoints and final state of a job, from its status and its log."""
+"""Reads a job's steps, checkpoints and final state from its status and its log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STATE = re.compile(r"state after step \d+: sha256 (\w+)")
 
 
 def last_step(jobs: Jobs, name: str) -> int:
-    """Return the last step that a job has reported; 0 before the first one."""
+    """Return the last step that a job has reported; 0 if it has reported none."""
     return int((jobs.status(name).get("progress") or {}).get("step", 0))
 
 
@@ -30,13 +30,13 @@ def seconds_per_step(jobs: Jobs, name: str, steps: int = 50) -> float:
 
 
 def watermark(status: dict[str, Any], tier: str) -> dict[str, Any] | None:
-    """Return the newest generation at a tier according to a job's status; None if there is none."""
+    """Return the newest generation that a job's status lists for a tier; None if there is none."""
     found: dict[str, Any] | None = ((status.get("checkpoint") or {}).get("watermarks") or {}).get(tier)
     return found
 
 
 def final_state_digest(jobs: Jobs, name: str, seconds: float = 300) -> str:
-    """Wait until a job succeeds. Return the digest of weights and optimizer state that rank 0 prints."""
+    """Wait until a job succeeds. Return the SHA-256 of weights and optimizer state that rank 0 logs."""
     jobs.wait_phase(name, "Succeeded", seconds)
     found = _STATE.findall(jobs.log(f"{name}-worker-0"))
     assert found
@@ -44,7 +44,9 @@ def final_state_digest(jobs: Jobs, name: str, seconds: float = 300) -> str:
 
 
 def wait_for_copies(jobs: Jobs, name: str, incarnation: int = 1) -> dict[str, Any]:
-    """Wait until a generation of this or a later incarnation has its copies. Return its watermark."""
+    """Wait until a generation of `incarnation` or later is complete in the tier `peer`. Return its
+    watermark.
+    """
 
     def mark() -> Any:
         peer = watermark(jobs.status(name), "peer")
@@ -55,9 +57,10 @@ def wait_for_copies(jobs: Jobs, name: str, incarnation: int = 1) -> dict[str, An
 
 
 def held_out_losses(log: str, every: int) -> dict[int, str]:
-    """Return the printed held-out losses by step, for the steps at which the loss is measured.
+    """Return the logged held-out losses by step, for every step that is a multiple of `every`.
 
-    If a step was computed twice, both losses must be equal. Lines of other steps repeat the last value.
+    The loss is measured only at these steps; log lines of other steps repeat the last value. Asserts that a
+    step that was computed twice has the same loss both times.
     """
     found: dict[int, str] = {}
     for text, loss in re.findall(r"step (\d+)/\d+.*held_out_loss ([0-9.]+)", log):

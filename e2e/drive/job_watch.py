@@ -1,4 +1,4 @@
-"""Records every state of a job and its pods, with the time at which this machine received it."""
+"""Records every state of a job and its pods, and the time at which this process received each state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class JobWatch:
     name: str
     job: list[ObservedState] = field(default_factory=list)
     pods: dict[str, list[ObservedState]] = field(default_factory=dict)
-    """States by the pod's uid."""
+    """States of each pod, by the pod's uid."""
 
     def __enter__(self) -> JobWatch:
         self._over = threading.Event()
@@ -57,7 +57,9 @@ class JobWatch:
         self._over.set()
 
     def until(self, holds: Callable[[], Any], seconds: float, what: str) -> Any:
-        """Wait until `holds()` is true for the recorded states. Return its value."""
+        """Wait until `holds()` is true for the recorded states, and return its value. Raises AssertionError
+        after `seconds`.
+        """
         deadline = time.monotonic() + seconds
         with self._changed:
             while not (found := holds()):
@@ -70,11 +72,13 @@ class JobWatch:
 
     @property
     def status(self) -> dict[str, Any]:
-        """The newest recorded status."""
+        """The job's newest recorded status."""
         return (self.job[-1].body.get("status") or {}) if self.job else {}
 
     def first(self, holds: Callable[[dict[str, Any]], Any], after: float) -> float | None:
-        """Return the time of the first status at or after `after` for which `holds` is true, or None."""
+        """Return the time of the first status at or after `after` for which `holds` is true, or None. Unix
+        seconds.
+        """
         return next((s.at for s in self.job if s.at >= after and holds(s.body.get("status") or {})), None)
 
     def _follow(

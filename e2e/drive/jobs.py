@@ -1,4 +1,4 @@
-"""TrainingJobs for tests: create, change, delete and wait for them."""
+"""Creates, changes, deletes and awaits TrainingJobs in tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLURAL = "trainingjobs"
 
 
 class WaitTimeout(AssertionError):
-    """A wait timed out. The message has the state at that time."""
+    """Raised when a wait times out. The message has the state at the end of the wait."""
 
 
 def restricted_namespace(cluster: Cluster, name: str) -> str:
@@ -46,7 +46,7 @@ class Jobs:
 
     @classmethod
     def of(cls, cluster: Cluster, namespace: str, *, single_threaded: bool = False) -> Jobs:
-        """Connect to the cluster as its administrator."""
+        """Return the TrainingJobs of a namespace, accessed as the cluster's administrator."""
         api = config.new_client_from_config(str(cluster.kubeconfig))
         core, custom = client.CoreV1Api(api), client.CustomObjectsApi(api)
         return cls(cluster, namespace, custom, core, single_threaded)
@@ -100,17 +100,17 @@ class Jobs:
         )
 
     def delete(self, name: str) -> None:
-        """Delete the job. Returns when the job and its pods no longer exist."""
+        """Delete the job and wait until the job and its pods no longer exist."""
         self.custom.delete_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name)
         self.wait(lambda: self.get(name) is None and not self.pods(name), 90, f"{name} deleted")
 
     def delete_all(self) -> None:
-        """Delete all jobs. Returns when they and their pods no longer exist."""
+        """Delete all jobs and wait until they and their pods no longer exist."""
         for name in self.start_deletion():
             self.wait(lambda: self.get(name) is None and not self.pods(name), 90, f"{name} deleted")  # noqa: B023
 
     def start_deletion(self) -> list[str]:
-        """Start the deletion of all jobs. Return their names."""
+        """Delete all jobs without a wait. Return their names."""
         found = self.custom.list_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL)
         names = [job["metadata"]["name"] for job in found["items"]]
         for name in names:
@@ -118,7 +118,7 @@ class Jobs:
         return names
 
     def pods(self, name: str) -> list[Any]:
-        """Return the job's pods by index."""
+        """Return the job's pods, in the order of their index label."""
         found = self.core.list_namespaced_pod(self.namespace, label_selector=f"{LABEL_JOB}={name}").items
         return sorted(found, key=lambda pod: int(pod.metadata.labels["convoy.dev/index"]))
 
@@ -134,7 +134,7 @@ class Jobs:
         return {event.reason for event in found.items}
 
     def condition(self, name: str, kind: str) -> tuple[str, str]:
-        """Return status and reason of a condition; two empty texts if there is none."""
+        """Return status and reason of a condition; two empty texts if the job does not have the condition."""
         for condition in self.status(name).get("conditions", ()):
             if condition["type"] == kind:
                 return condition["status"], condition["reason"]
@@ -150,8 +150,9 @@ class Jobs:
         raise WaitTimeout(f"timed out after {seconds:.0f} s: {what}")
 
     def wait_phase(self, name: str, phase: str, seconds: float = 90) -> dict[str, Any]:
-        """Wait for a phase and return the status. Raises WaitTimeout, also if the job ends in another
-        phase.
+        """Wait until the job is in a phase, and return its status.
+
+        Raises WaitTimeout after `seconds`, or as soon as the job ends in another phase.
         """
         deadline = time.monotonic() + seconds
         status: dict[str, Any] = {}
@@ -165,7 +166,9 @@ class Jobs:
         raise WaitTimeout(f"{name} is not {phase} after {seconds:.0f} s: {self.explain(name, status)}")
 
     def wait_reason(self, name: str, reason: str, seconds: float = 10) -> dict[str, Any]:
-        """Wait until the status has this reason, and return it. Raises WaitTimeout after `seconds`."""
+        """Wait until the job's status has this reason, and return the status. Raises WaitTimeout after
+        `seconds`.
+        """
         deadline = time.monotonic() + seconds
         status: dict[str, Any] = {}
         while time.monotonic() < deadline:
@@ -178,7 +181,7 @@ class Jobs:
         )
 
     def wait_step(self, name: str, step: int, seconds: float = 90) -> dict[str, Any]:
-        """Wait until the status shows at least this step, and return the status."""
+        """Wait until the job's status shows at least this step, and return the status."""
         self.wait(
             lambda: self.status(name).get("progress", {}).get("step", -1) >= step,
             seconds,
@@ -187,7 +190,7 @@ class Jobs:
         return self.status(name)
 
     def explain(self, name: str, status: dict[str, Any]) -> str:
-        """Return the status, the pods and the logs of a job, to explain its state."""
+        """Return the status, the pods and the end of each pod's log, to explain why a wait failed."""
         parts = [str(status)]
         for pod in self.pods(name):
             parts.append(

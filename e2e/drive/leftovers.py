@@ -1,4 +1,4 @@
-"""Everything that an uninstalled Convoy may leave behind: objects, marks on nodes, files and processes."""
+"""Finds what an uninstalled Convoy may leave behind: objects, marks on nodes, files and processes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from e2e.cluster.cluster import Cluster
 from e2e.install import CHART, NAMESPACE
 
 _SHORT_LIVED = ("events", "events.events.k8s.io")
-"""Kinds whose objects the API server deletes on its own."""
+"""Resources whose objects the API server deletes after a while."""
 _NAMESPACES_OWN = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
-"""Objects that Kubernetes creates in every namespace."""
+"""Kind and name of the objects that Kubernetes creates in every namespace."""
 _AGGREGATED = "kube-aggregator.kubernetes.io/automanaged"
-"""Label of APIServices that the API server creates and deletes with a group's definitions."""
+"""Label of the APIServices that the API server itself creates and deletes with a group's definitions."""
 _SCRIPT = """
 grep -E ' (/run/convoy|[^ ]*convoy[.]dev)' /proc/mounts | sed 's/^/mount /'
 find /run/convoy -mindepth 1 2>/dev/null
@@ -28,13 +28,16 @@ true
 
 
 def definitions(chart: Path = CHART) -> dict[str, dict[str, Any]]:
-    """Return the CustomResourceDefinitions of a chart by name."""
+    """Return a chart's CustomResourceDefinitions by name."""
     found = (yaml.safe_load(path.read_text()) for path in sorted(chart.glob("files/crds/*.yaml")))
     return {body["metadata"]["name"]: body for body in found}
 
 
 def objects(cluster: Cluster) -> dict[str, list[str]]:
-    """Return the names of Convoy's objects by kind: those with its kinds, label, name or namespace."""
+    """Return the names of Convoy's objects by kind.
+
+    An object is Convoy's if its kind, its label, its name or its namespace is Convoy's.
+    """
     listed = cluster.kubectl("api-resources", "--verbs=list", "--output=name").split()
     known = ",".join(sorted(set(listed) - set(_SHORT_LIVED)))
     found: dict[str, list[str]] = {}
@@ -59,7 +62,7 @@ def _is_convoys(body: dict[str, Any]) -> bool:
 
 
 def node_marks(cluster: Cluster) -> list[str]:
-    """Return Convoy's labels, annotations, taints, conditions and CSI drivers of all nodes."""
+    """Return Convoy's labels, annotations, taints, conditions and CSI drivers on all nodes."""
     found = []
     for node in cluster.get("nodes")["items"]:
         metadata, status = node["metadata"], node["status"]

@@ -1,4 +1,4 @@
-"""The release's objects for Prometheus and Grafana, and a Prometheus that uses them."""
+"""The chart's objects for Prometheus and Grafana, and a Prometheus that uses them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from e2e.drive.target_discovery import discovery
 from e2e.install import helm, rendered
 
 SECONDS = 3
-"""Seconds that alerts wait in tests, instead of minutes."""
+"""Seconds that an alert's expression must hold before it fires. The chart's rules say minutes."""
 SETTINGS = {
     "serviceMonitor": {"enabled": True, "interval": "2s"},
     "prometheusRule": {"enabled": True},
@@ -25,13 +25,13 @@ SETTINGS = {
 
 
 def shipped(cluster: Cluster) -> list[Body]:
-    """Return the objects for Prometheus and Grafana of the installed release."""
+    """Return the installed release's objects for Prometheus and Grafana."""
     release = yaml.safe_load(helm(cluster, "get", "values", "convoy", "--output=yaml")) or {}
     return monitored(cluster.binaries, release)
 
 
 def monitored(binaries: Path, release: Body) -> list[Body]:
-    """Return the objects for Prometheus and Grafana of a release with these values."""
+    """Return the objects for Prometheus and Grafana that the chart renders with the values `release`."""
     with TemporaryDirectory(prefix="convoy-values-") as folder:
         values = Path(folder) / "values.yaml"
         values.write_text(yaml.safe_dump({**release, "monitoring": SETTINGS}))
@@ -45,7 +45,7 @@ def monitored(binaries: Path, release: Body) -> list[Body]:
 
 @contextmanager
 def running_prometheus(cluster: Cluster, bodies: list[Body]) -> Iterator[Prometheus]:
-    """Run a Prometheus with these ServiceMonitors and rules. Yield its API."""
+    """Run a Prometheus with these ServiceMonitors and rules. Yield a client of its API."""
     monitors = [body for body in bodies if body["kind"] == "ServiceMonitor"]
     with discovery(cluster) as targets:
         configs = [config for monitor in monitors for config in scrapes(monitor, targets)]
@@ -54,6 +54,6 @@ def running_prometheus(cluster: Cluster, bodies: list[Body]) -> Iterator[Prometh
 
 
 def alerts(bodies: list[Body]) -> Body:
-    """Return the PrometheusRule among the objects."""
+    """Return the only PrometheusRule among the objects."""
     (rule,) = [body for body in bodies if body["kind"] == "PrometheusRule"]
     return rule

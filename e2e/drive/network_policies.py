@@ -1,7 +1,6 @@
-"""Enforcement of NetworkPolicies on the local cluster, whose own pod network does not enforce them.
+"""Enforces NetworkPolicies on the local cluster, whose own pod network does not enforce them.
 
-kube-router enforces them; only its firewall runs. It is not part of the local cluster: only the tests that
-need it start it.
+Tests that need enforcement run the firewall of kube-router. kube-router is not part of the local cluster.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ TABLE = "ip kube-router-filter-ipv4"
 
 
 def program() -> Path | None:
-    """Return the path of kube-router from the environment; None if it is not set."""
+    """Return the path of kube-router from the variable CONVOY_E2E_KUBE_ROUTER; None if it is not set."""
     named = os.environ.get("CONVOY_E2E_KUBE_ROUTER")
     return Path(named) if named else None
 
 
 @contextmanager
 def enforced_policies(cluster: Cluster, router: Path) -> Iterator[None]:
-    """Enforce NetworkPolicies on all nodes while the block runs. No node may be rebooted meanwhile."""
+    """Enforce NetworkPolicies on all nodes while the block runs. The block must not reboot a node."""
     copy = cluster.shared_dir / "kube-router"
     shutil.copy2(router, copy)
     try:

@@ -1,4 +1,4 @@
-"""GuardPolicies, NodeHealths and HealthSweeps of a cluster."""
+"""Helpers for GuardPolicies, NodeHealths and HealthSweeps of a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ POLICY = {
 def temporary_object(
     cluster: Cluster, kind: str, name: str, spec: dict[str, Any], made: str
 ) -> Iterator[None]:
-    """Create an object. Afterwards delete it and all objects of kind `made`, which the operator created."""
+    """Create an object. After the block, delete it and all objects of kind `made`, which the operator
+    creates for it.
+    """
     body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
     cluster.kubectl("apply", "-f", "-", text=json.dumps(body))
     try:
@@ -34,7 +36,9 @@ def temporary_object(
 
 @contextmanager
 def policy(cluster: Cluster, name: str, spec: dict[str, Any]) -> Iterator[None]:
-    """Create a GuardPolicy for all nodes. Delete it after the block, which restores the nodes."""
+    """Create a GuardPolicy for all nodes. After the block, delete it and everything the operator created
+    for it.
+    """
     try:
         with temporary_object(cluster, "GuardPolicy", name, spec, "nodehealths"):
             yield
@@ -73,12 +77,12 @@ def taints(cluster: Cluster, node: str) -> dict[str, str]:
 
 @contextmanager
 def sweep(cluster: Cluster, name: str, **spec: Any) -> Iterator[None]:
-    """Create a HealthSweep. Delete it after the block, with the HardwareClasses that it created."""
+    """Create a HealthSweep. After the block, delete it and the HardwareClasses that the operator created."""
     with temporary_object(cluster, "HealthSweep", name, spec, "hardwareclasses"):
         yield
 
 
 def finished_sweep(cluster: Cluster, name: str) -> dict[str, Any]:
-    """Return the status of a HealthSweep that has ended; empty before."""
+    """Return the status of a HealthSweep that has ended; empty if it has not ended."""
     status: dict[str, Any] = cluster.get("healthsweeps", name).get("status", {})
     return status if status.get("completionTime") else {}

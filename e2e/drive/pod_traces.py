@@ -1,4 +1,4 @@
-"""Traces of jobs and pods on nodes: mounts, cgroups, processes and files of the agent."""
+"""Finds traces of jobs and pods on nodes: mounts, cgroups, processes and files of the agent."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ true
 
 
 def traces(cluster: Cluster, uids: Collection[str]) -> dict[str, list[str]]:
-    """Return each node's traces of these uids: mounts, cgroups, processes and the agent's own state.
+    """Return what remains of these uids on the nodes: mounts, cgroups, processes and state files of the
+    agent.
 
-    Memory for checkpoints is one of the mounts.
+    The mounts include the memory for checkpoints.
     """
     found: dict[str, list[str]] = {"mounts": [], "cgroups": [], "processes": [], "agent": []}
     names = {name for uid in uids for name in (uid, uid.replace("-", "_"))}

@@ -1,4 +1,4 @@
-"""A real Prometheus next to the cluster, on the address by which all nodes reach the machine."""
+"""Runs a real Prometheus on the machine's address, which all nodes can reach."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Alert:
 
     name: str
     labels: Mapping[str, str]
-    """The labels except name and severity."""
+    """All labels except the alert's name and severity."""
     text: str
-    """Summary and description, as people read them."""
+    """Summary and description of the alert."""
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,24 @@ class Prometheus:
     address: str
 
     def query(self, path: str, **arguments: str) -> Any:
-        """Return the data of a response."""
+        """Return the `data` of the response to an API request."""
         query = urllib.parse.urlencode(arguments)
         with urllib.request.urlopen(f"{self.address}/api/v1/{path}?{query}", timeout=20) as answer:
             return json.load(answer)["data"]
 
     def has(self, expression: str) -> bool:
-        """Return True if an expression has a value now. Raises HTTPError if it cannot be parsed."""
+        """Return True if an expression has a value at present. Raises HTTPError if Prometheus cannot parse
+        it.
+        """
         return bool(self.query("query", query=expression)["result"])
 
     def value(self, expression: str) -> float:
-        """Return the only value of an expression now."""
+        """Return an expression's present value. Raises ValueError unless there is exactly one."""
         (sample,) = self.query("query", query=expression)["result"]
         return float(sample["value"][1])
 
     def targets(self) -> list[dict[str, Any]]:
-        """Return the scraped targets: `labels`, `health`, `lastError`."""
+        """Return the scraped targets with their fields `labels`, `health` and `lastError`."""
         found: list[dict[str, Any]] = self.query("targets", state="active")["activeTargets"]
         return found
 
@@ -68,7 +70,7 @@ class Prometheus:
         ]
 
     def rules(self) -> list[dict[str, Any]]:
-        """Return every rule: `name`, `health`, `lastError`."""
+        """Return every rule with its fields `name`, `health` and `lastError`."""
         return [rule for group in self.query("rules")["groups"] for rule in group["rules"]]
 
 
@@ -76,9 +78,9 @@ class Prometheus:
 def prometheus(
     host: str, scrape_configs: list[dict[str, Any]], groups: list[dict[str, Any]], evaluation: str = "1s"
 ) -> Iterator[Prometheus]:
-    """Run a server that evaluates its rules every `evaluation`. Its data is deleted afterwards.
+    """Run a Prometheus that evaluates its rules every `evaluation`. Its data is deleted after the block.
 
-    It scrapes its own rule metrics, and no metrics of its own that other targets have too.
+    Prometheus scrapes only its own metrics about rules. Its other metrics have names that targets use too.
     """
     with tempfile.TemporaryDirectory(prefix="convoy-prometheus-") as name:
         folder = Path(name)
@@ -93,7 +95,7 @@ def prometheus(
                 {"action": "keep", "source_labels": ["__name__"], "regex": "prometheus_rule_.*"}
             ],
         }
-        # JSON is valid YAML.
+        # Prometheus reads YAML, and JSON is valid YAML.
         (folder / "rules.yml").write_text(json.dumps({"groups": groups}))
         (folder / "prometheus.yml").write_text(
             json.dumps(

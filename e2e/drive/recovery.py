@@ -1,4 +1,4 @@
-"""The stages of a recovery, from a recorded watch of the job and its pods."""
+"""Computes the stages of a recovery from a recorded watch of the job and its pods."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from e2e.drive.job_watch import JobWatch, ObservedState
 
 
 def moment(text: str) -> float:
-    """Return the Unix seconds of an RFC 3339 time."""
+    """Return an RFC 3339 time in Unix seconds."""
     return datetime.fromisoformat(text).timestamp()
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """The stages of a recovery, in seconds after the fault; None if a stage did not occur."""
+    """The stages of a recovery. A stage is in seconds after the fault, or None if it did not occur."""
 
     reason: str
     fault_at: float
     """Time of the fault in Unix seconds."""
     decided: float
-    """Time of the operator's decision, by the operator's clock."""
+    """Seconds from the fault until the operator decided to restart, by the operator's clock."""
     deleted: float | None
-    """Time at which the pods at fault were deleted."""
+    """Seconds from the fault until the last of the faulty pods was deleted."""
     created: float | None
     scheduled: float | None
     running: float | None
-    """Time at which the containers of the replacement pods ran."""
+    """Seconds from the fault until the last replacement pod was Running."""
     formed: float | None
     stepped: float
-    """End of the next incarnation's first step, by the ranks' clocks."""
+    """Seconds from the fault until the next incarnation's first step ended, by the ranks' clocks."""
     replaced: int
     """Number of replaced pods."""
     incarnations: int
-    """Number of times that the process group formed."""
+    """Number of times that the process group formed after the fault."""
     restored: float | None = None
-    """Seconds that rank 0 took to read its checkpoint."""
+    """Seconds that rank 0 took to read its checkpoint; None if not measured."""
 
 
 def recovery(watch: JobWatch, fault_at: float, before: set[str], incarnation: int) -> Recovery:
     """Return the stages of a finished recovery.
 
-    `before` are the uids of the pods at the time of the fault; `incarnation` is the incarnation at that
-    time.
+    `before` holds the uids of the job's pods at the time of the fault. `incarnation` is the job's
+    incarnation at the time of the fault.
     """
     fresh = [states for uid, states in watch.pods.items() if uid not in before and states[0].at >= fault_at]
     old = [states for uid, states in watch.pods.items() if uid in before]

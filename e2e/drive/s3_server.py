@@ -1,4 +1,4 @@
-"""A real S3 server next to the cluster, on the address by which all nodes reach the machine."""
+"""Runs a real S3 server on the machine's address, which all nodes can reach."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ STORE = "objects"
 
 @dataclass(frozen=True)
 class S3Server:
-    """The server and its bucket, which is a folder."""
+    """A running S3 server and its bucket. The bucket is a folder of this machine."""
 
     endpoint: str
     bucket: Path
 
     def names(self) -> list[str]:
-        """Return the names of all objects."""
+        """Return the names of all objects in the bucket."""
         return sorted(str(path.relative_to(self.bucket)) for path in self.bucket.rglob("*") if path.is_file())
 
 
@@ -57,7 +57,8 @@ def serve(program: Path, host: str) -> Iterator[S3Server]:
         command = [
             str(program),
             *("--access", ACCESS, "--secret", SECRET, "--port", f"{host}:{port}", "--quiet"),
-            # Metadata is stored in files of its own, because not every file system has extended attributes.
+            # versitygw stores metadata in separate files, because not every file system has extended
+            # attributes.
             *("posix", "--sidecar", str(root / "meta"), str(root / "data")),
         ]
         with (root / "log" / "server").open("wb") as log:
@@ -72,7 +73,9 @@ def serve(program: Path, host: str) -> Iterator[S3Server]:
 
 @contextmanager
 def checkpoint_store(cluster: Cluster, found: S3Server) -> Iterator[str]:
-    """Create a CheckpointStore for the server, with its Secret. Yield the store's name when it is Ready."""
+    """Create a CheckpointStore for the server, with its Secret. Yield the store's name when the store is
+    Ready.
+    """
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",

@@ -1,7 +1,7 @@
-"""ServiceMonitors and PrometheusRules, translated for a Prometheus without the Prometheus operator.
+"""Translates ServiceMonitors and PrometheusRules for a Prometheus without the Prometheus operator.
 
-Only the fields that the chart uses are supported. An unsupported field is an error, because a test that
-ignores it would prove less than it seems to.
+Only the fields that the chart uses are supported. An unsupported field raises an error: if it were ignored,
+a test would pass although the field was never tested.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ _GRAFANA = re.compile(r"\$__(?:rate_interval|interval|range)")
 
 
 def scrapes(monitor: Body, discovery: str) -> list[Body]:
-    """Return the `scrape_configs` of a ServiceMonitor. Targets also have the labels `namespace`, `pod` and
-    `job`.
+    """Return the `scrape_configs` of a ServiceMonitor.
 
-    `discovery` is the address that lists the targets of a namespace. Raises ValueError for unsupported
-    fields.
+    Targets also have the labels `namespace`, `pod` and `job`. `discovery` is the address of the server that
+    lists the targets of a namespace. Raises ValueError for unsupported fields.
     """
     spec = _only(monitor["spec"], "namespaceSelector", "selector", "endpoints")
     namespaces = _only(spec["namespaceSelector"], "matchNames")["matchNames"]
@@ -49,7 +48,7 @@ def scrapes(monitor: Body, discovery: str) -> list[Body]:
 
 
 def with_short_waits(rule: Body, seconds: int) -> list[Body]:
-    """Return the groups of a PrometheusRule with waits of `seconds` and subqueries of that resolution."""
+    """Return a PrometheusRule's groups with every `for` and every subquery resolution set to `seconds`."""
     groups: list[Body] = json.loads(json.dumps(rule["spec"]["groups"]))
     for group in groups:
         for one in group["rules"]:
@@ -60,7 +59,9 @@ def with_short_waits(rule: Body, seconds: int) -> list[Body]:
 
 
 def expressions(bodies: Iterable[Body]) -> Iterator[str]:
-    """Yield every expression of PrometheusRules and Grafana's dashboards, in a form for Prometheus."""
+    """Yield every expression of PrometheusRules and Grafana dashboards, with `5m` in place of Grafana's
+    variables.
+    """
     for body in bodies:
         if body["kind"] == "PrometheusRule":
             yield from (rule["expr"] for group in body["spec"]["groups"] for rule in group["rules"])
@@ -71,7 +72,7 @@ def expressions(bodies: Iterable[Body]) -> Iterator[str]:
 
 
 def selectors(expression: str) -> set[str]:
-    """Return the series that an expression reads, as names with label selectors."""
+    """Return the series that an expression reads, each as a metric name with its label selector."""
     return {name + labels for name, labels in _SERIES.findall(expression)}
 
 

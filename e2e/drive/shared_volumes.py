@@ -1,4 +1,4 @@
-"""Claims on a disk that all nodes share, and CheckpointStores on such claims."""
+"""Creates claims on a disk that all nodes share, and CheckpointStores on such claims."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PART = "clusters/e2e"
 
 @contextmanager
 def shared_volume(cluster: Cluster, namespace: str) -> Iterator[str]:
-    """Create a ReadWriteMany claim and yield its name. Its folder is `cluster.shared_dir / name`."""
+    """Create a ReadWriteMany claim and yield its name. The claim's folder is `cluster.shared_dir / name`."""
     name = f"shared-{uuid.uuid4().hex[:8]}"
     folder = cluster.shared_dir / name
     folder.mkdir(mode=0o777)
@@ -55,7 +55,9 @@ def shared_volume(cluster: Cluster, namespace: str) -> Iterator[str]:
 
 @contextmanager
 def volume_store(cluster: Cluster) -> Iterator[Path]:
-    """Create the CheckpointStore `disk` on a shared volume. Yield its folder when it is Ready."""
+    """Create the CheckpointStore `disk` on a shared volume. Yield the store's folder when the store is
+    Ready.
+    """
     with shared_volume(cluster, NAMESPACE) as claim:
         store = {
             "apiVersion": API_VERSION,
@@ -65,19 +67,19 @@ def volume_store(cluster: Cluster) -> Iterator[Path]:
         }
         cluster.kubectl("apply", "-f", "-", text=json.dumps(store))
         try:
-            # The condition asks the administrator to mount the claim, which follows here.
+            # The operator reports ClaimNotMounted until the administrator mounts the claim into the agents.
             _wait_reason(cluster, "ClaimNotMounted")
             _mount_claims(cluster, claim)
             _wait_reason(cluster, "Probed")
             yield cluster.shared_dir / claim / PART
         finally:
             cluster.kubectl("delete", "checkpointstore", STORE, "--ignore-not-found")
-            # Kubernetes does not delete a claim that is in use.
+            # Kubernetes does not delete a mounted claim, so unmount it from the agents.
             _mount_claims(cluster)
 
 
 def _wait_reason(cluster: Cluster, reason: str) -> None:
-    """Wait until a condition of the store has this reason."""
+    """Wait until one of the store's conditions has this reason."""
 
     def found() -> bool:
         conditions = cluster.get("checkpointstore", STORE).get("status", {}).get("conditions", [])
@@ -87,7 +89,7 @@ def _wait_reason(cluster: Cluster, reason: str) -> None:
 
 
 def _mount_claims(cluster: Cluster, *claims: str) -> None:
-    """Mount exactly these claims into the agents."""
+    """Mount these claims, and no others, into the agents."""
     values = f"--set-json=agent.storeVolumes={json.dumps(claims)}"
     helm(cluster, "upgrade", "convoy", str(CHART), "--reuse-values", values, "--wait", "--timeout=180s")
     cluster.kubectl(

@@ -1,4 +1,4 @@
-"""The shell of a reader who follows the documentation."""
+"""The shell environment of a reader who follows the documentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ BIN = Path(sys.executable).parent
 
 
 def shell(cluster: Cluster, namespace: str, folder: Path) -> dict[str, str]:
-    """Return the shell's environment: `convoy` and `kubectl` on the PATH, and a kubeconfig in `folder`."""
+    """Return environment variables that put `convoy` and `kubectl` on the PATH and name a kubeconfig in
+    `folder`.
+    """
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_bytes(cluster.kubeconfig.read_bytes())
     cluster.kubectl(

@@ -1,4 +1,4 @@
-"""A job that trains as long as a test needs it."""
+"""A job that trains until a test lets it end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SlowJob:
         return [pod.metadata.uid for pod in self.jobs.pods(self.name)]
 
     def remove_pauses(self) -> None:
-        """Let all ranks train to the end without pauses."""
+        """Remove the pauses between steps, so that all ranks train to the end quickly."""
         for pod in self.jobs.pods(self.name):
             own = ("-n", self.jobs.namespace, pod.metadata.name)
             self.cluster.kubectl("exec", *own, "--", "touch", "/control/no-pauses")

@@ -1,7 +1,7 @@
-"""A script that records the end of each of its steps, and the job's time as computed from these records.
+"""A script that logs the time at which each of its steps ends, and the job's productive time by these logs.
 
-It checks the goodput ledger independently: its times come from the ranks, and those of faults from the
-test.
+Tests compare this time with the goodput ledger, which has other sources: here the ranks measure the steps,
+and the test knows when it injected a fault.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log.write(f"0 {time.time()}\\n")
 
 @contextmanager
 def timed_script(jobs: Jobs, name: str, volume: str, steps: int) -> Iterator[dict[str, Any]]:
-    """Yield the spec of two workers that run the script. Each process counts its steps from 1."""
+    """Yield the spec of a job of two workers that run the script. Each process numbers its steps from 1."""
     body = {"metadata": {"name": name}, "data": {"train.py": SCRIPT}}
     jobs.core.create_namespaced_config_map(jobs.namespace, body)
     container = {
@@ -66,20 +66,23 @@ def timed_script(jobs: Jobs, name: str, volume: str, steps: int) -> Iterator[dic
 
 @dataclass
 class Formation:
-    """One formation of the process group: the times at which each step had ended on all ranks."""
+    """One formation of the process group. Times are Unix seconds. A step ends when its last rank ends it."""
 
     ends: dict[int, float] = field(default_factory=dict)
-    left: float = 0.0
-    """Time at which the last rank had finished; 0 if the ranks did not get that far."""
+    finished_at: float = 0.0
+    """Time at which the last rank finished the script; 0 if no rank finished it."""
 
     @property
-    def first(self) -> float:
-        """Time at which the first step had ended."""
+    def first_step_end(self) -> float:
+        """End of the first step."""
         return self.ends[1]
 
 
 def formations(cluster: Cluster, volume: str, ranks: int) -> list[Formation]:
-    """Return the formations that made a step, oldest first. Each has one file of every rank, in order."""
+    """Return the formations that made a step, oldest first.
+
+    Each rank writes one file per formation, so the nth files of all ranks belong together.
+    """
     files: list[list[Path]] = [[] for _ in range(ranks)]
     for path in sorted(
         (cluster.shared_dir / volume).glob("*-*"), key=lambda path: int(path.name.partition("-")[2])
@@ -99,23 +102,24 @@ def _formation(files: tuple[Path, ...]) -> Formation:
             if int(number):
                 found.ends[int(number)] = max(float(at), found.ends.get(int(number), 0.0))
             else:
-                found.left = max(float(at), found.left)
+                found.finished_at = max(float(at), found.finished_at)
     return found
 
 
 def productive_and_recompute(found: list[Formation]) -> tuple[float, float]:
-    """Return the seconds of steps beyond all earlier ones, and of steps that were repeated.
+    """Return the seconds spent on steps that are further than all earlier ones, and those on repeated
+    steps.
 
-    A formation counts from the end of its first step to the end of its last.
+    Each formation counts from the end of its first step to the end of its last step.
     """
     productive = recompute = 0.0
     best = 0
     for formation in found:
         last = max(formation.ends)
-        crossing = formation.ends.get(best, formation.first) if best else formation.first
+        crossing = formation.ends.get(best, formation.first_step_end) if best else formation.first_step_end
         if last <= best:
             crossing = formation.ends[last]
-        recompute += crossing - formation.first
+        recompute += crossing - formation.first_step_end
         productive += formation.ends[last] - crossing
         best = max(best, last)
     return productive, recompute

@@ -1,4 +1,4 @@
-"""Jobs of five ranks on separate nodes, with an injected cause of slowness."""
+"""Runs jobs of five ranks on separate nodes and injects causes of slowness."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ from e2e.drive.jobs import Jobs
 
 RANKS, SLOW = 5, 3
 CORES = 0.15
-"""Processors of each rank. Together with the nodes' own needs they stay below the machine's processors.
-Otherwise no rank would be faster without the slow one.
+"""Processors of each rank. All ranks and nodes together need less than the machine has: on a full machine,
+a slow rank would make the other ranks faster.
 """
 SETTLED_STEP = 250
-"""Step after which the detector knows the job's usual times. There are about four steps a second, and one
-window.
-"""
+"""Step after which the detector knows the job's usual step times. The job makes about four steps a second."""
 _PROGRAM = Path(__file__).parent / "programs" / "drill.py"
 _VOLUMES = "/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/drill"
 
 
 def straggler(jobs: Jobs, name: str) -> dict[str, Any]:
-    """Return the condition StragglerDetected of a job; empty if there is none."""
+    """Return the job's condition StragglerDetected; empty if there is none."""
     found = (c for c in jobs.status(name).get("conditions", []) if c["type"] == "StragglerDetected")
     return next(found, {})
 
@@ -55,7 +53,7 @@ def pods_without_straggler(cluster: Cluster, jobs: Jobs, name: str) -> list[Any]
 
 
 def wait_no_straggler(jobs: Jobs, name: str) -> None:
-    """Wait until the ranks of a job have been compared and none is a straggler."""
+    """Wait until the detector has compared the ranks of a job and found no straggler."""
     jobs.wait(lambda: straggler(jobs, name).get("status") == "False", 120, "ranks are compared")
 
 
@@ -70,11 +68,15 @@ class Drill:
 
     @property
     def node(self) -> Node:
-        """The node of the rank that gets the fault."""
+        """Node of the rank that gets the fault."""
         return self.cluster.node(self.pods[SLOW].spec.node_name)
 
     def inject(self, kind: str, size: float) -> AbstractContextManager[None]:
-        """Inject a fault into one rank or its surroundings: loader, garbage, disk, cpu_pressure, network."""
+        """Inject a fault into rank SLOW or its node while the block runs.
+
+        `kind` and the unit of `size`: `loader` (seconds per batch), `garbage` (objects), `disk` (bytes per
+        second), `network` (Mbit/s) or `cpu_pressure` (`size` is ignored).
+        """
         uid = self._uid(SLOW)
         match kind:
             case "disk":
@@ -87,7 +89,7 @@ class Drill:
                 return self._file(kind, size)
 
     def start(self) -> None:
-        """Let all ranks start to train."""
+        """Let all ranks begin to train."""
         for rank in range(RANKS):
             self._write(rank, "start", 1)
 
@@ -109,17 +111,17 @@ class Drill:
             self.node.run(["rm", "-f", f"{_VOLUMES.format(uid=self._uid(SLOW))}/{name}"])
 
     def reported(self, cause: str, culprits: list[int]) -> list[dict[str, Any]]:
-        """Return the status entries with these ranks and this cause.
+        """Return the entries of the job's status with this cause and these ranks.
 
-        Asserts that the status names no other ranks persistently. An entry without ranks is allowed: the
-        test itself may cause it, because it limits the processors of all ranks.
+        Asserts that no persistent entry names other ranks. An entry without ranks is allowed: the test
+        limits the processors of all ranks, which may slow all of them.
         """
         found = self.jobs.status(self.name).get("stragglers", [])
         assert [one for one in found if one["persistent"] and one["ranks"] not in ([], culprits)] == []
         return [one for one in found if (one["cause"], one["ranks"]) == (cause, culprits)]
 
-    def lasting(self, cause: str, culprits: list[int]) -> bool:
-        """Return True if such an entry is persistent."""
+    def is_persistent(self, cause: str, culprits: list[int]) -> bool:
+        """Return True if the job's status has a persistent entry with this cause and these ranks."""
         return any(one["persistent"] for one in self.reported(cause, culprits))
 
 
@@ -142,7 +144,10 @@ def _template(name: str, environment: dict[str, str]) -> dict[str, Any]:
 
 @contextmanager
 def drill_job(cluster: Cluster, jobs: Jobs, name: str, **environment: str) -> Iterator[Drill]:
-    """Run a job of drill.py. Yield it when its ranks have been compared, unless one is slow by itself."""
+    """Run a job of drill.py. Yield it when the detector has found no straggler among its ranks.
+
+    With `environment`, yield it as soon as it runs: the environment may make a rank slow.
+    """
     body = {"metadata": {"name": name}, "data": {"drill.py": _PROGRAM.read_text()}}
     with ExitStack() as stack:
         jobs.core.create_namespaced_config_map(jobs.namespace, body)
@@ -150,12 +155,13 @@ def drill_job(cluster: Cluster, jobs: Jobs, name: str, **environment: str) -> It
         roles = [{"name": "worker", "replicas": RANKS, "template": _template(name, environment)}]
         jobs.create(name, engine=None, roles=roles, checkpoint=memory("10s"))
         stack.callback(lambda: jobs.delete(name) if jobs.get(name) else None)
-        # CPU limits apply before the training starts, because the detector compares ranks with their past.
+        # Limit the processors before the training starts, because the detector compares ranks with their own
+        # past.
         drill = Drill(cluster, jobs, name, wait_and_limit_cpu(cluster, jobs, name))
         drill.start()
         if not environment:
             wait_no_straggler(jobs, name)
-            # A slowness of all ranks stands out only against the job's own past, which the detector must know
-            # first.
+            # A fault that slows all ranks shows only against the job's usual step times, so wait until they
+            # are known.
             jobs.wait(lambda: jobs.status(name)["progress"]["step"] > SETTLED_STEP, 300, "its past is known")
         yield drill

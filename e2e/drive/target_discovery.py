@@ -1,7 +1,7 @@
-"""Service discovery of Kubernetes for a Prometheus that cannot query the API server, such as Debian's.
+"""Finds targets in Kubernetes for a Prometheus without Kubernetes discovery, such as Debian's.
 
-An HTTP service discovery with the labels of Prometheus' own discovery for the role `endpointslice`, as far
-as the chart's ServiceMonitors use them:
+It is an HTTP service discovery. Its labels are those of Prometheus' own discovery for the role
+`endpointslice`, limited to the labels that the chart's ServiceMonitors use:
 https://prometheus.io/docs/prometheus/latest/configuration/configuration/#endpointslice
 """
 
@@ -27,7 +27,9 @@ _SECONDS = 5
 
 @contextmanager
 def discovery(cluster: Cluster) -> Iterator[str]:
-    """Run a server that lists the targets of a namespace. Append the namespace to the yielded address."""
+    """Run a server that lists the targets of a namespace. Yield its address, to which a client appends the
+    namespace.
+    """
     api = client.DiscoveryV1Api(config.new_client_from_config(str(cluster.kubeconfig)))
 
     class Handler(BaseHTTPRequestHandler):
@@ -38,7 +40,7 @@ def discovery(cluster: Cluster) -> Iterator[str]:
             try:
                 slices = api.list_namespaced_endpoint_slice(namespace, _request_timeout=_SECONDS).items
             except (client.ApiException, HTTPError) as error:
-                # On an error Prometheus keeps its previous targets.
+                # Prometheus keeps its previous targets when a request fails, so report the failure.
                 self.send_error(503, type(error).__name__)
                 return
             found = [api.api_client.sanitize_for_serialization(one) for one in slices]
@@ -62,7 +64,7 @@ def discovery(cluster: Cluster) -> Iterator[str]:
 
 
 def targets(endpoints: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a target for each port of each endpoint of an EndpointSlice, with the labels of its Service."""
+    """Yield a target for each port of each endpoint of an EndpointSlice, with the Service's labels."""
     labels = endpoints["metadata"]["labels"]
     for endpoint in endpoints.get("endpoints") or ():
         for port in endpoints.get("ports") or ():
@@ -80,5 +82,5 @@ def targets(endpoints: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def plain(label: str) -> str:
-    """Return the form in which Prometheus writes a label of Kubernetes."""
+    """Return a Kubernetes label's name as Prometheus writes it in its own labels."""
     return re.sub(r"\W", "_", label)

@@ -1,4 +1,4 @@
-"""An unmodified torchrun script as an endless job, from `examples/torchrun.yaml`."""
+"""An endless job that runs the unmodified torchrun script of `examples/torchrun.yaml`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ EXAMPLES = files.CHECKOUT / "examples"
 
 @contextmanager
 def own_script(jobs: Jobs, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the spec of an endless examples/torchrun.yaml, with its unmodified script in a ConfigMap."""
+    """Yield the spec of an endless job from examples/torchrun.yaml. Its script is unmodified, in a
+    ConfigMap.
+    """
     body = {"metadata": {"name": name}, "data": {"ddp.py": (EXAMPLES / "ddp.py").read_text()}}
     jobs.core.create_namespaced_config_map(jobs.namespace, body)
     spec: dict[str, Any] = yaml.safe_load((EXAMPLES / "torchrun.yaml").read_text())["spec"]

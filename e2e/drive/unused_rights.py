@@ -1,4 +1,4 @@
-"""Rights of the chart that the slice of e2e tests does not use, and the tests that use them."""
+"""Rights of the chart that only tests outside the slice use. The slice is the e2e tests that CI runs."""
 
 from __future__ import annotations
 
@@ -81,4 +81,6 @@ USED_ELSEWHERE = (
         "::test_it_uses_every_right_that_the_chart_gives_it_and_asks_for_no_other",
     ),
 )
-"""Rights that the slice does not use, each with the reason and the test that uses it."""
+"""Rights that the slice (the e2e tests that CI runs) does not use, each with the reason and a test that
+uses it.
+"""

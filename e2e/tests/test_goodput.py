@@ -82,18 +82,20 @@ def compare(cluster: Cluster, jobs: Jobs, volume: str, watch: JobWatch, decided:
     productive, recompute = productive_and_recompute(found)
     truth = {
         Cause.SCHEDULE: placed - made,
-        Cause.START: found[0].first - placed,
+        Cause.START: found[0].first_step_end - placed,
         Cause.PRODUCTIVE: productive,
         Cause.RECOMPUTE: recompute,
-        Cause.FINISH: found[-1].left - max(found[-1].ends.values()),
+        Cause.FINISH: found[-1].finished_at - max(found[-1].ends.values()),
         # Time between a formation's last step and the fault is lost to the fault: no step ended in it.
         Cause.DETECT: sum(
             at - max(formation.ends.values()) for formation, at in zip(found[:-1], decided, strict=True)
         ),
-        Cause.RESTART: sum(formation.first - at for formation, at in zip(found[1:], decided, strict=True)),
+        Cause.RESTART: sum(
+            formation.first_step_end - at for formation, at in zip(found[1:], decided, strict=True)
+        ),
     }
     print({cause.value: (ledger.get(cause, 0.0), round(seconds, 2)) for cause, seconds in truth.items()})
-    ends = (found[-1].left, moment((raw or {})["status"]["completionTime"]) + 1)
+    ends = (found[-1].finished_at, moment((raw or {})["status"]["completionTime"]) + 1)
     whole = sum(ledger.values())
     assert ends[0] - made - SECONDS < whole < ends[1] - made + SECONDS, "the causes add up to the job's age"
     # The time until the operator knows that the ranks have ended counts as detection.

@@ -36,7 +36,7 @@ def test_what_is_no_fault_of_a_node_is_told_and_held_against_none(
     sweeps: dict[str, Any] = {"sweeps": {}} if kind == "loader" else {}
     with policy(cluster, kind, {**POLICY, **sweeps}), drill_job(cluster, jobs, kind) as drill:
         with drill.inject(kind, size):
-            jobs.wait(lambda: drill.lasting(cause, culprits), 400, f"{kind} is reported as persistent")
+            jobs.wait(lambda: drill.is_persistent(cause, culprits), 400, f"{kind} is reported as persistent")
             # The guard quarantines the node of a slow processor in this time.
             step = jobs.status(kind)["progress"]["step"]
             jobs.wait(
@@ -56,7 +56,7 @@ def test_a_hog_beside_a_rank_is_named_and_nobody_else(cluster: Cluster, jobs: Jo
         slow = drill.node.name
         with drill.inject("cpu_pressure", 1.0):
             jobs.wait(
-                lambda: drill.lasting("Compute", [SLOW]), 400, "the straggler is reported as persistent"
+                lambda: drill.is_persistent("Compute", [SLOW]), 400, "the straggler is reported as persistent"
             )
             jobs.wait(lambda: jobs.status("hogged")["restarts"]["total"] > 0, 600, "the pod is swapped")
         assert jobs.status("hogged")["restarts"]["last"]["node"] == slow

@@ -1,12 +1,13 @@
-"""A small DistributedDataParallel program with faults on demand.
+"""A small DistributedDataParallel program whose faults the test switches on and off.
 
-The test writes files into FOLDER while the program runs. Each holds a number:
+The test writes files into FOLDER while the program runs. Each file holds a number:
 
 - `loader`: additional seconds to load each batch;
-- `start`: the first incarnation trains once this file exists;
+- `start`: any number; the first incarnation starts to train when this file exists;
 - `garbage`: number of cyclic objects that Python's garbage collector must scan in each forward pass.
 
-With DRILL_SLOW_RANK, the forward passes of that rank take DRILL_SLOW_SECONDS longer, whatever its node.
+With the environment variable DRILL_SLOW_RANK, each forward pass of that rank takes DRILL_SLOW_SECONDS
+longer on every node.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ WIDTH, LAYERS = 256, 4
 
 
 def fault_size(name: str) -> float:
-    """Return the current size of a fault; 0 for none."""
+    """Return the number in the file of a fault; 0 if there is no file."""
     try:
         return float((FOLDER / name).read_text())
     except FileNotFoundError:
@@ -40,7 +41,9 @@ def fault_size(name: str) -> float:
 
 
 class Samples(IterableDataset[torch.Tensor]):
-    """Batches [BLOCK / 4 / WIDTH, WIDTH] of noise. Each is read from the disk and bypasses the page cache."""
+    """Batches [BLOCK / 4 / WIDTH, WIDTH] of noise. Each batch is read from the disk, without the page
+    cache.
+    """
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         path = FOLDER / "samples"
@@ -56,7 +59,7 @@ class Samples(IterableDataset[torch.Tensor]):
 
 
 class Model(nn.Module):
-    """Layers whose forward pass may be delayed."""
+    """Layers whose forward pass takes `delay_seconds` longer."""
 
     def __init__(self, delay_seconds: float) -> None:
         super().__init__()
@@ -79,7 +82,7 @@ class Model(nn.Module):
 
 
 def main() -> None:
-    """Train one rank endlessly."""
+    """Run one rank's endless training."""
     with convoy.join() as job:
         torch.set_num_threads(1)
         slow = job.rank == int(os.environ.get("DRILL_SLOW_RANK", "-1"))

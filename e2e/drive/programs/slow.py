@@ -14,12 +14,12 @@ import convoy
 NO_PAUSES = Path("/control/no-pauses")
 STEPS = 4000
 PAUSE_SECONDS = 0.1
-"""Pause after each step. With it the program takes seven minutes."""
+"""Seconds of pause after each step. With the pauses the program runs for about seven minutes."""
 WIDTH = 64
 
 
 def main() -> None:
-    """Train one rank."""
+    """Run one rank's training."""
     with convoy.join() as job:
         torch.set_num_threads(1)
         model = DistributedDataParallel(nn.Linear(WIDTH, WIDTH))
