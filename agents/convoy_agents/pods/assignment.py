@@ -1,4 +1,4 @@
-"""A pod's assignment from the hub: its job, slot, incarnation and peers."""
+"""A pod's assignment, which the hub sends: the pod's job, slot, incarnation and peers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from convoy_agents.wire import hub_pb2
 MAX_PROCESSES = 64
 """Maximum number of ranks of one pod."""
 MAX_COMMAND = 160 * 1024
-"""Maximum bytes of a command as JSON. The command and the rest of the assignment must fit into one frame."""
+"""Maximum bytes of a command as JSON. The limit ensures that the whole assignment fits into one frame
+(frames.py).
+"""
 
 
 class AssignmentError(ValueError):
-    """The hub's assignment is inconsistent. The message names the field."""
+    """The hub's assignment is inconsistent. The error message describes the wrong value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One slot of the incarnation, and the address of its node's agent."""
+    """One slot of an incarnation, with the address of the agent on its node."""
 
     slot: int
     pod_uid: str
@@ -33,7 +35,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """A node and the address of its agent."""
+    """The name of a node and the address of its agent."""
 
     node: str
     peer_address: str
@@ -41,38 +43,44 @@ class NodeAddress:
 
 @dataclass(frozen=True, slots=True)
 class StoreUse:
-    """The use of a remote store for some of the job's generations."""
+    """The settings by which a job stores some of its generations in a remote store."""
 
     name: str
     every_seconds: int
     keep_last: int
     keep_every_steps: int
     resume_uid: str = ""
-    """Uid of the job whose stored state this job starts from; empty for none."""
+    """Uid of the job from whose stored checkpoints this job starts. The uid is empty if this job starts
+    without them.
+    """
     resume_step: int = 0
-    """Step of that state; 0 for the newest."""
+    """Step of the stored checkpoint from which the job starts; 0 for the newest checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryTiers:
-    """The job's checkpoints in the memory of nodes, and in a remote store."""
+    """The settings of a job's checkpoints in the memory of nodes and in a remote store."""
 
     copies: int
     """Number of copies of each shard on other nodes."""
     limit: int
-    """Maximum bytes of the job on one node; 0 for the node's own limit."""
+    """Maximum bytes of checkpoints of the job on one node. With 0, only the node's own limit applies."""
     hosts: tuple[NodeAddress, ...] = ()
-    """Nodes that keep the copies of this slot's shards. Fewer than `copies` if not enough nodes exist."""
+    """Nodes that keep the copies of this slot's shards. If the cluster has too few nodes, there are fewer
+    than `copies`.
+    """
     holders: tuple[NodeAddress, ...] = ()
-    """For slot 0 only: nodes other than the members that hold checkpoints of the job."""
+    """Nodes that hold checkpoints of the job but run no slot of this incarnation. Set only for slot 0."""
     store: StoreUse | None = None
     interval_seconds: int = 0
-    """For slot 0 only: seconds between two saves; 0 for the interval in the pod's environment."""
+    """Seconds between two saves. With 0, the interval in the pod's environment applies. Set only for slot
+    0.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One slot in one incarnation of a job (hub.proto Assignment)."""
+    """The hub's assignment of a pod to one slot in one incarnation of a job (hub.proto Assignment)."""
 
     pod_uid: str
     job_uid: str
@@ -89,41 +97,45 @@ class Assignment:
     replica: int
     command: tuple[str, ...]
     members: tuple[Member, ...]
-    """Members in slot order. Slot 0, which coordinates commits, and slots of a Strict job know all members.
-    Other slots know only slot 0.
+    """Members of the incarnation in slot order. Slot 0 and slots of a Strict job receive all members; other
+    slots receive slot 0 only. Slot 0 needs all members because its agent coordinates commits.
     """
     strict: bool = False
-    """Fencing `Strict`: this agent stops the ranks if its node is isolated
+    """True if the job has fencing `Strict`: this agent stops the ranks if its node is isolated
     (convoy_controllers.liveness.fence).
     """
     memory: MemoryTiers | None = None
     slot_token: str = ""
-    """Proof of the assignment for other agents (wire/slot_tokens.py)."""
+    """The slot token, which proves the assignment to other agents (wire/slot_tokens.py)."""
     slots: int = 0
-    """Number of pods of the incarnation; 0 if the operator does not send it."""
+    """Number of pods of the incarnation; 0 if the operator does not send the number."""
 
     @property
     def ranks(self) -> range:
-        """The global ranks of this pod."""
+        """Return the global ranks of this pod."""
         return range(self.rank_offset, self.rank_offset + self.processes)
 
     @property
     def memory_limit(self) -> int:
-        """Maximum bytes of the job on this node; 0 for the node's own limit."""
+        """Return the maximum bytes of checkpoints of the job on this node. With 0, only the node's own
+        limit applies.
+        """
         return self.memory.limit if self.memory else 0
 
     @property
     def resume_uid(self) -> str:
-        """Uid of the job whose stored state this job starts from; empty for none."""
+        """Return the uid of the job from whose stored checkpoints this job starts; empty if this job starts
+        without them.
+        """
         return self.memory.store.resume_uid if self.memory and self.memory.store else ""
 
     @property
     def interval_seconds(self) -> int:
-        """Seconds between two saves; 0 for the interval in the pod's environment."""
+        """Return the seconds between two saves. With 0, the interval in the pod's environment applies."""
         return self.memory.interval_seconds if self.memory else 0
 
     def frame(self) -> dict[str, Any]:
-        """Return the launcher's frame, without the fields that only agents need."""
+        """Return the `assignment` frame for the launcher. Fields that only agents need are omitted."""
         return {
             "type": "assignment",
             "incarnation": self.incarnation,
@@ -143,12 +155,12 @@ class Assignment:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data for the agent's state file."""
+        """Return the assignment as plain data for the agent's state file. `from_json` reads it."""
         return asdict(self)
 
 
 def from_wire(message: hub_pb2.Assignment) -> Assignment:
-    """Convert and validate the hub's message. AssignmentError if it is inconsistent."""
+    """Convert the hub's message to an assignment. Raises AssignmentError if the message is inconsistent."""
     assignment = Assignment(
         pod_uid=message.pod_uid,
         job_uid=message.job_uid,
@@ -178,7 +190,9 @@ def from_wire(message: hub_pb2.Assignment) -> Assignment:
 
 
 def from_json(data: Mapping[str, Any]) -> Assignment:
-    """Read the output of `to_json`. TypeError, KeyError or AssignmentError for other data."""
+    """Convert the output of `Assignment.to_json` to an assignment. Raises TypeError, KeyError or
+    AssignmentError for other data.
+    """
     fields = dict(data)
     fields["command"] = tuple(fields["command"])
     fields["members"] = tuple(Member(**entry) for entry in fields["members"])

@@ -1,4 +1,4 @@
-"""One connection of a pod's socket: rate-limited input, and output with a bounded buffer."""
+"""One connection to a pod's socket, with a rate limit on its input and a size limit on its output buffer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ LINGER_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Partial:
-    """Total bytes of unfinished frames that the agent buffers for one pod."""
+    """Number of bytes in unfinished frames that the agent buffers for all connections of one pod."""
 
     bytes: int = 0
 
 
 class Connection:
-    """Owns a stream. `incarnation` and `rank` are set after a rank's hello."""
+    """One connection from a launcher or a rank. The session sets `incarnation` and `rank` after the rank's
+    hello.
+    """
 
     def __init__(
         self,
@@ -37,23 +39,27 @@ class Connection:
         self._writer = writer
         self._partial = partial
         self.rate_limiter = rate_limiter
-        """Shared by all connections of the pod of the same kind."""
+        """The rate limiter. All connections of the pod of the same kind (frames or memory) share it."""
         self.incarnation = 0
         self.rank = -1
 
     def peer(self) -> str:
-        """Return the peer's pid and uid in the agent's namespaces. For logs only; not a proof of identity."""
+        """Return the pid and uid of the process at the other end, for logs. They are no proof of identity."""
         sock: socket.socket = self._writer.get_extra_info("socket")
         pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         return f"pid {pid} uid {uid}"
 
     def raw(self) -> socket.socket:
-        """Return a duplicate of the socket, for file descriptors. The caller closes it."""
+        """Return a duplicate of the socket, by which the caller can send file descriptors. The caller
+        closes the duplicate.
+        """
         sock: socket.socket = self._writer.get_extra_info("socket")
         return sock.dup()
 
     async def frames(self) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield frames until the peer closes the connection. FrameError for an invalid stream."""
+        """Yield frames until the other end closes the connection. Raises FrameError if the stream is
+        invalid.
+        """
         decoder = Decoder()
         held = 0
         try:
@@ -73,7 +79,9 @@ class Connection:
             self._partial.bytes -= held
 
     def send(self, frame: Mapping[str, Any]) -> None:
-        """Queue a frame. Abort the connection instead if the peer has left too much unread."""
+        """Queue a frame. If the other end has left more than MAX_UNREAD bytes unread, abort the connection
+        instead.
+        """
         if self._writer.is_closing():
             return
         if self._writer.transport.get_write_buffer_size() > limits.MAX_UNREAD:
@@ -82,7 +90,9 @@ class Connection:
         self._writer.write(encode(frame))
 
     def close(self) -> None:
-        """Close the connection after sending queued data, or after a timeout if the peer does not read."""
+        """Close the connection after the queued data is sent. If the other end does not read, abort after
+        LINGER_SECONDS.
+        """
         if not self._writer.is_closing():
             self._writer.close()
             if self._writer.transport.get_write_buffer_size():

@@ -1,4 +1,4 @@
-"""Validation of the fields of frames from pods, which are untrusted."""
+"""Reads and validates single fields of a frame. Frames come from pods and are untrusted."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 
 class MessageError(ValueError):
-    """A frame's field is missing or invalid. The message names the field."""
+    """A field of a frame is missing or invalid. The error message names the field."""
 
 
 def whole(frame: Mapping[str, Any], name: str, maximum: int, default: int | None = None) -> int:
-    """Return a whole number from 0 to `maximum`; `default` if the field is missing."""
+    """Return the field `name`, a whole number from 0 to `maximum`. If the field is missing, return
+    `default`. Raises MessageError for another value, or if there is no default.
+    """
     value = frame.get(name)
     if value is None and default is not None:
         return default
@@ -22,7 +24,9 @@ def whole(frame: Mapping[str, Any], name: str, maximum: int, default: int | None
 
 
 def number(frame: Mapping[str, Any], name: str) -> float | None:
-    """Return a finite number; None if the field is missing."""
+    """Return the field `name`, a finite number; None if the field is missing. Raises MessageError for
+    another value.
+    """
     value = frame.get(name)
     if value is None:
         return None
@@ -38,7 +42,9 @@ def number(frame: Mapping[str, Any], name: str) -> float | None:
 
 
 def flag(frame: Mapping[str, Any], name: str) -> bool:
-    """Return a boolean; False if the field is missing."""
+    """Return the field `name`, a boolean; False if the field is missing. Raises MessageError for another
+    value.
+    """
     value = frame.get(name, False)
     if not isinstance(value, bool):
         raise MessageError(f"{name}: {show(value)} is neither true nor false")
@@ -46,7 +52,9 @@ def flag(frame: Mapping[str, Any], name: str) -> bool:
 
 
 def text(frame: Mapping[str, Any], name: str, maximum: int | None) -> str:
-    """Return the first `maximum` characters of a text; empty if the field is missing."""
+    """Return the first `maximum` characters of the field `name`, a text; empty if the field is missing.
+    Raises MessageError for another value.
+    """
     value = frame.get(name, "")
     if not isinstance(value, str):
         raise MessageError(f"{name}: {show(value)} is not a text")
@@ -54,7 +62,7 @@ def text(frame: Mapping[str, Any], name: str, maximum: int | None) -> str:
 
 
 def show(value: object) -> str:
-    """Return at most 40 characters of an untrusted value, quoted."""
+    """Return an untrusted value as quoted ASCII text of at most 40 characters, for error messages."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**64:
         return "a huge number"
     return ascii(value if not isinstance(value, str) else value[:40])[:40]

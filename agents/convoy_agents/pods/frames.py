@@ -1,4 +1,6 @@
-"""The codec of the pod socket: a 4-byte big-endian length, then a UTF-8 JSON object with a "type"."""
+"""Encodes and decodes frames of a pod's socket. A frame is a 4-byte big-endian length and a UTF-8 JSON
+object with a "type".
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,17 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 MAX_FRAME = 256 * 1024
-"""Maximum bytes of the JSON text. A longer frame ends the connection."""
+"""Maximum bytes of a frame's JSON text. A longer frame is an error that ends the connection."""
 HEADER = 4
 
 
 class FrameError(ValueError):
-    """The bytes are not a valid frame. The connection cannot continue."""
+    """The bytes are not a valid frame. The receiver must close the connection."""
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """Return a message as one frame. FrameError if it exceeds MAX_FRAME or is not valid JSON (for example
-    NaN).
+    """Return a message as one frame. Raises FrameError if the message exceeds MAX_FRAME or is not valid
+    JSON, for example because of NaN.
     """
     try:
         body = json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
@@ -29,7 +31,9 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 def decode(body: bytes | bytearray) -> dict[str, Any]:
-    """Return the object in a frame's body. FrameError unless it is a JSON object with a string "type"."""
+    """Return the JSON object in a frame's body. Raises FrameError unless the body is a JSON object with a
+    text as its "type".
+    """
     try:
         message = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -40,18 +44,20 @@ def decode(body: bytes | bytearray) -> dict[str, Any]:
 
 
 class Decoder:
-    """Splits a byte stream into frames. It buffers less than one frame beyond the latest input."""
+    """Splits a byte stream into frames. Between two calls it buffers at most one unfinished frame."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     @property
     def held(self) -> int:
-        """Buffered bytes of the unfinished frame."""
+        """Return the number of buffered bytes of the unfinished frame."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """Return the frames that `data` completes. After a FrameError the decoder is unusable."""
+        """Add `data` to the stream, and return the frames that are complete. Raises FrameError for an
+        invalid frame; the decoder is then unusable.
+        """
         self._buffer += data
         frames: list[dict[str, Any]] = []
         start = 0

@@ -7,36 +7,48 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_CONNECTIONS = 208
-"""Maximum connections of one pod: 64 ranks with three each, the launcher, and some that are being replaced.
+"""Maximum number of connections of one pod. 64 ranks have three connections each, and the launcher has one.
+The rest is for connections that are being replaced.
 """
 MAX_MEMORY_CONNECTIONS = 4
-"""Maximum memory connections of one rank: two, and two that are being replaced."""
+"""Maximum number of memory connections of one rank. A rank uses two, and may replace both before the
+earlier ones are closed.
+"""
 HELLO_SECONDS = 10.0
-"""Seconds until a connection without a hello is closed."""
+"""Seconds after which the agent closes a connection that has sent no hello."""
 FRAMES_PER_SECOND = 500.0
 FRAMES_BURST = 2000.0
-"""Limits for launcher and ranks together. 64 ranks that report a step and a window each second need 200
-frames per second, and 1,500 at once after the agent restarts.
+"""Frames that a pod's launcher and ranks together may send at once; their sustained rate is
+FRAMES_PER_SECOND.
+
+64 ranks that each report a step and a window every second need 200 frames per second. After a restart of
+the agent they need 1,500 frames at once.
 """
 MEMORY_FRAMES_PER_SECOND = 1000.0
 MEMORY_FRAMES_BURST = 8000.0
-"""Limits for the memory requests of all ranks together. During a restore, ranks request each shard."""
+"""Memory requests that all ranks of a pod together may send at once; their sustained rate is
+MEMORY_FRAMES_PER_SECOND. A restore needs many, because the ranks request each shard.
+"""
 BYTES_PER_FRAME = 4096
-"""Bytes that count as one frame. A longer frame counts as several."""
+"""Number of bytes that the rate limit counts as one frame. A longer frame counts as several frames."""
 WINDOWS_PER_FRAME = 2
-"""Step windows that count as one frame in addition to their bytes, because they take longer to parse."""
+"""Number of step windows that the rate limit counts as one more frame, in addition to their bytes. Windows
+cost more because they take longer to parse.
+"""
 DIALS_PER_SECOND = 20.0
 DIALS_BURST = 160.0
 LOGS_PER_SECOND = 0.2
 LOGS_BURST = 20.0
 MAX_PARTIAL = 1024 * 1024
-"""Maximum bytes of unfinished frames of all connections of a pod."""
+"""Maximum bytes of unfinished frames on all connections of a pod together."""
 MAX_UNREAD = 1024 * 1024
-"""Maximum bytes that a connection may leave unread before it is closed."""
+"""Maximum bytes that the other end of a connection may leave unread. Beyond that the agent closes the
+connection.
+"""
 
 
 class TokenBucket:
-    """A token bucket that computes pauses. All times are seconds of the same clock."""
+    """A token bucket that returns a pause for each cost. All times are seconds of one clock."""
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
         self._rate = rate
@@ -45,7 +57,9 @@ class TokenBucket:
         self._at = now
 
     def spend(self, cost: float, now: float) -> float:
-        """Spend `cost`, with a debt of at most `burst`. Return the seconds until the debt is paid."""
+        """Spend `cost` tokens, and return the seconds to wait until the balance is no longer negative. The
+        debt is limited to `burst` tokens.
+        """
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate) - cost
         self._tokens = max(self._tokens, -self._burst)
         self._at = now
@@ -53,14 +67,14 @@ class TokenBucket:
 
 
 def weight(frame: Mapping[str, Any]) -> float:
-    """Return the cost of a frame in addition to the cost of its bytes."""
+    """Return the cost of a frame in frames. The cost of the frame's bytes is not included."""
     windows = frame.get("windows")
     return 1 + (len(windows) / WINDOWS_PER_FRAME if isinstance(windows, list) else 0)
 
 
 class RateLimiter:
-    """Rate limit for a group of a pod's connections. It serves them in turn, and other tasks run in
-    between.
+    """A rate limit that a group of connections of one pod shares. Between two requests, other tasks of the
+    event loop run.
     """
 
     def __init__(self, rate: float, burst: float) -> None:
@@ -69,6 +83,8 @@ class RateLimiter:
         self._queue = asyncio.Lock()
 
     async def wait(self, cost: float) -> None:
-        """Wait until `cost` is available. Requests are served in order of arrival."""
+        """Spend `cost` and wait until the rate limit permits it. Concurrent calls are served in order of
+        arrival.
+        """
         async with self._queue:
             await asyncio.sleep(self._bucket.spend(cost, self._clock()))

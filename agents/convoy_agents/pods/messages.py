@@ -1,4 +1,4 @@
-"""The messages of a pod's launcher and ranks, parsed from untrusted frames."""
+"""The messages that a pod's launcher and ranks send, and their parsers. Their frames are untrusted."""
 
 from __future__ import annotations
 
@@ -10,18 +10,26 @@ from convoy_agents.pods.fields import MessageError, flag, number, show, text, wh
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
 
 MAX_INCARNATION = 2**31
-"""Far above any real count, and small enough that sums do not overflow."""
+"""Maximum number of an incarnation. It is far above any real number, and so small that sums do not
+overflow.
+"""
 MAX_RANK = 2**20
 MAX_STEP = 2**53
-"""The largest step that JSON readers with double precision can distinguish from its neighbours."""
+"""Maximum number of a step. JSON readers with double precision represent all whole numbers up to this one
+exactly.
+"""
 STDERR_BYTES = 2048
-"""Maximum bytes of a rank's last stderr output in a report (hub.proto RankReport.stderr_tail)."""
+"""Maximum bytes in a report of the last output that a rank wrote to stderr (hub.proto
+RankReport.stderr_tail).
+"""
 RANK_STATES = ("STARTING", "RUNNING", "EXITED")
 
 
 @dataclass(frozen=True, slots=True)
 class LauncherHello:
-    """First frame of the launcher. `incarnation` is the one its ranks run in, 0 before the first."""
+    """First frame of the launcher's connection. `incarnation` is the incarnation of the launcher's ranks; 0
+    before the first assignment.
+    """
 
     incarnation: int
     pid: int
@@ -30,7 +38,7 @@ class LauncherHello:
 
 @dataclass(frozen=True, slots=True)
 class RankHello:
-    """First frame of a rank's connection."""
+    """First frame of a rank's connection for progress and telemetry."""
 
     incarnation: int
     rank: int
@@ -38,12 +46,12 @@ class RankHello:
 
 @dataclass(frozen=True, slots=True)
 class MemoryHello(RankHello):
-    """First frame of a rank's memory connection."""
+    """First frame of a rank's connection for checkpoints in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortPicked:
-    """Slot 0's launcher found a free TCP port."""
+    """The launcher of slot 0 reports a free TCP port for the rendezvous of an incarnation."""
 
     incarnation: int
     port: int
@@ -51,7 +59,9 @@ class PortPicked:
 
 @dataclass(frozen=True, slots=True)
 class RankUpdate:
-    """A process of the pod changed state."""
+    """The launcher reports that the state of a rank's process changed. A time is Unix milliseconds, or 0 if
+    it is unknown.
+    """
 
     incarnation: int
     rank: int
@@ -63,20 +73,22 @@ class RankUpdate:
     command_not_found: bool = False
     stderr: str = ""
     started_ms: int = 0
-    """Start of its process. All times are Unix milliseconds, 0 if unknown."""
+    """Unix milliseconds when the rank's process started."""
     ended_ms: int = 0
     first_step_ms: int = 0
-    """End of its first step in this incarnation."""
+    """Unix milliseconds when the rank's first step in this incarnation ended."""
     step: int = 0
-    """For an EXITED rank: the last step that it completed in this incarnation."""
+    """For an EXITED rank: the last step that the rank completed in this incarnation."""
     step_ms: int = 0
-    """End of that step."""
+    """For an EXITED rank: Unix milliseconds when the step `step` ended."""
     checkpoint_ms: int = 0
-    """For an EXITED rank: total milliseconds for which saves blocked its steps."""
+    """For an EXITED rank: total milliseconds for which saves blocked the rank's steps."""
     finished_ms: int = 0
-    """End of its main program or of its loop over `job.steps`; 0 while it makes steps."""
+    """Unix milliseconds when the rank's main program or its loop over `job.steps` ended; 0 while the rank
+    makes steps.
+    """
     termination_requested: bool = False
-    """True if the rank received a termination request before it ended."""
+    """True if the rank's pod or launcher received a termination request before the rank ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,31 +97,37 @@ class Metric:
 
     name: str
     value: float | None
-    """None for NaN and infinity."""
+    """The value; None if it is NaN or infinite."""
     step: int
     """The step at which the program reported the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A rank's progress. `time_ms` is Unix milliseconds of the pod's clock."""
+    """A rank's progress in its incarnation. `time_ms` is the Unix time of the report in milliseconds, by
+    the pod's clock.
+    """
 
     step: int
     total_steps: int = 0
     samples_per_second: float = 0.0
     loss: float | None = None
     metrics: tuple[Metric, ...] = ()
-    """At most `MAX_METRICS` metrics with distinct names."""
+    """The program's own metrics. They have distinct names, and there are at most `MAX_METRICS`."""
     time_ms: int = 0
     first_step_ms: int = 0
     checkpoint_ms: int = 0
     """Total milliseconds for which saves blocked the steps of this incarnation."""
     save_ms: int = 0
-    """Milliseconds for which the newest save blocked them; 0 before the first."""
+    """Milliseconds for which the newest save blocked the steps; 0 before the first save."""
     copy_ms: int = 0
-    """Milliseconds until the newest fully copied save had its copies; 0 before the first."""
+    """Milliseconds from the newest fully copied save until its last copy existed; 0 before the first fully
+    copied save.
+    """
     restore_ms: int = 0
-    """Milliseconds to read the checkpoint this incarnation resumed from; 0 if it read none."""
+    """Milliseconds that the rank needed to read the checkpoint from which this incarnation resumed; 0 if it
+    read no checkpoint.
+    """
     diverged: bool = False
     """True if the loss is NaN or infinite."""
 
@@ -118,7 +136,7 @@ FromLauncher = PortPicked | RankUpdate
 
 
 def parse_hello(frame: Mapping[str, Any]) -> LauncherHello | RankHello | MemoryHello:
-    """Parse the first frame of a connection. MessageError if it is not a hello."""
+    """Parse the first frame of a connection. Raises MessageError if the frame is not a valid hello."""
     if frame["type"] != "hello":
         raise MessageError(f"type: {show(frame['type'])} instead of a hello")
     role = frame.get("role")
@@ -133,13 +151,15 @@ def parse_hello(frame: Mapping[str, Any]) -> LauncherHello | RankHello | MemoryH
 
 
 def parse_from_launcher(frame: Mapping[str, Any]) -> FromLauncher | None:
-    """Parse a later frame of the launcher; None for an unknown type. MessageError names an invalid field."""
+    """Parse a frame that the launcher sends after its hello; None if the type is unknown. Raises
+    MessageError for an invalid field.
+    """
     parser = _LAUNCHER.get(frame["type"])
     return parser(frame) if parser else None
 
 
 def parse_progress(frame: Mapping[str, Any]) -> Progress:
-    """Parse a rank's `progress` frame. MessageError names an invalid field."""
+    """Parse a rank's `progress` frame. Raises MessageError for an invalid field."""
     return Progress(
         step=whole(frame, "step", MAX_STEP),
         total_steps=whole(frame, "totalSteps", MAX_STEP, 0),

@@ -1,4 +1,4 @@
-"""The registry of this node's pods, by uid."""
+"""The sessions of the pods on this node, by pod uid."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Pods:
     ) -> None:
         self.outbox = outbox
         self.wake = wake
-        """Called when the outbox has new entries."""
+        """Callback that the registry calls when the outbox has new entries."""
         self.on_removed: Callable[[str], None] = lambda uid: None
-        """Called with the uid of a pod that left the node."""
+        """Callback that the registry calls with the uid of a pod that left the node."""
         self._clock = clock
         self._sessions: dict[str, PodSession] = {}
 
@@ -51,7 +51,7 @@ class Pods:
         return iter([session.state for session in self._sessions.values()])
 
     def ranks(self, state: str) -> int:
-        """Return the number of this node's ranks in a state."""
+        """Return the number of ranks on this node that are in the given state."""
         return sum(rank.update.state == state for pod in self for rank in pod.ranks.values())
 
     def get(self, uid: str) -> PodSession | None:
@@ -59,12 +59,12 @@ class Pods:
         return self._sessions.get(uid)
 
     def assignment(self, uid: str) -> assignment.Assignment | None:
-        """Return a pod's assignment; None if it has none or is not on this node."""
+        """Return a pod's assignment; None if the pod has no assignment or is not on this node."""
         session = self._sessions.get(uid)
         return session.state.assignment if session else None
 
     async def open(self, state: PodState, socket_path: Path, hooks: Hooks) -> None:
-        """Listen on the pod's socket. A known pod keeps its session. OSError as for bind(2)."""
+        """Listen on the pod's socket, unless the pod has a session already. Raises OSError if this fails."""
         if state.uid in self._sessions:
             return
         session = PodSession(state, socket_path, hooks)
@@ -74,7 +74,7 @@ class Pods:
         self.changed(state.uid, Urgency.NOW)
 
     async def close(self, uid: str) -> None:
-        """Close the session of a pod that left the node, and schedule the notice to the hub."""
+        """Close the session of a pod that left the node, and schedule a message to the hub."""
         session = self._sessions.pop(uid, None)
         if session:
             await session.close()
@@ -89,7 +89,7 @@ class Pods:
             await session.close()
 
     def changed(self, uid: str, urgency: Urgency) -> None:
-        """Schedule a report of a pod."""
+        """Schedule a report of a changed pod to the hub."""
         if urgency is Urgency.NONE or uid not in self._sessions:
             return
         if urgency is Urgency.NOW:
@@ -107,7 +107,9 @@ class Pods:
         return [to_wire(session.state) for session in self._sessions.values()]
 
     def command(self, message: hub_pb2.HubMessage) -> None:
-        """Apply the hub's command to one pod. A command for a pod of another node is counted and ignored."""
+        """Apply the hub's command to the pod that the command names. If the pod is not on this node, only
+        count and log the command.
+        """
         kind = message.WhichOneof("body")
         if kind not in ("assignment", "pick_port", "peer_moved", "shutdown"):
             return
@@ -131,26 +133,29 @@ class Pods:
             log.error("assignment refused", pod_uid=body.pod_uid, why=str(error))
             return
         except Exception:
-            # A failing command for one pod must not end the session, because the session serves all pods.
+            # A command that fails for one pod must not end the hub session, because all pods of the node
+            # share the session.
             metrics.COMMANDS.labels(kind, "failed").inc()
             log.exception("command failed", kind=kind, pod_uid=body.pod_uid)
             return
         metrics.COMMANDS.labels(kind, "done").inc()
 
     def stop(self, uid: str, shutdown: Shutdown) -> None:
-        """Shut down a pod's launcher on this agent's own decision."""
+        """Shut down a pod's launcher because this agent decided so, without a command of the hub."""
         if session := self._sessions.get(uid):
             session.dispatch(shutdown)
 
     def set_troubles(self, uid: str, incarnation: int, troubles: Mapping[str, str]) -> None:
-        """Set the current problems with a pod's checkpoints: messages by kind."""
+        """Replace the list of current problems with a pod's checkpoints. `troubles` has a message for each
+        kind of problem.
+        """
         if session := self._sessions.get(uid):
             session.dispatch(CheckpointTroubles(incarnation, troubles))
 
     def commit_decided(
         self, uid: str, tier: Tier, generation: Generation, verdict: Verdict, seen: int
     ) -> None:
-        """Report the decision on a pod's generation at a tier to the pod."""
+        """Inform the pod's session of the verdict on a generation at a tier."""
         if session := self._sessions.get(uid):
             session.dispatch(CommitDecided(tier, generation, verdict, seen, int(time.time() * 1000)))
 

@@ -1,4 +1,4 @@
-"""Conversion of a pod's state to its report on the wire."""
+"""Converts a pod's state to the report that the agent sends to the hub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convoy_agents.wire import hub_pb2, slot_tokens
 from convoy_crds.metric_names import MAX_METRICS
 
 MAX_TROUBLE = 1024
-"""Maximum characters of a trouble's message."""
+"""Maximum characters of a message about a checkpoint problem."""
 
 _STATES = {
     "STARTING": hub_pb2.RankReport.STARTING,
@@ -21,10 +21,12 @@ _STATES = {
 
 
 def to_wire(state: PodState) -> hub_pb2.PodReport:
-    """Return the full report. It omits ranks of an incarnation that agent and launcher do not both know.
+    """Return the pod's full report. The report contains the ranks only if the agent and the launcher know
+    the same newest incarnation.
 
     An agent that lost the assignment reports incarnation 0, even if the launcher still knows the
-    assignment. The hub then sends it again, because no generation can be committed without slot and peers.
+    assignment. The hub then sends the assignment again, because without it the agent cannot commit a
+    generation.
     """
     assigned = state.assignment.incarnation if state.assignment else 0
     informed = min(state.launcher_incarnation, assigned)
@@ -54,7 +56,9 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
 
 
 def _peers(plan: Assignment) -> list[hub_pb2.NodeAddress]:
-    """Return the nodes whose agents this one calls for the pod: slot 0's, then those that keep copies."""
+    """Return the addresses of the agents that this agent calls for the pod: slot 0's agent first, then
+    those that keep copies.
+    """
     first = plan.members[0]
     addresses = [NodeAddress(first.node, first.peer_address)]
     if plan.memory:
@@ -63,10 +67,10 @@ def _peers(plan: Assignment) -> list[hub_pb2.NodeAddress]:
 
 
 def _ranks(state: PodState) -> Iterator[hub_pb2.RankReport]:
-    """Yield the reports of the pod's ranks in order.
+    """Yield the reports of the pod's ranks in ascending order.
 
-    Most programs report the same metrics from each rank. For each name, only the lowest rank's value is
-    kept, and at most `MAX_METRICS` names in total.
+    Most programs report the same metrics from each rank. The reports therefore contain each metric once,
+    with the value of the lowest rank that reports it. Together they contain at most `MAX_METRICS` metrics.
     """
     names: set[str] = set()
     for number in sorted(state.ranks):

@@ -1,6 +1,7 @@
-"""The pure state machine of a pod.
+"""The state machine of a pod, as pure functions.
 
-`reduce(state, event)` decides. Sockets, hub stream and commits perform its outcome.
+`reduce(state, event)` returns the next state and the actions. The pod's session performs the actions
+(session.py).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ P = TypeVar("P", Member, NodeAddress)
 
 
 def reduce(state: PodState, event: Event) -> Outcome:
-    """Return the outcome of an event. The function is pure, and late events change nothing."""
+    """Return the next state after an event and the actions to perform. An outdated event changes nothing."""
     match event:
         case LauncherHello():
             return _launcher_hello(state, event)
@@ -82,7 +83,8 @@ def _launcher_hello(state: PodState, hello: LauncherHello) -> Outcome:
 
 
 def _port_picked(state: PodState, picked: PortPicked) -> Outcome:
-    # An agent that has just started receives the port from the launcher without a request.
+    # `port_wanted` is 0 if this agent knows no request, for example because it lost its state. Accept the port
+    # in this case, because an earlier agent requested it.
     if picked.incarnation <= state.port_incarnation or state.port_wanted not in (0, picked.incarnation):
         return Outcome(state)
     known = replace(state, port_incarnation=picked.incarnation, master_port=picked.port)
@@ -104,10 +106,12 @@ def _rank_update(state: PodState, update: RankUpdate) -> Outcome:
 
 
 def _merge_same_state(before: RankUpdate, update: RankUpdate) -> RankUpdate:
-    """Merge a later update for the same state into the known one.
+    """Return the known update `before`, merged with a later update that reports the same state or an
+    earlier one.
 
-    A rank becomes RUNNING with its first progress, possibly before its launcher reports its start time. A
-    running rank counts as finished after its main program ends, until it makes steps again.
+    The rank's first progress can change its state to RUNNING before its launcher reports the start time. So
+    the start time is taken from the later update. A running rank counts as finished after its main program
+    ends, until it makes steps again.
     """
     started = before.started_ms or update.started_ms
     running = update.state == before.state == "RUNNING"
@@ -117,8 +121,8 @@ def _merge_same_state(before: RankUpdate, update: RankUpdate) -> RankUpdate:
 
 
 def _last_progress(before: Progress | None, update: RankUpdate) -> Progress | None:
-    """Return the progress after a rank's end. Its last steps may be missing in its own messages, which are
-    sent once a second.
+    """Return the progress after a rank's end. The launcher's update contains the rank's last step, which
+    the rank itself may not have reported, because it reports once a second.
     """
     if not update.step or (before and before.step > update.step):
         return before
@@ -143,9 +147,10 @@ def _progress(state: PodState, event: RankProgress, message: Progress) -> Outcom
         urgency = Urgency.NOW
     last = before.progress if before else None
     if message.first_step_ms and not (last and last.first_step_ms):
-        urgency = Urgency.NOW  # the first step ends a restart
+        urgency = Urgency.NOW  # the first step ends a restart, so the hub needs it without delay
     if last and update.state == "EXITED" and last.step > message.step:
-        # The launcher's newer message arrived before this older one from the rank.
+        # The launcher's update contains a later step than this report of the rank, so keep the update's
+        # values.
         saving = max(message.checkpoint_ms, last.checkpoint_ms)
         message = replace(message, step=last.step, time_ms=last.time_ms, checkpoint_ms=saving)
     return Outcome(_with_rank(state, event.rank, RankState(update, message)), urgency=urgency)
@@ -155,7 +160,8 @@ def _assign(state: PodState, assignment: Assignment) -> Outcome:
     if assignment.incarnation < state.current:
         return Outcome(state, urgency=Urgency.NOW)
     if assignment.incarnation == state.current:
-        # The ranks keep running, but a peer's agent may have a new address.
+        # The incarnation is unchanged, so the ranks keep running. Store the assignment, because other fields
+        # such as a peer's address may have changed.
         known = replace(state, assignment=assignment)
         if state.connected and state.launcher_incarnation < assignment.incarnation:
             known = replace(known, launcher_incarnation=assignment.incarnation)
@@ -174,7 +180,7 @@ def _pick_port(state: PodState, event: PickPort) -> Outcome:
     if event.incarnation <= state.seen:
         return Outcome(state)
     frames = ({"type": "pickPort", "incarnation": event.incarnation},) if state.connected else ()
-    # Save it: an agent that has seen an incarnation must refuse earlier ones even after a restart.
+    # Save the state, because the agent must refuse earlier incarnations even after its own restart.
     return Outcome(replace(state, port_wanted=event.incarnation), save=True, to_launcher=frames)
 
 
@@ -205,7 +211,8 @@ def _decided(state: PodState, event: CommitDecided) -> Outcome:
     generation = event.generation
     if event.verdict is not Verdict.COMMITTED:
         seen = max(event.seen, state.seen)
-        # A refused rank exits. A rank whose generation was only superseded needs no message.
+        # Send the refusal only if the incarnation is outdated; its ranks then exit. If only the generation is
+        # outdated, its ranks need no message.
         refused = event.verdict is Verdict.STALE and seen > generation.incarnation
         return Outcome(state, to_ranks=_refused(generation, seen) if refused else None)
     known = state.committed.get(event.tier)

@@ -1,4 +1,6 @@
-"""The socket of one pod. It feeds events to the rules and performs their outcomes."""
+"""The session of one pod: the pod's socket and connections. It passes events to the rules and performs the
+actions.
+"""
 
 from __future__ import annotations
 
@@ -37,21 +39,21 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Callbacks of a session. Only `memory` may wait."""
+    """Callbacks of a pod's session. All of them except `memory` must return without waiting."""
 
     save: Callable[[PodState], None]
     changed: Callable[[str, Urgency], None]
-    """(pod uid, urgency)"""
+    """Schedules a report to the hub. The arguments are the pod's uid and the urgency of the report."""
     advanced: Callable[[PodState], None]
-    """Called if the pod has a new assignment or has seen a later incarnation."""
+    """Handles a pod that has a new assignment or has seen a later incarnation."""
     memory: Callable[[Callable[[], PodState], RankConnection], Awaitable[None]]
-    """Serves a rank's memory requests until it disconnects."""
+    """Serves the memory requests of one rank until the rank disconnects."""
     telemetry: Callable[[str, int, tuple[hub_pb2.StepWindow, ...]], None]
-    """(pod uid, incarnation, step windows of one rank)"""
+    """Stores step windows of one rank. The arguments are the pod's uid, the incarnation and the windows."""
 
 
 class PodSession:
-    """A pod's state, listening socket and connections."""
+    """The state, the listening socket and the connections of one pod."""
 
     def __init__(self, state: PodState, path: Path, hooks: Hooks) -> None:
         self.state = state
@@ -74,20 +76,20 @@ class PodSession:
 
     @property
     def connections(self) -> int:
-        """Number of open connections."""
+        """Return the number of open connections."""
         return len(self._open)
 
     async def open(self) -> None:
-        """Listen at the path and replace an earlier agent's socket. OSError as for bind(2)."""
+        """Listen at the path, and replace the socket of an earlier agent. Raises OSError if this fails."""
         fresh = self._path.with_name(self._path.name + ".new")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             fresh.unlink(missing_ok=True)
             sock.bind(str(fresh))
-            # Any uid of the pod may connect; only the pod sees the folder.
+            # Any user of the pod may connect. Other pods cannot, because only this pod sees the folder.
             fresh.chmod(0o666)
             sock.listen(limits.MAX_CONNECTIONS)
-            # The rename is atomic: clients always find a socket that accepts connections.
+            # The rename is atomic, so clients always find a socket that accepts connections.
             fresh.rename(self._path)
             self._server = await asyncio.start_unix_server(self._serve, sock=sock)
         except OSError:
@@ -96,15 +98,17 @@ class PodSession:
             raise
 
     async def close(self) -> None:
-        """Stop listening and close all connections. The socket file stays for the next agent."""
+        """Stop listening and close all connections. Keep the socket file, so that the next agent can
+        replace it.
+        """
         if self._server:
             self._server.close()
         for connection in tuple(self._open):
             connection.close()
 
     def dispatch(self, event: Event) -> str:
-        """Apply the rules to an event and perform the outcome. Return the sender's protocol error, or an
-        empty text.
+        """Apply the rules to an event and perform the actions. Return the description of the sender's
+        protocol error; empty if there is none.
         """
         outcome = reduce(self.state, event)
         if outcome.save:
@@ -182,7 +186,7 @@ class PodSession:
             self._join_rank(connection, hello)
             async for frame in frames:
                 if self.state.current != hello.incarnation:
-                    return  # the incarnation has ended, so the rank will exit
+                    return  # the rank's incarnation has ended, so the rank will exit
                 self._handle_rank_frame(hello, frame)
 
     def _join_launcher(self, connection: Connection, hello: LauncherHello) -> None:
@@ -243,5 +247,5 @@ class PodSession:
     def _reject(self, connection: Connection, kind: str, why: str) -> None:
         metrics.POD_PROTOCOL_ERRORS.labels(kind).inc()
         if self._log_limit.spend(1, asyncio.get_running_loop().time()):
-            return  # a pod must not flood the node's log
+            return  # the limit prevents a pod from flooding the log
         self._log.warning("connection ended", why=why, rank=connection.rank)

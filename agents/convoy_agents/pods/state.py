@@ -1,4 +1,4 @@
-"""The agent's state of one pod, the events that change it, and their outcomes. rules.py decides."""
+"""The agent's state of one pod, the events that change the state, and the outcome of an event (rules.py)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 
 
 class Urgency(IntEnum):
-    """Urgency of a report to the hub."""
+    """The urgency of a pod's report to the hub."""
 
     NONE = 0
     BATCHED = 1
-    """With the next regular report, at most once a second."""
+    """The report is due with the pod's next regular report. Regular reports are sent at most once a second.
+    """
     NOW = 2
 
 
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """One rank of the current incarnation."""
+    """The state of one rank of the current incarnation."""
 
     update: RankUpdate
     progress: Progress | None = None
@@ -37,7 +38,9 @@ class RankState:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The newest generation that this agent saw committed, and the time (Unix milliseconds)."""
+    """The newest generation of a tier that this agent saw committed, and the Unix time of the commit in
+    milliseconds.
+    """
 
     generation: Generation
     time_ms: int
@@ -45,24 +48,24 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTroubles:
-    """The problems with a pod's checkpoints have changed."""
+    """Event: the list of problems with a pod's checkpoints has changed."""
 
     incarnation: int
     troubles: Mapping[str, str]
-    """All current messages by kind (hub.proto Trouble.Kind)."""
+    """Messages about all current problems, by kind of problem (hub.proto Trouble.Kind)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """The launcher must exit with `exit_code`."""
+    """Event: the pod's launcher must exit with `exit_code`."""
 
     exit_code: int
     reason: str
     immediate: bool = False
-    """Kill the ranks without time to save their state."""
+    """True if the launcher must kill the ranks without giving them time to save their state."""
 
     def frame(self) -> dict[str, Any]:
-        """Return the launcher's frame."""
+        """Return the `shutdown` frame for the launcher."""
         return {
             "type": "shutdown",
             "exitCode": self.exit_code,
@@ -79,31 +82,35 @@ class PodState:
     connected: bool = False
     """True while the launcher is connected."""
     launcher_incarnation: int = 0
-    """Newest incarnation that the launcher knows."""
+    """The newest incarnation that the launcher knows."""
     assignment: Assignment | None = None
     port_wanted: int = 0
-    """Incarnation of the newest PickPort."""
+    """The newest incarnation for which the hub requested a rendezvous port (PickPort); 0 before the first
+    request.
+    """
     port_incarnation: int = 0
     master_port: int = 0
     ranks: Mapping[int, RankState] = field(default_factory=dict)
     committed: Mapping[Tier, Committed] = field(default_factory=dict)
-    """The newest committed generation of each tier."""
+    """The newest committed generation by tier."""
     troubles: Mapping[str, str] = field(default_factory=dict)
-    """Problems with this incarnation's checkpoints: messages by kind."""
+    """Messages about problems with this incarnation's checkpoints, by kind of problem."""
     shutdown: Shutdown | None = None
 
     @property
     def current(self) -> int:
-        """The incarnation whose ranks this agent serves."""
+        """Return the incarnation whose ranks this agent serves."""
         return max(self.launcher_incarnation, self.assignment.incarnation if self.assignment else 0)
 
     @property
     def seen(self) -> int:
-        """The latest incarnation this agent has seen. Commits of earlier ones are refused."""
+        """Return the latest incarnation that this agent has seen. The agent refuses commits of earlier
+        incarnations.
+        """
         return max(self.current, self.port_wanted)
 
     def rank_refusal(self, incarnation: int, rank: int) -> str:
-        """Return the reason why a rank may not connect; empty if it may."""
+        """Return the reason why a rank may not connect; an empty text if the rank may connect."""
         if incarnation != self.current:
             return f"incarnation {incarnation} is not the current one, {self.current}"
         if self.assignment and self.assignment.incarnation == self.current:
@@ -116,19 +123,19 @@ class PodState:
 
 @dataclass(frozen=True, slots=True)
 class LauncherDisconnected:
-    """The launcher's connection ended."""
+    """Event: the launcher's connection ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class PickPort:
-    """The hub requests a rendezvous port for this incarnation."""
+    """Event: the hub requests that slot 0's launcher picks a rendezvous port for this incarnation."""
 
     incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
 class PeerMoved:
-    """A node's agent has a new address."""
+    """Event: the agent of `node` has a new address."""
 
     node: str
     peer_address: str
@@ -136,7 +143,9 @@ class PeerMoved:
 
 @dataclass(frozen=True, slots=True)
 class RankProgress:
-    """A rank reported its progress. Incarnation and rank come from its connection's hello."""
+    """Event: a rank reported its progress. `incarnation` and `rank` come from the hello of the rank's
+    connection.
+    """
 
     incarnation: int
     rank: int
@@ -145,7 +154,9 @@ class RankProgress:
 
 @dataclass(frozen=True, slots=True)
 class CommitDecided:
-    """The commit of a generation at a tier was decided. `seen` is the incarnation that made it stale."""
+    """Event: the commit of a generation at a tier was decided. `seen` is the latest incarnation that the
+    coordinator knows.
+    """
 
     tier: Tier
     generation: Generation
@@ -171,14 +182,14 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The next state and the actions to perform, in the order of the fields."""
+    """The result of an event: the next state, and the actions to perform in the order of the fields."""
 
     state: PodState
     save: bool = False
-    """Write the new state to the state file before any other action."""
+    """True if the next state must be written to the state file before any other action."""
     to_launcher: tuple[Mapping[str, Any], ...] = ()
     to_ranks: Mapping[str, Any] | None = None
-    """A frame for every rank of the frame's incarnation."""
+    """A frame to send to every rank of the frame's incarnation; None if there is no frame to send."""
     urgency: Urgency = Urgency.NONE
     problem: str = ""
-    """The sender's protocol error; its connection must be closed."""
+    """The sender's protocol error, after which its connection must be closed; empty without an error."""

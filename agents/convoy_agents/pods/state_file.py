@@ -1,4 +1,6 @@
-"""The pod state that an agent writes to disk, so that the next agent can continue without the hub."""
+"""The part of a pod's state that the agent writes to disk. After a restart, the next agent can continue
+from it without the hub.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 
 
 def dump(state: PodState) -> dict[str, Any]:
-    """Return plain data: the assignment, the latest incarnation seen, and the newest commits."""
+    """Return the pod's state as plain data: the assignment, the incarnation of the newest port request, and
+    the newest committed generations.
+    """
     return {
         "assignment": state.assignment.to_json() if state.assignment else None,
         "portWanted": state.port_wanted,
@@ -22,13 +26,13 @@ def dump(state: PodState) -> dict[str, Any]:
 
 
 def load(uid: str, data: Mapping[str, Any]) -> PodState:
-    """Return the initial state of a new agent. ValueError, TypeError or KeyError for data that `dump` did
-    not write.
+    """Return the pod's state from the output of `dump`. Raises ValueError, TypeError or KeyError for other
+    data.
     """
     known = assignment.from_json(data["assignment"]) if data.get("assignment") else None
     return PodState(
         uid=uid,
-        # The launcher's hello corrects this if the launcher does not know the assignment.
+        # Assume that the launcher knows the assignment. If it does not, its hello corrects the state.
         launcher_incarnation=known.incarnation if known else 0,
         assignment=known,
         port_wanted=int(data.get("portWanted", 0)),

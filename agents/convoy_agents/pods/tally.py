@@ -1,4 +1,6 @@
-"""Pure functions that detect countable events: starts and ends of a pod's ranks, and restarts in place."""
+"""Pure functions that find events to count in changes of a pod's state: starts and ends of ranks, and
+restarts in place.
+"""
 
 from __future__ import annotations
 
@@ -9,31 +11,35 @@ from convoy_agents.pods.state import Event, PodState
 
 STATES = ("STARTING", "RUNNING", "EXITED")
 EXITS = ("done", "failed", "killed", "out_of_memory", "hung", "command_not_found")
-"""The ways a rank can end."""
+"""The kinds of end of a rank."""
 STARTS = ("fresh", "in_place")
-"""The ways ranks can start: as the first of their pod, or again in the same pod, perhaps from a zygote."""
+"""The kinds of start of ranks. `fresh` ranks are the first of their pod. `in_place` ranks start again in
+the same pod, perhaps from a zygote.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchOrder:
-    """The newest order to a launcher to start an incarnation."""
+    """The agent's newest order to a launcher to start the ranks of an incarnation."""
 
     incarnation: int
     at: float
-    """Unix seconds."""
+    """Unix time in seconds when the agent sent the order."""
     in_place: bool
-    """True if the pod's ranks already ran in an earlier incarnation."""
+    """True if the pod already ran ranks of an earlier incarnation."""
 
     @property
     def kind(self) -> str:
-        """One of `STARTS`."""
+        """Return the kind of start, one of `STARTS`."""
         return STARTS[self.in_place]
 
 
 def latest_order(
     before: LaunchOrder | None, event: Event, older: PodState, newer: PodState, now: float
 ) -> LaunchOrder | None:
-    """Return the newest order after an event changed `older` to `newer`."""
+    """Return the newest order to the launcher, after `event` changed the pod's state from `older` to
+    `newer` at the time `now`.
+    """
     known = event.incarnation if isinstance(event, LauncherHello) else older.launcher_incarnation
     return (
         LaunchOrder(newer.launcher_incarnation, now, in_place=known > 0)
@@ -43,7 +49,9 @@ def latest_order(
 
 
 def start_seconds(last: LaunchOrder, older: PodState, newer: PodState) -> list[float]:
-    """Return the seconds from the order to the start, for each rank whose start is newly known."""
+    """Return the seconds from the order `last` to the start of the rank, for each rank whose start time is
+    in `newer` but not in `older`.
+    """
     if last.incarnation != newer.current:
         return []
     began = [
@@ -55,10 +63,10 @@ def start_seconds(last: LaunchOrder, older: PodState, newer: PodState) -> list[f
 
 
 def exits(since: float, older: PodState, newer: PodState) -> list[str]:
-    """Return how ranks ended: those that are newly EXITED and ended at or after `since`.
+    """Return the kinds of end of the ranks that are EXITED in `newer` but not in `older`.
 
-    `since` is the time (Unix seconds) at which this agent first saw the pod. It excludes earlier exits,
-    which a launcher reports again to every new agent.
+    `since` is the Unix time in seconds at which this agent first saw the pod. Ranks that ended earlier are
+    omitted, because a launcher reports them again to every new agent.
     """
     return [
         exit_kind(rank.update)
@@ -70,7 +78,7 @@ def exits(since: float, older: PodState, newer: PodState) -> list[str]:
 
 
 def exit_kind(update: RankUpdate) -> str:
-    """One of `EXITS`."""
+    """Return the kind of end of a rank, one of `EXITS`."""
     if update.command_not_found:
         return "command_not_found"
     if update.oom:
@@ -86,7 +94,9 @@ _NONE = RankUpdate(0, 0, "")
 
 
 def _before(older: PodState, newer: PodState, number: int) -> RankUpdate | None:
-    """Return the previous update of a rank of the same incarnation, else None."""
+    """Return the rank's update in `older`; None if it does not exist or belongs to another incarnation than
+    `newer`.
+    """
     if older.current != newer.current or number not in older.ranks:
         return None
     return older.ranks[number].update
