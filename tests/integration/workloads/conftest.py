@@ -1,4 +1,4 @@
-"""Fixtures: a real launcher, and a scripted agent on a real unix socket."""
+"""Fixtures: a real launcher, and a scripted agent on a real Unix socket."""
 
 from __future__ import annotations
 
@@ -25,16 +25,20 @@ from convoy_agents.pods import messages
 ROOT = Path(__file__).resolve().parents[3]
 WORKLOADS = ROOT / "workloads"
 DEADLINE = 50.0
-"""Seconds for any single event of a test. The slowest one is torch's import on a busy machine."""
+"""Maximum number of seconds for any single event of a test. The slowest event is the import of torch on a
+busy machine.
+"""
 
 PYTHON = os.environ.get("CONVOY_TEST_PYTHON", sys.executable)
-"""Interpreter of the launcher. Tests should also run with the oldest supported one."""
+"""Path of the interpreter that runs the launcher. Set CONVOY_TEST_PYTHON to test with the oldest supported
+interpreter.
+"""
 
 Message = dict[str, Any]
 
 
 async def until(condition: Callable[[], bool], seconds: float = DEADLINE) -> None:
-    """Wait until `condition` holds. Raises AssertionError after `seconds`."""
+    """Wait until `condition()` is True. Raises AssertionError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"after {seconds} s still not: {condition}"
@@ -42,13 +46,13 @@ async def until(condition: Callable[[], bool], seconds: float = DEADLINE) -> Non
 
 
 class Agent:
-    """The agent's end of one pod's socket, controlled by the test."""
+    """Stands in for the agent at its end of one pod's socket. The test controls it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.received: list[Message] = []
         self.refused: list[str] = []
-        """Messages that the real agent could not parse, with the errors."""
+        """Messages that the real agent would refuse, each with the error."""
         self._changed = asyncio.Condition()
         self._launcher: asyncio.StreamWriter | None = None
         self._ranks: dict[int, asyncio.StreamWriter] = {}
@@ -59,7 +63,7 @@ class Agent:
         self._server = await asyncio.start_unix_server(self._serve, str(self.path))
 
     async def disconnect(self) -> None:
-        """Break every connection and stop listening, as an agent that dies."""
+        """Close every connection and stop listening, as if the agent had died."""
         assert self._server is not None
         self._server.close()
         for talk in self._talks:
@@ -69,7 +73,7 @@ class Agent:
         self._launcher = None
 
     def clear_messages(self) -> None:
-        """Drop the received messages, as a restarted agent."""
+        """Drop the received messages, as if the agent had restarted."""
         self.received.clear()
 
     def send(self, **message: Any) -> None:
@@ -80,7 +84,7 @@ class Agent:
         self._ranks[rank].write(_frame(message))
 
     async def receives(self, match: Callable[[Message], bool], seconds: float = DEADLINE) -> Message:
-        """Return the first message that matches, among those received and those to come."""
+        """Return the first message for which `match` is True. Wait for it if it has not been received yet."""
 
         def found() -> Message | None:
             return next((message for message in self.received if match(message)), None)
@@ -109,7 +113,7 @@ class Agent:
         )
 
     async def form(self, command: list[str], incarnation: int = 1, ranks: int = 2, **more: Any) -> None:
-        """Send the messages of a new incarnation: request a port, then assign it."""
+        """Send the messages that start an incarnation: first request a port, then assign the ranks."""
         self.send(type="pickPort", incarnation=incarnation)
         picked = await self.receives(lambda m: m["type"] == "portPicked" and m["incarnation"] == incarnation)
         self.send(
@@ -181,7 +185,7 @@ def _frame(message: Message) -> bytes:
 
 
 class Launcher:
-    """The launcher as a container's first process, in a folder laid out as the agent mounts it."""
+    """Runs the launcher as a container's first process, in a folder with the layout that the agent mounts."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
@@ -200,7 +204,9 @@ class Launcher:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the agent mounts: launcher, runtime and the public package, without engines."""
+    """A folder like the one that the agent mounts: launcher, runtime and the public package, but no
+    engines.
+    """
     folder = tmp_path_factory.mktemp("lib")
     ignore = shutil.ignore_patterns("__pycache__")
     package = WORKLOADS / "convoy_workloads"
@@ -216,7 +222,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A folder with a path short enough for a unix socket."""
+    """A folder whose path is short enough for a Unix socket."""
     with tempfile.TemporaryDirectory(prefix="cv") as folder:
         yield Path(folder)
 
@@ -232,7 +238,7 @@ async def agent(short: Path) -> AsyncIterator[Agent]:
 
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for PATH whose `python` has no packages, so that its zygote is warm at once."""
+    """A folder for PATH with a `python` without packages. Its zygote needs almost no time to become warm."""
     folder = tmp_path_factory.mktemp("bin")
     (folder / "python").symlink_to(sys._base_executable)  # type: ignore[attr-defined]
     return folder
@@ -242,10 +248,9 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def launch(
     agent: Agent, library: Path, bare: Path, tmp_path: Path
 ) -> AsyncIterator[Callable[..., Launcher]]:
-    """Function that starts a launcher with more environment variables. With `torch`, its `python` has
-    torch.
+    """A function that starts a launcher with additional environment variables.
 
-    `prefix`: a command that runs the launcher.
+    With `torch`, the launcher's `python` has torch. `prefix` is a command that runs the launcher.
     """
     started: list[subprocess.Popen[bytes]] = []
 
@@ -258,7 +263,7 @@ async def launch(
                 [*prefix, python, "-I", "-S", str(library / "convoy_launch.py")],
                 env={
                     "PATH": f"{Path(sys.executable).parent if torch else bare}:/usr/bin:/bin",
-                    "PYTHONPATH": f"{WORKLOADS}",  # The test's stand-in for the image's site-packages.
+                    "PYTHONPATH": f"{WORKLOADS}",  # This folder stands in for the image's site-packages.
                     "GLOO_SOCKET_IFNAME": "lo",
                     "CONVOY_SOCKET": str(agent.path),
                     "OMP_NUM_THREADS": "1",

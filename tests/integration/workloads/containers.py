@@ -1,6 +1,7 @@
-"""A launcher in a root file system of its own, with the user, folders and rights that a kubelet sets.
+"""A launcher in its own root file system, with the user, folders and access rights that a kubelet sets.
 
-Needs root, and namespaces by `unshare`. Run as a script, this file sets up the new namespaces from inside.
+Needs root, and namespaces by `unshare`. If this file runs as a script, it sets up the new namespaces from
+inside.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ class Container:
     """The fields of a pod and its image that a container runtime reads."""
 
     root: str
-    """The image's root file system. It is mounted and not changed."""
+    """Path of the image's root file system. It is mounted, and its content is not changed."""
     environment: Mapping[str, str]
     mounts: Mapping[str, str] = field(default_factory=dict)
-    """Folders and files of this machine by their path in the container. The paths exist in the root."""
+    """Folders and files of this machine, by their path in the container. These paths must exist in the root
+    file system.
+    """
     uid: int = 65532
     working_dir: str = "/"
     read_only: bool = True
@@ -35,7 +38,7 @@ class Container:
     command: Sequence[str] = ("python3", "-I", "-S", "-X", "utf8", f"{PODS}/lib/convoy_launch.py")
 
     def start(self, log: Path) -> subprocess.Popen[bytes]:
-        """Start the container's first process, with its output in the file `log`."""
+        """Start the container's first process, and write its output to the file `log`."""
         with log.open("wb") as file:
             return subprocess.Popen(
                 ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--",
@@ -45,7 +48,7 @@ class Container:
 
 
 def skeleton(root: Path) -> Path:
-    """Create the folders on which a container runtime mounts. Return the root."""
+    """Create the folders on which a container runtime mounts. Return the root file system."""
     for name in ("/proc", "/dev", "/tmp", "/etc", "/app", PODS, HOME):
         within(root, name).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
@@ -53,7 +56,9 @@ def skeleton(root: Path) -> Path:
 
 
 def within(root: Path, path: str) -> Path:
-    """Return this machine's path for an absolute path of the container. Links never lead out of the root."""
+    """Return the path on this machine for an absolute path in the container. Symbolic links never lead out
+    of the root.
+    """
     found = root
     for part in Path(path).parts[1:]:
         found /= part
@@ -64,7 +69,9 @@ def within(root: Path, path: str) -> Path:
 
 
 def _enter(container: Container) -> None:
-    """Become the container's first process in runc's order: first the working directory, then the user."""
+    """Run as the container's first process. Set the working directory first and the user second, as runc
+    does.
+    """
     root = container.root
     _mount("--make-rprivate", "/")
     _mount("--bind", root, root)

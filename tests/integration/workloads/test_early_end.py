@@ -1,4 +1,4 @@
-"""Reports of real ranks of which one ends early or hangs, and the rank that the operator blames."""
+"""Tests of the rank that the operator blames if one of several real ranks ends early or hangs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ for step in range(1, 9):
 
 
 def view(report: Message) -> RankView:
-    """Return the report as agent and hub pass it on."""
+    """Return the report in the form in which agent and hub pass it to the operator."""
     return RankView(
         report["rank"],
         report["state"],
@@ -73,7 +73,7 @@ LIVES = [
 
 
 async def test_rank_1_is_to_blame_and_not_rank_0(agent: Agent, launch: Launch, tmp_path: Path) -> None:
-    """Runs three incarnations in one pod."""
+    """One pod runs three incarnations. In each of them rank 1 ends or hangs first, and must be blamed."""
     launch(torch=True)
     await agent.receives(lambda message: message["type"] == "hello")
     path = tmp_path / "program.py"

@@ -1,5 +1,5 @@
-"""Every training engine as a local job: it is killed at a random step, restored, and ends with the same
-bits.
+"""Tests of every training engine as a local job. The job is killed at a random step and restored, and must
+end with the same bits.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from .conftest import WORKLOADS
 
 TWICE = Path(__file__).with_name("twice.py")
 RANKS = 3
-"""Number of ranks. The sum of two numbers has one order, so two ranks would hide an engine that restores
-without the discarded passes of the exactness rules.
+"""Number of ranks of each job.
+
+With two ranks a sum has only one possible order. So two ranks would not detect an engine that omits the
+warm-up passes of exactness.py.
 """
 TRAINING = [entry for entry in ENGINES if entry.role_kind == "Training"]
 END = re.compile(r"state after step (\d+): sha256 ([0-9a-f]{64})")
-"""Line that rank 0 of a training engine prints at its end."""
+"""Pattern of the line that rank 0 of a training engine prints at its end."""
 
 
 def job(entry: EngineEntry) -> TrainingJob:
@@ -42,7 +44,7 @@ def job(entry: EngineEntry) -> TrainingJob:
 
 
 def twice(entry: EngineEntry, folder: Path, step: int, rank: int) -> Engine:
-    """Return the Engine with a command that runs its module under twice.py."""
+    """Return the Engine with a command that runs the engine's module under twice.py."""
     made = engine(entry)
     python, _, module = made.spec.command
     made.spec.command = [python, str(TWICE), str(folder), str(step), str(rank), module]
@@ -50,7 +52,7 @@ def twice(entry: EngineEntry, folder: Path, step: int, rank: int) -> Engine:
 
 
 def run_twice(entry: EngineEntry, folder: Path) -> tuple[str, str]:
-    """Run the engine. Return the output and the place of the kill."""
+    """Run the engine. Return its output and the rank and step of the kill, as text."""
     steps = int(entry.small["steps"])
     step, rank = random.randint(2, steps - 1), random.randrange(RANKS)
     out, started_at = io.StringIO(), time.monotonic()

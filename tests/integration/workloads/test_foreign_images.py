@@ -1,7 +1,8 @@
-"""Images not made for Convoy: users without an account, unwritable folders, no shell, few modules.
+"""Tests of images that were not made for Convoy: users without an account, unwritable folders, no shell,
+few modules.
 
-The fast tests use this machine's Python in a root file system of its own. `make foreign-images` tests whole
-images, of other distributions and another libc.
+The fast tests run this machine's Python in a separate root file system. `make foreign-images` tests whole
+images, of other distributions and with another libc.
 """
 
 from __future__ import annotations
@@ -34,14 +35,16 @@ try: print("tmp", tempfile.mkdtemp())
 except OSError as e: print("tmp:", e)
 print("user", getpass.getuser())
 """
-"""The first actions of many training scripts."""
+"""A program with the first actions of many training scripts."""
 
 Boot = Callable[..., Launcher]
 
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """The root of an image with an empty /etc, no shell, and `python` and `python3` in /opt/bin."""
+    """Root file system of an image with an empty /etc, without a shell, and with `python` and `python3` in
+    /opt/bin.
+    """
     root = skeleton(tmp_path / "image")
     for name in SYSTEM:
         for path in (Path("/", name), Path("/usr", name)):
@@ -59,14 +62,14 @@ def image(tmp_path: Path) -> Path:
 
 
 def _system(root: Path) -> dict[str, str]:
-    """Return the mounts of an image with this machine's Python."""
+    """Return the mounts that give an image this machine's Python."""
     found = [Path("/", name) for name in SYSTEM] + [Path("/usr", name) for name in SYSTEM] + [PREFIX]
     return {str(path): str(path) for path in found if path.is_dir() and not path.is_symlink()}
 
 
 @pytest.fixture
 def boot(agent: Agent, library: Path, short: Path, tmp_path: Path) -> Iterator[Boot]:
-    """Function that starts the launcher in an image, with the volumes of a worker's pod."""
+    """A function that starts the launcher in an image, with the volumes of a worker's pod."""
     started: list[subprocess.Popen[bytes]] = []
     library.chmod(0o755)
     short.chmod(0o755)
@@ -111,7 +114,7 @@ def boot(agent: Agent, library: Path, short: Path, tmp_path: Path) -> Iterator[B
 
 
 async def runs(agent: Agent, *command: str, incarnation: int = 1) -> dict[str, object]:
-    """Run a rank with the command and return its last report."""
+    """Run a rank with the command. Return the last report about the rank."""
     await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(list(command), incarnation, ranks=1)
     return await agent.receives_exit(0, incarnation)
@@ -139,12 +142,14 @@ async def test_a_user_without_an_account_has_a_name_and_a_home(agent: Agent, boo
 
 
 def lines(launcher: Launcher) -> list[str]:
-    """Return the lines that rank 0 of the first incarnation has printed."""
+    """Return the lines that rank 0 of incarnation 1 has printed."""
     return [line.removeprefix("[1/0] ") for line in launcher.log.splitlines() if line.startswith("[1/0] ")]
 
 
 def account(root: Path, home: str) -> Path:
-    """Give the image an account for the workers' user. Return the folder that is mounted as its home."""
+    """Give the image an account for the user of the workers. Return the folder that is mounted as the
+    user's home.
+    """
     (root / "etc/passwd").write_text(f"nonroot:x:65532:65532::{home}:/sbin/nologin\n")
     (root / home[1:]).mkdir(parents=True, exist_ok=True)
     return root / home[1:]
@@ -200,7 +205,7 @@ async def test_a_home_that_its_job_names_is_kept(agent: Agent, boot: Boot, image
 
 async def test_root_keeps_its_home(agent: Agent, boot: Boot, image: Path) -> None:
     (image / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
-    (image / "root").mkdir(exist_ok=True)  # this machine's Python may be in /root
+    (image / "root").mkdir(exist_ok=True)  # This machine's Python may be in /root.
     launcher = boot(image, environment={"HOME": "/root"}, read_only=False, uid=0)
     await runs(agent, "python", "report.py")
     assert lines(launcher)[:3] == ["uid 0 HOME /root USER None cwd /app", "cache ok", "cwd ok"]
@@ -251,7 +256,7 @@ async def test_ranks_start_in_an_image_that_lacks(
 
 @pytest.fixture
 def app(tmp_path: Path) -> Path:
-    """A folder for /app with the program REPORT."""
+    """A folder for /app that contains the program REPORT."""
     folder = tmp_path / "app"
     folder.mkdir()
     (folder / "report.py").write_text(REPORT)
@@ -265,7 +270,7 @@ STANDARD = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 
 def built(one: foreign.Foreign) -> Path:
-    """Return the image's root file system, with the folders on which a container runtime mounts."""
+    """Return the root file system of the image, with the folders on which a container runtime mounts."""
     assert one.root.is_dir(), "make foreign-images builds it first"
     return skeleton(one.root)
 

@@ -1,4 +1,4 @@
-"""A rank's own checkpoint folder on a file system that hangs."""
+"""Tests of a rank's own checkpoint folder on a file system that hangs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def committed(disk: Path) -> set[int]:
-    """Return the steps of the committed generations."""
+    """Return the steps of the committed generations in the folder."""
     return {int(path.parent.name.rpartition("-")[2]) for path in disk.glob("gen-*/COMMIT.json")}
 
 

@@ -1,4 +1,4 @@
-"""The launcher with ranks of small programs: starts, exits, reports, replacement."""
+"""Tests of the launcher with ranks that run small programs: starts, exits, reports and replacement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = bool(os.environ.get("CONVOY_WARM_AND_COLD"))
 
 
 def script(folder: Path, source: str) -> list[str]:
-    """Return a command that runs this source warm."""
+    """Return a command that runs `source` in a warm rank."""
     path = folder / "program.py"
     path.write_text(source)
     return ["python", str(path)]
@@ -34,10 +34,9 @@ async def test_a_launcher_says_hello_at_once(agent: Agent, launch: Launch) -> No
 
 @functools.cache
 def old_pythons() -> list[str]:
-    """Return the oldest interpreter of this machine that is older than this one; in the long version, all
-    of them.
+    """Return the oldest interpreter on this machine that is older than the current one.
 
-    Each interpreter is found by running it.
+    The long version returns all older interpreters. Each interpreter is run to find its version.
     """
     found: list[str] = []
     for minor in range(9, sys.version_info.minor):
@@ -277,7 +276,7 @@ async def test_sigterm_is_blocked_in_the_zygote_and_not_in_a_rank(
 async def test_ranks_outlive_neither_their_launcher_nor_their_zygote(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
-    """A killed launcher takes its warm ranks along: their zygote sees its socket close."""
+    """If the launcher is killed, the zygote's socket closes. The zygote then ends with its warm ranks."""
     launcher = launch()
     await agent.receives(lambda m: m["type"] == "hello")
     pidfile = tmp_path / "pid"

@@ -1,4 +1,6 @@
-"""`run_local`, and programs without a launcher: the same manifest and code on one machine."""
+"""Tests of `run_local`, and of programs without a launcher: they run the manifest and code of a cluster on
+one machine.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ Run = Callable[..., int]
 
 
 def job(command: list[str] | None = None, params: dict[str, Any] | None = None, **spec: Any) -> TrainingJob:
-    """Return a job of two workers with this command, or with the engine gpt."""
+    """Return a job of two workers that runs `command`, or the engine gpt if there is no command."""
     role: dict[str, Any] = {"name": "worker", "replicas": 2}
     if command:
         role["template"] = {"spec": {"containers": [{"image": "mine", "command": command}]}}
@@ -54,7 +56,7 @@ def gpt() -> Engine:
 
 @pytest.fixture
 def run(bare: Path) -> Run:
-    """`run_local` for programs without torch, or with `torch` for those that need it."""
+    """A function that calls `run_local` with the environment of the tests."""
 
     def start(what: TrainingJob, *args: Any, torch: bool = False, **kwargs: Any) -> int:
         environment = {**os.environ, "PYTHONPATH": str(WORKLOADS), "OMP_NUM_THREADS": "1"}
@@ -66,7 +68,7 @@ def run(bare: Path) -> Run:
 def script(folder: Path, source: str) -> list[str]:
     path = folder / "program.py"
     path.write_text(source)
-    # starts cold, because these programs need no torch
+    # The ranks start cold, because these programs need no torch.
     return ["bash", "-c", f"exec {sys.executable} {path}"]
 
 
@@ -116,8 +118,10 @@ def test_a_command_s_files_are_those_of_the_folder(run: Run, tmp_path: Path) -> 
     assert sorted(out.getvalue().splitlines()) == ["[1/0] found", "[1/1] found", "incarnation 1: 2 ranks"]
 
 
-def test_what_a_run_leaves_behind_keeps_its_folder(run: Run, tmp_path: Path) -> None:
-    """After kill -9 of the run, its launchers and the ranks below them remain."""
+def test_processes_that_a_run_leaves_keep_its_folder_locked(run: Run, tmp_path: Path) -> None:
+    """If the run is killed by SIGKILL, its launchers remain. So they must hold the folder's lock too,
+    through an inherited file.
+    """
     found = f"exec ls -l /proc/$PPID/fd | grep -q ' {tmp_path}$'"
     assert run(job(["bash", "-c", found]), checkpoint_dir=tmp_path, out=io.StringIO()) == 0
 

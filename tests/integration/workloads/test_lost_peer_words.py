@@ -1,4 +1,6 @@
-"""The operator classifies error texts of the installed gloo and c10d about a lost peer as consequences."""
+"""Tests that the operator recognises the texts with which gloo and c10d report a lost peer. Such an error
+is only a consequence of another rank's failure.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ OWN = ("port_that_is_taken", "server_of_somebody")
 
 @pytest.fixture(scope="module")
 def words() -> dict[str, str]:
-    """The end of rank 0's stderr, by scene."""
+    """The last lines of rank 0's stderr, by scene."""
     command = [sys.executable, "-c", RANKS, *map(str, free_ports(len(LOST + LATE + OWN)))]
     run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=120)
     found: dict[str, str] = json.loads(run.stdout)

@@ -1,4 +1,4 @@
-"""The kernel's out-of-memory killer, in a container with this machine's cgroup version."""
+"""Tests of the kernel's out-of-memory killer, in a container with this machine's cgroup version."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ raise RuntimeError(f"the worker ended with {code}")
 
 @pytest.fixture
 def container(tmp_path: Path) -> Iterator[Path]:
-    """An interpreter whose processes share 150 MB. Skips the test if no cgroup can be made."""
+    """An interpreter whose processes may use at most 150 MB together. Skips the test if no cgroup can be
+    created.
+    """
     v1 = (ROOT / "memory" / "memory.limit_in_bytes").exists()
     group = (ROOT / "memory" if v1 else ROOT) / f"convoy-test-{os.getpid()}"
     try:
@@ -51,7 +53,8 @@ def container(tmp_path: Path) -> Iterator[Path]:
         except OSError:
             assert time.monotonic() < deadline
             for pid in (group / "cgroup.procs").read_text().split():
-                with contextlib.suppress(ProcessLookupError):  # it ends with another process of the cgroup
+                # The process may already have ended together with another process of the cgroup.
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
             time.sleep(0.05)
 
@@ -71,8 +74,8 @@ async def test_a_rank_that_is_out_of_memory_is_known_and_its_neighbour_is_not_bl
     await agent.form(command)
     report = await agent.receives_exit(0)
     assert (report["signal"], report["oom"]) == (signal.SIGKILL, True)
-    # The next incarnation meets the same fault with a counter that starts again. A rank that the launcher
-    # kills is not reported as out of memory.
+    # In incarnation 2 the same rank is killed again. Rank 1 of incarnation 1 is killed by the launcher, so it
+    # is not reported as out of memory.
     await agent.form(command, incarnation=2)
     report = await agent.receives_exit(1)
     assert (report["signal"], report["oom"]) == (signal.SIGKILL, False)

@@ -1,4 +1,6 @@
-"""Processes that ranks leave running end before the next incarnation starts; no others do."""
+"""Tests that processes that ranks leave running are ended before the next incarnation starts, and that no
+other processes are.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ async def test_a_launcher_that_is_not_pid_1_leaves_nothing_behind(
 
 
 CONTAINER = ("unshare", "--fork", "--pid", "--mount-proc", "--kill-child", "setsid")
-"""Command that runs another command as a container's first process, which leads a session."""
+"""Command that runs another command as a container's first process and as the leader of a session."""
 
 
 @pytest.mark.skipif(
@@ -111,8 +113,8 @@ async def test_what_kubectl_exec_started_is_spared(agent: Agent, launch: Launch,
 def enter(first: int, folder: Path, script: str) -> subprocess.Popen[bytes]:
     """Start a script as `kubectl exec` does.
 
-    It runs in the container's namespaces with the environment of the first process, in a session of its
-    own, with a parent outside.
+    The script runs in the container's namespaces, with the environment of the container's first process. It
+    has its own session, and its parent is outside the container.
     """
     words = Path(f"/proc/{first}/environ").read_text().split("\0")
     return subprocess.Popen(
@@ -135,7 +137,7 @@ def enter(first: int, folder: Path, script: str) -> subprocess.Popen[bytes]:
 
 
 def running(folder: Path) -> set[int]:
-    """Return the processes that run in this folder, except zygotes."""
+    """Return the processes that run in this folder, without zygotes."""
     found = set()
     for path in Path("/proc").glob("[0-9]*"):
         try:

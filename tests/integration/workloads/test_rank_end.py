@@ -1,4 +1,4 @@
-"""The end of a rank after SIGTERM, with real wrappers around a real program."""
+"""Tests of the end of a rank after SIGTERM, with real wrappers around a real program."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ for part in range(20): print("part", part, name, flush=True)
 open("saved-" + name, "w").close()
 sys.exit(code)
 """
-"""Program that saves its state on SIGTERM until the test lets it end, and prints meanwhile."""
+"""A program that handles SIGTERM: it waits until the test creates the file `go`, prints lines, and saves
+its state.
+"""
 
 TRACKED = """
 from multiprocessing import shared_memory
 kept = shared_memory.SharedMemory(create=True, size=8)
 """
-"""Program that starts a resource tracker, which outlives it for a moment."""
+"""A program that starts a resource tracker. The tracker ends a moment after the program."""
 
 WRAPPER = """
 import subprocess, sys
@@ -44,7 +46,9 @@ sys.exit(subprocess.run(sys.argv[1:]).returncode)
 class Case(NamedTuple):
     name: str
     script: str
-    """Bash script. `$P` is the program, with the case's name and an exit code as arguments."""
+    """Bash script of the rank. `$P` runs the program with the case's name; the exit code follows as an
+    argument.
+    """
     code: int
     saves: bool = True
 
@@ -83,7 +87,9 @@ CASES = [
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> list[str]:
-    """Return a command that runs the case of its rank, without a process of its own around it."""
+    """Return a command that runs the case of the rank's number. The command is replaced by the case's
+    script, so no extra process remains.
+    """
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "wrapper.py").write_text(WRAPPER)
     (tmp_path / "pool.py").write_text(TRACKED + PROGRAM.replace("sys.exit", "kept.unlink(); sys.exit"))
@@ -205,7 +211,7 @@ async def test_a_filter_passes_on_the_last_words_of_a_program_that_fails(
 
 
 SLEEPS = "until grep -q sleep /proc/$!/comm; do :; done"
-"""The shell continues once its child is no longer a shell."""
+"""Script that waits until the shell's child has become `sleep`."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Replacement of ranks by those of a later incarnation, and immediate shutdown of a launcher."""
+"""Tests of the replacement of ranks by a later incarnation, and of the immediate shutdown of a launcher."""
 
 from __future__ import annotations
 
@@ -28,11 +28,14 @@ with convoy.join() as job:
         print("enters", flush=True)
     torch.distributed.all_reduce(torch.ones(1))
 """
-"""Rank 0 waits in a collective, where Python handles no signal. gloo would give up only after minutes."""
+"""A program in which rank 0 waits for rank 1 in a collective, where Python handles no signal.
+
+gloo would end the wait only after minutes.
+"""
 
 
 async def blocked(agent: Agent, launch: Launch, tmp_path: Path) -> tuple[Launcher, list[str]]:
-    """Return a launcher with rank 0 in a collective that never ends."""
+    """Return a launcher whose rank 0 is in a collective that never ends, and the command of its ranks."""
     path = tmp_path / "blocked.py"
     path.write_text(BLOCKED)
     launcher = launch(torch=True)
@@ -76,7 +79,7 @@ with open(f"saved-{name}", "w") as file:
     file.write("whole")
 sys.exit(75)
 """
-"""Program that saves its state on SIGTERM until the test lets it end."""
+"""A program that handles SIGTERM: it saves its state as soon as the test creates the file `go`."""
 
 JOINED = """
 import sys, time
@@ -100,7 +103,7 @@ OTHERS = {
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> list[str]:
-    """Return a command that runs the script of its rank, in the order of `SAVERS` and `OTHERS`."""
+    """Return a command that runs the script of the rank's number: first `SAVERS`, then `OTHERS`."""
     (tmp_path / "saves.py").write_text(SAVES)
     (tmp_path / "joined.py").write_text(JOINED)
     for number, script in enumerate((SAVERS | OTHERS).values()):
@@ -163,7 +166,9 @@ async def test_an_immediate_shutdown_leaves_no_time(
 async def test_an_immediate_shutdown_reaches_ranks_that_are_being_started(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
-    """The zygote still imports torch. A rank that it forks afterwards must be killed."""
+    """The launcher is shut down while its zygote imports torch. A rank that the zygote forks afterwards
+    must be killed.
+    """
     path = tmp_path / "program.py"
     path.write_text("import time\nprint('runs', flush=True)\nwhile True: time.sleep(0.1)\n")
     launcher = launch(torch=True)

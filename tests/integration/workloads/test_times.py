@@ -1,4 +1,4 @@
-"""Times of ranks' starts, steps and exits, as reported by their launcher and by themselves."""
+"""Tests of the times of ranks' starts, steps and exits, as reported by the launcher and by the ranks."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ async def test_a_rank_that_is_killed_between_two_messages_leaves_its_last_step(
     assert before - 1 <= order[0]
     assert order[-1] <= time.time() * 1000
     assert report["firstStepMs"] + 56 * 5 <= report["stepMs"] <= report["endedMs"]
-    # The first message is sent at once, the next one a second later.
+    # The first progress message is sent at once, and the next one a second later. So the newest message is
+    # older than step 57.
     reported = await agent.receives(lambda m: m["type"] == "progress" and m["step"] > 0)
     assert reported["step"] < 57
     assert reported["timeMs"] >= reported["firstStepMs"] == report["firstStepMs"]

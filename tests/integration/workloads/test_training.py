@@ -1,4 +1,6 @@
-"""Ranks that train: through kills, replacement, preemption and corrupt checkpoints, bit for bit."""
+"""Tests that ranks train through kills, replacement, preemption and corrupt checkpoints, and get the same
+bits.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ def program(tmp_path: Path) -> list[str]:
 
 
 def environment(tmp_path: Path, seconds: float = 3600, **params: Any) -> dict[str, str]:
-    """Return the variables of a job with these parameters and its checkpoints in `tmp_path`."""
+    """Return the environment variables of a job with these parameters and its checkpoints in `tmp_path`."""
     return {
         "CONVOY_PARAMS": json.dumps({"out": str(tmp_path / "out.pt"), **params}),
         "CONVOY_CHECKPOINT_DIR": str(tmp_path / "checkpoints"),
@@ -91,7 +93,10 @@ async def run_to_end(
     incarnations: int,
     **params: Any,
 ) -> list[torch.Tensor]:
-    """Return the final weights after this many incarnations. All except the last end with 75."""
+    """Run the job for `incarnations` incarnations. Return the final weights of each rank.
+
+    All incarnations except the last one must end with exit code 75.
+    """
     launcher = launch(torch=True, **environment(tmp_path, **params))
     await connected(agent)
     for incarnation in range(1, incarnations + 1):
@@ -106,7 +111,7 @@ async def run_to_end(
 
 
 class Runner:
-    """Runs the same job with separate folders and agents, so that two runs can be compared."""
+    """Runs the same job several times, each time in its own folder, so that the results can be compared."""
 
     def __init__(self, agent: Agent, launch: Launch, program: list[str], tmp_path: Path) -> None:
         self._fixtures = agent, launch, program
@@ -137,8 +142,8 @@ async def test_three_ranks_interrupted_and_restored_end_with_the_same_bits(runne
 
 
 @pytest.mark.timeout(180)
-async def test_without_throw_away_passes_the_bits_differ(runner: Runner) -> None:
-    """Negative control: without the warm-up passes the bits differ."""
+async def test_without_warmup_passes_the_bits_differ(runner: Runner) -> None:
+    """This negative control shows that the warm-up passes are necessary."""
     whole = await runner.weights("whole", incarnations=1, warm=False)
     broken = await runner.weights("broken", incarnations=2, signal_at=5, warm=False)
     assert not same_bits(whole, broken)
@@ -308,7 +313,7 @@ async def test_an_unmodified_torchrun_script_trains_and_shows_its_steps(
 async def test_ranks_that_destroy_their_group_before_their_module_end(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
-    """Several runs, because without a reference to the group torch deadlocks in about one of eight."""
+    """Several runs are needed: without `keep_groups`, torch deadlocks only in about one of eight runs."""
     (tmp_path / "ddp.py").write_text((ROOT / "examples" / "ddp.py").read_text())
     launch(torch=True, STEPS="20", SNAPSHOT=str(tmp_path / "none.pt"))
     await connected(agent)
@@ -317,10 +322,10 @@ async def test_ranks_that_destroy_their_group_before_their_module_end(
         assert [(await agent.receives_exit(rank, incarnation))["exitCode"] for rank in (0, 1)] == [0, 0]
 
 
-async def test_a_warm_start_against_a_cold_one(
+async def test_times_of_warm_and_cold_starts(
     agent: Agent, launch: Launch, program: list[str], tmp_path: Path
 ) -> None:
-    """Prints both times. Asserts only that the warm start was warm and the cold start cold."""
+    """Prints the times of three starts. Asserts only that the second start is warm and the third one cold."""
     launcher = launch(torch=True, **environment(tmp_path, steps=1))
     await connected(agent)
     seconds = {}

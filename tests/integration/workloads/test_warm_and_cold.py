@@ -1,6 +1,7 @@
-"""A warm rank behaves as `python FILE`: the launcher's own code starts both, and the results are compared.
+"""Tests that a warm rank behaves like `python FILE`. The launcher's own code starts the program in both
+ways, and the results are compared.
 
-`CONVOY_WARM_AND_COLD=1` adds old interpreters and more of torch; so does `make warm-and-cold`.
+`CONVOY_WARM_AND_COLD=1` or `make warm-and-cold` adds old interpreters and more tests of torch.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ LONG = bool(os.environ.get("CONVOY_WARM_AND_COLD"))
 
 
 def interpreters() -> list[str]:
-    """Return this Python without its packages; in the long version, all other Pythons of this machine too."""
+    """Return the base interpreter of this Python, which has no packages. The long version adds other
+    versions of Python.
+    """
     found = [sys._base_executable]  # type: ignore[attr-defined]
     for minor in range(9, 16) if LONG else ():
         pattern = f".pyenv/versions/3.{minor}.*/bin/python3.{minor}"
@@ -49,7 +52,8 @@ async def pair(
     pair = Pair({"PATH": f"{folder}:/usr/bin:/bin", "HOME": "/nowhere"}, tmp_path_factory.mktemp("out"))
     here = tmp_path_factory.mktemp("here")
     write_forms(here)
-    with contextlib.chdir(here):  # The zygote must start in this folder.
+    # The zygote must start in this folder, because programs are found relative to it.
+    with contextlib.chdir(here):
         yield pair
     pair.stop()
 
@@ -67,7 +71,7 @@ _BY_NATURE = [
     (re.compile(r'  File "[^"]*convoy_launch\.py", line \d+,? in <module>\n(?:    .*\n)?'), ""),
     # Addresses of threads and objects differ between any two processes.
     (re.compile(r"0x[0-9a-f]{6,}"), "0x"),
-    # A warm program has one more frame below it.
+    # The stack of a warm program has one more frame below the program.
     (re.compile(r"Previous line repeated \d+ more times"), "Previous line repeated"),
     (re.compile(r"\.\.\. \d+ frames \.\.\."), ""),
     (re.compile(r"/psm_\w+"), "/psm_"),
@@ -76,7 +80,7 @@ _BY_NATURE = [
 
 
 def compared(outcome: Outcome) -> Outcome:
-    """Return the outcome without parts that differ in any two processes."""
+    """Return the outcome without the parts that differ between any two processes."""
     out, err = outcome.stdout, outcome.stderr
     for pattern, replacement in _BY_NATURE:
         out, err = pattern.sub(replacement, out), pattern.sub(replacement, err)
@@ -96,8 +100,8 @@ async def test_every_way_to_end(pair: Pair, tmp_path: Path, name: str) -> None:
     await assert_same(pair, "python", str(program), "-a", "b c", "")
 
 
-async def test_what_nobody_closes_is_written(pair: Pair, tmp_path: Path) -> None:
-    """The files are not only equal but exist."""
+async def test_an_unclosed_file_is_written(pair: Pair, tmp_path: Path) -> None:
+    """The program ends without closing its file. Both starts must write the file."""
     program = tmp_path / "program.py"
     program.write_text(ENDS["an open file"])
     assert (await assert_same(pair, "python", str(program))).files == (("file", "written"),)
@@ -114,7 +118,7 @@ TEXT = "import sys\nprint(__file__, __name__, __package__, sys.argv, sys.path[:2
 
 
 def write_forms(folder: Path) -> None:
-    """Write one program in every form that Python can run."""
+    """Write one program in every form that Python can run: file, folder, package and module."""
     package = [f"package/{name}.py" for name in ("__init__", "__main__", "part")]
     for name in ("program.py", "folder/__main__.py", *package):
         (folder / name).parent.mkdir(exist_ok=True)
@@ -158,7 +162,7 @@ async def test_a_compiled_program(pair: Pair, tmp_path: Path) -> None:
 
 
 def differences(warm: Any, cold: Any, path: str = "") -> dict[str, Any]:
-    """Return the leaves of two nested mappings that are not equal."""
+    """Return the leaves that differ between two nested mappings, by path."""
     if isinstance(warm, dict) and isinstance(cold, dict):
         found = {}
         for key in {**warm, **cold}:
@@ -196,8 +200,12 @@ VARIABLES = [
 
 
 @pytest.mark.parametrize("variables", VARIABLES if LONG else VARIABLES[::2], ids="-".join)
-async def test_what_is_read_at_the_start(tmp_path: Path, variables: dict[str, str]) -> None:
-    """The zygote has started with the same variables."""
+async def test_variables_that_an_interpreter_reads_at_its_start(
+    tmp_path: Path, variables: dict[str, str]
+) -> None:
+    """An interpreter reads these variables at its start. The zygote starts with the same variables as the
+    cold rank.
+    """
     pair = Pair({"PATH": f"{bin_folder(tmp_path)}:/usr/bin:/bin", **variables}, tmp_path)
     try:
         await assert_same_state(pair)
@@ -247,7 +255,9 @@ async def test_a_rank_that_cannot_be_the_same_starts_cold(
 
 
 async def test_a_module_beside_the_program_hides_the_library_s(pair: Pair, tmp_path: Path) -> None:
-    """The zygote has already imported `traceback`; a fresh interpreter would import the program's own."""
+    """The zygote has already imported the library's `traceback`, but the program must get its own. So the
+    rank starts cold.
+    """
     (tmp_path / "traceback.py").write_text("mine = True\n")
     (tmp_path / "unrelated.py").touch()
     (tmp_path / "program.py").write_text("import traceback\nprint(traceback.mine)\n")
@@ -288,7 +298,7 @@ if rank == 1 and way == "lost":
 async def test_a_rank_in_a_process_group_ends_whatever_its_peers_do(
     torch: Pair, tmp_path: Path, way: str, statuses: list[int]
 ) -> None:
-    """Under `python FILE` the rank would wait for the pending collective as long as the peer lives."""
+    """A process started by `python FILE` would wait for the pending collective until its peer ends."""
     program = tmp_path / "program.py"
     program.write_text(GROUP)
     port = str(free_port())

@@ -1,9 +1,10 @@
-"""An engine's ranks, run twice in one local job: first without a fault, then killed at a step and restored.
+"""A program that runs an engine's ranks in one local job: first without a fault, then with a kill and a
+restore.
 
-`python twice.py FOLDER STEP RANK MODULE`, under a launcher that restarts failed ranks. The first
-incarnation runs undisturbed and ends with LEFT_ALONE. The second starts from the beginning, and RANK is
-killed at STEP, once there is a checkpoint. The third restores the checkpoint and succeeds. One zygote
-serves all three, so torch is imported once.
+Usage: `python twice.py FOLDER STEP RANK MODULE`, under a launcher that restarts failed ranks. Incarnation 1
+runs undisturbed and ends with LEFT_ALONE. Incarnation 2 starts from step 0, and RANK is killed at STEP,
+once there is a checkpoint. Incarnation 3 restores the checkpoint and succeeds. One zygote serves all three
+incarnations, so torch is imported once.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def main() -> None:
 
 
 def kill_at(step: int, checkpoints: Path) -> None:
-    """Make this rank kill itself when it reports `step`."""
+    """Make this rank kill itself when it reports `step`. It waits until there is a checkpoint in
+    `checkpoints`.
+    """
     report = Job.report
 
     def killed(self: Job[Any], reached: int, *args: Any, **kwargs: Any) -> None:

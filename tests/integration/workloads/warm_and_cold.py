@@ -1,4 +1,4 @@
-"""One program started twice by the launcher's own code: forked from a zygote, and executed."""
+"""Two starts of one program by the launcher's own code: forked from a zygote (warm), and executed (cold)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ ASSIGNMENT = Assignment(
     1, 0, 0, 1, 1, "127.0.0.1", 29400, 600.0, ("python",), "default/test", "uid", "worker"
 )
 OUT = "OUT"
-"""Variable that names the folder for a program's files, a separate one for each start."""
+"""Name of the variable with the folder for a program's files. Each start has its own folder."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything that can be seen of a process from outside."""
+    """Everything that can be observed of a process from outside."""
 
     status: int
-    """Exit code, or the negative number of a signal."""
+    """Exit code, or the negative number of the signal that ended the process."""
     stdout: str
     stderr: str
     files: tuple[tuple[str, str], ...]
-    """Names and contents."""
+    """Names and contents of the files that the program has written."""
 
 
 class Captured(Streams):
-    """Pipes whose content is kept unchanged."""
+    """Pipes of a rank whose content is kept unchanged."""
 
     def __init__(self) -> None:
         super().__init__(1, 0, 0)
@@ -49,7 +49,7 @@ class Captured(Streams):
         return [self._pipe(sink) for sink in self.sinks]
 
     def close(self) -> None:
-        """Do nothing: the pipes close when the rank's last process ends."""
+        """Do nothing, because the pipes close when the rank's last process ends."""
 
     def _pipe(self, sink: bytearray) -> int:
         loop = asyncio.get_running_loop()
@@ -71,7 +71,7 @@ class Captured(Streams):
 
 
 class Probe(Rank):
-    """A rank whose output and files are kept."""
+    """A rank whose output and files are kept for the comparison."""
 
     def __init__(self, out: Path) -> None:
         super().__init__(1, 0, "")
@@ -89,7 +89,7 @@ class Probe(Rank):
 
 
 class Pair:
-    """A zygote, and the environment of its container."""
+    """A warm and a cold way to start programs: a zygote, and the environment of the zygote's container."""
 
     def __init__(self, environment: Mapping[str, str], scratch: Path) -> None:
         self._base = dict(environment)
@@ -101,14 +101,16 @@ class Pair:
         self.cold = ZygoteManager({**self._base, WARM_VARIABLE: "false"}, self._ended)
 
     async def both(self, *command: str, **environment: str) -> tuple[Outcome, Outcome]:
-        """Return the outcomes of the command, forked and executed at the same time."""
+        """Start the command warm and cold at the same time. Return the outcome of the warm and of the cold
+        start.
+        """
         probes = [await self.start(zygotes, *command, **environment) for zygotes in (self.warm, self.cold)]
         assert [probe.warm for probe in probes] == [True, False]
         warm, cold = await asyncio.gather(*(probe.outcome() for probe in probes))
         return warm, cold
 
     async def start(self, zygotes: ZygoteManager, *command: str, **environment: str) -> Probe:
-        """Start a command as rank 0 of 1."""
+        """Start a command as rank 0 of 1, warm or cold as `zygotes` decides."""
         self._started += 1
         out = self._scratch / f"out-{self._started}"
         out.mkdir()
@@ -126,7 +128,7 @@ class Pair:
         return probe
 
     def stop(self) -> None:
-        """Stop the zygote, and kill what a failed test has left."""
+        """Stop the zygote, and kill the ranks that a failed test has left running."""
         for probe in self._ranks.values():
             if probe.state != EXITED:
                 probe.kill()
@@ -135,5 +137,5 @@ class Pair:
     def _ended(self, pid: int, status: int) -> None:
         if pid in self._ranks:
             self._ranks[pid].record_exit(status)
-        else:  # it ended before its start was recorded here
+        else:  # The rank ended before its start was recorded.
             self._lost[pid] = status

@@ -19,7 +19,9 @@ ROOM = 200_000
 
 
 class Net(nn.Module):
-    """An embedding of which each step uses few rows, and a head that every second step uses."""
+    """A model with an embedding of which each step uses few rows, and a head that only every second step
+    uses.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +46,7 @@ def groups(net: nn.Module) -> list[dict[str, Any]]:
 
 
 class Training:
-    """Clips gradients, and changes learning rates as a scheduler does."""
+    """A model with an optimizer, whose steps clip gradients and change learning rates as a scheduler does."""
 
     def __init__(self, make: Make, dtype: torch.dtype = torch.float32, seed: int = 0) -> None:
         torch.manual_seed(seed)
@@ -52,7 +54,8 @@ class Training:
         self.optimizer = make(groups(self.net))
         self.generator = torch.Generator().manual_seed(seed + 1)
         self.done = 0
-        # torch's fused SGD cannot accept a first gradient while other parameters have momentum already.
+        # torch's fused SGD rejects a parameter's first gradient if other parameters already have momentum. So
+        # the second head is not used with it.
         first = self.optimizer.param_groups[0]
         self.alternating = not (first.get("fused") and first.get("momentum"))
 
@@ -79,7 +82,7 @@ class Training:
             self.step()
 
     def twin(self, make: Make, dtype: torch.dtype = torch.float32) -> Training:
-        """Return the objects of another process with this state."""
+        """Return a copy of this training with its own objects, as in another process."""
         other = Training(make, dtype, seed=99)
         other.net.load_state_dict(copy.deepcopy(self.net.state_dict()))
         other.optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
@@ -87,7 +90,7 @@ class Training:
 
 
 class Journal:
-    """The recorders of all ranks, which see the same gradients, and their segments."""
+    """The recorders of all ranks, which see the same gradients, and the segments that they sealed."""
 
     def __init__(self, training: Training, world: int = 1, room: int = ROOM, **more: Any) -> None:
         self.recorders = [
@@ -122,7 +125,7 @@ class Journal:
 
 
 def bits(training: Training) -> dict[str, Any]:
-    """Return every parameter, state and scalar of a training."""
+    """Return every parameter, every optimizer state and every scalar of a training, to compare their bits."""
     found: dict[str, Any] = {name: raw(one) for name, one in training.parameters.items()}
     for name, one in training.parameters.items():
         for key, value in training.optimizer.state.get(one, {}).items():
@@ -137,7 +140,7 @@ def raw(tensor: torch.Tensor) -> bytes:
 
 
 class Lion(torch.optim.Optimizer):
-    """An optimizer of the program that works element by element and is not torch's (arXiv 2302.06675)."""
+    """An optimizer that is not torch's and that updates each element independently (arXiv 2302.06675)."""
 
     def __init__(self, params: Any, lr: float = 1e-3) -> None:
         super().__init__(params, {"lr": lr, "betas": (0.9, 0.99), "weight_decay": 0.0})
@@ -160,7 +163,9 @@ class Lion(torch.optim.Optimizer):
 
 
 class Muon(torch.optim.SGD):
-    """An optimizer whose update of an element depends on the whole matrix."""
+    """An optimizer whose update of an element depends on the whole matrix, so that its steps must not be
+    replayed.
+    """
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:

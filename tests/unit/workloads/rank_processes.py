@@ -1,4 +1,6 @@
-"""Processes for ranks, forked from a server that has imported torch, because each import takes two seconds."""
+"""Processes for ranks. They are forked from a server that has imported torch, because each import takes two
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,14 @@ MODULES = [
     "torch.utils.data",
     "pytest",
 ]
-"""Modules whose import has no side effect that a test would notice. Convoy's modules patch torch, so none
-is listed.
+"""Modules that the server imports. They have no side effects that a test would notice.
+
+Convoy's modules patch torch, so the list contains none of them.
 """
 
 
 def context() -> ForkServerContext:
-    """Return the context that starts a rank as a fork of the server."""
+    """Return the context that starts each rank as a fork of the server."""
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload(MODULES)
     return found

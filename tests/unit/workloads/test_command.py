@@ -12,7 +12,7 @@ VARIABLES = {"A": "one", "B_2": "two", "EMPTY": "", "REFERENCE": "$(A)", "ESCAPE
 @pytest.mark.parametrize(
     ("word", "expanded"),
     [
-        # references
+        # References to defined variables are expanded.
         ("$(A)", "one"),
         ("$(A)-$(A)", "one-one"),
         ("--data=/mnt/$(A)/$(B_2).bin", "--data=/mnt/one/two.bin"),
@@ -21,10 +21,10 @@ VARIABLES = {"A": "one", "B_2": "two", "EMPTY": "", "REFERENCE": "$(A)", "ESCAPE
         ("\\$(A)", "\\one"),
         ("first\n$(A)\n", "first\none\n"),
         ("ü$(A)ü", "üoneü"),
-        # values are not expanded again
+        # Expanded values are not expanded again.
         ("$(REFERENCE)", "$(A)"),
         ("$(ESCAPE)", "$$"),
-        # undefined variables stay
+        # References to undefined variables stay unchanged.
         ("$(NONE)", "$(NONE)"),
         ("$(NONE)$(A)", "$(NONE)one"),
         ("$()", "$()"),
@@ -32,7 +32,7 @@ VARIABLES = {"A": "one", "B_2": "two", "EMPTY": "", "REFERENCE": "$(A)", "ESCAPE
         ("$(A$(B_2))", "$(A$(B_2))"),
         ("$(NONE$$A)", "$(NONE$$A)"),
         ("$((RANK * 3))", "$((RANK * 3))"),
-        # escapes
+        # Two dollar signs stand for one, so a reference after them is not expanded.
         ("$$", "$"),
         ("$$(A)", "$(A)"),
         ("$$(A)_$(A)", "$(A)_one"),
@@ -40,14 +40,14 @@ VARIABLES = {"A": "one", "B_2": "two", "EMPTY": "", "REFERENCE": "$(A)", "ESCAPE
         ("$$$$(A)", "$$(A)"),
         ("$$$$$(A)", "$$one"),
         ("$$A", "$A"),
-        # not references
+        # These texts are not references.
         ("", ""),
         ("$", "$"),
         ("a$", "a$"),
         ("$A ${A} $? $! (A)", "$A ${A} $? $! (A)"),
         ("$A$(A)", "$Aone"),
         ("$A)", "$A)"),
-        # without a closing bracket
+        # References without a closing bracket stay unchanged.
         ("$(", "$("),
         ("$(A", "$(A"),
         ("$(A)$(A", "one$(A"),

@@ -1,4 +1,4 @@
-"""torch.distributed.checkpoint with a rank's memory client and a stand-in for the agent."""
+"""Tests of saves and loads through torch.distributed.checkpoint, with a stand-in for the agent."""
 
 from __future__ import annotations
 
@@ -34,18 +34,20 @@ def file(data: bytes) -> int:
 
 @dataclass
 class Agent:
-    """Keeps everything that rank 0 seals. It also stands in for SaveStatus, where a buffer is always free."""
+    """Stands in for the agent and for SaveStatus. It keeps everything that rank 0 seals, and always has a
+    free buffer.
+    """
 
     limit: int = 1 << 30
     buffers: list[int] = field(default_factory=list)
     saved: list[tuple[int, bytes]] = field(default_factory=list)
     questions: list[Message] = field(default_factory=list)
     shards: dict[str, bytes] = field(default_factory=dict)
-    """Shards of a generation that a job of another world size has saved."""
+    """Shards by name that a restore offers; if empty, the last sealed shard is offered."""
     turn: int = 0
     interval: float = 0.0
     abandoned_steps: set[int] = field(default_factory=set)
-    """Steps that were abandoned."""
+    """Steps that the agent reports as abandoned."""
     finished_writes: int = 0
     """Number of buffers whose write was finished or aborted."""
 
@@ -84,7 +86,7 @@ class Agent:
     def _restored(self, question: Message) -> tuple[Message, list[int]]:
         return {"type": "done"}, []
 
-    # The part of SaveStatus.
+    # The methods of SaveStatus.
 
     @property
     def buffer(self) -> str:
@@ -109,7 +111,7 @@ class Agent:
 
 
 def joined(agent: Agent, incarnation: int = 2) -> Any:
-    """Return a job whose memory the agent keeps."""
+    """Return a job whose checkpoints are kept by `agent`."""
     job = convoy.join()
     context = RankContext(incarnation=incarnation, socket="/nowhere", tiers=frozenset({"local"}))
     stand_in: Any = agent

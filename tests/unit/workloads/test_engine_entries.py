@@ -1,4 +1,4 @@
-"""The engines' entries, and everything that is generated from them."""
+"""Tests of the engines' entries, and of everything that is generated from the entries."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ spec:
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineEntry:
-    """An engine that consists of a folder only, in a checkout of its own."""
+    """A test engine that consists only of a folder, in its own checkout."""
     folder = tmp_path / "toy_engine"
     folder.mkdir()
     files = {
@@ -96,7 +96,7 @@ def test_a_folder_and_a_line_of_the_list_make_an_engine(toy: EngineEntry, tmp_pa
 
 
 def wrong(example: str, entry: EngineEntry) -> list[str]:
-    """Return the errors in the parameters that an example gives its engine."""
+    """Return the errors in the engine parameters of the manifest `example`."""
     jobs = [parse(body).job for body in documents(example)]
     named = [job.spec.engine for job in jobs if job is not None and job.spec.engine is not None]
     assert {one.name for one in named} == {entry.name}

@@ -14,7 +14,7 @@ from convoy_workloads.runtime.errors import (
 
 
 class DistBackendError(RuntimeError):
-    """An error with the name of torch's own."""
+    """Stands in for torch's error of the same name, because errors are recognised by name."""
 
 
 GLOO = "[gloo/transport/tcp/pair.cc:544] Connection closed by peer [127.0.0.1]:1234"

@@ -1,4 +1,6 @@
-"""Messages about programs that cannot be executed, with files that a kernel refuses."""
+"""Tests of the messages about programs that cannot be executed. The files are real files that the kernel
+refuses to run.
+"""
 
 from __future__ import annotations
 

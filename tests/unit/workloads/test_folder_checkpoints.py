@@ -29,7 +29,7 @@ def save(root: Path, generation: Generation) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Two committed generations."""
+    """A checkpoint folder with two committed generations."""
     save(tmp_path, OLDER)
     save(tmp_path, NEWER)
     return tmp_path
@@ -45,7 +45,7 @@ def chosen(root: Path, incarnation: int = 2) -> Generation | None:
 
 
 def commit(checkpoints: FolderCheckpoints, step: int) -> Generation:
-    """Save as the only rank."""
+    """Save `step` as the only rank, and wait until the generation is committed."""
     staged = checkpoints.stage_last({"weights": torch.zeros(4)}, step)
     assert checkpoints.finish_last(staged)
     return Generation(checkpoints.incarnation, step)
@@ -111,10 +111,10 @@ def test_incarnations_are_counted_by_what_they_left(root: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["records", "fault"])
-def test_a_disk_that_does_not_answer_is_not_taken_for_corrupt(
+def test_a_disk_error_does_not_count_as_corruption(
     root: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """If the newest generation were skipped for a temporary error, it would be lost for good."""
+    """If a temporary error made a restore skip the newest generation, that generation would be lost."""
     name = {"records": storage.COMMIT, "fault": DATA}[where]
     read, digest = Path.read_bytes, storage.digest
 

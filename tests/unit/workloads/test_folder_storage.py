@@ -14,7 +14,7 @@ from convoy_workloads.runtime.generation import Generation
 
 @pytest.fixture
 def saved(tmp_path: Path) -> tuple[Path, CommitRecord]:
-    """A root with one committed generation of two files."""
+    """A checkpoint folder with one committed generation of two files."""
     folder = tmp_path / "gen-2-30"
     folder.mkdir()
     (folder / "__0_0.distcp").write_bytes(b"weights" * 100)

@@ -1,4 +1,4 @@
-"""The decision whether a rank must start cold, from facts about the rank and the zygote."""
+"""Tests of the decision whether a rank must start cold, based on facts about the rank and the zygote."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_modules_know_the_folder_that_they_were_found_in() -> None:
 def test_torch_has_as_many_threads_as_in_a_fresh_process(
     environment: dict[str, str], mkl: bool, threads: int
 ) -> None:
-    """With four cores. MKL uses no more threads than cores."""
+    """The machine has four cores in this test. MKL uses at most one thread per core."""
     assert thread_pools.torch_threads(environment, mkl, lambda: 4) == threads
 
 

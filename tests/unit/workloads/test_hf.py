@@ -1,5 +1,5 @@
-"""Trainer's events in Trainer's order: an interrupted training ends with the result of an uninterrupted
-one.
+"""Tests of Trainer's events, sent in Trainer's order: an interrupted training ends with the result of an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from convoy_workloads.runtime.adapters.trainer import TrainerFollower
 from convoy_workloads.runtime.folder.checkpoints import FolderCheckpoints
 
 SAMPLES, EACH = 22, 3
-"""Eight batches, the last one smaller."""
+"""Number of samples, and samples per batch. So an epoch has eight batches, of which the last is smaller."""
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 
 class Crash(Exception):
-    """An error in the middle of a step."""
+    """Raised to end a training in the middle of a step."""
 
 
 class Loader:
-    """Shuffles by epoch and can skip batches, as accelerate's DataLoaderShard does."""
+    """Stands in for accelerate's DataLoaderShard: it shuffles by epoch and can skip batches."""
 
     def __init__(self) -> None:
         self.skip_batches = 0
@@ -46,7 +46,7 @@ class Loader:
         return (SAMPLES + EACH - 1) // EACH
 
     def __iter__(self) -> Iterator[list[int]]:
-        torch.randint(1000, ())  # torch's iterators draw a seed for their workers in the same way.
+        torch.randint(1000, ())  # Draw a seed, because torch's iterators draw one for their workers.
         self.set_epoch(self.iteration)
         order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(self.iteration)).tolist()
         for number in range(len(self)):
@@ -57,7 +57,7 @@ class Loader:
 
 @dataclass
 class State:
-    """The fields of TrainerState that a callback may read."""
+    """Stands in for TrainerState, with the fields that a callback may read."""
 
     max_steps: int
     global_step: int = 0
@@ -69,7 +69,7 @@ class State:
 
 
 class Run:
-    """One process with a Trainer in it."""
+    """Stands in for a process that runs a Trainer."""
 
     def __init__(self, seed: int, each: int) -> None:
         torch.manual_seed(seed)
@@ -87,7 +87,7 @@ class Run:
     def train(
         self, follower: TrainerFollower, crash: int = 0, evaluate: Callable[[int], bool] = lambda _: False
     ) -> None:
-        """Run the loop of Trainer (transformers 4.56 and 5.23), as far as callbacks see it."""
+        """Run Trainer's loop (transformers 4.56 and 5.23) as far as callbacks can observe it."""
         loader = Loader()
         control = SimpleNamespace(should_training_stop=False)
         objects = {
@@ -154,7 +154,7 @@ class Run:
 
 
 class Settled(TrainerFollower):
-    """A follower that completes the save of every step before the next one."""
+    """A follower that waits at the start of a step until the save of the previous step is complete."""
 
     def on_step_begin(self, *args: Any, **objects: Any) -> None:
         super().on_step_begin(*args, **objects)
@@ -167,7 +167,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CONVOY_CHECKPOINT_DIR", str(tmp_path / "saved"))
     monkeypatch.setenv("CONVOY_CHECKPOINT_SECONDS", "0.000001")
     (tmp_path / "saved").mkdir()
-    # The save of every step is complete before the next step.
+    # Wait until each save is complete before the next step starts.
     monkeypatch.setattr(FolderCheckpoints, "due", FolderCheckpoints.settle)
     return tmp_path / "saved"
 

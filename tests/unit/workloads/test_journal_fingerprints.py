@@ -47,8 +47,10 @@ def test_form_and_type_are_part_of_it() -> None:
     assert len({fingerprint_of(one) for one in found}) == len(found)
 
 
-def test_a_print_is_the_same_everywhere() -> None:
-    """Another process, perhaps with another version of torch, compares the fingerprint."""
+def test_a_fingerprint_is_the_same_in_every_process() -> None:
+    """Another process, perhaps with another version of torch, compares the fingerprint, so its value must
+    never change.
+    """
     assert fingerprint_of(torch.arange(10_000, dtype=torch.int64)) == "1e1af48be8186917b1615db210b4f9b4"
 
 

@@ -1,4 +1,4 @@
-"""The data that is recorded at a step, and the events that end a chain."""
+"""Tests of the data that is recorded at a step, and of the events that end a chain."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_gradients_are_those_that_the_step_consumes() -> None:
     live = Training(momentum)
     journal = Journal(live)
     live.backward()
-    # Like clipping, this changes the gradients at the last moment before the step.
+    # Change the gradients directly before the step, as clipping does.
     for one in live.parameters.values():
         if one.grad is not None:
             one.grad.mul_(0.25)
     wanted = {name: raw(one.grad) for name, one in live.parameters.items() if one.grad is not None}
     live.optimizer.step()
     journal.seal()
-    # This kernel writes into the gradients, so they must be copied before the step.
+    # This kernel changes the gradients, so they must have been copied before the step.
     assert raw(live.parameters["one.bias"].grad) != wanted["one.bias"]  # type: ignore[arg-type]
     (step,) = journal.segments[0].steps
     found = {}
@@ -75,7 +75,7 @@ def test_rows_that_are_zero_are_not_stored_and_come_back() -> None:
     ]
     assert [piece.count for piece in counts] == [4, 6]
     assert counts[0].length == 64 + 4 * 8 * 4
-    # A negative zero and a NaN do not count as zeros.
+    # Rows with a negative zero or a NaN are stored, because they do not count as zero.
     found = torch.ones(300, 8)
     journal.segments[1].gradient(counts[1], found)
     assert raw(found[7]) == raw(torch.full((8,), -0.0)) and bool(found[9, 3].isnan())
@@ -92,7 +92,7 @@ def test_a_step_takes_no_more_than_was_said() -> None:
         need, left = recorder.step_bytes, recorder.bytes_left
         live.step()
         assert 0 < left - recorder.bytes_left <= need
-    # The index entry of one gradient is small compared with the gradient.
+    # The bound is tight: the index entry of one gradient is small compared with the gradient.
     assert need < 1.3 * sum(4 * one.numel() for one in live.parameters.values()) + 2000
 
 

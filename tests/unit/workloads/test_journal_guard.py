@@ -1,4 +1,6 @@
-"""The replay of a sample, which finds what the rules cannot see, and the reaction to a difference."""
+"""Tests of the replay of a sample, which finds errors that the rules cannot detect, and of the chain after
+a difference.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def momentum(params: Any) -> torch.optim.Optimizer:
 
 
 class Global(Lion):
-    """Claims to work element by element, but depends on the number of parameters."""
+    """An optimizer that is declared to update each element independently, but depends on the number of
+    parameters.
+    """
 
     def step(self, closure: Any = None) -> Any:
         count = sum(len(group["params"]) for group in self.param_groups)
@@ -40,7 +44,7 @@ class Global(Lion):
 
 
 class Private(Lion):
-    """An optimizer with attributes of its own."""
+    """An optimizer with its own attributes."""
 
     def __init__(self, params: Any) -> None:
         super().__init__(params)
@@ -83,7 +87,7 @@ def test_a_weight_that_is_edited_where_torch_does_not_count_it_is_found() -> Non
     assert journal.recorders[0].reason == ""
     found = find_difference(sample, live.optimizer, live.parameters, journal.segments)
     assert found == "two.weight"
-    # A sample without the parameter cannot find it. Samples take turns.
+    # A sample without the changed parameter cannot find the change. So samples rotate over all parameters.
     other = copy_sample(live.optimizer, live.parameters, ["one.bias"])
     assert find_difference(other, live.optimizer, live.parameters, journal.segments) != "two.weight"
 

@@ -1,4 +1,4 @@
-"""A rank's journal of its saves: the content of segments, and their use in a restore."""
+"""Tests of a rank's journal: the content of its segments, and the restore from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOM = 600_000
 
 
 class Net(nn.Module):
-    """A model with changing buffers and a frozen part."""
+    """A model with buffers that change and a frozen part."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Net(nn.Module):
 
 
 class Run:
-    """One rank that trains, saves in full or by its journal, and is restored."""
+    """One rank that trains, makes full saves and journal saves, and can be restored."""
 
     def __init__(self, seed: int = 0) -> None:
         torch.manual_seed(seed)
@@ -107,7 +107,7 @@ def target() -> memoryview:
 
 
 def after_full_save(run: Run, journal: Journal) -> bytearray:
-    """Make a full save and record the coming steps into buffer `a`."""
+    """Make a full save, and let the journal record the coming steps into buffer `a`. Return the full save."""
     base = run.full()
     journal.on_full_save(run.generation)
     journal.open("a", target())
@@ -157,8 +157,10 @@ def test_what_is_frozen_is_in_no_segment_until_somebody_writes_to_it() -> None:
     assert run.segment(journal) > small + 4 * run.model.frozen.weight.numel() - 1
 
 
-def test_what_is_frozen_and_written_to_behind_torchs_back_comes_back() -> None:
-    """A momentum encoder does this: torch does not count writes through `.data`."""
+def test_a_frozen_parameter_written_through_data_is_restored() -> None:
+    """A frozen parameter is written through `.data`, as by a momentum encoder. torch does not count such
+    writes.
+    """
     run = Run()
     journal = run.journal()
     run.train(2)
@@ -179,7 +181,8 @@ def test_a_replay_that_makes_something_else_is_seen() -> None:
     journal = run.journal()
     run.train(2)
     base = after_full_save(run, journal)
-    journal._sample = None  # The sample need not contain the parameter.
+    # Remove the sample, because it need not contain the parameter that is changed below.
+    journal._sample = None
     run.train(1)
     run.model.two.weight.data[0, 0] += 1
     buffer = journal._target

@@ -1,5 +1,5 @@
-"""The choice with the fewest bytes within the allowed restore time. Figures: TierCheck's research, measured
-on a GPT.
+"""Tests of the choice of the save with the fewest bytes within the allowed restore time. The figures come
+from TierCheck's research, measured on a GPT.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ FAST = RestoreTimes(step=1e-6, read=1e12, base=10**12)
 PARAMETERS = 1_000_000
 
 
-def kinds(full: float, gradient: float, steps: range) -> str:
-    """Return the first letter of the choice for each number of steps between two saves."""
+def choices(full: float, gradient: float, steps: range) -> str:
+    """Return the first letters of the chosen choices of save, one for each number of steps since the last
+    save.
+    """
     tensors = Tensors(int(full * PARAMETERS), int(gradient * PARAMETERS))
     return "".join(choose(tensors, ChainPosition(count, count, 0), FAST).kind[0] for count in steps)
 
@@ -28,12 +30,12 @@ def kinds(full: float, gradient: float, steps: range) -> str:
 @pytest.mark.parametrize(
     "what, full, gradient, most",
     [
-        # Compared with the best lossless difference of states over ten steps: 8.9 bytes per parameter.
+        # A full save has 8.9 bytes per parameter: the best lossless difference of states over ten steps.
         ("fp32, dense", 8.9, 3.36, 2),
         ("fp32, sparse embedding", 8.9, 2.76, 3),
         ("bf16, dense", 8.9, 1.36, 6),
         ("bf16, sparse embedding", 8.9, 1.11, 8),
-        # Compared with everything uncompressed: value and two moments in fp32.
+        # A full save is uncompressed: a value and two moments per parameter in fp32.
         ("fp32, raw", 12, 4, 2),
         ("bf16 gradients of fp32, raw", 12, 2, 5),
         ("bf16 with fp32 master and moments, raw", 14, 2, 6),
@@ -44,7 +46,7 @@ def kinds(full: float, gradient: float, steps: range) -> str:
 def test_the_journal_is_chosen_up_to_its_break_even(
     what: str, full: float, gradient: float, most: int
 ) -> None:
-    assert kinds(full, gradient, range(1, 60)) == "j" * most + "f" * (59 - most)
+    assert choices(full, gradient, range(1, 60)) == "j" * most + "f" * (59 - most)
 
 
 def test_what_has_not_changed_is_not_written() -> None:
@@ -61,7 +63,7 @@ def test_what_is_refused_is_written_in_full_and_says_why() -> None:
     "step, read, base, gradient, most",
     [
         (1e-6, 1e12, 10**12, 1, MAX_STEPS),
-        (0.1, 1e9, 10**9, 0, 9),  # 10 steps of 0.1 s take as long as the 1 s of a full save.
+        (0.1, 1e9, 10**9, 0, 9),  # Replaying 10 steps of 0.1 s takes as long as reading the full save: 1 s.
         (0.1, 1e9, 10**9 + 10**8, 0, 10),
         (0.0, 1e9, 12 * 10**9, 4 * 10**9, 2),
         (0.5, 1e9, 12 * 10**9, 10**9, 7),

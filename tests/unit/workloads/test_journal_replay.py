@@ -1,4 +1,6 @@
-"""A replayed journal gives the saved state bit for bit, or it is refused before anything is changed."""
+"""Tests of the replay: it reproduces the saved state bit for bit, or it is refused before anything is
+changed.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,11 @@ def maker(name: str, kernel: str = "loop") -> Make:
 
 
 def recorded(make: Make, dtype: torch.dtype = torch.float32, world: int = 1, before: int = 3) -> Any:
-    """Return a training that is 50 steps after its base, in five segments, and a twin that holds the base."""
+    """Return a training, its twin and a journal.
+
+    The training is 50 steps after its base, and the journal has these steps in five segments. The twin
+    holds the base.
+    """
     live = Training(make, dtype)
     live.steps(before)
     twin = live.twin(make, dtype)
@@ -70,7 +76,7 @@ def test_fifty_steps_come_back_bit_for_bit(name: str, kernel: str, dtype: torch.
     assert bits(twin) != bits(live)
     assert replay(twin.optimizer, twin.parameters, journal.segments) == 50
     assert bits(twin) == bits(live)
-    # Both continue alike, so no relevant state is stored anywhere else.
+    # Both trainings continue in the same way, so no relevant state was left out.
     twin.generator, twin.done = copy.deepcopy(live.generator), live.done
     live.steps(2)
     twin.steps(2)
@@ -157,7 +163,7 @@ def test_steps_that_a_gradient_scaler_skips_are_skipped_again(kernel: str) -> No
         skipped += scaler.get_scale() < before
     journal.seal()
     assert skipped == 2
-    # A fused kernel is called all the same, with a mark that the step is void.
+    # Skipped steps are replayed only with a fused kernel, which is called with a mark to skip the step.
     assert replay(twin.optimizer, twin.parameters, journal.segments) == (8 if kernel == "fused" else 6)
     assert bits(twin) == bits(live)
     assert not hasattr(twin.optimizer, "found_inf")
@@ -330,8 +336,8 @@ def test_a_switch_of_the_kernel_is_refused(was: str, now: str) -> None:
         replay(other.optimizer, other.parameters, journal.segments)
 
 
-def test_the_kernel_matters() -> None:
-    """On most processors another kernel gives other bits. That is why a switch is refused."""
+def test_another_kernel_gives_other_bits() -> None:
+    """On most processors another kernel gives other bits, so a replay with another kernel is refused."""
     _, _, journal = recorded(maker("adamw", "fused"), before=0)
     states = []
     for kernel in ("fused", "foreach"):
@@ -363,7 +369,9 @@ def test_a_kernel_goes_through_json() -> None:
 
 
 def test_more_threads_are_another_kernel() -> None:
-    """SGD in 16 bits rounds differently at the end of a thread's share."""
+    """SGD in 16 bits rounds differently at the end of each thread's share, so the number of threads
+    matters.
+    """
     live = Training(maker("sgd"))
     journal = Journal(live)
     before = torch.get_num_threads()

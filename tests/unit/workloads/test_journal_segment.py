@@ -1,5 +1,5 @@
-"""Any steps can be written to a segment and read from it. Other bytes are refused, or the digest finds
-them.
+"""Tests of the byte format of segments. Any steps can be written and read again. Changed bytes are refused,
+or the digest detects them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def shares(draw: Any, name: str) -> Share:
 
 
 def noise(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """Return arbitrary bits: NaNs with payloads, infinities, denormals."""
+    """Return arbitrary bits, including NaNs with payloads, infinities and denormals."""
     generator = torch.Generator().manual_seed(seed)
     count = torch.Size(shape).numel() * dtype.itemsize
     return torch.randint(0, 256, (count,), dtype=torch.uint8, generator=generator).view(dtype).view(shape)
@@ -106,7 +106,9 @@ def embedding(dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def small() -> tuple[bytearray, int]:
-    """Return two steps with every feature: rows, a dense gradient, a missing gradient, a tensor."""
+    """Return a segment and its length. It has two steps with every feature: rows, a dense gradient, a
+    missing gradient, a tensor.
+    """
     own = (Share("e", (0, 0), (400, 3), (400, 3)), Share("b", (1,), (4,), (5,)))
     target = bytearray(b"\x77" * 4096)
     writer = SegmentWriter(memoryview(target), Head(0, 1, "g1", 0, 0, "s", KERNEL, own))
@@ -128,8 +130,10 @@ def content(segment: Segment) -> Any:
 
 
 def test_every_changed_byte_is_refused_or_changes_the_digest_of_the_whole() -> None:
-    """`read` refuses changes in the first 64 bytes and in the index, which could mislead it. It does not
-    check tensors: a caller compares the digest of the whole, as agents do chunk by chunk.
+    """`read` refuses changes in the first 64 bytes and in the index, which could mislead `read`.
+
+    It does not check tensors. The caller compares the digest of the whole segment, as agents do for each
+    chunk.
     """
     target, size = small()
     whole = bytes(target[:size])
@@ -164,7 +168,7 @@ def test_other_bytes_are_no_segment(data: bytes, cut: int) -> None:
 
 
 def forged(change: Any) -> bytes:
-    """Return a segment with a changed index and a matching digest."""
+    """Return a segment whose index is changed by `change` and has a matching digest."""
     target, size = small()
     start = int.from_bytes(target[8:16], "little")
     body = json.loads(target[start:size])
@@ -175,7 +179,9 @@ def forged(change: Any) -> bytes:
 
 
 def put(*way: Any) -> Any:
-    """Return a function that sets the value at a path through the index."""
+    """Return a function that sets a value in an index. `way`: the keys that lead to the value, then the
+    value.
+    """
 
     def change(body: Any) -> None:
         *path, last, value = way
@@ -305,8 +311,10 @@ def test_rows_come_back_with_all_their_bits() -> None:
 
 
 @pytest.mark.parametrize("left", range(0, 8000, 500))
-def test_a_step_that_found_room_can_be_sealed(left: int) -> None:
-    """The index entries of many small gradients are larger than the gradients."""
+def test_every_step_that_fits_can_be_sealed(left: int) -> None:
+    """Small gradients are written until the segment is full. Their index entries are larger than the
+    gradients.
+    """
     filled, size = small()
     shares_ = tuple(Share(f"w{number}", (), (), ()) for number in range(100))
     target = bytearray(14_000 + left)
@@ -337,7 +345,8 @@ def test_rows_are_held_only_where_that_is_smaller() -> None:
     assert rows.nonzero_rows(torch.zeros(400)) is None
     assert rows.nonzero_rows(torch.zeros(3, 400).t()) is None
     assert rows.nonzero_rows(torch.zeros(400, 0)) is None
-    # No probe reads these rows. A row of 3 floats with its index has 16 bytes, without it 12.
+    # The probes read only zero rows, so all rows are counted. A stored row has 12 bytes, or 16 with its
+    # index. So it is smaller to store all rows.
     probed = torch.ones(6400, 3)
     probed[::100] = 0
     assert rows.nonzero_rows(probed) is None

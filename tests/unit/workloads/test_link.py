@@ -15,7 +15,7 @@ from convoy_workloads.runtime.tiers.agent_notices import AgentNotices
 
 
 class Agent:
-    """The agent's end of one connection."""
+    """Stands in for the agent at its end of one connection."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -66,7 +66,7 @@ def test_the_first_step_does_not_wait_for_the_next_fold(
     assert [agent.receive().get("step") for _ in range(2)] == [None, 0]
     rank.progress({"type": "progress", "step": 1}, urgent=True)
     assert agent.receive()["step"] == 1
-    # The next message waits and is sent when the link closes.
+    # A message that is not urgent waits. It is sent when the link closes.
     rank.progress({"type": "progress", "step": 2})
     rank.close()
     assert agent.receive()["step"] == 2

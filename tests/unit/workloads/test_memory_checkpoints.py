@@ -1,4 +1,4 @@
-"""The reported cost of a save in memory, with a stand-in for the agent."""
+"""Tests of the reported cost of a save in memory, with a stand-in for the agent."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ STATE = {"weights": torch.ones(1000)}
 
 @pytest.fixture
 def memory(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> MemoryCheckpoints:
-    """Checkpoints on a manual clock: copies take `COPY` seconds; planning and the reservation of memory
-    take `ONCE`.
+    """Checkpoints with a manual clock. A copy takes `COPY` seconds, and planning and the reservation of
+    memory take `ONCE`.
     """
     clock = [100.0]
     now = SimpleNamespace(monotonic=lambda: clock[0])

@@ -16,14 +16,14 @@ from convoy_workloads.runtime.progress import Meter
 
 
 class OneElement:
-    """Like a tensor: it converts to a float."""
+    """Stands in for a tensor with one element, which converts to a float."""
 
     def __float__(self) -> float:
         return 0.5
 
 
 class Array:
-    """Like an array of NumPy with axes: it does not convert to a float, although it may have one element."""
+    """Stands in for a NumPy array with axes. It does not convert to a float, even with one element."""
 
     def __init__(self, *elements: complex) -> None:
         self._elements = elements
@@ -105,8 +105,8 @@ def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
         ("_x", "x"),
     ],
 )
-def test_a_name_of_another_framework_is_told_what_it_may_be_here(name: str, near: str) -> None:
-    """ray-project/ray#12553, #50443: other frameworks use names with slashes, dots and dashes."""
+def test_an_invalid_name_gets_a_hint_with_a_valid_name(name: str, near: str) -> None:
+    """Other frameworks use names with slashes, dots and dashes (ray-project/ray#12553, #50443)."""
     with pytest.raises(ValueError, match=rf"begins with a letter; '{near}' would be valid$"):
         Metrics().record(1, {name: 1.0})
     Metrics().record(1, {near: 1.0})
@@ -119,7 +119,7 @@ def test_a_name_may_be_like_none(name: Any) -> None:
 
 
 def test_an_array_of_one_element_is_a_number() -> None:
-    """huggingface/transformers#10632."""
+    """Such values are common: huggingface/transformers#10632."""
     metrics = Metrics()
     metrics.record(1, {"ratio": Array(0.25)})
     assert metrics.message()["ratio"]["value"] == 0.25

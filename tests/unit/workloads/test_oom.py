@@ -70,7 +70,7 @@ def test_whom_the_killer_struck(tmp_path: Path, ended: Rank, seconds: float, str
     events.write_text("oom_kill 5\n")
     detector.poll(100.0)
     assert detector.caused_end(ended, 100.0 + seconds) is struck
-    # Two ranks may have been killed at the same moment.
+    # A second call gives the same result, because two ranks may have been killed at the same moment.
     assert detector.caused_end(ended, 100.0 + seconds) is struck
 
 

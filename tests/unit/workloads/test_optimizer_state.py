@@ -1,4 +1,4 @@
-"""The allocated state of an optimizer equals the state that torch would have created."""
+"""Tests that the allocated state of an optimizer equals the state that torch would have created."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def model(dtype: torch.dtype = torch.float32) -> torch.nn.Module:
     return made
 
 
-def kinds(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the type of every entry; of tensors, everything except the values."""
+def without_values(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state without the values of its tensors. A tensor becomes its shape, type, device and
+    strides.
+    """
     return {
         name: {
             key: (one.shape, one.dtype, one.device, one.stride()) if isinstance(one, torch.Tensor) else one
@@ -50,7 +52,7 @@ def test_it_has_the_entries_that_torch_makes(
         by_torch = get_optimizer_state_dict(wanted, optimizer(wanted.parameters(), **options))  # type: ignore[call-arg]
         ours = optimizer(found.parameters(), **options)  # type: ignore[call-arg]
         allocate_state(ours)
-        assert kinds(get_optimizer_state_dict(found, ours)) == kinds(by_torch)
+        assert without_values(get_optimizer_state_dict(found, ours)) == without_values(by_torch)
     finally:
         torch.set_default_dtype(before)
 

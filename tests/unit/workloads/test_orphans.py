@@ -51,13 +51,13 @@ TREE = {
     for one in (
         Process(1, "launcher", "S", 0, 1, 1),
         Process(2, "zygote", "S", 1, 1, 1),
-        Process(3, "gcc", "S", 2, 1, 1),  # started by the zygote during its imports
-        Process(4, "worker", "S", 2, 4, 4),  # forked from the zygote
+        Process(3, "gcc", "S", 2, 1, 1),  # The zygote started this process during its imports.
+        Process(4, "worker", "S", 2, 4, 4),  # This process was forked from the zygote.
         Process(5, "tracker", "S", 1, 5, 5),
         Process(6, "below it", "S", 5, 6, 6),
         Process(7, "nohup", "S", 1, 7, 7),
         Process(8, "below it", "S", 7, 8, 8),
-        Process(20, "sh", "S", 0, 20, 20),  # kubectl exec
+        Process(20, "sh", "S", 0, 20, 20),  # This process was started by `kubectl exec`.
         Process(21, "vim", "S", 20, 20, 20),
     )
 }

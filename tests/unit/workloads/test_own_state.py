@@ -1,4 +1,6 @@
-"""Values that differ between ranks under one name: two ranks train and save, others continue."""
+"""Tests of values that differ between ranks under the same name. Two ranks train and save, and other ranks
+continue.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,13 @@ from convoy_workloads.runtime.tiers.rank_collectives import gather
 
 WORLD, BEFORE, AFTER = 2, 4, 4
 LARGE = SMALL_BYTES // 4 + 1
-"""Number of floats in a tensor that is compared."""
+"""Number of elements of a tensor that is large enough to be compared between ranks."""
 
 
 class Sampler:
-    """Each rank has its own position, generator and large table, and all share another large table."""
+    """A sampler with its own position, generator and large table on each rank. A second large table is the
+    same on all ranks.
+    """
 
     def __init__(self, rank: int) -> None:
         self.place = 1000 * (rank + 1)
@@ -47,7 +51,7 @@ class Sampler:
 
 
 class Run:
-    """The program of one rank."""
+    """Stands in for the program of one rank."""
 
     def __init__(self, rank: int, seed: int, broadcast: bool) -> None:
         torch.manual_seed(seed)
@@ -82,7 +86,7 @@ class Run:
 
 
 Kept = Callable[[dict[str, Any], Any], Callable[[dict[str, Any]], None]]
-"""A function that saves a state with all ranks and returns a function that loads it again."""
+"""A function that saves a state with all ranks, and returns a function that loads the state again."""
 
 
 def in_memory(state: dict[str, Any], folder: Path) -> Callable[[dict[str, Any]], None]:
@@ -137,8 +141,8 @@ def goes_on(rank: int, folder: Path, keep: Kept, broadcast: bool) -> None:
     places = gather((other.sampler.place, other.model.module[1].running_mean.tolist()), dist.group.WORLD)  # type: ignore[index,union-attr,operator]
     assert places[0] == places[1]
     assert places[0][0] == 1000 + BEFORE
-    dist.barrier()  # Neither rank leaves while the other still needs it.
-    os._exit(0)  # The end of gloo's threads is not part of the test.
+    dist.barrier()  # Wait for the other rank, which may still need this one.
+    os._exit(0)  # Exit at once, because the end of gloo's threads is not part of the test.
 
 
 @pytest.mark.parametrize("broadcast", [True, False], ids=["rank 0's buffers for all", "buffers of their own"])

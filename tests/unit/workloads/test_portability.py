@@ -1,4 +1,6 @@
-"""Launcher and runtime run in any image: on an old Python, without packages, with or without torch."""
+"""Tests that launcher and runtime work in any image: with an old Python, without packages, with or without
+torch.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ FOLDERS = [*(PACKAGE / part for part in PARTS), COMMANDS]
 SOURCES = sorted(path for folder in FOLDERS for path in folder.glob("*.py"))
 ENTRY = "convoy_launch.py"
 NEED_TORCH = {"optimizer_state.py", "snapshot.py"}
-"""Modules imported only by code that has torch."""
+"""Files that are imported only by code that has already imported torch."""
 
 
 def test_there_are_sources() -> None:
@@ -92,7 +94,10 @@ def test_a_python_without_its_whole_standard_library_is_named(
 def check_refused(
     monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture[str], zygote: bool, why: str
 ) -> None:
-    """Run the entry point. It logs the reason, and reports it to the kubelet only if the container ends."""
+    """Run the launcher's entry point and expect that it refuses to start because of `why`.
+
+    It must log the reason. It must report the reason to the kubelet only if the container ends.
+    """
     log = folder / "termination-log"
     log.touch()
     monkeypatch.setattr(convoy_launch, "TERMINATION_LOG", str(log))

@@ -1,4 +1,4 @@
-"""Reading real processes in /proc of this machine."""
+"""Tests of reading real processes in /proc of this machine."""
 
 from __future__ import annotations
 

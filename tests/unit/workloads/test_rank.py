@@ -11,7 +11,7 @@ from convoy_workloads.launcher.rank import EXITED, RUNNING, Rank
 from convoy_workloads.runtime.heartbeat import FINISHED, STARTED, STEPPING, Heartbeat
 
 NOBODY = 999_999_999
-"""An id larger than any process id."""
+"""A number larger than any process id."""
 DUMP = (
     "Fatal Python error: Aborted\n\n"
     "Thread 0x00007f01 (most recent call first):\n"

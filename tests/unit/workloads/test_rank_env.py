@@ -126,7 +126,7 @@ def test_the_quota_caps_the_cores(affinity: int, cpu_max: str, cpus: int) -> Non
         ("tcp://$(MASTER_ADDR):$(MASTER_PORT)", "tcp://10.0.0.9:4242"),
         ("$(WORLD_SIZE)/$(LOCAL_WORLD_SIZE) $(GROUP_RANK)", "8/2 3"),
         ("$(CONVOY_JOB)", "ml/gpt"),
-        # The kubelet has replaced the variables that it knows; the rest is plain text.
+        # The kubelet has already expanded the variables that it knows. All other text stays unchanged.
         ("$(date) $RANK ${RANK} $$ $(RANK", "$(date) $RANK ${RANK} $$ $(RANK"),
     ],
 )

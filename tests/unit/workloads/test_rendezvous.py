@@ -1,4 +1,4 @@
-"""The wait of the other ranks until the first one listens."""
+"""Tests of the wait of the other ranks until rank 0 listens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def place(rank: int) -> rank_context.RankContext:
 
 @pytest.fixture
 def port() -> int:
-    """A port without a listener."""
+    """A TCP port on which no process listens."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

@@ -1,4 +1,6 @@
-"""A save that fails on one of two ranks: the other rank learns of it, and both save again later."""
+"""Tests of a save that fails on one of two ranks: the other rank is notified, and a later save of both
+succeeds.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from convoy_workloads.runtime.tiers.values import UnsavableError
 
 WORLD = 2
 SECONDS = 20.0
-"""Seconds that a rank waits for the other one."""
+"""Seconds that a rank waits for the other rank."""
 
 
 def state(rank: int, own: Any = 1) -> dict[str, Any]:
@@ -34,14 +36,16 @@ def state(rank: int, own: Any = 1) -> dict[str, Any]:
 
 @dataclass
 class Ranks:
-    """One of the two ranks, in its process."""
+    """One of the two ranks, as seen in its own process."""
 
     rank: int
     agent: Agent
     memory: MemoryCheckpoints
 
     def fails(self, step: int, own: Any) -> None:
-        """Save a value `own` without exact form on rank 1, and expect the failure."""
+        """Save a state in which rank 1 has the value `own`, which has no exact form. Expect that the save
+        fails on both ranks.
+        """
         wanted, text = (UnsavableError, "^own1: ") if self.rank else (OtherRankFailed, "^rank 1: Unsav.*own1")
         with pytest.raises(wanted, match=text):
             self.memory.start(state(self.rank, own if self.rank else 1), step)
@@ -67,7 +71,7 @@ def at_a_later_save(ranks: Ranks) -> None:
 
 @dataclass
 class Journal:
-    """Closes its segment, or raises an error."""
+    """Stands in for a rank's journal. It closes its segment or raises `error`."""
 
     error: Exception | None
     ready: bool = True
@@ -110,15 +114,16 @@ def in_the_middle_of_the_copy(ranks: Ranks) -> None:
         assert ranks.agent.finished_writes == finished_writes + 1, "the buffer may be written again"
     else:
         assert ranks.memory.start(state(0), 1) and ranks.memory.settle()
-    # The save is not tried again, with the group or without.
+    # Neither rank tries to save this step again, with or without the process group.
     staged = ranks.memory.stage_last(state(ranks.rank), 1)
     assert staged == (None if ranks.rank else Generation(1, 1))
     ranks.saves(2)
 
 
 def breaks(ranks: Ranks, failing: int, owner: Any, name: str, save: Callable[[int], Any]) -> None:
-    """Let `owner.name` raise on one rank during a save. Both ranks fail at once, and the next save
-    succeeds.
+    """Let `owner.name` raise on rank `failing` during a save.
+
+    Both ranks must fail at once, and the next save must succeed.
     """
 
     def broken(*_: Any) -> None:
@@ -150,7 +155,7 @@ def where_a_buffer_is_waited_for(ranks: Ranks) -> None:
 
 
 def run(scenario: Callable[[Ranks], None], rank: int, meeting: str) -> None:
-    """Run the scenario in a process of its own."""
+    """Run the scenario in this process as rank `rank`."""
     dist.init_process_group(
         "gloo", f"file://{meeting}", timedelta(seconds=SECONDS), world_size=WORLD, rank=rank
     )
@@ -162,8 +167,8 @@ def run(scenario: Callable[[Ranks], None], rank: int, meeting: str) -> None:
     memory.ready(torch.nn.Linear(100, 10), None)
     memory._worker.join(SECONDS)
     scenario(Ranks(rank, agent, memory))
-    dist.barrier()  # Neither rank leaves while the other still needs it.
-    os._exit(0)  # The end of gloo's threads is not part of the test.
+    dist.barrier()  # Wait for the other rank, which may still need this one.
+    os._exit(0)  # Exit at once, because the end of gloo's threads is not part of the test.
 
 
 @pytest.mark.parametrize(

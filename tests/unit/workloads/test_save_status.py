@@ -1,4 +1,6 @@
-"""The buffer that a rank may write, depending on the agent's responses and the time of each request."""
+"""Tests of the buffer that a rank may write, depending on the agent's responses and on the times of the
+requests.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ FIVE = Generation(1, 5)
 
 
 class Client:
-    """Responds when the test provides a response."""
+    """Stands in for the connection to the agent. It responds only when the test provides a response."""
 
     def __init__(self) -> None:
         self.requests: queue.Queue[str] = queue.Queue()
@@ -35,7 +37,7 @@ class Client:
         self.requests.put(question["known"])
         found = self.responses.get()
         if found is None:
-            # The polling thread never ends, but the test does.
+            # Block forever, because the polling thread never ends. The test continues.
             self.over.set()
             threading.Event().wait()
         if isinstance(found, Exception):
@@ -44,7 +46,7 @@ class Client:
 
 
 def stand(buffer: str = "", holds: tuple[int, ...] = (), **marks: int) -> str:
-    """Return the status that the agent of incarnation 1 sends."""
+    """Return a status message of the agent in incarnation 1."""
     return json.dumps(
         {
             "buffer": buffer,
@@ -66,7 +68,7 @@ class Scene:
         return self.client.requests.get(timeout=SECONDS)
 
     def respond(self, response: Any) -> str:
-        """Respond to the open request. Return the status that the next request knows."""
+        """Respond to the open request. Return the last known status, which the next request contains."""
         self.client.responses.put(response)
         return self.next_request()
 
@@ -89,7 +91,7 @@ def test_a_buffer_that_is_written_is_free_by_no_answer_to_an_earlier_question(sc
     scene.respond(stand("0-0"))
     scene.status.start_write("0-0", FIVE)
     assert scene.status.buffer == ""
-    # The request was sent before the agent knew of the save, and the response is late.
+    # The response is late: its request was sent before the agent knew of the save.
     scene.respond(stand("0-0", local=3))
     assert scene.status.buffer == ""
     scene.respond(stand("0-1", local=4))
@@ -108,7 +110,8 @@ def test_a_save_that_failed_frees_its_buffer_with_the_next_question(scene: Scene
     scene.respond(stand("0-0"))
     scene.status.start_write("0-0", FIVE)
     scene.status.finish_write()
-    scene.respond(stand("0-0", local=1))  # This request was sent before.
+    # The request of this response was sent before the write was finished.
+    scene.respond(stand("0-0", local=1))
     assert scene.status.buffer == ""
     scene.respond(stand("0-0", local=2))
     assert scene.status.buffer == "0-0"
@@ -152,7 +155,7 @@ def test_the_time_of_a_save_is_taken_once_for_each_tier(
     assert (scene.status.seconds_to(LOCAL), scene.status.seconds_to(PEER)) == (0.0, 0.0)
     scene.status.start_write("0-0", FIVE)
     for moment, response in [
-        (101.0, stand("0-1", (5,), local=4, peer=4)),  # The status of other saves.
+        (101.0, stand("0-1", (5,), local=4, peer=4)),  # This status concerns only other saves.
         (102.0, stand("0-1", (5,), local=5, peer=4)),
         (107.0, stand("0-1", (5,), local=5, peer=5)),
         (150.0, stand("0-1", (5,), local=5, peer=5)),

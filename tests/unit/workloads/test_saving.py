@@ -18,7 +18,7 @@ STATE = {"weights": torch.zeros(4)}
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Writes to the disk hang until it is set."""
+    """An event. Writes to the disk hang until it is set."""
     answers = threading.Event()
     write = snapshot.write
 

@@ -1,4 +1,4 @@
-"""A rank whose process group is not the job's gets a warning at its first step."""
+"""Tests of the warning that a rank gets at its first step if its process group is smaller than the job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 
 
 class Optimizer:
-    """A stand-in for one of torch's optimizers."""
+    """Stands in for one of torch's optimizers."""
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from convoy_workloads.runtime.state import TrainingState
 
 
 class Counter:
-    """An object of the program, such as a sampler."""
+    """An object that the program defines, such as a sampler."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -27,7 +27,7 @@ class Counter:
 
 
 def program(seed: int) -> tuple[nn.Module, torch.optim.Optimizer, Counter]:
-    """Return the objects of a program. One of the model's parameters never has a gradient."""
+    """Return the objects of a program. One parameter of the model never has a gradient."""
     torch.manual_seed(seed)
     model = nn.Linear(3, 2)
     model.register_parameter("unused", nn.Parameter(torch.ones(2)))

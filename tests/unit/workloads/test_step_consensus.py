@@ -23,7 +23,9 @@ def test_what_one_wishes_all_do(requests: list[StepRequest]) -> None:
 
 
 class Lockstep:
-    """A maximum over ranks that run in turn. The result is known once all ranks have contributed."""
+    """Stands in for the maximum over all ranks. The ranks run one after another, so a result is known once
+    all have contributed.
+    """
 
     def __init__(self, world: int) -> None:
         self._world = world
@@ -51,9 +53,9 @@ class Lockstep:
     st.lists(st.integers(min_value=0, max_value=12), min_size=1, max_size=6),
     st.lists(st.booleans(), min_size=12, max_size=12),
 )
-def test_all_ranks_stop_after_the_same_step_whoever_is_asked_when(asked: list[int], due: list[bool]) -> None:
-    """`asked[r]`: the step before which rank r gets SIGTERM (12: never). `due`: the steps at which rank 0
-    requests a save.
+def test_all_ranks_stop_after_the_same_step(asked: list[int], due: list[bool]) -> None:
+    """`asked[r]`: the step before which rank r gets SIGTERM (12: never). `due[s]`: True if rank 0 requests
+    a save at step s.
     """
     world = len(asked)
     lockstep = Lockstep(world)

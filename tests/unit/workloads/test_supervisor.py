@@ -33,7 +33,7 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Stuck(Rank):
-    """A rank in uninterruptible sleep, which no signal ends."""
+    """A rank in uninterruptible sleep, which no signal can end."""
 
     def __init__(self, beat: str = "") -> None:
         super().__init__(1, 3, beat)
@@ -87,7 +87,7 @@ async def test_a_hung_rank_that_survives_sigkill_ends_the_launcher() -> None:
     launcher._exit = asyncio.get_running_loop().create_future()
     rank = Stuck(launcher._heartbeats.create(1, 3))
     HeartbeatWriter(rank.heartbeat_path).step(1)
-    rank.pid = 1  # a process that exists
+    rank.pid = 1  # The id of a process that exists.
     rank.hung, rank.aborted_at = True, time.monotonic()
     launcher._check_rank(rank, rank.aborted_at + 0.07)
     assert not launcher._exit.done()
@@ -147,8 +147,10 @@ def test_each_ranks_command_refers_to_its_own_variables(monkeypatch: pytest.Monk
     assert [start.arguments for start in starts] == [("bert-0", "$(RANK)"), ("bert-1", "$(RANK)")]
 
 
-async def test_many_ends_at_once_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank's workers end together, and each check of the rank reads all of /proc."""
+async def test_a_rank_is_checked_once_for_many_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All workers of a rank end together. The rank must be checked only once, because each check reads all
+    of /proc.
+    """
     launcher = Supervisor()
     rank = Rank(1, 0, "")
     rank.pid, rank.state, rank._first_ended = 4321, RUNNING, True

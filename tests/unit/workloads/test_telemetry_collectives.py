@@ -1,4 +1,6 @@
-"""The measured duration of collectives: on the CPU, on a device that reports later, and after errors."""
+"""Tests of the measured duration of collectives: on the CPU, on a device that reports later, and after
+errors.
+"""
 
 from __future__ import annotations
 

@@ -61,8 +61,10 @@ def test_what_another_thread_does_costs_no_step() -> None:
 
 
 def step(run: Run, number: int, micro: list[float], waiting: float) -> None:
-    """Run one step under a wrapper. Input is fetched before each pass, and garbage is collected during each
-    pass.
+    """Run one step as under the DDP wrapper. `micro`: seconds of each pass. `waiting`: seconds of waiting
+    for other ranks.
+
+    Input is fetched before each pass, and garbage is collected during each pass.
     """
     for seconds in micro:
         run.spend("data", 0.5)
@@ -78,8 +80,8 @@ def step(run: Run, number: int, micro: list[float], waiting: float) -> None:
 
 def test_a_step_is_told_when_the_wrapper_has_measured_its_passes() -> None:
     run = Run()
-    # From the first forward pass to the last gradient: two passes, their garbage collection, the second
-    # pass's input.
+    # The time from the first forward pass to the last gradient: two passes, their garbage collection, and the
+    # input of the second pass.
     run.recorder.measure = lambda began: Passes(compute=1.0 + 2.0 + 2 * 0.25 + 0.5, wait=3.0)
     run.recorder.step(1)
     step(run, 2, [1.0, 2.0], 3.0)
@@ -118,7 +120,7 @@ def test_a_step_that_cannot_be_measured_is_left_out(fault: str) -> None:
         step(run, 4, [1.0], 0.0)
     elif fault == "no pass":
         step(run, 4, [], 0.0)
-        reported += 1  # The length of the step before the previous one is known.
+        reported += 1  # Step 3 is reported now, because its passes are known. Step 4 has no pass.
         step(run, 5, [1.0], 0.0)
     else:
         step(run, 9, [1.0], 0.0)

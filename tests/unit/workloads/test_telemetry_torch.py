@@ -1,4 +1,6 @@
-"""The times that torch itself reports for a step, with two real ranks: work, waiting, and its causes."""
+"""Tests of the times that torch itself measures for a step, with two real ranks: work, waiting, and the
+causes of waiting.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,18 @@ from torch.utils.data import DataLoader, IterableDataset
 from convoy_workloads.runtime.telemetry import torch_hooks
 
 SLOW = 0.2
-"""Seconds by which rank 1 is slower in each of its passes."""
+"""Seconds by which each pass takes longer on rank 1."""
 LOADING = 0.1
-"""Seconds that rank 0 waits for its input."""
+"""Seconds that rank 0 waits for the input of each pass."""
 TOGETHER = 0.4
-"""Seconds by which rank 1 arrives late at a reduction."""
+"""Seconds by which rank 1 is late at the first collective of `together`."""
 NUMBERS = 32 * 1024
-"""Number of 4-byte values of a collective that is large enough to be reported."""
+"""Number of 4-byte values in a collective that is large enough to be reported."""
 STEPS = 4
 
 
 class Slow(torch.autograd.Function):
-    """A pass with a fixed duration."""
+    """A pass that takes a fixed time in each direction."""
 
     @staticmethod
     def forward(context: Any, inputs: torch.Tensor, seconds: float) -> torch.Tensor:
@@ -48,7 +50,7 @@ class Slow(torch.autograd.Function):
 
 
 class Model(nn.Module):
-    """A model that is slow on rank 1, in both directions."""
+    """A model whose forward and backward passes are slow on rank 1."""
 
     def __init__(self, rank: int) -> None:
         super().__init__()
@@ -60,7 +62,7 @@ class Model(nn.Module):
 
 
 class Inputs(IterableDataset[torch.Tensor]):
-    """Input that arrives late on rank 0."""
+    """Input that is late on rank 0."""
 
     def __init__(self, rank: int) -> None:
         self._late = LOADING * (1 - rank)
@@ -72,7 +74,11 @@ class Inputs(IterableDataset[torch.Tensor]):
 
 
 def together(rank: int, lanes: Any) -> None:
-    """Run the program's own collectives. Rank 1 arrives late at the first; the rest is not reported."""
+    """Run the program's own collectives. Rank 1 arrives late at the first reduction.
+
+    Only the first reduction and the gather are reported. All others are too small, asynchronous, sparse or
+    coalesced.
+    """
     dist.barrier()
     time.sleep(TOGETHER * rank)
     dist.all_reduce(torch.ones(NUMBERS))
@@ -115,7 +121,9 @@ def train(rank: int, folder: Path, passes: int, out: Any) -> None:
 
 
 def shares(folder: Path, passes: int) -> dict[int, dict[str, Any]]:
-    """Return by rank the mean seconds of each activity; micro-batches as a list."""
+    """Run two ranks. Return for each rank the mean seconds of each activity, and of each micro-batch as a
+    list.
+    """
     context = rank_processes.context()
     out: Any = context.Queue()
     ranks = [context.Process(target=train, args=(rank, folder, passes, out)) for rank in (0, 1)]
@@ -127,7 +135,7 @@ def shares(folder: Path, passes: int) -> dict[int, dict[str, Any]]:
         for one in ranks:
             one.join(60)
             one.kill()
-    # The wrapper measures from its second step on, and reports a step when the next one is over.
+    # The wrapper measures from its second step on, and a step is reported when the next step ends.
     return {rank: mean(windows) for rank, windows in reported.items()}
 
 
@@ -148,7 +156,7 @@ def mean(windows: list[dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def one_pass(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
-    """The activities of the ranks, with one pass per step."""
+    """The mean seconds of each activity by rank, for steps with one pass."""
     return shares(tmp_path_factory.mktemp("one-pass"), passes=1)
 
 
@@ -206,7 +214,9 @@ def test_what_shards_a_model_is_seen(tmp_path: Path) -> None:
 
 
 def sharded(rank: int, folder: Path, out: Any) -> None:
-    """Gather a layer for its forward pass, and scatter its gradients after its backward pass."""
+    """Run a step of sharded data parallelism: gather a layer before the forward pass, and scatter its
+    gradients after the backward pass.
+    """
     os.environ.update(RANK=str(rank), WORLD_SIZE="2")
     reported: list[dict[str, Any]] = []
     recorder = torch_hooks.install()
@@ -225,8 +235,10 @@ def sharded(rank: int, folder: Path, out: Any) -> None:
     out.put([{key: one[key] for key in ("kind", "members", "bytes", "count")} for one in last["collectives"]])
 
 
-def test_classes_of_the_program_keep_the_wait_that_torch_knows() -> None:
-    """C++ would take an inherited wrapper for an override and call it endlessly."""
+def test_derived_work_classes_keep_torchs_own_wait() -> None:
+    """If a derived class inherited the wrapper of `wait`, C++ would take the wrapper for an override and
+    call it endlessly.
+    """
     context = rank_processes.context()
     out: Any = context.Queue()
     one = context.Process(target=derived, args=(out,))

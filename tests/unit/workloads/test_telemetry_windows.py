@@ -46,7 +46,7 @@ def test_after_a_gap_the_window_begins_anew() -> None:
         windows.step(number, TimeSpent(wall=0.25))
     assert windows.length == 4
     assert windows.step(5, TimeSpent(wall=0.25)) is None
-    assert windows.step(7, TimeSpent(wall=0.25)) is None  # The sixth step is missing.
+    assert windows.step(7, TimeSpent(wall=0.25)) is None  # Step 6 is missing, so its window is dropped.
     assert windows.step(8, TimeSpent(wall=0.25)) is None
     found = [windows.step(number, TimeSpent(wall=0.25)) for number in range(9, 13)][-1]
     assert found is not None

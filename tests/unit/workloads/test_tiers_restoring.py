@@ -1,4 +1,6 @@
-"""A rank loads complete states only: every shard of one generation, whatever the agent reports meanwhile."""
+"""Tests that a rank loads only complete states: every shard of one generation, even if the agent reports
+damaged shards.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,15 @@ GONE = [["n", "id"]]
 
 
 class Client:
-    """A client with an agent's responses. `broken` lists, by shard, the nodes to blame per failure."""
+    """Stands in for the connection to the agent.
+
+    `broken`: for each shard, the copies that each failed request reports as damaged.
+    """
 
     def __init__(self, broken: dict[str, list[list[list[str]]]]) -> None:
         self.broken = broken
         self.reported: list[list[list[str]]] = []
-        """The broken shards that each restore request reports."""
+        """The damaged copies that the rank reported in each restore request."""
         self.given: list[str] = []
 
     def request(self, question: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[int]]:

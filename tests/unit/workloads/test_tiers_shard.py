@@ -1,4 +1,4 @@
-"""A rank's share as bytes, and its load into any state with the same names."""
+"""Tests of a rank's share as bytes, and of its load into any state with the same names."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def test_values_are_taken_anew_under_an_old_plan() -> None:
     net, optimizer = trained()
     rank_plan = planning.plan_save(planning.StateSnapshot(TrainingState(0, net, optimizer).collect()))
     optimizer.param_groups[0]["lr"] = 0.5
-    # A program may replace its parameters' storage (NeMo-RL#3312: a cached one was saved again).
+    # A program may replace the storage of its parameters. A cached reference would save the old storage again
+    # (NeMo-RL#3312).
     net[0].weight.data = torch.full_like(net[0].weight, 3.0)  # type: ignore[union-attr,operator,arg-type]
     snapshot = planning.StateSnapshot(TrainingState(0, net, optimizer).collect())
     target = bytearray(rank_plan.layout.size)
@@ -113,7 +114,7 @@ def test_values_are_taken_anew_under_an_old_plan() -> None:
 
 
 def test_parts_of_several_shards_make_one_tensor() -> None:
-    """Ranks save a tensor in parts, and fewer ranks read it completely."""
+    """Two ranks save parts of a tensor, and one rank loads the whole tensor."""
     whole = torch.arange(24, dtype=torch.float32).reshape(6, 4)
     shards = []
     for start, rows in ((0, 4), (4, 2)):
@@ -137,7 +138,7 @@ def test_a_rank_that_was_not_there_has_no_generators_to_restore() -> None:
 
 def partly_used() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     """Return a model and an optimizer. One parameter never has a gradient, so the optimizer has no state
-    for it.
+    for this parameter.
     """
     net = model()
     net.register_parameter("unused", torch.nn.Parameter(torch.ones(3)))

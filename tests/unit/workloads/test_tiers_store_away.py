@@ -1,4 +1,4 @@
-"""The log of a rank that cannot start because the store does not respond."""
+"""Tests of the log of a rank that cannot start because the store does not respond."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHOSEN = {"type": "restore", "generation": [1, 10], "shards": ["0"], "message": 
 
 
 class Client:
-    """A client with fixed responses of an agent."""
+    """Stands in for the connection to an agent, with fixed responses."""
 
     def __init__(self, *responses: dict[str, Any]) -> None:
         self.responses = list(responses)

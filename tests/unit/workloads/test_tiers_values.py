@@ -1,4 +1,4 @@
-"""Values that are not tensors: exact in both directions, without anything that could run."""
+"""Tests of values that are not tensors: their encoded form is exact and cannot run code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLAIN = st.recursive(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return True if both are equal bit for bit and of the same types."""
+    """Return True if both values are of the same types and equal bit for bit."""
     if type(one) is not type(other):
         return False
     if isinstance(one, float):
@@ -64,7 +64,7 @@ NANS = st.builds(
 
 
 @given(PATTERNS | NANS)
-@example(0x7FF0_0000_0000_0001)  # a signalling NaN
+@example(0x7FF0_0000_0000_0001)  # This number is a signalling NaN.
 @example(0xFFF8_0000_0000_0000)
 @example(0xFFF0_0000_0000_0000)
 def test_every_float_comes_back_bit_by_bit(pattern: int) -> None:
@@ -79,7 +79,7 @@ def _text(key: Any) -> bool:
 
 
 def _ordered(value: Any) -> Any:
-    """Return the value with sorted keys, because dicts come back in the order of their keys."""
+    """Return the value with sorted keys, because the keys of a decoded dict are sorted."""
     if isinstance(value, dict):
         items = sorted(value.items()) if all(map(_text, value)) and "$" not in value else value.items()
         return {key: _ordered(one) for key, one in items}

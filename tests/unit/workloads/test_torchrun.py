@@ -1,4 +1,4 @@
-"""Convoy in place of torchrun, compared with the installed torchrun."""
+"""Tests that Convoy starts ranks as torchrun does, compared with the installed torchrun."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from convoy_commands.options import HelpRequestedError, RefusedError, parse, spe
 from convoy_workloads.launcher.rank_env import Container, parse_assignment, rank_environment
 
 DEADLINE = 50.0
-"""Seconds, mostly for the import of torch on a busy machine."""
+"""Maximum number of seconds for a torchrun to end. Most of the time is the import of torch on a busy
+machine.
+"""
 DUMP = """
 import json, os, sys
 rank = f"{os.environ['RANK']}-{os.environ['WORLD_SIZE']}"
@@ -35,17 +37,17 @@ OTHERWISE = {
     "TORCHELASTIC_USE_AGENT_STORE": "no agent serves a store: rank 0 does",
     "OMP_NUM_THREADS": "the pod's cores divided by its ranks, not 1",
 }
-"""Variables whose values differ from torchrun's, with the reasons."""
+"""Variables whose values differ from torchrun's values, each with the reason."""
 ABSENT = {
     "TORCHELASTIC_ERROR_FILE": "the traceback is in the rank's log, and its end in the job's status",
     "TORCHELASTIC_SIGNALS_TO_HANDLE": "for torchrun itself; Convoy forwards SIGTERM and waits for the rank",
 }
-"""Variables that Convoy does not set, with the reasons."""
+"""Variables that torchrun sets and Convoy does not set, each with the reason."""
 IGNORED = ("PWD", "_", "SHLVL", "LC_CTYPE")
 
 
 class Torchruns:
-    """Real torchruns that write each worker's environment and arguments to files."""
+    """Runs real torchruns, whose workers write their environments and arguments to files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -64,7 +66,11 @@ class Torchruns:
             )  # fmt: skip
 
     def dumps(self, name: str) -> dict[str, tuple[dict[str, str], list[str]]]:
-        """Wait for all torchruns to end. Return the dumps by rank and world size, such as `1-2`."""
+        """Wait until all torchruns have ended. Return the environment and arguments of each worker in
+        folder `name`.
+
+        The keys are rank and world size, such as `1-2`.
+        """
         for index, process in enumerate(self._started):
             code = process.wait(DEADLINE)
             assert code == 0, (self._folder / f"log-{index}").read_text()
@@ -72,7 +78,7 @@ class Torchruns:
         return {file.stem: tuple(json.loads(file.read_text())) for file in files}
 
     def stop(self) -> None:
-        """Stop the torchruns that still run."""
+        """Kill the torchruns that are still running."""
         for process in self._started:
             process.kill()
             process.wait()
@@ -100,8 +106,8 @@ def rank_of(
 
 @pytest.fixture(scope="module")
 def torchruns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Torchruns]:
-    """Torchruns started together, since each takes seconds to import torch: one alone, one in each of two
-    pods.
+    """Three torchruns: one that runs alone, and one in each of two pods. They start together, because each
+    import of torch takes seconds.
     """
     runs = Torchruns(tmp_path_factory.mktemp("torchrun"))
     options = ["--role=trainer", "--max-restarts=3"]
@@ -156,7 +162,7 @@ class Refusing(argparse.ArgumentParser):
 
 @pytest.fixture(scope="module")
 def theirs() -> Callable[[list[str]], dict[str, Any]]:
-    """Torch's own parser, changed to raise where it would exit."""
+    """torchrun's own parser, changed to raise an error where it would exit."""
     from torch.distributed import run
 
     parser = run.get_args_parser()
@@ -179,7 +185,7 @@ def test_no_option_of_torchrun_is_missing() -> None:
 
 
 def outcome(read: Callable[[list[str]], dict[str, Any]], words: list[str]) -> dict[str, Any] | str:
-    """Return the values or the error; empty for a request for help."""
+    """Return the parsed values or the text of the error. The text is empty if help was requested."""
     try:
         return read(words)
     except RefusedError as error:
@@ -201,13 +207,16 @@ def check(words: list[str], theirs: Callable[[list[str]], dict[str, Any]]) -> No
     if isinstance(wanted, dict) and any(
         value == [] != plain[name] for name, value in wanted.items() if name != "training_script_args"
     ):
-        # Before Python 3.13 `--x=--` and `-x--` give an empty list, on which torchrun fails later.
+        # Before Python 3.13, `--x=--` and `-x--` give an empty list, on which torchrun fails later. Convoy
+        # refuses these options at once.
         assert isinstance(found, str) and "expected one argument" in found
         return
     if isinstance(wanted, str) and wanted.startswith("ambiguous option"):
         candidates = wanted.partition(" could match ")[2].split(", ")
         if len({name.replace("_", "-") for name in candidates}) == 1:
-            return  # Before Python 3.12 two spellings of one option are ambiguous.
+            # Before Python 3.12, two spellings of one option count as ambiguous, so torchrun's result is not
+            # compared.
+            return
     if isinstance(wanted, str) or isinstance(found, str):
         assert found == wanted
     else:

@@ -1,4 +1,6 @@
-"""Homes for users without an account. Integration tests of foreign images check real rights."""
+"""Tests of the home folders of users without an account. Integration tests of foreign images check real
+access rights.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from convoy_workloads.launcher import user_defaults
 
 @pytest.fixture
 def unwritable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A home that is not writable, whichever user runs the test."""
+    """A home folder to which this process cannot write, regardless of the user who runs the test."""
     old = tmp_path / "old"
     old.mkdir()
     usual = user_defaults._writable
@@ -24,7 +26,7 @@ def unwritable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def links(folder: Path) -> dict[str, str]:
-    """Return the targets of the links by their path below the folder."""
+    """Return the targets of all symbolic links below the folder, by their path in the folder."""
     return {str(p.relative_to(folder)): str(p.readlink()) for p in folder.rglob("*") if p.is_symlink()}
 
 

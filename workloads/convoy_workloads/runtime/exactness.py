@@ -44,8 +44,9 @@ def fingerprint(model: Any, optimizer: Any) -> str:
 
 
 def rng_state() -> dict[str, Any]:
-    """Return the states of Python's generator and of those of NumPy and torch, if the program has loaded
-    these modules.
+    """Return the states of the random number generators of Python, NumPy and torch.
+
+    NumPy and torch are left out if the program has not loaded them.
     """
     state: dict[str, Any] = {"python": random.getstate()}
     if "numpy" in sys.modules:

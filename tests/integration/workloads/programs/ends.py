@@ -1,5 +1,7 @@
-"""Small programs by name. Each ends in a different way. `OUT` names a folder for files."""
-# ruff: noqa: E501 - one program a line
+"""Small programs by name, each of which ends in a different way. The variable `OUT` names the folder for
+their files.
+"""
+# ruff: noqa: E501 - one program per line
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Prints, as JSON, everything that a program can see of its process and interpreter at its start.
+"""A program that prints, as JSON, everything that it can observe of its process and interpreter at its
+start.
 
-With the argument `torch` it adds torch's own settings after importing it.
+With the argument `torch` it also imports torch and adds torch's settings.
 """
-# ruff: noqa: E402, E501, PTH109, PTH115, PTH123, PTH208, SIM115 - keys are taken before any import
+# ruff: noqa: E402, E501, PTH109, PTH115, PTH123, PTH208, SIM115 - keys are recorded before any import
 
 import __main__
 
-KEYS = list(vars())  # taken before any import of its own
+KEYS = list(vars())  # The names are recorded before this program imports anything.
 
 import asyncio
 import atexit
@@ -38,7 +39,7 @@ WITH_TORCH = sys.argv[1:] == ["torch"]
 
 
 class Example:
-    """An object to pickle."""
+    """An object that is pickled."""
 
 
 def stream(one):
@@ -54,7 +55,7 @@ def descriptors():
     for number in map(int, os.listdir("/proc/self/fd")):
         try:
             mode = stat.S_IFMT(os.fstat(number).st_mode)
-        except OSError:  # the descriptor of the listing itself
+        except OSError:  # The file descriptor of the listing itself is closed already.
             continue
         flags = fcntl.fcntl(number, fcntl.F_GETFL)
         found[number] = [mode, flags, os.get_inheritable(number), os.get_blocking(number)]

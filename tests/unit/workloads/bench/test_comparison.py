@@ -1,4 +1,6 @@
-"""Alternating arms, ratios, equalities and the control, with invented trials and with real processes."""
+"""Tests of the comparison of two programs: alternating runs, ratios, equalities and the control. Most tests
+use invented trials, some use real processes.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def trials(*seconds: float) -> list[Trial]:
 
 
 class Scripted:
-    """Runs no process. Returns each arm's result for the number of its run."""
+    """Stands in for the run of an arm: returns the arm's prepared result for the number of the run."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
@@ -57,7 +59,9 @@ def bench(**more: Any) -> Bench:
 
 
 def result(seconds: float, total: float = 1.0, bits: str = "a") -> Callable[[int], dict[str, Any]]:
-    """Return the results of a machine that slows down by half in each round."""
+    """Return a function that gives the result of run `number`. Each run takes 1.5 times as long as the
+    previous run.
+    """
     return lambda number: {"seconds": seconds * 1.5**number, "sum": total, "bits": bits}
 
 

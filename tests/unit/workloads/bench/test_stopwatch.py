@@ -1,4 +1,4 @@
-"""The stopwatch around a training program."""
+"""Tests of the stopwatch around a training program."""
 
 from __future__ import annotations
 

@@ -52,9 +52,9 @@ class NotSaved(RuntimeError):
 class ConvoyWriter(StorageWriter):
     """Saves one generation: `dcp.save(state, storage_writer=ConvoyWriter(job, step))`.
 
-    Every rank of the job creates a writer for the same step. All ranks save in one group, in rank order.
-    `dcp.save` returns when the state is copied; after that the state may change. The agents commit the
-    generation in the background (see `settle`). A save waits until the previous save has its copies. To
+    Every rank of the job creates a writer for the same step. All ranks save in one process group, in rank
+    order. `dcp.save` returns when the state is copied; after that the state may change. The agents commit
+    the generation in the background (see `settle`). A save waits until the previous save has its copies. To
     avoid that wait, save only if `job.due(step)` is True.
 
     Tensors may be on any device, replicated or in boxes (DTensor, ShardedTensor). Values that are not
@@ -70,11 +70,11 @@ class ConvoyWriter(StorageWriter):
         `step`: number of steps that the state contains. It must exceed the step of the previous save and
         the step that the run resumed from.
 
-        `last`: True if the job ends with this state, which then goes to the job's store if there is one.
-        The last step of `job.steps` counts as the last without this argument.
+        `last`: True if the job ends with this state, which then goes to the job's store if there is one. At
+        the last step of `job.steps` this argument is not needed.
 
-        Raises DataError without an agent that keeps states in memory, or if no ConvoyReader was created
-        before. Raises ValueError if `step` is not beyond the restored step.
+        Raises DataError if no agent keeps states in memory, or if no ConvoyReader was created before.
+        Raises ValueError if `step` is not beyond the restored step.
         """
         self._memory = job.memory
         self._saves = job.memory.planned
@@ -107,7 +107,7 @@ class ConvoyWriter(StorageWriter):
             raise NotSaved(_TOGETHER)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Wait for a buffer that can hold about this rank's share.
+        """Wait for a free buffer with the estimated size of this rank's share.
 
         If a rank gets no buffer, all ranks raise NotSaved. Raises StepAbandoned if this step was abandoned
         because a rank failed in `write_data`. This incarnation can then save only later steps.
@@ -202,9 +202,8 @@ class ConvoyReader(ShardReader):
     def __init__(self, job: Job[Any]) -> None:
         """Choose the generation to resume from and fetch its shards.
 
-        Raises DataError without an agent that keeps states in memory, or if the job has already chosen a
-        generation. Raises PeerLost if the agents do not agree in time, and StoreAway if the agents wait for
-        the store.
+        Raises DataError if no agent keeps states in memory, or if the job has already chosen a generation.
+        Raises PeerLost if the agents do not agree in time, and StoreAway if the agents wait for the store.
         """
         self._saves = job.memory.planned
         record = job.choose()

@@ -123,8 +123,8 @@ class TrainerFollower:
         if self._skipping is not None:
             self._skipping.skip_batches = 0
             self._skipping, self._epoch_fraction = None, 0.0
-            # At the end of the epoch too few batches for a step may be left. Trainer makes no step of them,
-            # because it does not know of the skipped batches and expects more. So drop their gradients.
+            # At the end of the epoch, too few batches for a step may be left. Trainer makes no step from
+            # them, because it does not know of the skipped batches and expects more. So drop their gradients.
             objects["model"].zero_grad()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
