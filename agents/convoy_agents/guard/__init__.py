@@ -1,1 +1,3 @@
-"""The straggler guard on the node: step timings of ranks, the node's hardware identity, and health sweeps."""
+"""The straggler guard on the node. It collects ranks' step timings, identifies the hardware, and runs
+health sweeps.
+"""

@@ -1,4 +1,6 @@
-"""Detects a node's hardware identity: the UUIDs of its accelerators, independent of the node's name."""
+"""Detects the identity of a node's hardware: the UUIDs of its accelerators. The identity does not depend on
+the node's name.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,18 @@ from convoy_agents.wire import hub_pb2
 log = structlog.get_logger(__name__)
 
 NVIDIA = Path("/proc/driver/nvidia")
-"""Folder of NVIDIA's kernel module: `gpus/<pci>/information` for each GPU, and `version`. It needs no
-library, and reading it makes no driver call that could hang.
+"""Folder in which NVIDIA's kernel module lists each GPU (`gpus/<pci>/information`) and its own `version`.
+Reading it needs no library and makes no driver call that could hang.
 """
 _UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-fA-F-]{36})\s*$", re.MULTILINE)
 
 
 def detect(root: Path = NVIDIA) -> hub_pb2.Hardware:
-    """Return the node's accelerators and their driver; none without NVIDIA's kernel module.
+    """Return the UUIDs of the node's accelerators and the driver's version. Both are empty without NVIDIA's
+    kernel module.
 
-    A GPU that was not used since boot has no UUID yet (`GPU-????????`). The result is then not `known`, and
-    the hub keeps its previous knowledge of the node.
+    A GPU that was not used since boot has no UUID yet (`GPU-????????`). Then `known` is False, and the hub
+    keeps the identity that it already has for the node.
     """
     hardware = hub_pb2.Hardware(known=True, driver=driver(root / "version"))
     for path in sorted(root.glob("gpus/*/information")):

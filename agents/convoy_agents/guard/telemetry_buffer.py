@@ -1,4 +1,4 @@
-"""A bounded buffer of step timings that wait for the next heartbeat."""
+"""A bounded buffer of ranks' step timings. The agent sends them to the hub after the next heartbeat."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ from convoy_agents import metrics
 from convoy_agents.wire import hub_pb2
 
 MAX_WINDOWS = 32
-"""Maximum windows per rank; the oldest are dropped. After a long outage the hub judges by later windows."""
+"""Maximum number of windows per rank. At the limit the oldest window is dropped, because after a long
+outage the hub needs only recent windows.
+"""
 MAX_BYTES = 16 * 2**20
-"""Maximum bytes of all pods' windows. Further windows are dropped while no hub is connected."""
+"""Maximum bytes of the windows of all pods. At the limit windows are dropped. The limit is reached only
+while no hub is connected.
+"""
 MESSAGE_BYTES = 4 * 2**20
-"""Bytes after which a message is full; the next pod goes into another message. The hub refuses messages of
-more than 16 MiB, and one pod's windows are smaller than 8 MiB.
+"""Number of bytes at which a message is complete. The next pod's windows then go into another message. A
+message stays below the hub's limit of 16 MiB, because one pod's windows are smaller than 8 MiB.
 """
 
 
 class TelemetryBuffer:
-    """Unsent step windows by pod and rank."""
+    """The step windows that are not sent yet, by pod and rank."""
 
     def __init__(self) -> None:
         self._pods: dict[str, tuple[int, dict[int, deque[hub_pb2.StepWindow]]]] = {}
-        """(incarnation, windows by rank) of each pod."""
+        """The incarnation and the windows by rank, for each pod's uid."""
         self._bytes = 0
 
     def add(self, uid: str, incarnation: int, windows: tuple[hub_pb2.StepWindow, ...]) -> None:
-        """Add a rank's windows. Drop those of the pod's other incarnations."""
+        """Add windows of a pod's ranks, and drop the pod's windows of other incarnations."""
         known, ranks = self._pods.get(uid, (incarnation, {}))
         if known != incarnation:
             self.drop_pod(uid)
@@ -44,12 +48,12 @@ class TelemetryBuffer:
             self._bytes += size
 
     def drop_pod(self, uid: str) -> None:
-        """Drop the windows of a pod."""
+        """Drop all windows of a pod."""
         _, ranks = self._pods.pop(uid, (0, {}))
         self._bytes -= sum(window.ByteSize() for waiting in ranks.values() for window in waiting)
 
     def pop_message(self) -> hub_pb2.Telemetry | None:
-        """Remove and return as many windows as fit into one message; None if the buffer is empty."""
+        """Remove and return the windows for one message; None if the buffer is empty."""
         message, size = hub_pb2.Telemetry(), 0
         while self._pods and size < MESSAGE_BYTES:
             uid = next(iter(self._pods))

@@ -1,4 +1,4 @@
-"""Parses a rank's step timings from untrusted frames into wire messages."""
+"""Converts a rank's step timings from untrusted frames to messages for the hub."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from convoy_agents.pods.fields import MessageError, number, whole
 from convoy_agents.wire import hub_pb2
 
 MAX_WINDOWS = 32
-"""Maximum windows in a frame."""
+"""Maximum number of windows in a frame."""
 MAX_STEPS = 4096
-"""Maximum steps in a window."""
+"""Maximum number of steps in a window."""
 MAX_MICRO = 64
 MAX_SECONDS = 1e6
-"""Maximum duration: longer than any real step."""
+"""Maximum seconds of any duration in a window. No real step takes that long."""
 MAX_COLLECTIVES = 8
-"""Maximum communicators in a window."""
+"""Maximum number of communicators in a window."""
 MAX_KIND = 32
-"""Maximum characters of a collective's kind."""
+"""Maximum characters of a communicator's kind."""
 MAX_MEMBERS = 256
-"""Maximum characters of a list of ranks."""
+"""Maximum characters of a communicator's list of ranks."""
 _MAX_STEP = 2**53
 _MAX_BYTES = 2**63 - 1
 _MAX_COUNT = 2**32 - 1
@@ -32,7 +32,7 @@ _SECONDS = ("wall", "compute", "optimizer", "data", "wait", "save")
 
 
 def parse(frame: Mapping[str, Any], rank: int) -> tuple[hub_pb2.StepWindow, ...]:
-    """Return the windows of a rank's `telemetry` frame. MessageError names an invalid field."""
+    """Return the step windows in a rank's `telemetry` frame. Raises MessageError for an invalid field."""
     given = frame.get("windows")
     if not isinstance(given, list) or len(given) > MAX_WINDOWS:
         raise MessageError(f"windows: not a list of at most {MAX_WINDOWS} items")

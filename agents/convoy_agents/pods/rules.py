@@ -83,8 +83,8 @@ def _launcher_hello(state: PodState, hello: LauncherHello) -> Outcome:
 
 
 def _port_picked(state: PodState, picked: PortPicked) -> Outcome:
-    # `port_wanted` is 0 if this agent knows no request, for example because it lost its state. Accept the port
-    # in this case, because an earlier agent requested it.
+    # `port_wanted` is 0 if this agent knows no request, for example because it lost its state. Accept the
+    # port in this case, because an earlier agent requested it.
     if picked.incarnation <= state.port_incarnation or state.port_wanted not in (0, picked.incarnation):
         return Outcome(state)
     known = replace(state, port_incarnation=picked.incarnation, master_port=picked.port)

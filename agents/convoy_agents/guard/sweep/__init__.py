@@ -1,1 +1,1 @@
-"""Health sweeps on the node. Every measurement runs in a child process that can be killed."""
+"""Health sweeps of the node. Each probe of a single node runs in a child process that the agent can kill."""

@@ -1,4 +1,4 @@
-"""All probes by name, in the order in which a sweep runs them."""
+"""The catalogue of all probes by name, in the order in which a sweep runs them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PROBES = "convoy_agents.guard.sweep.probes"
 def _cuda(
     name: str, unit: str, seconds: float, function: str, accelerator_use: AcceleratorUse = AcceleratorUse.EACH
 ) -> Probe:
-    # No memory limit: drivers map more address space than the node has memory.
+    # These probes have no memory limit, because drivers map more address space than the node has memory.
     run = f"{_PROBES}.cuda:{function}"
     return Probe(name, Tier.L1, unit, True, seconds, run, memory=0, accelerator_use=accelerator_use)
 
@@ -20,9 +20,10 @@ def _cuda(
 ALL: dict[str, Probe] = {
     probe.name: probe
     for probe in (
-        # No memory limit: this probe runs nvidia-smi, which would inherit the limit.
+        # This probe has no memory limit, because it runs nvidia-smi, which would inherit the limit.
         Probe("inventory", Tier.L0, "", True, 20, f"{_PROBES}.inventory:run", memory=0),
-        # No memory limit: a matrix product on many cores reserves unused address space for each core.
+        # This probe has no memory limit, because a matrix product on many cores reserves unused address space
+        # for each core.
         Probe("cpu-gemm", Tier.L1, "GFLOP/s", True, 10, f"{_PROBES}.gemm:run", memory=0),
         Probe("memory-copy", Tier.L1, "GB/s", True, 5, f"{_PROBES}.memory_copy:run", memory=2**31),
         Probe("jitter", Tier.L1, "us", False, 5, f"{_PROBES}.jitter:run"),
@@ -37,7 +38,7 @@ ALL: dict[str, Probe] = {
         _cuda("nvlink", "GB/s", 10, "peer"),
         _cuda("nccl", "GB/s", 10, "all_reduce", AcceleratorUse.ALL),
         _cuda("gpu-fingerprint", "", 10, "fingerprint"),
-        # Agents run these probes themselves, without a child process.
+        # The agent itself runs the pair probes, without a child process, so they name no function.
         Probe("pair-latency", Tier.L2, "us", False, 5, ""),
         Probe("pair-bandwidth", Tier.L2, "MB/s", True, 10, ""),
     )
@@ -45,10 +46,10 @@ ALL: dict[str, Probe] = {
 
 
 def select(tiers: Collection[str], names: Sequence[str], accelerators: int) -> list[Probe]:
-    """Return the probes of the given tiers, restricted to `names` if there are any. ValueError for an
-    unknown name or tier.
+    """Return the probes of the given tiers. If `names` is not empty, return only the probes with these
+    names. Raises ValueError for an unknown name or tier.
 
-    On a node without accelerators, accelerator probes are omitted unless they are named.
+    If the node has no accelerators, probes of accelerators are returned only if `names` contains them.
     """
     if unknown := [name for name in names if name not in ALL]:
         raise ValueError(f"probes: {', '.join(unknown)}: no such probe; there are {', '.join(ALL)}")

@@ -1,6 +1,7 @@
-"""A child's own control group (cgroup), to kill all processes that the child started.
+"""A control group (cgroup) for one child process. By it the agent can kill all processes that the child
+started.
 
-It is optional: if the agent may not create cgroups, only the child's process group is killed.
+The cgroup is optional. If the agent may not create cgroups, it kills only the child's process group.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ _ENTER = '{ echo $$ >"$1"; } 2>/dev/null; shift; exec "$@"'
 
 
 class Group:
-    """A context manager for a cgroup below the agent's own. It enables no controllers, so the kernel allows
-    processes at every level.
+    """A context manager that creates a cgroup below the agent's own cgroup and removes it afterwards. The
+    cgroup enables no controllers, because the kernel then allows processes at every level.
     """
 
     def __init__(self) -> None:
@@ -35,46 +36,53 @@ class Group:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A stuck child keeps its cgroup, because the kernel refuses to remove it.
+        # If the child is stuck, the kernel refuses to remove its cgroup. Ignore the error and leave the
+        # cgroup.
         with contextlib.suppress(OSError):
             if self._path:
                 self._path.rmdir()
 
     @property
     def path(self) -> Path | None:
-        """The cgroup's folder; None if it could not be created."""
+        """Return the cgroup's folder; None if the cgroup could not be created."""
         return self._path
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """Return a command that enters the cgroup before it executes `argv`. If the agent moved the process
-        later, the process might already have children outside the cgroup.
+        """Return a command that enters the cgroup and then executes `argv`.
+
+        The command must enter the cgroup itself. If the agent moved the process afterwards, the process
+        might already have started children outside the cgroup.
         """
         if not self._path:
             return list(argv)
         return ["/bin/sh", "-c", _ENTER, "sh", str(self._path / "cgroup.procs"), *argv]
 
     def kill(self) -> None:
-        """Kill all processes in the cgroup with SIGKILL (`cgroup.kill`, Linux 5.14)."""
+        """Kill all processes in the cgroup with SIGKILL, by writing to `cgroup.kill` (since Linux 5.14)."""
         with contextlib.suppress(OSError):
             if self._path:
-                # Mode r+ never creates the file, even if the cgroup was removed.
+                # Mode r+ never creates a file, so nothing is written if the cgroup is already removed.
                 with (self._path / "cgroup.kill").open("r+") as file:
                     file.write("1")
 
 
 def own_v2() -> Path | None:
-    """Return the agent's folder in the unified cgroup hierarchy; None if there is none."""
+    """Return the folder of the agent's cgroup in the unified hierarchy (cgroup v2); None if the node has no
+    such hierarchy.
+    """
     return _find("0", "", "cgroup2", "")
 
 
 def own_v1(controller: str) -> Path | None:
-    """Return the agent's folder in the hierarchy of a cgroup v1 controller; None if there is none."""
+    """Return the folder of the agent's cgroup in the hierarchy of a cgroup v1 controller; None if the node
+    has no such hierarchy.
+    """
     return _find("", controller, "cgroup", controller)
 
 
 def nearest_with(folder: Path | None, name: str) -> Path | None:
-    """Return the nearest folder, from `folder` upwards, that contains the file. A child's own cgroup has no
-    controllers and thus lacks their files.
+    """Return the nearest folder, from `folder` upwards, that contains a file `name`; None if there is none.
+    A cgroup without controllers lacks their files, so the caller needs an ancestor's.
     """
     if folder is None:
         return None
@@ -82,7 +90,9 @@ def nearest_with(folder: Path | None, name: str) -> Path | None:
 
 
 def _find(number: str, controller: str, kind: str, option: str) -> Path | None:
-    """Return the agent's folder in a hierarchy: the mount point plus the path in /proc/self/cgroup."""
+    """Return the folder of the agent's cgroup in one hierarchy: the mount point plus the path in
+    /proc/self/cgroup. None if there is no such hierarchy.
+    """
     below = None
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         hierarchy, names, path = line.split(":", 2)
@@ -94,6 +104,7 @@ def _find(number: str, controller: str, kind: str, option: str) -> Path | None:
         _, target, found, options = line.split()[:4]
         if found == kind and (not option or option in options.split(",")):
             folder = Path(target) / below.lstrip("/")
-            # In a cgroup namespace the path may lead outside the mounted hierarchy.
+            # In a cgroup namespace the path may be outside the mounted hierarchy. The mount point itself is
+            # then the best result.
             return folder if folder.is_dir() else Path(target)
     return None

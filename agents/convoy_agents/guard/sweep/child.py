@@ -1,7 +1,8 @@
-"""The program of a probe's child process. Arguments: NAME ACCELERATOR SECONDS FOLDER.
+"""The program of a probe's child process. Its arguments are NAME ACCELERATOR SECONDS FOLDER.
 
-The child limits its own resources, measures, and writes one line of JSON. It imports only the standard
-library, numpy and modules of its probe, because its interpreter may differ from the agent's.
+The child limits its own resources, runs the probe, and writes the result as one line of JSON. It may run in
+another interpreter than the agent. It therefore imports only the standard library, numpy and modules of its
+probe.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from convoy_agents.guard.sweep import catalogue, memory
 from convoy_agents.guard.sweep.probe import NotAvailable, Probe, Run
 
 MAX_FILE_BYTES = 2**30
-"""Maximum bytes of a file."""
+"""Maximum bytes of a file that the child may write."""
 PARENT = "CONVOY_PROBE_PARENT"
-"""Environment variable with the agent's pid."""
+"""Name of the environment variable that contains the agent's pid."""
 _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Run the probe that the arguments name. Write the result line, and nothing else, to stdout."""
+    """Run the probe that the arguments name, and write only the result line to stdout."""
     name, accelerator, seconds, folder = sys.argv[1:5]
-    # Redirect stdout to stderr, because libraries may print.
+    # Libraries may print to stdout, so redirect it to stderr and keep a duplicate for the result.
     result = os.dup(1)
     os.dup2(2, 1)
     probe = catalogue.ALL[name]
@@ -39,7 +40,7 @@ def main() -> None:
     line = json.dumps(_measure(probe, int(accelerator), float(seconds))).encode() + b"\n"
     while line:
         line = line[os.write(result, line) :]
-    # Skip the interpreter's shutdown, because a driver's clean-up may hang.
+    # Exit without the interpreter's shutdown, because the clean-up of a driver may hang.
     os._exit(0)
 
 
@@ -62,13 +63,13 @@ def _measure(probe: Probe, accelerator: int, seconds: float) -> dict[str, object
 
 
 def _restrict_process() -> None:
-    """Lower this process's priority, limit its resources, and make it die with the agent."""
+    """Lower this process's priority, limit its resources, and make the kernel kill it when the agent dies."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.environ.get(PARENT, str(os.getppid())) != str(os.getppid()):
-        os._exit(1)  # the agent died before the prctl call
+        os._exit(1)  # the agent died before the prctl call, so no signal will follow
     os.nice(10)
     with contextlib.suppress(OSError):
-        # If memory runs out, the kernel kills this process instead of the agent.
+        # If memory runs out, the kernel shall kill this process instead of the agent.
         Path("/proc/self/oom_score_adj").write_text("1000")
     for what, maximum in (
         (resource.RLIMIT_CORE, 0),
@@ -79,8 +80,8 @@ def _restrict_process() -> None:
 
 
 def limit_memory(more: int) -> None:
-    """Limit the additional address space of this process to `more` bytes. Beyond that, Python raises
-    MemoryError.
+    """Limit the address space of this process to its current size plus `more` bytes. At the limit, Python
+    raises MemoryError.
     """
     left = memory.available()
     more = more if left is None else min(more, left)

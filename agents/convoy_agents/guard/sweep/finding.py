@@ -1,4 +1,4 @@
-"""Derives a probe's result from the exit and output of its child process. The output is untrusted."""
+"""Converts the exit and the output of a probe's child process to a finding. The output is untrusted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_TEXT = 512
 
 
 class Outcome(StrEnum):
-    """The outcome of a probe."""
+    """The outcome of one run of a probe."""
 
     MEASURED = "Measured"
     NOT_AVAILABLE = "NotAvailable"
@@ -27,20 +27,22 @@ class Outcome(StrEnum):
     FAILED = "Failed"
     """The probe reported a failure."""
     TIMED_OUT = "TimedOut"
-    """The probe was killed at its deadline, or the sweep's deadline passed before it started."""
+    """The probe was killed at its deadline, or the sweep's deadline passed before the probe started."""
     HUNG = "Hung"
-    """The process survived SIGKILL: it is stuck in the kernel, probably in a driver."""
+    """The probe's process survived SIGKILL. It is stuck in the kernel, probably in a driver."""
     CRASHED = "Crashed"
-    """A signal killed the process."""
+    """A signal killed the probe's process."""
     OUT_OF_MEMORY = "OutOfMemory"
     GARBAGE = "Garbage"
-    """The output is not a valid result."""
+    """The probe's output is not a valid result."""
     NO_OUTPUT = "NoOutput"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result for one metric. Fields that the probe does not measure are empty."""
+    """The result of one run of a probe. The fields for kinds of result that the probe does not produce are
+    empty.
+    """
 
     outcome: Outcome
     message: str = ""
@@ -50,7 +52,7 @@ class Finding:
 
 
 def from_exit(ended: ChildExit) -> Finding:
-    """Return the finding for a child's exit."""
+    """Return the finding for the exit of a probe's child process."""
     if ended.code is None:
         return Finding(Outcome.HUNG, "the probe is stuck in the kernel and survived SIGKILL")
     if ended.stop is Stop.FLOOD:

@@ -1,4 +1,6 @@
-"""The memory available to the agent's container, and the number of processes killed for lack of memory."""
+"""The available memory of the agent's container, and the number of its processes that were killed because
+memory ran out.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,21 @@ from pathlib import Path
 from convoy_agents.guard.sweep import cgroup
 
 _RESERVED = 64 * 2**20
-"""Bytes reserved for the agent itself."""
+"""Bytes that a probe must leave for the agent itself."""
 
 
 def available(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Return the bytes that a probe may use; None if there is no limit."""
+    """Return the bytes of memory that a probe may use; None if neither the node nor a cgroup reports a
+    limit.
+    """
     found = [size for size in (_node(meminfo), _v2(cgroup.own_v2()), _v1(cgroup.own_v1("memory"))) if size]
     return max(1, min(found) - _RESERVED) if found else None
 
 
 def oom_kills() -> int:
-    """Return the number of out-of-memory kills in the agent's container, if the kernel reports it."""
+    """Return the number of out-of-memory kills in the agent's container; 0 if the kernel does not report
+    it.
+    """
     total = 0
     for folder, name in ((cgroup.own_v2(), "memory.events"), (cgroup.own_v1("memory"), "memory.oom_control")):
         if folder:
@@ -34,7 +40,9 @@ def _node(meminfo: Path) -> int | None:
 
 
 def _v2(folder: Path | None) -> int | None:
-    """Return the bytes left in a cgroup v2. Inactive page cache counts as free."""
+    """Return the available bytes in a cgroup v2; None without a limit. Inactive page cache counts as
+    available.
+    """
     return _available_in(folder, "memory.max", "memory.current", "inactive_file")
 
 
@@ -43,7 +51,7 @@ def _v1(folder: Path | None) -> int | None:
 
 
 def _available_in(folder: Path | None, bound: str, used: str, idle: str) -> int | None:
-    # A limit of `max` or a missing file means that there is no limit.
+    # The limit is the text `max`, or the file is missing, if there is no limit. Both raise an error here.
     with contextlib.suppress(OSError, ValueError):
         if folder := cgroup.nearest_with(folder, bound):
             maximum, now = int((folder / bound).read_text()), int((folder / used).read_text())

@@ -1,4 +1,4 @@
-"""Handles the hub's sweep orders, one sweep at a time, and the reports to the hub."""
+"""Handles the hub's orders for health sweeps, one sweep at a time, and keeps the reports for the hub."""
 
 from __future__ import annotations
 
@@ -18,30 +18,34 @@ from convoy_agents.guard.sweep.runner import PairProbe, Result, Runner
 from convoy_agents.wire import hub_pb2
 
 MAX_REPORTS = 16
-"""Maximum number of reports that are kept for repeated orders."""
+"""Maximum number of sweep reports that the agent keeps. If the hub repeats an order, the agent sends the
+kept report again.
+"""
 NO_DEADLINE = 24 * 3600.0
 
 log = structlog.get_logger()
 
 
 class PairProbes(Protocol):
-    """The agent's side of probes that need a partner node."""
+    """The agent's functions for probes that need a partner node."""
 
     def pair_probe(self, name: str, partner: hub_pb2.NodeAddress) -> PairProbe:
-        """Return a function that runs a probe with this partner."""
+        """Return a function that runs a pair probe of the sweep `name` with this partner."""
         ...
 
     async def respond(self, name: str, partner: hub_pb2.NodeAddress, seconds: float) -> None:
-        """Let the partner measure until it is done or the time is over."""
+        """Let the partner measure until it sends its last request, until it is silent for too long, or
+        until `seconds` have passed.
+        """
         ...
 
     async def release(self, name: str, partner: hub_pb2.NodeAddress) -> None:
-        """Tell the partner that no more requests follow."""
+        """Notify the partner that this node sends no more requests."""
         ...
 
 
 class SweepOrders:
-    """Runs sweeps and keeps their reports. `wake` is called if a report is due for the hub."""
+    """Runs the sweeps that the hub orders. It calls `wake` when a report must be sent to the hub."""
 
     def __init__(
         self,
@@ -58,12 +62,12 @@ class SweepOrders:
         self._wake = wake
         self._reports: OrderedDict[str, hub_pb2.SweepReport] = OrderedDict()
         self._unconfirmed: set[str] = set()
-        """Names of sweeps whose report the hub has not confirmed."""
+        """Names of the sweeps whose final report the hub has not confirmed."""
         self._due: dict[str, hub_pb2.SweepReport] = {}
         self._running: tuple[str, asyncio.Task[None]] | None = None
 
     def handle(self, message: hub_pb2.HubMessage) -> None:
-        """Handle an order, a cancellation or a confirmation from the hub."""
+        """Handle one message of the hub: an order, a cancellation or a confirmation."""
         match message.WhichOneof("body"):
             case "sweep_order":
                 self._start(message.sweep_order)
@@ -73,19 +77,19 @@ class SweepOrders:
                 self._confirm(message.sweep_received.name)
 
     def reports(self, again: bool) -> list[hub_pb2.SweepReport]:
-        """Return the reports that are due. For a new session (`again`) these include all unconfirmed
-        reports.
+        """Return the reports to send to the hub. `again` must be True at the start of a session; the result
+        then includes all unconfirmed reports.
         """
         if again:
             self._due.update(
                 {name: self._reports[name] for name in self._reports if name in self._unconfirmed}
             )
         due, self._due = list(self._due.values()), {}
-        # Copy each report, because a running sweep keeps changing it.
+        # Return copies, because a running sweep keeps changing its report.
         return [hub_pb2.SweepReport.FromString(one.SerializeToString()) for one in due]
 
     async def close(self) -> None:
-        """Stop the running sweep and its children."""
+        """Cancel the running sweep, kill its child processes, and wait until the sweep has ended."""
         if self._running:
             task = self._running[1]
             task.cancel()
@@ -166,7 +170,7 @@ class SweepOrders:
 
 
 def _probes(order: hub_pb2.SweepOrder, accelerators: int) -> list[Probe]:
-    """Return the probes of an order. ValueError if the order is invalid."""
+    """Return the probes that an order selects. Raises ValueError if the order is invalid."""
     if not order.name:
         raise ValueError("name: the sweep order has no name")
     if _is_responder(order):

@@ -1,7 +1,7 @@
-"""Probes of two nodes, over the agents' own gRPC channel with mutual TLS.
+"""Probes that measure the network between two nodes. They use the agents' own gRPC channel with mutual TLS.
 
-The results are those of a single connection between agents. On a network that is faster than TLS encryption
-they show the speed of encryption.
+A result describes a single connection between two agents. If the network is faster than TLS encryption, the
+result is the speed of encryption.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ LATENCY, BANDWIDTH = "pair-latency", "pair-bandwidth"
 
 PIECE_BYTES = 2**20
 TRANSFER_BYTES = 32 * PIECE_BYTES
-"""Bytes of a sample: a hundred times the data in flight on a fast network."""
+"""Bytes of one bandwidth sample. This is a hundred times the data in flight on a fast network."""
 WARM_UP = 20
-"""Number of calls before the first sample."""
+"""Number of latency calls before the first sample."""
 RETRY_SECONDS = 0.2
-"""Seconds between retries. The partner may receive its order later, and a closed channel must reconnect."""
+"""Seconds between retries. Retries are needed because the partner may receive its order later, and because
+a closed channel must reconnect.
+"""
 CALL_SECONDS = 20.0
 _NOT_READY = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED}
 
@@ -37,7 +39,7 @@ Dial = Callable[[hub_pb2.NodeAddress], Awaitable[hub_pb2_grpc.PairsStub]]
 
 
 class PairProbes:
-    """Runs pair probes as measurer, and owns the responder."""
+    """Runs pair probes as the measuring side, and owns the responder for the other side."""
 
     def __init__(self, dial: Dial) -> None:
         self._dial = dial
@@ -48,12 +50,14 @@ class PairProbes:
         return partial(self._measure, name, partner)
 
     async def respond(self, name: str, partner: hub_pb2.NodeAddress, seconds: float) -> None:
-        """Let the partner measure until it is done or the time is over."""
+        """Let the partner measure until it sends its last request, until it is silent for too long, or
+        until `seconds` have passed.
+        """
         await self.responder.serve(name, partner.node, seconds)
 
     async def release(self, name: str, partner: hub_pb2.NodeAddress) -> None:
-        """Tell the partner that no more requests follow. If the call fails, the partner stops after a
-        timeout.
+        """Notify the partner that this node sends no more requests. If the call fails, return; the partner
+        then stops after its timeout.
         """
         try:
             with detect_close():
@@ -77,8 +81,8 @@ class PairProbes:
         return Finding(Outcome.MEASURED, samples=tuple(samples[:MAX_SAMPLES]))
 
     async def _samples(self, name: str, partner: hub_pb2.NodeAddress, probe: Probe) -> list[float]:
-        """Return samples of a single connection. If it is closed, drop its samples and start again. The
-        caller limits the time.
+        """Return samples that were all measured on one connection. If the connection is closed, discard its
+        samples and start again. The caller limits the time.
         """
         measure = {LATENCY: _latency, BANDWIDTH: _bandwidth}[probe.name]
         while True:
@@ -92,7 +96,7 @@ class PairProbes:
 
 
 async def _wait_for_partner(stub: hub_pb2_grpc.PairsStub, name: str) -> None:
-    """Wait until the partner accepts calls for the sweep."""
+    """Wait until the partner accepts calls for the sweep `name`."""
     while True:
         try:
             await stub.Echo(hub_pb2.EchoRequest(sweep=name), timeout=CALL_SECONDS)
@@ -104,7 +108,7 @@ async def _wait_for_partner(stub: hub_pb2_grpc.PairsStub, name: str) -> None:
 
 
 async def _latency(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) -> list[float]:
-    """Return round-trip times in microseconds."""
+    """Return samples of the round-trip time in microseconds."""
     request = hub_pb2.EchoRequest(sweep=name)
     for _ in range(WARM_UP):
         await stub.Echo(request, timeout=CALL_SECONDS)
@@ -117,7 +121,7 @@ async def _latency(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) -> l
 
 
 async def _bandwidth(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) -> list[float]:
-    """Return rates to the partner in MB/s."""
+    """Return samples of the rate of transfers to the partner in MB/s."""
     piece = hub_pb2.TransferPiece(sweep=name, data=bytes(PIECE_BYTES))
 
     async def pieces() -> AsyncIterator[hub_pb2.TransferPiece]:
@@ -128,7 +132,7 @@ async def _bandwidth(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) ->
     for count in sample_numbers(seconds, minimum=4):
         began = time.perf_counter()
         reply: hub_pb2.TransferReply = await stub.Transfer(pieces(), timeout=CALL_SECONDS)
-        # The first transfer only warms up the connection.
+        # Skip the first transfer, because it only warms up the connection.
         if count and reply.bytes == TRANSFER_BYTES:
             samples.append(TRANSFER_BYTES / (time.perf_counter() - began) / 1e6)
     return samples

@@ -1,4 +1,4 @@
-"""The responding side of pair probes: admits the one partner that may measure this node."""
+"""The responding side of pair probes. It admits calls only from the partner that the hub's order names."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from convoy_agents.wire import hub_pb2
 from convoy_agents.wire.callers import node_of
 
 MAX_TRANSFER = 256 * 2**20
-"""Maximum bytes of one call."""
+"""Maximum bytes of one Transfer call."""
 FIRST_SECONDS = 120.0
-"""Seconds to wait for the partner's first call."""
+"""Maximum seconds to wait for the partner's first call."""
 NEXT_SECONDS = 30.0
-"""Seconds to wait for the next call. A dead partner thus blocks nobody for long."""
+"""Maximum seconds to wait for the partner's next call. If the partner dies, this node therefore becomes
+free soon.
+"""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class PairResponder:
-    """Admits a partner while an order of the hub allows it."""
+    """Decides which caller may measure this node. It admits a partner only while an order of the hub is
+    active.
+    """
 
     def __init__(self) -> None:
         self._armed: tuple[str, str] | None = None
@@ -31,8 +35,8 @@ class PairResponder:
         self._done = False
 
     async def serve(self, name: str, node: str, seconds: float) -> None:
-        """Let the agent of `node` measure in the sweep `name`. Return when it is done, silent, or after
-        `seconds`.
+        """Let the agent of `node` measure in the sweep `name`. Return after its last call, after its
+        timeout, or after `seconds`.
         """
         self._armed, self._done = (name, node), False
         timeout = FIRST_SECONDS
@@ -47,8 +51,8 @@ class PairResponder:
             self._armed = None
 
     def admit(self, name: str, node: str, last: bool = False) -> bool:
-        """Return True if the caller may measure now. Each call resets the timeout; `last` ends the
-        measurement.
+        """Return True if the agent of `node` may measure in the sweep `name` now. An admitted call restarts
+        the timeout, and `last` ends the measurement.
         """
         if self._armed != (name, node):
             return False
@@ -58,22 +62,23 @@ class PairResponder:
 
 
 class PairService:
-    """The Pairs service. A caller that is not the partner of the sweep gets PERMISSION_DENIED."""
+    """The gRPC service Pairs. It aborts the call of any node but the partner with PERMISSION_DENIED."""
 
     def __init__(self, responder: PairResponder) -> None:
         self._responder = responder
         self._transferring = asyncio.Lock()
 
     async def Echo(self, request: hub_pb2.EchoRequest, context: Context) -> hub_pb2.EchoReply:
-        """Return at once."""
+        """Reply without delay, for measurements of latency."""
         await self._admit(request.sweep, context, last=request.last)
         return hub_pb2.EchoReply()
 
     async def Transfer(
         self, requests: AsyncIterator[hub_pb2.TransferPiece], context: Context
     ) -> hub_pb2.TransferReply:
-        """Receive all pieces and return the number of their bytes."""
-        # Check the caller by its first piece, before it can block the partner.
+        """Receive all pieces and reply with the number of received bytes, for measurements of bandwidth."""
+        # Check the caller by its first piece before the lock is taken, so that another node cannot block the
+        # partner.
         part = await self._next(requests, context)
         if part and self._transferring.locked():
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "only one transfer may run at a time")
@@ -91,7 +96,9 @@ class PairService:
     async def _next(
         self, requests: AsyncIterator[hub_pb2.TransferPiece], context: Context
     ) -> hub_pb2.TransferPiece | None:
-        """Return the next piece, from the partner only; None at the end."""
+        """Return the next piece; None at the end of the stream. Abort the call if the caller is not the
+        partner or sends nothing for NEXT_SECONDS.
+        """
         try:
             async with asyncio.timeout(NEXT_SECONDS):
                 part = await anext(requests, None)

@@ -1,4 +1,6 @@
-"""The description and result of a probe. Children import this module: standard library only."""
+"""The description and the result of a probe. Child processes import this module, so it imports only the
+standard library.
+"""
 
 from __future__ import annotations
 
@@ -12,71 +14,76 @@ MAX_SAMPLES = 512
 
 
 class Tier(StrEnum):
-    """The depth of a sweep."""
+    """The tiers of a sweep, in ascending order of effort."""
 
     L0 = "L0"
-    """Inventory."""
+    """Probes that read the node's inventory."""
     L1 = "L1"
-    """The node alone."""
+    """Probes that measure the node alone."""
     L2 = "L2"
-    """The node together with a partner."""
+    """Probes that measure the node together with a partner node."""
 
 
 class AcceleratorUse(StrEnum):
-    """The accelerators that a probe uses."""
+    """The accelerators of the node that a probe uses, and the number of runs."""
 
     NONE = "None"
     EACH = "Each"
-    """One run per accelerator, all concurrently."""
+    """One run per accelerator. All runs are concurrent."""
     IN_TURN = "InTurn"
-    """One run per accelerator, one after the other, because they share the measured resource."""
+    """One run per accelerator, one after the other, because the runs share the resource that they measure."""
     ALL = "All"
 
 
 class NotAvailable(Exception):
-    """The node lacks the hardware or software that the probe measures. The message names it."""
+    """The node lacks the hardware or software that the probe measures. The error message names what is
+    missing.
+    """
 
 
 @dataclass(slots=True)
 class Measured:
-    """The result of a probe. Each probe fills one of the three fields."""
+    """The measurements of one run of a probe. A probe produces samples, digests or facts."""
 
     samples: list[float] = field(default_factory=list)
-    """Samples in the probe's unit, each above 0, in order of measurement."""
+    """Samples in the probe's unit, in order of measurement. Each is greater than 0."""
     digests: list[str] = field(default_factory=list)
-    """Digests of identical computations, which must be equal."""
+    """Digests of repetitions of one computation. On healthy hardware all are equal."""
     facts: dict[str, str] = field(default_factory=dict)
-    """Facts of the inventory by name."""
+    """Facts about the node, by name."""
 
 
 Run = Callable[[int, float], Measured]
-"""(accelerator, seconds) -> the result of about `seconds` of measuring. NotAvailable, OSError, MemoryError.
+"""Runs a probe on the accelerator with this index for about this number of seconds, and returns the
+measurements. Raises NotAvailable, OSError or MemoryError.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe's metadata, which the agent knows without running it."""
+    """The description of a probe. The agent knows it without importing the probe's code."""
 
     name: str
-    """Name of the probe and of its metric."""
+    """Name of the probe and of the metric that it measures."""
     tier: Tier
     unit: str
-    """Unit of the samples; empty for digests and facts."""
+    """Unit of the samples; empty if the probe produces digests or facts."""
     higher_is_better: bool
     seconds: float
-    """Seconds of sampling."""
+    """Seconds for which the probe takes samples."""
     run: str
-    """`module:function` of a `Run`. Only the child imports it."""
+    """`module:function` of the probe's `Run`. Only the child process imports the module."""
     memory: int = 512 * 2**20
-    """Maximum bytes of additional memory; 0 for no limit."""
+    """Maximum bytes by which the child's address space may grow; 0 for no limit."""
     accelerator_use: AcceleratorUse = AcceleratorUse.NONE
     one_thread: bool = False
-    """Numeric libraries use a single thread."""
+    """True if numeric libraries must use a single thread."""
 
 
 def sample_numbers(seconds: float, minimum: int = 3) -> Iterator[int]:
-    """Count samples for `seconds`: at least `minimum` and at most MAX_SAMPLES."""
+    """Yield 0, 1, 2 ... for one sample each, until `seconds` have passed. Yield at least `minimum` and at
+    most MAX_SAMPLES numbers.
+    """
     end = time.monotonic() + seconds
     for count in range(MAX_SAMPLES):
         if count >= minimum and time.monotonic() >= end:

@@ -1,5 +1,5 @@
-"""A child process with a deadline. The agent survives a child that hangs, dies, floods its pipe or survives
-SIGKILL.
+"""Child processes with a deadline. A child cannot harm the agent if it hangs, dies, floods its pipes or
+survives SIGKILL.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import structlog
 from convoy_agents.guard.sweep import cgroup, memory
 
 MAX_OUTPUT = 256 * 1024
-"""Maximum bytes of stdout. A longer output is not a valid result."""
+"""Maximum bytes that a child may write to stdout. A child that writes more is killed."""
 MAX_STDERR = 2048
-"""Bytes of the end of stderr that are kept."""
+"""Number of bytes at the end of a child's stderr that the agent keeps."""
 KILL_SECONDS = 2.0
-"""Seconds after SIGKILL until a child counts as stuck in the kernel."""
+"""Seconds to wait after SIGKILL. A child that is still alive then counts as stuck in the kernel."""
 MAX_STUCK = 4
-"""Maximum number of stuck children before no more are started."""
+"""Maximum number of stuck children. At the limit no more children are started."""
 _READ = 64 * 1024
 _PIPE_READS = 2
 
@@ -32,47 +32,52 @@ log = structlog.get_logger()
 
 
 class Stop(Enum):
-    """Reason why a child was killed."""
+    """The reason why the agent killed a child."""
 
     DEADLINE = auto()
     FLOOD = auto()
-    """The output exceeded MAX_OUTPUT."""
+    """The child wrote more than MAX_OUTPUT bytes to stdout."""
 
 
 class TooManyStuckError(Exception):
-    """Too many children of earlier probes are stuck; another one would probably get stuck as well."""
+    """MAX_STUCK children of earlier probes are stuck, so another child would probably get stuck as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildExit:
-    """The exit of a child."""
+    """The exit code and the output of a child."""
 
     code: int | None
-    """Exit code, or the negative signal number; None if the child survived SIGKILL."""
+    """The exit code; minus the signal's number if a signal killed the child; None if the child survived
+    SIGKILL.
+    """
     output: bytes
     stderr: str
-    """The end of stderr."""
+    """The last MAX_STDERR bytes of stderr, as text."""
     stop: Stop | None = None
     oom: bool = False
-    """True if the kernel killed a process of the agent's container for lack of memory during the run."""
+    """True if during the run the kernel killed any process of the agent's container because memory ran out.
+    """
 
 
 class Children:
-    """Starts children, and tracks those that are stuck."""
+    """Runs children, and remembers those that are stuck in the kernel."""
 
     def __init__(self) -> None:
         self._stuck: list[subprocess.Popen[bytes]] = []
 
     @property
     def stuck(self) -> int:
-        """Number of children that survived SIGKILL."""
+        """Return the number of children that survived SIGKILL and are still alive."""
         self._stuck = [child for child in self._stuck if child.poll() is None]
         return len(self._stuck)
 
     async def run(self, argv: Sequence[str], env: Mapping[str, str], seconds: float) -> ChildExit:
-        """Run a child until it exits or its deadline passes. Cancellation kills the child first.
+        """Run a child until it exits or its deadline passes, kill all its processes, and return its exit.
+        `seconds` is the time until the deadline. If the task is cancelled, the child is killed first.
 
-        OSError if it cannot be started, TooManyStuckError.
+        Raises OSError if the child cannot be started, and TooManyStuckError if MAX_STUCK children are
+        stuck.
         """
         if self.stuck >= MAX_STUCK:
             raise TooManyStuckError(
@@ -85,7 +90,7 @@ class Children:
             try:
                 stop = await child.wait(seconds)
             finally:
-                # Kill the whole group, so that no descendant survives the child.
+                # Kill the whole group even if the child has exited, because its descendants may still run.
                 child.kill()
                 try:
                     await child.wait_exit(KILL_SECONDS)
@@ -99,7 +104,7 @@ class Children:
 
 
 class _Child:
-    """A child with its pipes and exit as events of the loop. It uses no threads."""
+    """One child process. Its pipes and its exit are events of the event loop, so it needs no threads."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], group: cgroup.Group) -> None:
         self.output, self.stderr = bytearray(), bytearray()
@@ -130,7 +135,9 @@ class _Child:
         self._loop.add_reader(self._handle, self._exited)
 
     async def wait(self, seconds: float) -> Stop | None:
-        """Wait until the child exits and return None, or return the reason to kill it."""
+        """Wait until the child exits, and return None. If the child must be killed instead, return the
+        reason.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._ended:
@@ -142,15 +149,15 @@ class _Child:
         return Stop.DEADLINE
 
     def kill(self) -> None:
-        """Kill the child and its descendants with SIGKILL. The pid stays valid until `close` reaps the
-        child.
+        """Kill the child and its descendants with SIGKILL. This is safe after the child's exit, because its
+        pid stays reserved until `close`.
         """
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self._group.kill()
 
     async def wait_exit(self, seconds: float) -> None:
-        """Wait up to `seconds` for the exit."""
+        """Wait at most `seconds` until the child exits."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._ended:
@@ -158,9 +165,11 @@ class _Child:
                     await self._changed.wait()
 
     def close(self) -> int | None:
-        """Read the remaining output of an exited child, release its resources, and return its exit code."""
+        """Read the remaining output, release all resources, and return the exit code; None if the child has
+        not exited.
+        """
         for pipe in (self._out, self._err):
-            # Read only what the pipe holds now. Another process with the pipe open may keep writing.
+            # Limit the number of reads, because another process that inherited the pipe may keep writing.
             for _ in range(_PIPE_READS):
                 if not self._read(pipe):
                     break

@@ -1,4 +1,6 @@
-"""The versions under which a sweep ran. Results are comparable only among nodes with the same versions."""
+"""The versions and ids of the software with which a sweep ran. Results are comparable only if the versions
+are equal.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +16,24 @@ _NVIDIA = Path("/proc/driver/nvidia/version")
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Versions and ids; empty if unknown."""
+    """The versions and ids of one node's software. An unknown value is empty."""
 
     agent: str
-    """Version of the agent and its probes."""
+    """Version of the agent, which contains the probes."""
     kernel: str
     driver: str
     """Version of the accelerators' driver."""
     boot_id: str
-    """Boot id of the node's kernel."""
+    """Id that the kernel generates at each boot."""
 
 
 def provenance(version: str) -> Provenance:
-    """Return the current provenance of this node."""
+    """Return the provenance of this node. `version` is the agent's version."""
     return Provenance(version, os.uname().release, driver(), _text(_BOOT))
 
 
 def driver(path: Path = _NVIDIA) -> str:
-    """Return the version of NVIDIA's kernel module; empty if it is not loaded."""
+    """Return the version of NVIDIA's kernel module; an empty text if the module is not loaded."""
     found = re.search(r"Kernel Module(?: for \S+)?\s+(\d[\d.]*)", _text(path))
     return found[1] if found else ""
 

@@ -1,4 +1,4 @@
-"""Conversion of sweep results to reports on the wire."""
+"""Converts the results of a sweep to the reports that the agent sends to the hub."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TO_WIRE = {
 
 
 def started(name: str, node: str, provenance: Provenance) -> hub_pb2.SweepReport:
-    """Return the report of a sweep without results."""
+    """Return the first report of a sweep, without results."""
     return hub_pb2.SweepReport(
         name=name,
         node=node,
@@ -35,13 +35,13 @@ def started(name: str, node: str, provenance: Provenance) -> hub_pb2.SweepReport
 
 
 def refused(name: str, node: str, why: str) -> hub_pb2.SweepReport:
-    """Return the report of a sweep that the agent refused to start."""
+    """Return the report of a sweep that the agent refused to start. `why` is the reason."""
     return hub_pb2.SweepReport(name=name, node=node, state=hub_pb2.SweepReport.REFUSED, message=why)
 
 
 def add(report: hub_pb2.SweepReport, result: Result, partner: str = "") -> None:
-    """Add a probe's result to the report. Facts and their digest go into the inventory, other digests into
-    the metric.
+    """Add a probe's result to the report. Facts and their digest go into the report's inventory, and other
+    digests into the probe's metric.
     """
     found = result.finding
     metric = report.metrics.add(

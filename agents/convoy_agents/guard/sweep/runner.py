@@ -1,4 +1,6 @@
-"""Runs one sweep of this node, probe after probe, each in a child, until all have run or time is over."""
+"""Runs a sweep of this node. Each probe runs in a child process, in the order of the tiers, until all have
+run or the time is over.
+"""
 
 from __future__ import annotations
 
@@ -18,48 +20,54 @@ from convoy_agents.guard.sweep.probes import inventory
 from convoy_agents.guard.sweep.process import Children, TooManyStuckError
 
 TIER_SECONDS = {Tier.L0: 60.0, Tier.L1: 600.0, Tier.L2: 600.0}
-"""Maximum seconds of each tier."""
+"""Maximum seconds for all probes of a tier, by tier."""
 START_SECONDS = 30.0
-"""Seconds that a child may use in addition to twice its sampling time, because interpreters and drivers
-start slowly.
+"""Seconds added to twice a probe's sampling time to get its child's deadline. The margin is large because
+interpreters and drivers start slowly.
 """
 _INHERITED = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
-"""Variables of the agent's environment that children inherit, besides NVIDIA's and NCCL's."""
+"""Names of the agent's environment variables that children inherit. Children also inherit variables of
+NVIDIA and NCCL.
+"""
 _DEVICES = Path("/dev")
 _ROOT = str(Path(convoy_agents.__file__).parent.parent)
 _BOOT = f"import sys; sys.path.append(sys.argv.pop(1)); from {child.__name__} import main; main()"
-"""Appends the package's folder after the interpreter's own, because another interpreter needs its own
-builds of shared packages.
+"""Program that starts a child. It appends the agent's package folder at the end of the module path, because
+another interpreter must use its own builds of shared packages.
 """
 
 PairProbe = Callable[[Probe, float], Awaitable[Finding]]
-"""Runs a probe together with the partner within a number of seconds. It returns failures as findings."""
+"""Runs a probe together with the partner node within a number of seconds. A failure is returned as a
+finding.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of one probe."""
+    """The result of one run of a probe."""
 
     probe: Probe
     accelerator: int | None
-    """Index of the accelerator; None for a probe of the node."""
+    """Index of the measured accelerator; None if the probe does not measure a single accelerator."""
     finding: Finding
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Parameters for starting children."""
+    """The parameters with which children are started."""
 
     folder: Path
-    """A folder on the disk to measure."""
+    """Folder on the disk whose speed is measured."""
     accelerator_python: str = ""
-    """Interpreter with torch; empty for the agent's own."""
+    """Path of an interpreter with torch, for probes of accelerators. If it is empty, the agent's own
+    interpreter runs them.
+    """
     seconds: Callable[[float], float] = field(default=lambda sampling: 2 * sampling + START_SECONDS)
-    """Computes a child's deadline from the probe's sampling time."""
+    """Returns the seconds until a child's deadline, given the probe's sampling time in seconds."""
 
     def argv(self, probe: Probe, accelerator: int | None) -> list[str]:
-        """Return the child's command."""
+        """Return the command that starts the child for a probe."""
         python = "" if probe.accelerator_use is AcceleratorUse.NONE else self.accelerator_python
         return [
             python or sys.executable, "-P", "-c", _BOOT, _ROOT,
@@ -67,7 +75,7 @@ class Launch:
         ]  # fmt: skip
 
     def env(self, probe: Probe) -> dict[str, str]:
-        """Return the child's environment: only the variables that programs need to start."""
+        """Return the child's environment, which contains only the variables that the child needs."""
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -84,7 +92,9 @@ class Launch:
 
 
 class Runner:
-    """Runs sweeps on this node. Two concurrent calls of `run` would disturb each other."""
+    """Runs the probes of a sweep. Two calls of `run` must not be concurrent, because they would disturb
+    each other's measurements.
+    """
 
     def __init__(self, launch: Launch, children: Children | None = None, devices: Path = _DEVICES) -> None:
         self._launch = launch
@@ -98,8 +108,10 @@ class Runner:
     async def run(
         self, probes: Sequence[Probe], seconds: float, paired: PairProbe, report: Callable[[Result], None]
     ) -> None:
-        """Call `report` with each probe's result. A probe that cannot start in time is reported as timed
-        out.
+        """Run all probes within `seconds`, and call `report` with each result. A probe that cannot start in
+        time gets the outcome TIMED_OUT.
+
+        `paired` runs the probes of tier L2.
         """
         began = time.monotonic()
         for tier in Tier:
@@ -113,7 +125,9 @@ class Runner:
                         report(result)
 
     def _batches(self, probe: Probe) -> Sequence[Sequence[int | None]]:
-        """Return batches of accelerators. The accelerators of a batch are measured concurrently."""
+        """Return the runs of a probe, as batches of accelerator indexes. The runs of one batch are
+        concurrent. None stands for a run that is not for a single accelerator.
+        """
         there = range(self.accelerators() or 1)
         if probe.accelerator_use is AcceleratorUse.EACH:
             return [there]

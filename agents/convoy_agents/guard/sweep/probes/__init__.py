@@ -1,1 +1,3 @@
-"""The probes, one file each. Only children import them."""
+"""The code of the probes that run in child processes. Only child processes import it, except for
+`inventory.PYTHON`.
+"""

@@ -1,6 +1,6 @@
-"""Probes of one accelerator, with torch. Without torch or a device each raises NotAvailable.
+"""Probes of accelerators with torch. Each probe raises NotAvailable if torch or the accelerator is missing.
 
-torch is imported by name, because only a child whose interpreter has torch may import it.
+The module imports torch at run time by its name, because the agent's own interpreter may lack torch.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from convoy_agents.guard.sweep.probe import Measured, NotAvailable, sample_numbe
 
 _GEMM = 8192
 _COPY_BYTES = 2**30
-"""Bytes of a copy: twenty times a device's cache."""
+"""Bytes of one copy within a device's memory. This is twenty times the device's cache."""
 _LINK_BYTES = 256 * 2**20
-"""Bytes of a copy over a link."""
+"""Bytes of one transfer over a link."""
 _WARM_UP_RUNS = 10
 _STEPS = 30
 _DIGITS = 32
@@ -25,7 +25,7 @@ _RUNS = 3
 
 
 def gemm(accelerator: int, seconds: float) -> Measured:
-    """Measure TFLOP/s of bfloat16 matrix products."""
+    """Measure the speed of bfloat16 matrix products in TFLOP/s."""
     torch, device = _device(accelerator)
     left = torch.randn(_GEMM, _GEMM, device=device, dtype=torch.bfloat16)
     right = torch.randn(_GEMM, _GEMM, device=device, dtype=torch.bfloat16)
@@ -34,7 +34,9 @@ def gemm(accelerator: int, seconds: float) -> Measured:
 
 
 def hbm(accelerator: int, seconds: float) -> Measured:
-    """Measure GB/s of device memory. A copy reads and writes each byte, so each byte counts twice."""
+    """Measure the bandwidth of a device's memory in GB/s. A copy reads and writes each byte, so each copied
+    byte counts twice.
+    """
     torch, device = _device(accelerator)
     source = torch.zeros(_COPY_BYTES, device=device, dtype=torch.uint8)
     target = torch.empty_like(source)
@@ -42,7 +44,7 @@ def hbm(accelerator: int, seconds: float) -> Measured:
 
 
 def to_device(accelerator: int, seconds: float) -> Measured:
-    """Measure GB/s from pinned host memory to the device."""
+    """Measure the bandwidth from pinned host memory to the device in GB/s."""
     torch, device = _device(accelerator)
     host = torch.zeros(_LINK_BYTES, dtype=torch.uint8, pin_memory=True)
     there = torch.empty(_LINK_BYTES, device=device, dtype=torch.uint8)
@@ -50,7 +52,7 @@ def to_device(accelerator: int, seconds: float) -> Measured:
 
 
 def from_device(accelerator: int, seconds: float) -> Measured:
-    """Measure GB/s from the device to pinned host memory."""
+    """Measure the bandwidth from the device to pinned host memory in GB/s."""
     torch, device = _device(accelerator)
     host = torch.zeros(_LINK_BYTES, dtype=torch.uint8, pin_memory=True)
     there = torch.zeros(_LINK_BYTES, device=device, dtype=torch.uint8)
@@ -58,7 +60,9 @@ def from_device(accelerator: int, seconds: float) -> Measured:
 
 
 def peer(accelerator: int, seconds: float) -> Measured:
-    """Measure GB/s from this device to the next one of the node."""
+    """Measure the bandwidth from this device to the node's next device in GB/s. Raises NotAvailable if the
+    node has one device, or if the devices cannot access each other's memory.
+    """
     torch, device = _device(accelerator)
     other = (accelerator + 1) % torch.cuda.device_count()
     if other == accelerator:
@@ -71,7 +75,9 @@ def peer(accelerator: int, seconds: float) -> Measured:
 
 
 def all_reduce(accelerator: int, seconds: float) -> Measured:
-    """Measure GB/s on each link of a ring of all devices of the node, in one process."""
+    """Measure the bandwidth of an all-reduce over all devices of the node in GB/s per link, in one process.
+    Raises NotAvailable if the node has one device.
+    """
     torch, device = _device(accelerator)
     count = torch.cuda.device_count()
     if count < 2:
@@ -84,15 +90,17 @@ def all_reduce(accelerator: int, seconds: float) -> Measured:
         for one in range(count):
             torch.cuda.synchronize(one)
 
-    # Bus bandwidth as in nccl-tests: each device sends 2 (n - 1) / n of its bytes.
+    # Compute the bus bandwidth as nccl-tests does: each of the n devices sends 2 (n - 1) / n times the bytes
+    # of its buffer.
     return _rates(torch, device, seconds, _LINK_BYTES * 2 * (count - 1) / count / 1e9, once)
 
 
 def fingerprint(accelerator: int, seconds: float) -> Measured:
-    """Return digests of identical short trainings with a fixed seed. Each digest covers all values of every
-    step.
+    """Repeat a short training with a fixed seed, and return one digest per repetition. A digest covers all
+    values of every step.
     """
-    # Deterministic algorithms need this variable; cuBLAS reads it when the device is first used.
+    # Deterministic algorithms need this variable. Set it before the first use of the device, because cuBLAS
+    # reads it then.
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch, device = _device(accelerator)
     torch.use_deterministic_algorithms(True)
@@ -112,14 +120,17 @@ def _train(torch: Any, device: str) -> str:
         wrong = hidden @ weights[1] - wanted
         slopes = torch.autograd.grad((wrong**2).mean(), weights)
         weights = [(one - 0.1 * slope).detach() for one, slope in zip(weights, slopes, strict=True)]
-        # As on CPUs, weights alone do not reveal every wrong bit.
+        # Include all intermediate values, because the weights alone do not reveal every wrong bit (see
+        # fingerprint.py).
         for values in (hidden, wrong, *slopes, *weights):
             digest.update(values.detach().cpu().numpy().tobytes())
     return digest.hexdigest()[:_DIGITS]
 
 
 def _device(accelerator: int) -> tuple[Any, str]:
-    """Return torch and the device's name. NotAvailable without torch or the device."""
+    """Return the torch module and torch's name of the device. Raises NotAvailable if torch or the device is
+    missing.
+    """
     try:
         torch = importlib.import_module("torch")
     except ImportError as error:
@@ -133,7 +144,9 @@ def _device(accelerator: int) -> tuple[Any, str]:
 
 
 def _rates(torch: Any, device: str, seconds: float, amount: float, once: Callable[[], object]) -> Measured:
-    """Return `amount` per second for each run, timed by device events, after warm-up runs."""
+    """Run `once` repeatedly, and return the rate of each run: `amount` divided by the run's seconds, timed
+    by device events. Warm-up runs come first and are not timed.
+    """
     for _ in range(_WARM_UP_RUNS):
         once()
     torch.cuda.synchronize(device)

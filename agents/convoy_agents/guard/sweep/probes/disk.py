@@ -1,6 +1,7 @@
-"""Measures the disk's write and read speed, without the page cache if the file system supports that.
+"""Measures the speed at which a disk writes and reads a file. It bypasses the page cache if the file system
+supports that.
 
-The file has no name, so nothing is left behind however the child ends.
+The file has no name, so no file is left behind even if the child is killed.
 """
 
 from __future__ import annotations
@@ -19,30 +20,33 @@ SIZE = 64 * 2**20
 """Bytes of the file. Each sample writes or reads the whole file."""
 _BLOCK = 4 * 2**20
 _MIN_FREE_FILES = 16
-"""The file uses at most 1/16 of the free space."""
+"""Minimum free space for the probe, in multiples of the file's size."""
 _MEMORY = {"tmpfs", "ramfs", "devtmpfs"}
 
 
 def write(accelerator: int, seconds: float) -> Measured:
-    """Measure MB/s of writes including fsync."""
+    """Measure the speed of writes in MB/s. A sample includes an fsync."""
     with _file() as (file, block):
         return Measured([_timed(file, block, os.pwritev, sync=True) for _ in sample_numbers(seconds)])
 
 
 def read(accelerator: int, seconds: float) -> Measured:
-    """Measure MB/s of reads."""
+    """Measure the speed of reads in MB/s."""
     with _file() as (file, block):
         _timed(file, block, os.pwritev, sync=True)
         samples = []
         for _ in sample_numbers(seconds):
-            # Drop the page cache. With O_DIRECT it is empty anyway.
+            # Drop the file from the page cache, so that the next read comes from the disk. With O_DIRECT this
+            # has no effect.
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
             samples.append(_timed(file, block, os.preadv, sync=False))
         return Measured(samples)
 
 
 def file_system(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
-    """Return the file system's type as in mountinfo; empty if unknown."""
+    """Return the type of the file system that contains `folder`, as mountinfo names it; empty if it is
+    unknown.
+    """
     device = folder.stat().st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in mounts.read_text().splitlines():
@@ -54,7 +58,7 @@ def file_system(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> st
 
 @contextlib.contextmanager
 def _file() -> Iterator[tuple[int, mmap.mmap]]:
-    """Yield a nameless file and a block for it that is aligned for O_DIRECT."""
+    """Yield the descriptor of a nameless file, and a block of memory that is aligned as O_DIRECT requires."""
     folder = Path(tempfile.gettempdir())
     kind = file_system(folder)
     if kind in _MEMORY:
@@ -67,7 +71,7 @@ def _file() -> Iterator[tuple[int, mmap.mmap]]:
         stack.callback(os.close, file)
         block = mmap.mmap(-1, _BLOCK)
         stack.callback(block.close)
-        # Random data, which a disk cannot compress.
+        # Fill the block with random data, because a disk could compress other data.
         block.write(os.urandom(_BLOCK))
         yield file, block
 
@@ -76,7 +80,7 @@ def _nameless(folder: Path) -> int:
     for direct in (os.O_DIRECT, 0):
         with contextlib.suppress(OSError):
             return os.open(folder, os.O_TMPFILE | os.O_RDWR | direct, 0o600)
-    # Some file systems, such as overlays, have no nameless files.
+    # Some file systems, such as overlayfs, do not support O_TMPFILE. Create a named file there and unlink it.
     file, name = tempfile.mkstemp(dir=folder)
     Path(name).unlink()
     return file

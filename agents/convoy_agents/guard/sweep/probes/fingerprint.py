@@ -1,7 +1,8 @@
-"""A short training with a fixed seed. Its bits must be the same on each run, core and node.
+"""Repeats a short training with a fixed seed on the CPU, and returns a digest of each run. It detects
+silent computation errors.
 
-It detects silent computation errors. Bits are comparable within one hardware class only, because other
-processors sum in a different order.
+The digests must be equal on each run, core and node of one hardware class. Other processors may sum in a
+different order, so their digests differ.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ STEPS = 60
 _INPUTS, _HIDDEN, _OUTPUTS, _BATCH = 192, 384, 48, 96
 _RATE, _MOMENTUM = np.float32(0.05), np.float32(0.9)
 _MIN_RUNS = 2
-"""Minimum number of runs, even in a short time, because detecting a difference needs two."""
+"""Minimum number of runs. Detecting a difference needs two runs, so the probe makes them even if its time
+is over.
+"""
 _DIGITS = 32
-"""Hexadecimal digits of a digest."""
+"""Number of hexadecimal digits in a digest."""
 
 Array = NDArray[np.float32]
 
 
 def run(accelerator: int, seconds: float) -> Measured:
-    """Return one digest per run. Runs use one core after the other, starting at a random one, until all
-    were used.
+    """Train repeatedly, and return one digest per run. Each run uses another core, starting at a random
+    core. Stop after the last core or after `seconds`.
     """
     cores = sorted(os.sched_getaffinity(0))
     start = random.randrange(len(cores))  # noqa: S311
@@ -45,9 +48,10 @@ def run(accelerator: int, seconds: float) -> Measured:
 
 
 def train(steps: int) -> str:
-    """Return the digest of all values of every step of a network with one hidden layer.
+    """Train a network with one hidden layer for `steps` steps, and return a digest of all values of every
+    step.
 
-    A digest of the weights would not suffice: rounding of their sums can hide a wrong bit of an activation.
+    A digest of the weights alone would not suffice, because rounding can hide a wrong bit of an activation.
     """
     draw = np.random.PCG64(20240229)
     first, second = _random_matrix(draw, _INPUTS, _HIDDEN), _random_matrix(draw, _HIDDEN, _OUTPUTS)
@@ -67,8 +71,9 @@ def train(steps: int) -> str:
 
 
 def _random_matrix(draw: np.random.PCG64, rows: int, columns: int) -> Array:
-    """Return random values from -1 to 1, divided by the square root of the number of rows. They use the
-    generator's raw bits, which are the same in all numpy versions.
+    """Return a matrix of random values from -1 to 1, divided by the square root of `rows`.
+
+    The values come from the generator's raw bits, because these are the same in all numpy versions.
     """
     raw = draw.random_raw(rows * columns) >> np.uint64(40)
     unit = raw.astype(np.float32) / np.float32(2**23) - np.float32(1)

@@ -1,4 +1,4 @@
-"""Measures the speed of matrix products on all cores."""
+"""Measures the speed of matrix products on all cores of the CPU."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from convoy_agents.guard.sweep.probe import Measured, sample_numbers
 
 _MANY_CORES = 16
 _WARM_UP_RUNS = 3
-"""Warm-up products before the first sample: clock and threads settle."""
+"""Number of products before the first sample. By then the clock frequency and the threads are stable."""
 
 
 def run(accelerator: int, seconds: float) -> Measured:
-    """Measure GFLOP/s of float32 products."""
-    # Large enough to be timed, small enough for many samples. Nodes of one class have the same number of
-    # cores.
+    """Measure the speed of float32 matrix products in GFLOP/s."""
+    # The matrices are so large that one product can be timed, and so small that there are many samples. All
+    # nodes of a class have the same number of cores, so their sizes are equal.
     size = 2048 if len(os.sched_getaffinity(0)) > _MANY_CORES else 1024
     left = np.linspace(-1, 1, size * size, dtype=np.float32).reshape(size, size)
     right = np.ascontiguousarray(left.T)

@@ -1,4 +1,4 @@
-"""Collects facts on the node's hardware and software, and its error counters."""
+"""Collects facts about the node's hardware and software, and reads the node's error counters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from convoy_agents.guard.sweep.probes import nvidia
 from convoy_agents.guard.sweep.provenance import driver
 
 PYTHON = "CONVOY_PROBE_PYTHON"
-"""Environment variable with the interpreter that has torch, if it is not this one."""
+"""Name of the environment variable with the path of an interpreter that has torch. Without it, this
+interpreter is used.
+"""
 _DIGITS = 32
 _TORCH_VERSION = """
 from importlib.metadata import distributions
@@ -25,12 +27,12 @@ print(next((one.version for one in distributions(name="torch")), ""))
 """
 _TORCH_SECONDS = 10.0
 _KIB_PER_GIB = 2**20
-"""One GiB in KiB."""
+"""Number of KiB in one GiB."""
 
 
 def run(accelerator: int, seconds: float) -> Measured:
-    """Return all facts, and one digest of those that nodes of a class share. The names of other facts start
-    with `own.`.
+    """Return all facts about the node, and one digest. The digest covers the facts that all nodes of a
+    class share. The names of all other facts start with `own.`.
     """
     root, cards = Path("/"), nvidia.rows()
     alike = {**common(root), **nvidia.common(cards)}
@@ -39,13 +41,13 @@ def run(accelerator: int, seconds: float) -> Measured:
 
 
 def digest(alike: dict[str, str]) -> str:
-    """Return a digest of facts, independent of their order."""
+    """Return a digest of facts that does not depend on their order."""
     text = "\n".join(f"{name}={value}" for name, value in sorted(alike.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
 def common(root: Path) -> dict[str, str]:
-    """Return the facts that nodes of a class share. `root` contains /proc and /sys."""
+    """Return the facts that all nodes of a class share. `root` is the folder that contains /proc and /sys."""
     cpu = _cpu(root)
     return {
         "cpu.model": cpu.get("model name") or cpu.get("CPU part", ""),
@@ -55,23 +57,25 @@ def common(root: Path) -> dict[str, str]:
         "cpu.usable": str(len(os.sched_getaffinity(0))),
         "cpu.governor": _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "numa.nodes": str(len(list((root / "sys/devices/system/node").glob("node[0-9]*")))),
-        # The kernel reserves a varying amount of memory, so round.
+        # Round to GiB, because the kernel reserves a varying amount of memory.
         "memory.gib": str(round(_meminfo(root).get("MemTotal", 0) / _KIB_PER_GIB)),
         "kernel": os.uname().release,
         "driver.nvidia": driver(root / "proc/driver/nvidia/version"),
         "nics": _nics(root),
         "fabric": _fabric(root),
         "disks": _disks(root),
-        # These libraries compute the fingerprints, so their versions affect the bits.
+        # Include the versions of these libraries, because the fingerprint probes compute with them.
         "library.numpy": version("numpy"),
         "library.torch": torch(os.environ.get(PYTHON, "")),
     }
 
 
 def torch(python: str) -> str:
-    """Return the torch version of an interpreter, or of this one if it is empty; empty without torch.
+    """Return the torch version of the interpreter at the path `python`, or of this interpreter if the path
+    is empty. Return an empty text without torch.
 
-    OSError or subprocess.SubprocessError if the interpreter cannot run. The node's class is then unknown.
+    Raises OSError or subprocess.SubprocessError if the interpreter cannot run. The node's class is then
+    unknown.
     """
     if not python:
         with contextlib.suppress(PackageNotFoundError):
@@ -88,7 +92,9 @@ def torch(python: str) -> str:
 
 
 def own(root: Path) -> dict[str, str]:
-    """Return facts that are specific to the node: its identity and its counters, if present."""
+    """Return the facts that are specific to this node: its identity and its error counters. Counters that
+    the node lacks are omitted.
+    """
     facts = {
         "boot.id": _text(root / "proc/sys/kernel/random/boot_id"),
         "machine": _text(root / "sys/class/dmi/id/product_uuid"),
@@ -121,19 +127,23 @@ def _meminfo(root: Path) -> dict[str, int]:
 
 
 def _nics(root: Path) -> str:
-    """Return speeds and states of the network cards in the agent's namespace, without virtual ones."""
+    """Return a summary of the speeds and states of the physical network cards in the agent's network
+    namespace.
+    """
     cards = [path.parent for path in (root / "sys/class/net").glob("*/device")]
     return _summary(f"{_text(card / 'speed') or '?'}Mb/s {_text(card / 'operstate')}" for card in cards)
 
 
 def _fabric(root: Path) -> str:
-    """Return rates and states of InfiniBand and RoCE ports. They are visible in every namespace."""
+    """Return a summary of the rates and states of InfiniBand and RoCE ports, which are visible in every
+    namespace.
+    """
     ports = (root / "sys/class/infiniband").glob("*/ports/*")
     return _summary(f"{_text(port / 'rate')} {_text(port / 'state')}" for port in ports)
 
 
 def _disks(root: Path) -> str:
-    """Return sizes of the disks in GB, and whether they rotate."""
+    """Return a summary of the disks: their sizes in GB, and which of them are rotational."""
     disks = [path.parent for path in (root / "sys/block").glob("*/device")]
     return _summary(
         f"{int(_text(disk / 'size') or 0) * 512 // 10**9}GB"
@@ -143,8 +153,8 @@ def _disks(root: Path) -> str:
 
 
 def _interrupts(root: Path, name: str) -> int | None:
-    """Return the sum of an interrupt's counts over all cores: MCE (machine check exceptions) or THR
-    (thermal events).
+    """Return the number of interrupts `name` on all cores: MCE (machine check exceptions) or THR (thermal
+    events). None if the kernel does not list the interrupt.
     """
     for line in _text(root / "proc/interrupts").splitlines():
         first, _, rest = line.strip().partition(":")
@@ -154,7 +164,7 @@ def _interrupts(root: Path, name: str) -> int | None:
 
 
 def _summary(things: object) -> str:
-    """Return a summary such as `2 x this, 1 x that`."""
+    """Return the number of occurrences of each text, such as `2 x this, 1 x that`."""
     counts = Counter(things)  # type: ignore[call-overload]  # an iterable of text
     return ", ".join(f"{count} x {thing}" for thing, count in sorted(counts.items()))
 

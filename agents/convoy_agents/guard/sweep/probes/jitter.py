@@ -1,4 +1,4 @@
-"""Measures how evenly a core runs: repeated timings of a short loop."""
+"""Measures how regularly a core runs, by timing a short loop many times."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import time
 from convoy_agents.guard.sweep.probe import Measured, sample_numbers
 
 _ITERATIONS = 200
-"""Iterations of the timed loop, about ten microseconds."""
+"""Number of iterations of the timed loop, which take about ten microseconds."""
 _TIMINGS = 1000
-"""Timings per sample."""
+"""Number of timings per sample."""
 _P99_INDEX = 990
-"""Index of the 99th percentile in the sorted timings."""
+"""Index of the 99th percentile in the sorted timings of a sample."""
 
 
 def run(accelerator: int, seconds: float) -> Measured:
-    """Measure the 99th percentile of each thousand timings, in microseconds. Interrupts, stolen time and
-    throttling raise it.
+    """Measure the 99th percentile of the loop's time in microseconds. Interrupts, stolen CPU time and
+    throttling increase it.
     """
     gc.disable()
     samples = []

@@ -9,14 +9,16 @@ import time
 from convoy_agents.guard.sweep.probe import Measured, sample_numbers
 
 SIZE = 64 * 2**20
-"""Bytes per sample."""
+"""Number of bytes sent for one sample."""
 _BLOCK = 2**20
 _SECONDS = 20.0
-"""Timeout of each operation."""
+"""Timeout of each socket operation in seconds."""
 
 
 def run(accelerator: int, seconds: float) -> Measured:
-    """Measure MB/s over the loopback interface: the speed of kernel and memory without a network."""
+    """Measure the speed of the loopback interface in MB/s. It shows the speed of the kernel and the memory,
+    without a network.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(_SECONDS)
         sink = threading.Thread(target=_sink, args=(server,), daemon=True)
@@ -32,14 +34,14 @@ def _sample(connection: socket.socket) -> float:
     began = time.perf_counter()
     for _ in range(SIZE // _BLOCK):
         connection.sendall(block)
-    # The sample is complete after the receiver's confirmation.
+    # Wait for the receiver's confirmation, because the last bytes may still be in a buffer.
     if connection.recv(1) != b"!":
         raise ConnectionError("the receiver closed the connection")
     return SIZE / (time.perf_counter() - began) / 1e6
 
 
 def _sink(server: socket.socket) -> None:
-    """Receive data, and confirm each complete sample."""
+    """Accept one connection, receive its data, and confirm each complete sample with one byte."""
     connection, _ = server.accept()
     block = bytearray(_BLOCK)
     left = SIZE

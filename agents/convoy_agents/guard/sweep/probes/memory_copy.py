@@ -1,4 +1,4 @@
-"""Measures the speed of memory copies beyond the size of caches."""
+"""Measures the speed of memory copies that are too large for the CPU's caches."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from convoy_agents.guard.sweep.probe import Measured, NotAvailable, sample_numbe
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 _MIN_BUFFER, _MAX_BUFFER = 32 * 2**20, 960 * 2**20
-"""Minimum and maximum bytes of a buffer. The probe may use 2 GiB."""
+"""Minimum and maximum bytes of each of the two buffers. The probe may use 2 GiB of memory."""
 
 
 def run(accelerator: int, seconds: float) -> Measured:
-    """Measure GB/s of copies by one core. Reading and writing a byte counts once.
+    """Measure the speed of copies by one core in GB/s. Each copied byte counts once, although it is read
+    and written.
 
-    The two buffers together are four times the core's last-level cache, or twice a very large one.
-    NotAvailable if the memory is too small.
+    The two buffers together are four times as large as the core's last-level cache, within the buffers'
+    limits. Raises NotAvailable if the memory is too small or the cache is larger than a buffer.
     """
     cache = last_level_cache()
     size = min(_MAX_BUFFER, max(_MIN_BUFFER, 2 * cache))
@@ -42,7 +43,7 @@ def run(accelerator: int, seconds: float) -> Measured:
 
 
 def last_level_cache(caches: Path = _CACHES) -> int:
-    """Return the bytes of the first core's largest cache; 0 if the kernel reports none."""
+    """Return the bytes of the first core's largest cache; 0 if the kernel reports no cache."""
     sizes = [0]
     for entry in caches.glob("index*/size"):
         text = entry.read_text().strip()

@@ -1,4 +1,4 @@
-"""Reads the accelerators' properties from nvidia-smi; none without nvidia-smi."""
+"""Reads the properties of the node's accelerators with nvidia-smi. Without nvidia-smi there are none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import io
 import subprocess
 
 SECONDS = 20.0
-"""Timeout of nvidia-smi. It is a child of the probe's process and is killed with its group."""
+"""Timeout of nvidia-smi in seconds. nvidia-smi is a child of the probe's process, so killing the probe's
+process group kills it too.
+"""
 _COMMON = (
     "name",
     "vbios_version",
@@ -29,7 +31,9 @@ Row = dict[str, str]
 
 
 def rows(program: str = "nvidia-smi") -> list[Row]:
-    """Return one row per accelerator, by field. TimeoutExpired if the driver does not respond."""
+    """Return one row per accelerator: its values by field. Raises subprocess.TimeoutExpired if the driver
+    does not respond.
+    """
     command = [program, f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
     try:
         completed = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
@@ -39,13 +43,13 @@ def rows(program: str = "nvidia-smi") -> list[Row]:
 
 
 def read(text: str) -> list[Row]:
-    """Parse nvidia-smi's output. Lines with a different number of fields are skipped."""
+    """Parse the output of nvidia-smi. A line with a wrong number of fields is skipped."""
     found = csv.reader(io.StringIO(text), skipinitialspace=True)
     return [dict(zip(FIELDS, row, strict=True)) for row in found if len(row) == len(FIELDS)]
 
 
 def common(found: list[Row]) -> dict[str, str]:
-    """Return the facts that nodes of a class share, for each accelerator in the driver's order."""
+    """Return the facts that all nodes of a class share, for each accelerator in the driver's order."""
     if not found:
         return {}
     return {"gpu.count": str(len(found))} | {
