@@ -1,4 +1,4 @@
-"""Plans for objects that their model rejects, such as an object stored under an older CRD. Pure."""
+"""Pure functions that plan for invalid objects, such as an object that was stored under an older CRD."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from convoy_crds.reasons.catalogue import Reasons
 
 
 def where_and_why(error: ValidationError) -> tuple[str, str]:
-    """Return path and reason of the first violation: `spec.roles[0].replicas`, `Input should be ...`."""
+    """Return the field path and the text of the first error, such as `spec.roles[0].replicas` and `Input
+    should be ...`.
+    """
     first = error.errors(include_url=False, include_input=False)[0]
     path = ""
     for part in first["loc"]:
@@ -24,7 +26,9 @@ def where_and_why(error: ValidationError) -> tuple[str, str]:
 
 
 def plan(validity: Validity | None, raw: Mapping[str, Any], error: ValidationError, now: datetime) -> Plan:
-    """Return a plan that sets the kind's validity condition to False and keeps the rest of the status."""
+    """Return a plan for an invalid object. It sets the kind's validity condition to False and keeps the
+    rest of the status.
+    """
     path, why = where_and_why(error)
     reason, message = Reasons.INVALID_SPEC, Reasons.INVALID_SPEC.format(path=path, why=why)
     if validity is None:
@@ -55,8 +59,8 @@ def plan(validity: Validity | None, raw: Mapping[str, Any], error: ValidationErr
 
 
 def failed(validity: Validity | None, raw: Mapping[str, Any], why: str) -> Plan:
-    """Return a plan that reports an internal fault of the operator. A kind with phases also gets a phase,
-    so that no object stays without a status.
+    """Return a plan that reports an internal fault of the operator. If the kind has phases and the object
+    has none yet, the plan also sets a phase, so that the object does not stay without a status.
     """
     reason, message = Reasons.RECONCILE_FAILED, Reasons.RECONCILE_FAILED.format(why=why)
     before: Mapping[str, Any] = raw.get("status") or {}

@@ -1,8 +1,9 @@
-"""Kopf as the process's framework: startup, login, and watches of the custom resources.
+"""Kopf as the framework of the process: startup, login, and the watches of the custom resources.
 
-Only kopf's event handlers are used. Its create and update handlers keep state in annotations. Its timers
-and daemons add finalizers, which make objects undeletable while the operator is down. Its peering has no
-fencing. Kopf misses deletions that happen around a re-list; the periodic resync repairs that.
+Only kopf's event handlers are used. Kopf's create and update handlers would keep state in annotations. Its
+timers and daemons would add finalizers, and such objects could not be deleted while the operator is down.
+Its peering has no fencing. Kopf misses deletions that happen during a re-list, so the operator lists all
+objects periodically.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _STOP_SECONDS = 5.0
 def registry(
     cache: ClusterCache, controllers: Iterable[Controller[Any]] = CONTROLLERS
 ) -> kopf.OperatorRegistry:
-    """Return the handlers: they store every event of a custom resource in the cache."""
+    """Return kopf's handlers, which store every event of a custom resource in the cache."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers)
@@ -62,11 +63,12 @@ def registry(
 
 
 def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
-    """Return kopf's settings: no peering, no events of its own, timeouts on everything."""
+    """Return kopf's settings: no peering, no Events of its own, and a timeout for every call."""
     chosen = kopf.OperatorSettings()
     chosen.peering.standalone = True
     chosen.posting.enabled = False
-    chosen.watching.server_timeout = int(settings.watch_seconds)  # the API server rejects 290.0
+    # the API server rejects a decimal number such as 290.0
+    chosen.watching.server_timeout = int(settings.watch_seconds)
     chosen.watching.client_timeout = settings.watch_seconds + 10
     chosen.watching.connect_timeout = 10
     chosen.watching.chunk_size = settings.list_page
@@ -84,9 +86,11 @@ async def run(
     ready: asyncio.Event,
     controllers: Iterable[Controller[Any]] = CONTROLLERS,
 ) -> None:
-    """Run kopf until cancelled, or until SIGTERM or SIGINT, which kopf handles itself. Raise kopf's errors.
+    """Run kopf until cancelled, or until SIGTERM or SIGINT, which kopf handles itself. Raises kopf's
+    errors.
 
-    The tasks are spawned and ended here: `kopf.operator` would cancel every task of the process.
+    This function spawns and ends kopf's tasks itself, because `kopf.operator` would cancel every task of
+    the process.
     """
     tasks: Collection[asyncio.Task[None]] = await kopf.spawn_tasks(
         registry=registry(cache, controllers),

@@ -1,9 +1,9 @@
-"""Leader election: the leader renews a Lease every second, or its process ends.
+"""Leader election. The leader renews a Lease every second; if it cannot, its process ends.
 
-The lock is kubernetes.aio's, with a deadline on every call: its own timeout of 300 s is far longer than a
-Lease. The election is Convoy's own. It measures with the monotonic clock, gives up at once when another
-replica holds the Lease, and releases the Lease when it stops. A watchdog thread ends the process if a
-blocked event loop cannot notice that the Lease expired.
+The lock is kubernetes.aio's, with a short timeout on every call. The lock's own timeout of 300 s is far
+longer than the Lease lasts. The election is Convoy's own. It measures time with the monotonic clock, and it
+ends at once if another replica holds the Lease. It releases the Lease when the replica stops. If the event
+loop is blocked, it cannot notice that the Lease has expired, so a watchdog thread then ends the process.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _SEPARATOR = "@"
 
 
 class LeadershipLost(Exception):
-    """This replica lost the Lease; its process must end."""
+    """Raised if this replica loses the Lease. The process must then end."""
 
 
 def identity_of(name: str, boot: str, hub_address: str) -> str:
-    """Return the Lease's holder identity: the replica's name, a random id of this start, and its hub's
-    address.
+    """Return the holder identity for the Lease. It consists of the replica's name, a random id of this
+    process, and the address of its hub.
     """
     return f"{name}_{boot}{_SEPARATOR}{hub_address}"
 
 
 def address_in(identity: str) -> str:
-    """Return the hub's address in a holder identity; empty if it has none."""
+    """Return the hub's address in a holder identity; empty if the identity contains none."""
     return identity.partition(_SEPARATOR)[2]
 
 
 class LeaseLock(StockLeaseLock):
-    """kubernetes.aio's lock with a timeout of `call_seconds` on each call. Calls report failure and never
+    """kubernetes.aio's lock with a timeout of `call_seconds` on each call. Calls return a failure and never
     raise.
     """
 
@@ -61,7 +61,7 @@ class LeaseLock(StockLeaseLock):
         self._call_seconds = call_seconds
 
     async def get(self, name: str, namespace: str) -> tuple[bool, Any]:
-        """Return (True, record) or (False, ApiException)."""
+        """Return (True, record), or (False, ApiException) after a failure."""
         try:
             async with asyncio.timeout(self._call_seconds):
                 found: tuple[bool, Any] = await super().get(name, namespace)
@@ -70,7 +70,9 @@ class LeaseLock(StockLeaseLock):
             return False, ApiException(status=0, reason=repr(fault))
 
     async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
-        """Return True if the Lease was created. The stock method fails its own validation."""
+        """Create the Lease and return True if that succeeds. The inherited method cannot be used, because
+        its own validation rejects its request.
+        """
         body = V1Lease(metadata=V1ObjectMeta(name=name), spec=self.update_lease(election_record))
         try:
             async with asyncio.timeout(self._call_seconds):
@@ -81,7 +83,9 @@ class LeaseLock(StockLeaseLock):
         return True
 
     async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
-        """Return True if the Lease was replaced; False if it changed since `get`."""
+        """Replace the Lease and return True if that succeeds. It fails if the Lease has changed since the
+        last `get`.
+        """
         try:
             async with asyncio.timeout(self._call_seconds):
                 return bool(await super().update(name, namespace, updated_record))
@@ -90,7 +94,9 @@ class LeaseLock(StockLeaseLock):
 
 
 class Watchdog(threading.Thread):
-    """Ends the process if `feed` is not called for `seconds`, until `disarm` is called."""
+    """Thread that ends the process if `feed` is not called for `seconds`. It does nothing before the first
+    `feed` and after `disarm`.
+    """
 
     def __init__(self, seconds: float, expired: Callable[[], None] | None = None) -> None:
         super().__init__(name="lease-watchdog", daemon=True)
@@ -100,11 +106,11 @@ class Watchdog(threading.Thread):
         self._ended = threading.Event()
 
     def feed(self, at: float) -> None:
-        """Record that the Lease was renewed by a request sent at `at` (monotonic seconds)."""
+        """Record a renewal of the Lease. `at` is the monotonic time in seconds when its request was sent."""
         self._fed_at = at
 
     def disarm(self) -> None:
-        """Stop watching: this replica does not lead."""
+        """Stop the countdown until the next `feed`, because this replica no longer leads."""
         self._fed_at = None
 
     def stop(self) -> None:
@@ -112,7 +118,7 @@ class Watchdog(threading.Thread):
         self._ended.set()
 
     def run(self) -> None:
-        """Check four times a second."""
+        """Check the time of the last `feed` at least four times a second."""
         while not self._ended.wait(min(0.25, self._seconds / 4)):
             fed_at = self._fed_at
             if fed_at is not None and time.monotonic() - fed_at > self._seconds:
@@ -121,13 +127,14 @@ class Watchdog(threading.Thread):
 
 
 def _exit_process() -> None:
-    # Nothing here may block: the blocked thread may hold the logging system's locks.
+    # Do not log and do not call anything that may block: the stuck thread may hold the logging system's
+    # locks.
     os.write(sys.stderr.fileno(), b'{"event": "lease not renewed in time and event loop stuck: exiting"}\n')
     os._exit(_EXIT_CODE)
 
 
 class Elector:
-    """Takes part in the election until this replica has led once."""
+    """Takes part in elections until this replica becomes the leader, and then leads until it stops."""
 
     def __init__(
         self,
@@ -146,27 +153,27 @@ class Elector:
         self._seen: tuple[str, str] | None = None
         self._seen_at = 0.0
         self.renewals = 0
-        """Number of renewals and changes of the Lease seen so far."""
+        """Number of renewals and other changes of the Lease that this replica has seen."""
         self._holder = ""
         self._acquired = ""
         self.observed = asyncio.Event()
-        """Set once the Lease was read or written."""
+        """Set after the Lease was read or written for the first time."""
         self.leading = False
         self.previous_renewal: datetime | None = None
-        """Last renewal of the Lease by the previous leader, by its clock; None if there was none. Set once
-        this replica leads.
+        """Time when the previous leader last renewed the Lease, by that leader's clock. None if there was
+        no previous leader, or while this replica does not lead.
         """
 
     @property
     def address(self) -> str:
-        """The leader's hub address in the Lease; empty if nobody leads."""
+        """Return the address of the leader's hub from the Lease; empty if no replica leads."""
         return address_in(self._holder)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Wait for the Lease, then run `lead` while renewing it.
+        """Wait for the Lease, then run `lead` and keep renewing the Lease. Return when `lead` returns.
 
-        Raise LeadershipLost when the Lease is lost; return only if `lead` returns. Release the Lease when
-        cancelled or when `lead` fails.
+        Raises LeadershipLost if the Lease is lost. If the call is cancelled or `lead` fails, release the
+        Lease first.
         """
         while not await self._try():  # noqa: ASYNC110 - what is waited for is at the API server
             await asyncio.sleep(
@@ -204,7 +211,7 @@ class Elector:
                 raise LeadershipLost(f"the Lease could not be renewed for {self._renew_seconds} s")
 
     async def _try(self) -> bool:
-        """Acquire or renew the Lease; return True if this replica holds it."""
+        """Try once to acquire or renew the Lease. Return True if this replica holds the Lease."""
         sent_at = time.monotonic()
         lock = self._lock
         found, record = await lock.get(lock.name, lock.namespace)
@@ -237,7 +244,9 @@ class Elector:
             self.renewals += 1
 
     def _expired(self, record: LeaderElectionRecord) -> bool:
-        """Return True if this replica saw the Lease unchanged for the duration that its holder requested."""
+        """Return True if the Lease did not change for the duration that its holder requested, as measured
+        by this replica.
+        """
         if not record.holder_identity or not record.renew_time:
             return True
         duration = float(record.lease_duration or self._lease_seconds)
@@ -252,9 +261,12 @@ class Elector:
         )
 
     async def _release(self) -> None:
-        """Release the Lease so that another replica can lead at once: shorten its duration to one second."""
+        """Release the Lease by shortening its duration to one second, so that another replica can soon
+        lead.
+        """
         lock = self._lock
-        # Read first: the lock replaces the version that it last read, and the last renewal made a newer one.
+        # Read the Lease first: the lock can only replace the version that it read last, and the last renewal
+        # changed the version.
         found, record = await lock.get(lock.name, lock.namespace)
         if not found or record.holder_identity != lock.identity:
             return
@@ -263,7 +275,9 @@ class Elector:
 
 
 def _moment(text: str | None) -> datetime | None:
-    """Parse a time of a record, which has no time zone, as UTC; return None if it cannot be parsed."""
+    """Parse a time in a record as UTC, because the record contains no time zone. Return None for an invalid
+    text.
+    """
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC) if text else None
     except ValueError:

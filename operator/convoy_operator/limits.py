@@ -1,4 +1,4 @@
-"""Rate limits and the retry budget of the API client, and a decaying measure of usage."""
+"""Rate limits and the retry budget of the API client, and a decaying average of usage."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from contextvars import ContextVar
 from time import monotonic
 
 FLOW: ContextVar[Hashable] = ContextVar("flow", default=None)
-"""The flow that requests belong to: the key under reconcile, or None for the operator's own requests."""
+"""Key of the queue in which requests wait for the rate limit: the key under reconcile, or None for the
+operator's other requests.
+"""
 
 
 class TokenBucket:
-    """A token bucket: at most `burst` tokens at once, then `rate` per second. Rate 0 never waits."""
+    """A token bucket. At most `burst` tokens are available at once, and `rate` new ones come per second.
+    With a rate of 0 there is no limit.
+    """
 
     def __init__(self, rate: float, burst: int, clock: Callable[[], float] = monotonic) -> None:
         self._rate = rate
@@ -25,7 +29,7 @@ class TokenBucket:
         self._at = clock()
 
     def reserve(self, cost: float = 1.0) -> float:
-        """Reserve `cost` tokens, future ones if needed; return the seconds until they are available."""
+        """Reserve `cost` tokens, including future ones. Return the seconds until they are available."""
         if self._rate <= 0:
             return 0.0
         now = self._clock()
@@ -36,18 +40,18 @@ class TokenBucket:
 
     @property
     def debt(self) -> float:
-        """Seconds until all reserved future tokens are available."""
+        """Return the seconds until all reserved tokens are available."""
         if self._rate <= 0:
             return 0.0
         return max(0.0, -self._tokens / self._rate - (self._clock() - self._at))
 
     def refund(self) -> None:
-        """Return an unused token."""
+        """Return one reserved token that was not used."""
         self._tokens = min(self._burst, self._tokens + 1)
 
 
 class Usage:
-    """Usage per second as an exponentially decaying mean with a half-life of `half` seconds."""
+    """Average usage per second. Past usage decays exponentially with a half-life of `half` seconds."""
 
     def __init__(self, half: float, clock: Callable[[], float] = monotonic) -> None:
         self._mean = half / math.log(2)
@@ -56,13 +60,13 @@ class Usage:
         self._at = clock()
 
     def add(self, amount: float) -> None:
-        """Add an amount that was used just now."""
+        """Add an amount that has just been used."""
         self._sum = self._left() + amount
         self._at = self._clock()
 
     @property
     def rate(self) -> float:
-        """Recent usage per second."""
+        """Return the recent usage per second."""
         return self._left() / self._mean
 
     def _left(self) -> float:
@@ -70,10 +74,11 @@ class Usage:
 
 
 class FairQueue:
-    """Fair queueing for a bucket's tokens: flows take turns, so no flow waits for all requests of a huge
-    job.
+    """Distributes the tokens of a bucket fairly. Flows take turns, so no flow has to wait for all requests
+    of a huge job.
 
-    The API server's priority and fairness (KEP-1040) works the same way; here all requests cost the same.
+    The API server's Priority and Fairness (KEP-1040) works in the same way. Here every request costs one
+    token.
     """
 
     def __init__(self, bucket: TokenBucket) -> None:
@@ -82,7 +87,7 @@ class FairQueue:
         self._timer: asyncio.TimerHandle | None = None
 
     async def acquire(self) -> float:
-        """Wait for a token in the queue of the current `FLOW`; return the seconds waited."""
+        """Wait for a token in the queue of the current `FLOW`. Return the seconds of the wait."""
         loop = asyncio.get_running_loop()
         began, turn = loop.time(), loop.create_future()
         self._queues.setdefault(FLOW.get(), deque()).append(turn)
@@ -109,7 +114,7 @@ class FairQueue:
         self._serve()
 
     def _grant(self) -> None:
-        """Grant one token to the first waiter of the next flow; refund it if nobody waits."""
+        """Give one token to the first waiter of the next flow. If there is no waiter, refund the token."""
         while self._queues:
             flow, waiting = self._queues.popitem(last=False)
             while waiting and waiting[0].cancelled():
@@ -123,8 +128,8 @@ class FairQueue:
 
 
 class RetryBudget:
-    """A budget for retries: a tenth of the requests, after the first `floor`. It keeps retries from
-    overloading a server that is down.
+    """A budget for retries. It starts with `floor` retries, and each first attempt adds `share` of a retry
+    up to that number. It keeps retries from overloading a server that is down.
     """
 
     def __init__(self, share: float = 0.1, floor: float = 20.0) -> None:
@@ -133,11 +138,11 @@ class RetryBudget:
         self._left = floor
 
     def request(self) -> None:
-        """Count a first attempt."""
+        """Count a first attempt, which adds to the budget."""
         self._left = min(self._capacity, self._left + self._share)
 
     def spend(self) -> bool:
-        """Spend one retry; return False if the budget is used up."""
+        """Spend one retry. Return False if the budget is used up."""
         if self._left < 1:
             return False
         self._left -= 1
@@ -145,8 +150,9 @@ class RetryBudget:
 
 
 def backoff(attempt: int, minimum: float, maximum: float, rng: random.Random | None = None) -> float:
-    """Return the seconds to wait after failure number `attempt` (from 0): exponential, with jitter over the
-    upper half.
+    """Return the seconds to wait before a retry; `attempt` is the number of earlier failures in a row. The
+    wait grows exponentially from `minimum` to `maximum`. A random part of up to half of the wait is
+    subtracted.
     """
     ceiling = min(maximum, minimum * 2.0 ** min(attempt, 32))
     return ceiling * (0.5 + 0.5 * (rng or random).random())

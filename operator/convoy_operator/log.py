@@ -15,8 +15,8 @@ def _dumps(event: Any, **_: Any) -> str:
 
 
 def configure(level: str) -> None:
-    """Send structlog and the standard library's logging to stderr as JSON. Raise ValueError for an unknown
-    level.
+    """Send the logs of structlog and of the standard library to stderr as JSON. Raises ValueError for an
+    unknown level.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -48,8 +48,9 @@ def configure(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # Both log every request or event at INFO.
+    # Drop INFO lines of these loggers: they write one for every request or event.
     for chatty in ("aiohttp.access", "kopf.objects"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    # The lock logs a traceback for every lost race; the elector logs the important failures itself.
+    # Silence the lock's logger: it logs a traceback for every lost race, and the elector logs the important
+    # failures itself.
     logging.getLogger("kubernetes.aio.leaderelection").setLevel(logging.CRITICAL)

@@ -1,4 +1,6 @@
-"""The operator's metrics: prefix `convoy_`, base units, and labels with bounded sets of values."""
+"""The operator's metrics. Their names begin with `convoy_`, they use base units, and each label has a
+bounded set of values.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +32,16 @@ _LOST_STEPS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 _AGES = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 14_400)
 
 VERBS = ("get", "list", "create", "dry_run", "delete", "patch", "patch_status", "apply", "evict")
-"""Verbs of requests to the API server, except watches, which last until they are ended."""
+"""Verbs of requests to the API server. Watches are not included, because a watch lasts until it is ended."""
 
-# Without this, half of all series would be creation timestamps.
+# Drop the creation timestamps of series, which would be half of all series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
 
 class Metrics:
-    """All metrics of one operator process, in their own registry."""
+    """All metrics of one operator process, in a registry of their own."""
 
     def __init__(self, version: str = "", controllers: Sequence[Controller[Any]] = CONTROLLERS) -> None:
         self.registry = CollectorRegistry()
@@ -314,9 +316,10 @@ class Metrics:
 
 
 def _all(metric: M, *values: Iterable[str]) -> M:
-    """Create a series for each combination of label values.
+    """Create a series for each combination of label values and return the metric.
 
-    A counter that first appears with its first error hides that error from rate().
+    The series must exist before the first error. If a counter first appears with its first error, rate()
+    does not see that error.
     """
     for chosen in itertools.product(*values):
         metric.labels(*chosen)

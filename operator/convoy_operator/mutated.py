@@ -1,7 +1,8 @@
-"""Checks for the parts of a pod that Convoy needs and that admission may remove. Pure.
+"""Pure functions that find required parts of a pod that admission has removed.
 
-Policies and webhooks may change a pod's images, resources, environment and order of containers. Without the
-names and the owner by which Convoy finds a pod, Convoy would create that pod again and again.
+Policies and webhooks may change a pod's images, resources, environment and order of containers. They must
+not remove the names and the owner by which Convoy finds a pod. Otherwise Convoy would create the pod again
+and again.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ ANNOTATIONS = (ANNOTATION_INTENT, ANNOTATION_BORN, ANNOTATION_CONTAINER)
 
 
 def missing_parts(requested: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
-    """Return the required parts that a created pod lacks, for a message; empty if it has all."""
+    """Return a text that names the required parts that a created pod lacks; empty if it has all of them."""
     return ", ".join([*_labels(requested, stored), *_others(requested, stored)])
 
 
 def missing_labels(requested: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
-    """Return the labels that an existing pod lacks and the operator's watch needs; empty if it has all."""
+    """Return a text that names the labels that an existing pod lacks, although the operator's watch needs
+    them; empty if it has all of them.
+    """
     return ", ".join(_labels(requested, stored))
 
 

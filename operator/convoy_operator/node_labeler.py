@@ -1,4 +1,4 @@
-"""The label of nodes with a running agent: workers are only placed on labelled nodes."""
+"""The labeler of nodes with a running agent. Workers are only placed on nodes with the label."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from convoy_operator.limits import backoff
 log = structlog.get_logger(__name__)
 
 _GIVEN_AT_ONCE = 16
-"""Maximum number of nodes that get the label at the same time. Removals have no limit: a pod may be about
-to be placed.
+"""Maximum number of nodes that get the label at the same time. Removals of the label have no limit: a
+removal must not wait, because a pod may be about to be placed on the node.
 """
 
 
 class NodeLabeler:
-    """Sends one patch per change. A node whose patch failed is retried with back-off."""
+    """Patches each node whose label is wrong. A failed patch is retried after a back-off."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class NodeLabeler:
             await asyncio.gather(*patching, return_exceptions=True)
 
     def reconcile_once(self) -> None:
-        """Start a patch for every node whose label is wrong."""
+        """Start a patch of each node whose label is wrong."""
         now = self._clock()
         for node in self._cache.nodes:
             if node.name in self._patching or self._failed.get(node.name, (0, 0.0))[1] > now:

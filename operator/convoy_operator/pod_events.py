@@ -1,8 +1,9 @@
-"""The Events of pods that do not start: no status reports a failed mount, sandbox or probe.
+"""Reads the Events of pods that start too slowly. No status reports a failed mount, sandbox or probe; only
+Events do.
 
-Events are read on demand, for one late pod of a job at a time (`Plan.inspect`), and never within a
-reconcile. So nothing else waits if Events have a store of their own that is down. The API server has no
-index of Events: each request costs it a scan of the namespace's Events.
+Events are read on demand (`Plan.inspect`), for one pod of a job at a time and outside of reconciles. If the
+store of Events is down, no reconcile has to wait. Requests are limited, because the API server has no index
+of Events and scans all Events of the namespace for each request.
 """
 
 from __future__ import annotations
@@ -30,53 +31,61 @@ from convoy_operator.limits import TokenBucket
 log = structlog.get_logger(__name__)
 
 MIN_SECONDS, MAX_SECONDS = 15.0, 120.0
-"""Seconds between two requests about one job's pods: at first, and after requests without a new result."""
+"""Minimum and maximum number of seconds between two requests about one job's pods. The interval grows while
+requests bring nothing new.
+"""
 PER_SECOND, AT_ONCE = 5.0, 20
-"""Rate limit and burst of requests for all jobs. Requests over the limit are dropped until a later plan."""
+"""Rate limit and burst of requests for all jobs. A request over the limit is dropped until a later plan."""
 _REMEMBERED = 4096
-"""Maximum number of jobs whose next request is scheduled; the least recently requested job is dropped
+"""Maximum number of jobs with a scheduled next request. The job whose last request is oldest is dropped
 first.
 """
 _QUEUED = 256
 _MESSAGE = 512
-"""Maximum number of characters of a message that are kept."""
+"""Maximum number of characters of a message; the rest is cut off."""
 
 _PLACED = frozenset({"Scheduled", "TriggeredScaleUp"})
 _STARTS = frozenset({"Pulling", "Pulled", "Created", "Started"})
-"""Reasons of Events that show that a container starts, which happens after all mounts and the sandbox."""
+"""Reasons of Events that show that a container starts. All mounts and the sandbox must have succeeded by
+that time.
+"""
 _IN_CONDITIONS = frozenset({"FailedScheduling"})
-"""Reasons of Warnings whose text the pod's own conditions also contain."""
+"""Reasons of Warnings that are ignored, because the pod's own conditions contain the same text."""
 _VAGUE = re.compile(r"^(Unable to attach or mount volumes|Error: |Back-off )")
-"""Matches messages that only say that something failed; another Event names the cause."""
+"""Matches messages that only say that something failed. Another Event then names the cause."""
 _RELEVANT_NORMAL = frozenset({"NotTriggerScaleUp"})
-"""Reasons that matter although their Events are of type Normal."""
+"""Reasons of Events that count as failures although their type is Normal."""
 _SIMILAR = "(combined from similar events): "
 _CHANGING = re.compile(
     r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"  # a UUID
     r"|\b(?=[0-9a-f]*\d)[0-9a-f]{10,}\b"  # an id of a container or sandbox
     r"|\d+"
 )
-"""Matches the parts of a message that change while its cause stays: ids, times, ports, counters."""
+"""Matches the parts of a message that may change while its cause stays the same: ids, times, ports and
+counters.
+"""
 
 
 class Source(Protocol):
-    """The part of the API server's interface that is used here."""
+    """The part of the gateway that this module needs."""
 
     async def events_of(self, namespace: str, uid: str) -> list[Object]:
-        """Return the Events about one object, in no particular order. Raise errors.ApiError."""
+        """Return the Events about one object in any order. Raises errors.ApiError if the request fails."""
         ...
 
 
 @dataclass(slots=True)
 class _Schedule:
-    """The earliest time of a job's next request, and the interval after that."""
+    """Monotonic time in seconds of a job's next request, and the seconds from that request to the one
+    after.
+    """
 
     at: float
     seconds: float
 
 
 class PodEvents:
-    """Accepts requests without waiting and reads Events in the background. The results go to
+    """Queues requests without waiting and reads Events in the background. The results are stored in
     `ClusterCache.pod_warnings`.
     """
 
@@ -87,7 +96,7 @@ class PodEvents:
         wake: Callable[[Key], None],
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`wake` is called for a job when the warning of one of its pods changes."""
+        """`wake` is called with a job's key when the warning about one of its pods changes."""
         self._source, self._cache, self._wake, self._clock = source, cache, wake, clock
         self._schedules: OrderedDict[Key, _Schedule] = OrderedDict()
         self._waiting: asyncio.Queue[tuple[Key, Inspect]] = asyncio.Queue(_QUEUED)
@@ -95,8 +104,8 @@ class PodEvents:
         cache.pods.listen(self._on_pod)
 
     def request(self, key: Key, inspect: Inspect | None) -> None:
-        """Request the Events of a pod soon, unless its job had a request a moment ago. `inspect` is None if
-        no pod is late.
+        """Queue a request for the Events of a pod, unless the job's next request is not due yet or too many
+        requests are waiting. `inspect` is None if no pod starts too slowly.
         """
         if inspect is None:
             return
@@ -140,7 +149,7 @@ class PodEvents:
         self._wake(key)
 
     def _back_off(self, key: Key) -> None:
-        """Lengthen a job's interval, because the last request found nothing different."""
+        """Lengthen the interval of a job's requests, because the last request brought nothing new."""
         if (schedule := self._schedules.get(key)) is not None:
             schedule.seconds = min(MAX_SECONDS, schedule.seconds * 1.5)
 
@@ -150,7 +159,7 @@ class PodEvents:
 
 
 def same(one: PodWarning | None, other: PodWarning | None) -> bool:
-    """Return True if two warnings differ only in ids, times, ports and counters."""
+    """Return True if two warnings are equal except for ids, times, ports and counters."""
     if one is None or other is None:
         return one is other
     return one.reason == other.reason and _shape(one.message) == _shape(other.message)
@@ -163,8 +172,8 @@ def _shape(message: str) -> str:
 def warning(events: Iterable[Mapping[str, Any]]) -> PodWarning | None:
     """Return the Warning that explains why a pod does not start; None if its Events name no cause.
 
-    The newest Warning counts, unless the pod has got further since. Among the current Warnings, one that
-    names the cause is preferred to one that names only the failure.
+    A Warning counts only if no later Event shows that its problem is over. Of the remaining Warnings, the
+    newest one that names a cause is returned, or else the newest one.
     """
     failures: list[Mapping[str, Any]] = []
     for event in sorted(events, key=_order):
@@ -178,32 +187,32 @@ def warning(events: Iterable[Mapping[str, Any]]) -> PodWarning | None:
 
 
 def _resolves(event: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
-    """Return True for an Event that shows that the problem of an earlier warning is over."""
+    """Return True if an Event shows that the problem of an earlier warning is over."""
     if event.get("reason") in _PLACED:
         return earlier.get("reason") in _RELEVANT_NORMAL
     return event.get("reason") in _STARTS and _container(earlier) in ("", _container(event))
 
 
 def _container(event: Mapping[str, Any]) -> str:
-    """Return the field path of the container that an Event is about; empty for the whole pod."""
+    """Return the field path of the container that an Event is about; empty if it is about the whole pod."""
     return str((event.get("involvedObject") or {}).get("fieldPath") or "")
 
 
 def _is_relevant(event: Mapping[str, Any]) -> bool:
-    """Return True for an Event about a failure that no status reports."""
+    """Return True if an Event is about a failure that the pod's status does not report."""
     reason = event.get("reason")
     return reason in _RELEVANT_NORMAL or (event.get("type") == "Warning" and reason not in _IN_CONDITIONS)
 
 
 def _text(event: Mapping[str, Any]) -> str:
-    """Return the message on one line, without the prefix that Kubernetes' event recorder adds."""
+    """Return an Event's message on one line, without the prefix that Kubernetes adds to combined Events."""
     text = " ".join(str(event.get("message") or "").split()).removeprefix(_SIMILAR)
     return text if len(text) <= _MESSAGE else text[: _MESSAGE - 4] + " ..."
 
 
 def _order(event: Mapping[str, Any]) -> tuple[datetime, int]:
-    """Return the sort key: the time an Event was last seen, then the order of storage, because times may be
-    whole seconds.
+    """Return the sort key of an Event: the time of its last occurrence in whole seconds, then its
+    resourceVersion.
     """
     series, metadata = event.get("series") or {}, event.get("metadata") or {}
     version = str(metadata.get("resourceVersion") or "")
@@ -218,7 +227,9 @@ def _order(event: Mapping[str, Any]) -> tuple[datetime, int]:
 
 
 def _time(text: str) -> datetime:
-    """Parse an RFC 3339 time; return the earliest possible time if it cannot be parsed."""
+    """Parse an RFC 3339 time, without fractions of a second. Return the earliest possible time for an
+    invalid text.
+    """
     try:
         return datetime.fromisoformat(text).replace(microsecond=0)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Conversion of a raw pod to the view that plans use. Pure.
+"""Pure functions that convert a raw pod to the view that plans use.
 
-Containers are found by name, not by position: admission may insert others before them.
+Containers are found by name and not by position, because admission may insert other containers before them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ Raw = Mapping[str, Any]
 
 _KEPT_ANNOTATIONS = "convoy.dev/"
 _MESSAGE = 1024
-"""Maximum number of characters of a message that are kept; the API server limits termination messages to
+"""Maximum number of characters of a termination message; the beginning is cut off. The API server allows
 4096 bytes.
 """
 _SCHEDULER = "default-scheduler"
 _STARTING = frozenset({"", "PodInitializing", "ContainerCreating"})
-"""Waiting reasons of a container that only waits for its turn, or for a moment."""
+"""Reasons in the `waiting` state of a container that waits for another container or is just being created."""
 
 
 def pod_view(raw: Raw) -> PodView:
-    """Return the view of a pod that plans use."""
+    """Return the view of a pod for plans."""
     metadata = raw["metadata"]
     spec = raw.get("spec") or {}
     status = raw.get("status") or {}
@@ -76,12 +76,12 @@ def pod_view(raw: Raw) -> PodView:
 
 
 def unix(text: str | None) -> float:
-    """Return the Unix seconds of an RFC 3339 time; 0 if it is empty."""
+    """Convert an RFC 3339 time to Unix seconds; return 0 for an empty text."""
     return datetime.fromisoformat(text).timestamp() if text else 0.0
 
 
 def controller_uid(raw: Raw) -> str | None:
-    """Return the uid of the object's controller owner; None without one."""
+    """Return the uid of the owner that controls the object; None if there is no such owner."""
     for owner in raw["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
             return str(owner["uid"])
@@ -89,7 +89,7 @@ def controller_uid(raw: Raw) -> str | None:
 
 
 def condition(status: Raw, kind: str) -> Raw:
-    """Return the condition of a type; empty if there is none."""
+    """Return the condition with the type `kind` from a status; empty if there is none."""
     for one in status.get("conditions") or ():
         if one.get("type") == kind:
             found: Raw = one
@@ -98,18 +98,20 @@ def condition(status: Raw, kind: str) -> Raw:
 
 
 def container_names(raw: Raw) -> list[str]:
-    """Return the names of the pod's regular containers, in order."""
+    """Return the names of the pod's regular containers in the order of the spec."""
     return [entry.get("name", "") for entry in (raw.get("spec") or {}).get("containers") or ()]
 
 
 def _state(entry: Raw, kind: str, when: str = "state") -> Raw:
-    """Return the `waiting` or `terminated` part of a container's state; empty in any other state."""
+    """Return the part `kind` (`waiting` or `terminated`) of a container's state; empty if the container is
+    in another state.
+    """
     found: Raw = (entry.get(when) or {}).get(kind) or {}
     return found
 
 
 def _status_of(status: Raw, name: str) -> Raw:
-    """Return the status of a regular container; empty before its kubelet has written one."""
+    """Return the status of a regular container; empty if the kubelet has not written one yet."""
     for entry in status.get("containerStatuses") or ():
         if entry.get("name") == name:
             found: Raw = entry
@@ -118,27 +120,30 @@ def _status_of(status: Raw, name: str) -> Raw:
 
 
 def _waiting(spec: Raw, status: Raw, ranks: str) -> Raw:
-    """Return the status of the first container that waits for something that may never come.
+    """Return the status of the first container that may wait forever; empty if no container waits.
 
-    Init containers come first, since the others wait for them. The ranks' container comes next.
+    Init containers come first, because the other containers wait for them. The container of the ranks comes
+    next.
     """
     own = [*(status.get("containerStatuses") or ())]
     own.sort(key=lambda entry: entry.get("name") != ranks)
     entries = [*(status.get("initContainerStatuses") or ()), *own]
     found = [entry for entry in entries if (entry.get("state") or {}).get("waiting") is not None]
-    # The other reasons only mean that a container waits for another one, whose own reason is the cause.
+    # Prefer a container with another reason: those in `_STARTING` only wait for it, so its reason is the
+    # cause.
     telling = [entry for entry in found if _state(entry, "waiting").get("reason", "") not in _STARTING]
-    # A container in creation is nearer to its start than one that waits for an init container.
+    # Next, prefer a container that is being created: the others still wait for an init container.
     creating = [entry for entry in found if _state(entry, "waiting").get("reason") == "ContainerCreating"]
     chosen: Raw = (telling or creating or found or [{}])[0]
     return _initialising(spec, status) or chosen if chosen in found and not telling else chosen
 
 
 def _initialising(spec: Raw, status: Raw) -> Raw:
-    """Return the status of the init container that the others wait for, in the form of a waiting container;
-    empty without one.
+    """Return the status of the init container that the other containers wait for, in the form of a waiting
+    container. Return an empty one if there is none.
 
-    A failing sidecar is restarted repeatedly; between two starts its last termination is reported.
+    The kubelet restarts a failing sidecar repeatedly. Between two starts, the sidecar's last termination is
+    in `lastState`.
     """
     sidecars = _sidecars(spec)
     for entry in status.get("initContainerStatuses") or ():
@@ -152,13 +157,13 @@ def _initialising(spec: Raw, status: Raw) -> Raw:
 
 
 def _sidecars(spec: Raw) -> set[str]:
-    """Return the names of the sidecars: init containers that run until their pod ends (KEP-753)."""
+    """Return the names of the sidecars, which are init containers that run until their pod ends (KEP-753)."""
     inits = spec.get("initContainers") or ()
     return {entry.get("name", "") for entry in inits if entry.get("restartPolicy") == "Always"}
 
 
 def _image(spec: Raw, waiting: Raw) -> str:
-    """Return the image of the waiting container; empty without one."""
+    """Return the image of the waiting container; empty if no container waits."""
     for entry in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         if waiting and entry.get("name") == waiting.get("name"):
             return entry.get("image") or ""
@@ -166,14 +171,14 @@ def _image(spec: Raw, waiting: Raw) -> str:
 
 
 def _failure(spec: Raw, status: Raw, waiting: Raw) -> ContainerEnd | None:
-    """Return the end of the init container that made the pod fail, or the last end of the waiting
-    container.
+    """Return how the waiting container last ended, or how the init container ended that made the pod fail.
+    Return None if there is neither.
     """
     if last := _state(waiting, "terminated", "lastState"):
         return _end(waiting, last)
     if status.get("phase") != "Failed":
         return None
-    # Sidecars end with the pod, whatever its cause.
+    # Ignore sidecars: they end together with the pod and are not the cause.
     sidecars = _sidecars(spec)
     for entry in status.get("initContainerStatuses") or ():
         ended = _state(entry, "terminated")
@@ -188,23 +193,25 @@ def _end(entry: Raw, ended: Raw) -> ContainerEnd:
 
 
 def _ends_by(spec: Raw, status: Raw) -> float:
-    """Return the time at which the kubelet ends the pod for its activeDeadlineSeconds, counted from
-    `startTime`.
+    """Return the Unix time in seconds when activeDeadlineSeconds ends the pod; 0 without a deadline. The
+    kubelet counts the deadline from `startTime`.
     """
     limit, start = spec.get("activeDeadlineSeconds"), unix(status.get("startTime"))
     return start + limit if limit and start else 0.0
 
 
 def _stoppers(container: Raw) -> tuple[str, ...]:
-    """Return the probes and hooks of a container whose failure makes the kubelet stop the container."""
+    """Return the names of a container's probes and hooks whose failure makes the kubelet stop the
+    container.
+    """
     found = [name for name in ("livenessProbe", "startupProbe") if container.get(name)]
     found += ["lifecycle.postStart"] if (container.get("lifecycle") or {}).get("postStart") else []
     return tuple(found)
 
 
 def _unschedulable(spec: Raw, status: Raw) -> str:
-    """Return the scheduler's message while it finds no node for the pod; empty if it has one or was not
-    tried.
+    """Return the scheduler's message if it found no node for the pod. Return an empty text if the pod has a
+    node or the scheduler has not tried yet.
     """
     scheduled = condition(status, "PodScheduled")
     if spec.get("nodeName") or scheduled.get("status") != "False":
@@ -215,6 +222,6 @@ def _unschedulable(spec: Raw, status: Raw) -> str:
 
 
 def _disruption(status: Raw) -> str:
-    """Return the reason of the pod's announced disruption; empty if none is announced."""
+    """Return the reason of the disruption that is announced for the pod; empty if none is announced."""
     found = condition(status, "DisruptionTarget")
     return found.get("reason") or "DisruptionTarget" if found.get("status") == "True" else ""

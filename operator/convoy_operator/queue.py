@@ -1,8 +1,9 @@
-"""The work queue: keys of objects to reconcile, each at most once, and never two workers on one key.
+"""The work queue: the keys of the objects to reconcile. Each key is queued at most once, and only one
+worker handles a key at a time.
 
-A key has at most one due time; adding the key again can only move that forward. A key that becomes due
-while a worker handles it waits until the worker is done. After a failure the key waits for its back-off.
-Changes of children do not shorten the back-off; urgent changes (a new spec, an exit) do.
+A key has at most one due time. Adding the key again can only make it due earlier. A key that becomes due
+while a worker handles it waits until the worker is done. After a failure, the key waits for its back-off.
+Urgent changes, such as a new spec or an exit, end the back-off; changes of children do not.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from convoy_operator.limits import backoff
 K = TypeVar("K", bound=Hashable)
 
 _FAIRNESS = 8
-"""Every this many keys, a low-priority key goes first, even if high-priority keys wait."""
+"""Interval at which low priority goes first: one of this many keys is taken from the low-priority queue,
+even if high-priority keys wait.
+"""
 
 
 @dataclass(slots=True)
@@ -29,36 +32,38 @@ class _Entry:
     """The queue's state of one key."""
 
     due: float | None = None
-    """Time at which the key needs a worker; None if it needs none."""
+    """Time when the key needs a worker; None if it needs none."""
     high: bool = False
-    """True for high priority: changed objects come before periodic reconciles."""
+    """True if the key has high priority. Changed objects have high priority, periodic reconciles have low
+    priority.
+    """
     ready: bool = False
     """True if the key is due and waits for a worker."""
     ready_at: float = 0.0
     running: bool = False
     news: bool = False
-    """True if an urgent add came while a worker handled the key."""
+    """True if an urgent change came while a worker handled the key."""
     failures: int = 0
     not_before: float = 0.0
-    """End of the key's back-off."""
+    """Time when the key's back-off ends."""
 
 
 @dataclass(slots=True)
 class WorkQueue(Generic[K]):
-    """See the module. Times are the event loop's. Equal keys are one entry, so the number of objects bounds
-    the size.
+    """The work queue; the module's docstring describes it. Times are seconds of the event loop's clock. A
+    key has one entry however often it is added, so the number of objects limits the size.
     """
 
     min_backoff: float = 0.5
-    """Seconds of the shortest back-off."""
+    """Minimum back-off in seconds."""
     max_backoff: float = 60.0
-    """Seconds of the longest back-off."""
+    """Maximum back-off in seconds."""
     rng: random.Random = field(default_factory=random.Random)
     on_wait: Callable[[float], None] = lambda seconds: None
-    """Called with the seconds that a key waited for a worker."""
+    """Function to call with the seconds that each key waited for a worker."""
     open: bool = True
-    """True if keys are accepted. A replica without workers keeps its queue closed, else the keys would wait
-    forever.
+    """True if keys are accepted. The queue of a replica without workers is closed, because its keys would
+    wait forever.
     """
     _entries: dict[K, _Entry] = field(default_factory=dict)
     _heap: list[tuple[float, int, K]] = field(default_factory=list)
@@ -68,13 +73,13 @@ class WorkQueue(Generic[K]):
     _waiters: deque[asyncio.Future[None]] = field(default_factory=deque)
     _timer: asyncio.TimerHandle | None = None
     _armed_at: float = 0.0
-    """The time for which the timer is set."""
+    """Time for which `_timer` is set."""
     _popped: int = 0
 
     def add(self, key: K, delay: float = 0.0, *, high: bool = True) -> None:
         """Schedule a reconcile of `key` within `delay` seconds.
 
-        A delay of 0 with high priority is urgent: it overrides a back-off. `high=False` is for periodic
+        A delay of 0 with high priority is urgent and ends the key's back-off. `high` is False for periodic
         reconciles. A closed queue ignores the call.
         """
         if not self.open:
@@ -96,7 +101,7 @@ class WorkQueue(Generic[K]):
                 self._schedule(key, entry)
 
     async def get(self) -> K:
-        """Return the next due key; wait while there is none. The caller must call `done` for it."""
+        """Wait for a due key and return it. The caller must call `done` with the key."""
         while True:
             self._release(self._now())
             key = self._pop()
@@ -111,8 +116,8 @@ class WorkQueue(Generic[K]):
                 )
                 self.on_wait(self._now() - entry.ready_at)
                 if self.depth:
-                    # These keys were released here, before the timer fired. Re-arming the timer would wake no
-                    # worker for them.
+                    # Wake a waiter for the other due keys. They have left the heap, so the timer will not
+                    # wake a waiter for them.
                     self._wake()
                 return key
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -120,7 +125,7 @@ class WorkQueue(Generic[K]):
             try:
                 await waiter
             except asyncio.CancelledError:
-                # This waiter was woken and cancelled at the same time; pass the wake-up on.
+                # This waiter was woken before it was cancelled, so wake another one instead.
                 if waiter.done() and not waiter.cancelled():
                     self._wake()
                 raise
@@ -129,7 +134,9 @@ class WorkQueue(Generic[K]):
                     self._waiters.remove(waiter)
 
     def done(self, key: K) -> None:
-        """Record that the worker finished `key`; if the key became due meanwhile, schedule it again."""
+        """Record that the worker has finished `key`. If the key became due during its work, schedule it
+        again.
+        """
         entry = self._entries[key]
         entry.running = False
         if entry.due is not None:
@@ -138,12 +145,14 @@ class WorkQueue(Generic[K]):
             del self._entries[key]
 
     def retry(self, key: K) -> float:
-        """Schedule a key again after a failure; return the seconds of its back-off. Call before `done`."""
+        """Schedule a key again after a failure. Return the seconds of its back-off. The caller must call
+        this before `done`.
+        """
         entry = self._entries.setdefault(key, _Entry())
         wait = backoff(entry.failures, self.min_backoff, self.max_backoff, self.rng)
         entry.failures += 1
         if entry.news:
-            # The failed attempt may not have seen the urgent change, so retry at once.
+            # Retry at once: the failed attempt may have read the object before the urgent change.
             return 0.0
         entry.not_before = self._now() + wait
         entry.due = entry.not_before
@@ -152,17 +161,17 @@ class WorkQueue(Generic[K]):
         return wait
 
     def reset_backoff(self, key: K) -> None:
-        """Reset a key's back-off after a success."""
+        """Reset the back-off of a key after a success."""
         entry = self._entries.get(key)
         if entry is not None:
             entry.failures = 0
             entry.not_before = 0.0
 
     def rest(self, key: K, seconds: float) -> None:
-        """Hold a key that a worker handles for that many seconds, except for urgent adds. Call before
-        `done`.
+        """Hold the key that the caller is handling for `seconds`, except for urgent changes. The caller
+        must call this before `done`.
 
-        The hold applies only if the key is added again before `done`.
+        The hold has no effect if the key is first added again after `done`.
         """
         entry = self._entries.get(key)
         if entry is not None and not entry.news:
@@ -172,7 +181,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def depth(self) -> int:
-        """Number of keys that wait for a worker."""
+        """Return the number of keys that wait for a worker."""
         return len(self._high) + len(self._low)
 
     def __contains__(self, key: K) -> bool:
@@ -183,7 +192,7 @@ class WorkQueue(Generic[K]):
         return asyncio.get_running_loop().time()
 
     def _schedule(self, key: K, entry: _Entry) -> None:
-        """Queue a key that is neither ready nor running, or put it on the heap until it is due."""
+        """Put a key into the queue if it is due, else on the heap. The key must not be ready or running."""
         if entry.due is None:
             return
         if entry.due <= self._now():
@@ -202,17 +211,17 @@ class WorkQueue(Generic[K]):
         (self._high if entry.high else self._low).append(key)
 
     def _release(self, now: float) -> None:
-        """Move the keys that became due from the heap to the queue."""
+        """Move the keys that have become due from the heap to the queue."""
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
             entry = self._entries.get(key)
-            # A key whose due time changed leaves a stale heap entry, recognised by its old time.
+            # Skip a stale heap entry: if a key's due time changes, its old entry stays on the heap.
             if entry is not None and entry.due == due and not entry.ready and not entry.running:
                 self._line_up(key, entry)
 
     def _compact(self) -> None:
-        """Remove the heap's stale entries: a key that is added often would leave one for each of its far
-        due times.
+        """Remove stale entries from the heap. A key that is often added would otherwise leave many entries
+        with far due times.
         """
         self._heap = [
             (entry.due, next(self._order), key)
@@ -231,7 +240,7 @@ class WorkQueue(Generic[K]):
         return None
 
     def _arm(self) -> None:
-        """Set the single timer to the earliest time on the heap."""
+        """Set the timer to the earliest time on the heap."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -240,8 +249,8 @@ class WorkQueue(Generic[K]):
             self._timer = asyncio.get_running_loop().call_at(self._armed_at, self._fire)
 
     def _fire(self) -> None:
-        # The clock may be slightly before the time of the timer. A worker may already have handled what was
-        # due, so the next entry of the heap may be due much later.
+        # Use at least `_armed_at`, because the clock may be slightly before the time of the timer. Otherwise
+        # a due key would wait for the next timer, which may be much later.
         self._release(max(self._now(), self._armed_at))
         for _ in range(self.depth):
             self._wake()

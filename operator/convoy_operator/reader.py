@@ -1,4 +1,4 @@
-"""The view of caches, hub and clock that controllers observe (`convoy_controllers.reader.Reader`)."""
+"""The view of the caches, the hub and the clock for controllers (`convoy_controllers.reader.Reader`)."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ log = structlog.get_logger(__name__)
 M = TypeVar("M", bound=Model)
 
 BOUND_SECONDS = 1.0
-"""Seconds for which bindings stay cached although no object changed: agents report hardware without any
-object.
+"""Maximum age in seconds of cached bindings. They must be renewed even if no object changes, because agents
+report hardware without changing an object.
 """
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 
 class Models:
-    """Models of cached objects, each parsed once per version."""
+    """The typed models of cached objects. Each version of an object is parsed once."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, Any]] = {}
-        """By uid: the version, and the model or the ValidationError of parsing it."""
+        """The parsed version of each object, with its model or its ValidationError; by uid."""
 
     def read(self, kind: Kind[M], parent: CachedObject) -> M:
-        """Return the model of an object; raise ValidationError if the object is not valid."""
+        """Return the model of an object. Raises ValidationError if the object is invalid."""
         version, found = self._known.get(parent.uid, (-1, None))
         if version != parent.version:
             try:
@@ -48,7 +48,7 @@ class Models:
                 found = error
             self._known[parent.uid] = parent.version, found
         if isinstance(found, ValidationError):
-            # An error that is raised repeatedly would keep the stack frames of every reader alive.
+            # Drop the traceback: it would grow with each raise and keep the callers' stack frames in memory.
             raise found.with_traceback(None)
         return found  # type: ignore[no-any-return]
 
@@ -58,7 +58,9 @@ class Models:
 
 
 class ClusterReader:
-    """Reads caches, hub and clock. It changes nothing except its own cache of models and bindings."""
+    """Reads the caches, the hub and the clock. It changes nothing except its own cache of models and
+    bindings.
+    """
 
     def __init__(
         self,
@@ -68,7 +70,9 @@ class ClusterReader:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`refused` returns, for a parent's uid and metadata generation, the refusals of its children."""
+        """`refused` returns the refusals of a parent's children, by the parent's uid and metadata
+        generation.
+        """
         self._cache = cache
         self._hub = hub
         self._refused = refused
@@ -87,29 +91,29 @@ class ClusterReader:
 
     @property
     def hub(self) -> HubView:
-        """The reports of agents."""
+        """Return the view of the agents' reports."""
         return self._hub
 
     def read(self, kind: Kind[M], parent: CachedObject) -> M:
-        """Return the model of an object; raise ValidationError if the object is not valid."""
+        """Return the model of an object. Raises ValidationError if the object is invalid."""
         return self._models.read(kind, parent)
 
     def get(self, kind: Kind[M], name: str, namespace: str = "") -> M | None:
-        """Return an object; None if it does not exist or is not valid."""
+        """Return the model of an object; None if the object does not exist or is invalid."""
         parent = self._cache.objects(kind).get(namespace, name)
         return self._valid(kind, parent) if parent is not None else None
 
     def all(self, kind: Kind[M]) -> Sequence[M]:
-        """Return all valid objects of a kind."""
+        """Return the models of all valid objects of a kind."""
         found = (self._valid(kind, parent) for parent in self._cache.objects(kind))
         return [model for model in found if model is not None]
 
     def exists(self, kind: Kind[Any], name: str, namespace: str = "") -> bool:
-        """Return True if an object of that name exists, valid or not."""
+        """Return True if an object with this name exists, valid or not."""
         return self._cache.objects(kind).get(namespace, name) is not None
 
     def referring(self, kind: Kind[Any], path: str, value: str) -> Iterable[CachedObject]:
-        """Return the unfinished objects of a kind whose field at `path` has that value."""
+        """Return the unfinished objects of a kind whose field at `path` has the given value."""
         return [
             one for one in self._cache.objects(kind).by_index(path, value) if not self._cache.over(kind, one)
         ]
@@ -119,19 +123,21 @@ class ClusterReader:
         return [one for one in self._cache.objects(kind) if not self._cache.over(kind, one)]
 
     def pods(self, namespace: str, job: str) -> tuple[PodView, ...]:
-        """Return the pods with that job's name in the job label, including pods of other owners."""
+        """Return all pods whose job label names the job, including pods of other owners."""
         return tuple(pod.view for pod in self._cache.pods.indexed((namespace, job)))
 
     def members_on(self, node: str) -> Sequence[Pod]:
-        """Return the pods of jobs that need a node."""
+        """Return the pods that belong to a job and still need the node."""
         return self._cache.members_on(node)
 
     def jobs_on(self, node: str) -> Iterable[tuple[str, str]]:
-        """Return namespace and name of the jobs that are named by the labels of the pods that need a node."""
+        """Return the namespace and name of each job that the label of a pod names, for all pods that need
+        the node.
+        """
         return [(key.namespace, key.name) for key in self._cache.jobs_on(node)]
 
     def warning(self, pod_uid: str) -> PodWarning | None:
-        """Return the newest Warning Event that explains why a pod does not start."""
+        """Return the newest Warning Event that explains why a pod does not start; None if none is known."""
         return self._cache.pod_warnings.get(pod_uid)
 
     def nodes(self) -> Iterable[Node]:
@@ -143,7 +149,7 @@ class ClusterReader:
         return self._cache.nodes.get("", name)
 
     def reported_node(self, node: Node) -> ReportedNode:
-        """Return a node with what its agent has reported of it."""
+        """Return a node together with the data that its agent reported."""
         hardware = self._hub.hardware(node.name)
         return ReportedNode(
             name=node.name,
@@ -159,7 +165,7 @@ class ClusterReader:
         )
 
     def bindings(self) -> Bindings:
-        """Return the binding of hardware to nodes."""
+        """Return the current assignment of hardware to nodes."""
         now = self._clock()
         if self._bindings is None or now - self._bindings[0] >= BOUND_SECONDS:
             nodes = [self.reported_node(node) for node in self._cache.nodes]
@@ -168,18 +174,18 @@ class ClusterReader:
 
     @property
     def agent_nodes(self) -> frozenset[str]:
-        """Names of the nodes that carry the agent-ready label."""
+        """Return the names of the nodes that carry the agent-ready label."""
         return self._cache.ready_nodes
 
     def refused(self, parent_uid: str, generation: int) -> Mapping[str, Refusal]:
-        """Return the refusals of a parent's children at the last attempt, by child name."""
+        """Return the refusals of a parent's children in the last attempt, by child name."""
         return self._refused(parent_uid, generation)
 
     def _valid(self, kind: Kind[M], parent: CachedObject) -> M | None:
         try:
             return self._models.read(kind, parent)
         except ValidationError:
-            # The object's own reconcile reports the fault; other objects treat it as absent.
+            # Treat an invalid object as absent. The object's own reconcile reports the fault.
             return None
 
     def _changed(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
@@ -196,7 +202,7 @@ class ClusterReader:
 
 
 def _placed(node: Node | None) -> object:
-    """Return the parts of a node that bindings depend on."""
+    """Return the fields of a node on which bindings depend."""
     if node is None:
         return None
     state = node.ready, node.agent_ready, node.cordoned, node.boot_id

@@ -1,4 +1,6 @@
-"""The operator's reconcile loop: key -> observe -> plan -> children -> status -> events -> commands."""
+"""The operator's reconcile loop. It gets a key, observes the object, makes a plan, and executes the plan's
+children, status, Events and commands.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +40,16 @@ from convoy_operator.settings import Settings
 log = structlog.get_logger(__name__)
 
 _DEADLINE_SECONDS = 600.0
-"""Seconds after which a reconcile is cancelled. Ten thousand creates at the default rate take a sixth of
-that.
-"""
+"""Timeout of one reconcile in seconds. Ten thousand creates at the default rate take a sixth of this time."""
 _COMMANDS_AT_ONCE = 16
-"""Commands that are sent before other tasks get a turn."""
+"""Number of commands to send before other tasks get a turn."""
 
 
 class PlanMeter(Protocol):
-    """A meter of the plans for objects of one kind."""
+    """Measures the plans for objects of one kind."""
 
     def before_status_write(self, parent: CachedObject, plan: Plan) -> None:
-        """Record that the plan's status is about to be stored."""
+        """Record that the operator is about to store the plan's status."""
         ...
 
     def after_reconcile(self, parent: CachedObject) -> None:
@@ -59,12 +59,14 @@ class PlanMeter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileContext:
-    """Everything that a reconcile acts through."""
+    """The dependencies of a reconcile."""
 
     gateway: ApiGateway
-    """Gateway for statuses, deletions and children."""
+    """Gateway for all requests except those of the controllers of node objects."""
     node_gateway: ApiGateway
-    """Gateway for controllers that span the fleet: nodes that fail together are marked together."""
+    """Gateway for the controllers of node objects. It has a rate limit of its own, so that nodes that fail
+    together are marked together.
+    """
     cache: ClusterCache
     queue: WorkQueue[Key]
     recorder: EventRecorder
@@ -72,20 +74,25 @@ class ReconcileContext:
     settings: Settings
     pod_events: PodEvents
     send: Callable[[Command], None]
-    """Sends a command to an agent if the agent is connected; a plan repeats a command without effect."""
+    """Function that sends a command to an agent if the agent is connected. A plan may repeat a command,
+    because a repeated command has no effect.
+    """
     unsettled: Callable[[set[str]], float]
-    """Returns the seconds until it is known which of these nodes' agents are present; 0 if it is known."""
+    """Function that returns the seconds to wait until the hub knows which of these nodes' agents are
+    present; 0 if it knows already.
+    """
     lookups: Mapping[str, Callable[[CachedObject], Awaitable[None]]] = field(default_factory=dict)
-    """By kind, a lookup at the API server that runs before an object is observed."""
+    """Function of a kind that reads further data from the API server before an object is observed, by kind.
+    """
     meters: Mapping[str, PlanMeter] = field(default_factory=dict)
-    """By kind, the meter of its reconciles."""
+    """The meter of a kind's reconciles, by kind."""
     clock: Callable[[], float] = time.monotonic
     processor: Callable[[], float] = time.process_time
-    """Returns the processor seconds that this process has used."""
+    """Function that returns the processor seconds that this process has used."""
 
 
 class Reconciler:
-    """Gets keys from the queue, plans, and executes the plans."""
+    """Gets keys from the queue, makes a plan for each object, and executes the plan."""
 
     def __init__(
         self,
@@ -94,7 +101,7 @@ class Reconciler:
         refusals: Refusals,
         controllers: Iterable[Controller[Any]] = CONTROLLERS,
     ) -> None:
-        """Build the executors. `refusals` must be the ones that `reader` reads."""
+        """Build one executor per controller. `refusals` must be the object that `reader` reads."""
         self._context = context
         self._cache = context.cache
         self._queue = context.queue
@@ -141,7 +148,7 @@ class Reconciler:
         return self._throttle.turn(key, self._cache.active, self._clock())
 
     async def handle(self, key: Key) -> None:
-        """Reconcile one key. An error affects only that key."""
+        """Reconcile the object of one key. If that fails, log the error and retry the key later."""
         controller = self._controllers[key.kind]
         began = self._context.processor()
         with (
@@ -180,7 +187,9 @@ class Reconciler:
                     self._queue.add(key, max(requeue, 0.05))
 
     async def _report_bug(self, controller: Controller[Any], key: Key, fault: Exception) -> None:
-        """Report an internal fault by an Event, and in the status of an object that has no phase yet."""
+        """Report an internal fault by an Event. If the object has no phase yet, also report the fault in
+        its status.
+        """
         parent = self._cache.store(controller.resource).get(key.namespace, key.name)
         if not isinstance(parent, CachedObject):
             return
@@ -193,7 +202,9 @@ class Reconciler:
             log.warning("storing the failure in the status failed", error=str(refusal))
 
     async def _reconcile(self, controller: Controller[Any], key: Key) -> float | None:
-        """Reconcile one object; return the seconds until the next reconcile that only time requires."""
+        """Reconcile one object. Return the seconds until it must be reconciled again even if nothing
+        changes; None if it need not be.
+        """
         parent = self._cache.store(controller.resource).get(key.namespace, key.name)
         if parent is None:
             self._throttle.drop(key)
@@ -207,13 +218,14 @@ class Reconciler:
         if plan.status_first:
             parent, wait = await self._store(controller, key, parent, plan)
             waits.append(wait)
-            # Record now: if a child fails, the next plan finds the status stored and has no events.
+            # Record the Events now. If a child fails, the next plan finds the status already stored and
+            # contains no Events.
             self._record(controller, parent, plan)
             plan = replace(plan, events=())
         if refused := await self._children(controller, parent, plan):
             log.warning("API server refused children, see the object's status", names=refused)
-            # Store the refusals in the same status write. A status written before would change with every
-            # attempt.
+            # Plan again, so that one status write contains the refusals too. With two writes, the status
+            # would change at every attempt.
             plan = replace(await self._plan(controller, key, parent), status_first=False)
             waits.append(plan.requeue_after)
         waits += [self._retry(parent, plan), self._executors[key.kind].field_conflicts.wait(parent.uid)]
@@ -248,13 +260,14 @@ class Reconciler:
         return controller.plan(observed, now)
 
     async def _children(self, controller: Controller[Any], parent: Any, plan: Plan) -> Mapping[str, Refusal]:
-        """Execute the plan's children; return the refusals of the API server, by child name."""
+        """Execute the plan's children. Return the refusals of the API server by child name."""
         executor = self._executors[controller.resource.kind]
         generation = parent.generation if isinstance(parent, CachedObject) else 0
         children = [child for child in plan.children if not isinstance(child, Create)]
         creations = plan.creations
         if self._refusals.standing(parent.uid, generation):
-            # Refused children are retried after their back-off, together with all new ones.
+            # Create nothing before the back-off of the refused children has ended, and then create all
+            # children together.
             children, creations = [child for child in children if not _creates_object(child)], ()
         refused = await executor.execute(parent, children)
         await executor.prune(parent, plan.prune, plan.children)
@@ -282,8 +295,8 @@ class Reconciler:
         return await self._dry_runs.refused(parent.namespace, tried, explain)
 
     def _retry(self, parent: Any, plan: Plan) -> float | None:
-        """Return the seconds until refused children may be retried; None if none was refused, or none is
-        still planned.
+        """Return the seconds until the refused children may be retried. Return None if no child was
+        refused, or if the plan no longer contains a child to create.
         """
         wait = self._refusals.wait(parent.uid)
         if wait == 0 and not any(map(_creates_object, plan.children)):
@@ -305,14 +318,16 @@ class Reconciler:
         for number, command in enumerate(commands, 1):
             self._context.send(command)
             if number % _COMMANDS_AT_ONCE == 0:
-                # Serialising the commands of a huge Strict job takes about a second.
+                # Let other tasks run: serialising all commands of a huge Strict job takes about a second.
                 await asyncio.sleep(0)
 
     async def _store(
         self, controller: Controller[Any], key: Key, parent: Any, plan: Plan
     ) -> tuple[Any, float | None]:
-        """Store the status if it differs; return the stored parent, and the seconds to wait if progress is
-        throttled.
+        """Store the plan's status if it differs from the object's status.
+
+        Return the object as stored. If the progress of the object may not be stored yet, also return the
+        seconds to wait.
         """
         patch = merge_patch(parent.status, plan.status) if plan.status is not None else {}
         if not patch:
@@ -349,5 +364,5 @@ class Reconciler:
 
 
 def _creates_object(child: Child) -> bool:
-    """Return True for a child that creates a whole object, which the API server may refuse."""
+    """Return True if a child creates a whole object, so that the API server may refuse it."""
     return isinstance(child, Create) or (isinstance(child, Apply) and not child.subresource)

@@ -1,6 +1,7 @@
-"""Metrics of recoveries: their duration and their lost steps, as this leader sees them.
+"""Metrics of recoveries: their duration, and the steps that they lost.
 
-A recovery that an earlier leader started is not measured: its start is not known here.
+A leader measures only recoveries that started while it led, because it does not know when earlier ones
+started.
 """
 
 from __future__ import annotations
@@ -26,24 +27,22 @@ from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.metrics import Metrics
 
 _OVER = frozenset({*TERMINAL, Phase.SUSPENDING, Phase.SUSPENDED})
-"""Phases in which a recovery cannot continue."""
+"""Phases of a job in which its recovery has ended without a step."""
 
 
 @dataclass(slots=True)
 class _OpenRecovery:
-    """A recovery that has not reached a step yet."""
+    """A recovery of a job that has not completed a step yet."""
 
     namespace: str
     job: str
     timeline: Timeline
     placings: dict[str, Placing] = field(default_factory=dict)
-    """Placing of the pods that were created for the recovery, by pod uid."""
+    """The placing of each pod that was created for the recovery, by pod uid."""
 
 
 class RecoveryMeter:
-    """The leader's meter of recoveries, with one entry for each job that restarted and has not made a step
-    since.
-    """
+    """Measures recoveries for the leader. It tracks each job from a restart to the next completed step."""
 
     def __init__(
         self,
@@ -52,16 +51,16 @@ class RecoveryMeter:
         slots: Callable[[tuple[PodView, ...]], Mapping[str, SlotView]],
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`slots` returns the agents' reports on these pods, by pod uid."""
+        """`slots` returns the agents' reports on the given pods, by pod uid."""
         self._metrics = metrics
         self._cache = cache
         self._slots = slots
         self._wall = wall
         self._open: dict[str, _OpenRecovery] = {}
-        """Open recoveries by uid of the job."""
+        """The recovery of each job that is recovering, by job uid."""
         self._pending: dict[str, tuple[int, float]] = {}
-        """By uid of the job: the number of the restart whose status is being stored, and the Unix time of
-        its fault.
+        """The restart of each job whose status is being stored, by job uid: the number of the restart, and
+        the Unix time of its fault in seconds.
         """
         cache.jobs.listen(self._job_changed)
         cache.pods.listen(self._pod_changed)
@@ -70,15 +69,17 @@ class RecoveryMeter:
         return len(self._open)
 
     def before_status_write(self, job: CachedObject, plan: Plan) -> None:
-        """Note a restart whose status is about to be stored. It counts once the stored status is seen: a
-        response may be lost.
+        """Remember a restart whose status is about to be stored. The restart is counted when the stored
+        status arrives in the cache, because the response to the write may be lost.
         """
         total = _restarts(plan.status or {})
         if total > _restarts(job.status):
             self._pending[job.uid] = total, plan.fault_at
 
     def _count_restart(self, job: CachedObject, fault_at: float) -> None:
-        """Count a restart whose status is stored. `fault_at` is the Unix time of its fault, 0 if unknown."""
+        """Count a restart whose status is stored. `fault_at` is the Unix time of the fault in seconds, or 0
+        if unknown.
+        """
         try:
             status = TrainingJobStatus.model_validate(job.status)
         except ValidationError:
@@ -106,7 +107,7 @@ class RecoveryMeter:
         self._open[job.uid] = _OpenRecovery(job.namespace, job.name, updated)
 
     def after_reconcile(self, job: CachedObject) -> None:
-        """Update the timeline of a job that may be recovering."""
+        """Update the timeline of a job that is recovering."""
         known = self._open.get(job.uid)
         if known is None:
             return
@@ -141,8 +142,8 @@ class RecoveryMeter:
             known.placings[after.uid] = placing
 
     def _recovery(self, pod: Pod) -> _OpenRecovery | None:
-        """Return the open recovery of a pod's job. Pods whose owner is in another namespace are ignored:
-        anybody can set an owner.
+        """Return the open recovery of a pod's job. The pod must be in the job's namespace and carry its
+        label, because any user can set an owner.
         """
         known = self._open.get(pod.view.owner_uid or "")
         return known if known and (known.namespace, known.job) == (pod.namespace, pod.job) else None

@@ -1,6 +1,7 @@
-"""The reflector: it keeps a store equal to a resource by LIST and WATCH, and LISTs again when necessary.
+"""The reflector. It fills a store from a resource by LIST and WATCH, and lists again when that is
+necessary.
 
-Convoy has its own because kopf uses 27 times the CPU per event, and misses deletions that happen around a
+Convoy has its own reflector because kopf uses 27 times the CPU per event and misses deletions during a
 re-list.
 """
 
@@ -30,18 +31,18 @@ _MIN_BACKOFF, _MAX_BACKOFF = 0.5, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Source(Generic[T]):
-    """The objects of a resource, and the store to keep equal to them."""
+    """A resource to read, and the store to fill from it."""
 
     resource: Resource
     store: Store[T]
     view: Callable[[Mapping[str, Any]], T]
-    """Converts an object to an item of the store."""
+    """Function that converts a raw object to an item of the store."""
     selector: str = ""
-    """Label selector; empty for all objects."""
+    """Label selector of the objects to read; empty for all objects."""
 
 
 class Reflector(Generic[T]):
-    """Keeps one store equal to its source until cancelled."""
+    """Keeps one store equal to its source."""
 
     def __init__(
         self,
@@ -62,13 +63,13 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._listed_at = float("-inf")
         self._version = ""
-        """The version to watch from; empty if a LIST must come first."""
+        """The resourceVersion from which to watch; empty if a LIST must come first."""
         self._watching: asyncio.Future[bool] | None = None
         self.synced = asyncio.Event()
-        """Set once the store has been filled."""
+        """Set when the store was filled for the first time."""
 
     async def run(self) -> None:
-        """LIST, then WATCH from that version. Retry failures with back-off, without end."""
+        """LIST, then WATCH from the LIST's version, until cancelled. Retry every failure after a back-off."""
         failures = 0
         while True:
             try:
@@ -80,9 +81,9 @@ class Reflector(Generic[T]):
                     failures = 0
             except errors.Gone:
                 self._metrics.watch_errors.labels(self._resource.plural).inc()
-                # The API server compacted the version, so only a LIST shows what was missed. That is no
-                # server failure, but a server that always responds like that must not be called in a tight
-                # loop.
+                # The API server no longer has this version, so only a LIST can show the missed changes. This
+                # is not a failure of the server. But wait a little, so that a server that always responds
+                # like this is not called in a tight loop.
                 self._version = ""
                 failures = min(failures + 1, 2)
                 await asyncio.sleep(backoff(failures, _MIN_BACKOFF / 4, _MAX_BACKOFF))
@@ -101,8 +102,8 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(wait)
 
     async def _follow(self) -> bool:
-        """Watch until the server ends the watch, a LIST is due, or `list` was called. Return True if any
-        event came.
+        """Watch until the server ends the watch, a LIST is due, or `list` is called. Return True if the
+        watch yielded an event or was ended by `list`.
         """
         watching = self._watching = asyncio.ensure_future(self._watch())
         try:
@@ -123,7 +124,7 @@ class Reflector(Generic[T]):
         return came
 
     async def list(self) -> None:
-        """Make the store equal to a LIST. A running watch is cancelled and restarted from the LIST's
+        """Make the store equal to a LIST. A running watch is cancelled and then restarted from the LIST's
         version.
         """
         floor = self._store.newest
@@ -143,6 +144,6 @@ class Reflector(Generic[T]):
         if kind in ("ADDED", "MODIFIED"):
             self._store.upsert(self._view(raw))
         elif kind == "DELETED":
-            # With a selector, an object that loses its label is reported as deleted, and may come back with
-            # the label.
+            # With a selector, the deletion may only mean that the object lost the label. Then the object may
+            # come back.
             self._store.remove(self._view(raw), final=not self._selector)

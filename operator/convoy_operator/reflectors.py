@@ -1,4 +1,4 @@
-"""The reflectors that fill the cluster cache, derived from the controllers."""
+"""The reflectors that fill the cluster cache. The list of controllers determines the resources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 class Reflectors:
     """One reflector for each cached resource.
 
-    Kopf watches the custom resources that users write; their reflectors only LIST.
+    Kopf watches the custom resources that users write. The reflectors of these resources only LIST.
     """
 
     def __init__(
@@ -69,24 +69,28 @@ class Reflectors:
         ]
 
     async def run(self) -> None:
-        """Watch until cancelled, or until a watch ends."""
+        """Watch all resources until cancelled, or until one watch fails."""
         watched: list[Reflector[Any]] = [self.pods, self.nodes, *self._kinds, *self._applied]
         await run_until_first_exit([one.run() for one in watched])
 
     async def list_kopf(self) -> None:
-        """List the kinds that kopf watches: kopf misses deletions that happen around a list of its own."""
+        """LIST the resources that kopf watches, because kopf misses deletions that happen during a list of
+        its own.
+        """
         for reflector in self._kopf:
             await _listed(reflector)
 
     async def list_all(self) -> None:
-        """List every cached resource."""
+        """LIST every cached resource."""
         for reflector in (*self._kopf, *self._kinds, *self._applied):
             await _listed(reflector)
         await asyncio.gather(_listed(self.pods), _listed(self.nodes))
 
 
 async def _listed(reflector: Reflector[Any]) -> None:
-    """LIST one resource, and retry until it succeeds: nothing may be decided without it."""
+    """LIST one resource, and retry until that succeeds. The caller must not make decisions without the
+    LIST.
+    """
     attempt = 0
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The children that the API server refused to create, kept until their retry is due."""
+"""Remembers the children that the API server refused to create, until they may be retried."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_operator.limits import backoff
 
 _KEPT = 50
-"""Maximum number of refusals kept per parent: a wrong template is refused as often as it is tried."""
+"""Maximum number of refusals that are kept of one parent. One faulty template may cause a refusal for every
+pod.
+"""
 
 
 @dataclass(slots=True)
@@ -24,8 +26,8 @@ class _Refused:
 
 
 class Refusals:
-    """The refusals of all parents, by uid. Times are monotonic seconds. A new metadata generation starts
-    afresh.
+    """The refusals of all parents, by uid. Times are monotonic seconds. The refusals of a parent are
+    dropped when its metadata generation changes.
     """
 
     def __init__(
@@ -37,7 +39,7 @@ class Refusals:
         self._jobs: dict[str, _Refused] = {}
 
     def standing(self, uid: str, generation: int) -> Mapping[str, Refusal]:
-        """Return the refusals whose retry is not due yet, by child name."""
+        """Return the refusals that may not be retried yet, by child name."""
         refused = self._jobs.get(uid)
         if refused is None:
             return {}
@@ -47,12 +49,14 @@ class Refusals:
         return dict(refused.why) if self._clock() < refused.retry_at else {}
 
     def wait(self, uid: str) -> float | None:
-        """Return the seconds until the parent's children may be retried; None if nothing was refused."""
+        """Return the seconds until a parent's refused children may be retried; None if no child was
+        refused.
+        """
         refused = self._jobs.get(uid)
         return max(0.0, refused.retry_at - self._clock()) if refused else None
 
     def record(self, uid: str, generation: int, why: Mapping[str, Refusal]) -> None:
-        """Record the refusals of one attempt. Each attempt in a row lengthens the back-off."""
+        """Record the refusals of one attempt. The back-off grows with each refused attempt."""
         refused = self._jobs.get(uid)
         if refused is None or refused.generation != generation:
             refused = self._jobs[uid] = _Refused(generation)
@@ -61,5 +65,5 @@ class Refusals:
         refused.attempts += 1
 
     def clear(self, uid: str) -> None:
-        """Drop a parent's refusals: all children were created, or the parent is deleted."""
+        """Drop the refusals of a parent whose children were all created, or that was deleted."""
         self._jobs.pop(uid, None)

@@ -1,4 +1,4 @@
-"""Concurrent parts of a process that end together."""
+"""Runs the concurrent parts of a process, which end together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Awaitable
 
 
 async def run_until_first_exit(parts: list[Awaitable[None]]) -> None:
-    """Run all parts. When one ends, cancel and await the others, and raise its error, if any."""
+    """Run all parts until one of them ends. Then cancel the other parts, wait for them, and raise the error
+    of the ended part, if any.
+    """
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""The operator's settings. An attribute's environment variable is `CONVOY_` + its name in capitals."""
+"""The operator's settings. The variable of a setting is `CONVOY_` and the attribute's name in capitals."""
 
 from __future__ import annotations
 
@@ -16,133 +16,141 @@ CA_MAKERS = ("Operator", "CertManager")
 
 
 class SettingError(ValueError):
-    """A setting that cannot be used. The message names the variable and the fault."""
+    """Raised for an invalid setting. The message names the variable and the fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of one operator process. Times are seconds."""
+    """Settings of one operator process. Times are in seconds."""
 
     namespace: str = "convoy-system"
-    """Namespace of the operator, its Lease, its CA and the agents."""
+    """Namespace that contains the operator, its Lease, its CA and the agents."""
     pod_name: str = ""
-    """Name of this replica in the Lease and in Events; the host's name if empty."""
+    """Name of this replica in the Lease and in Events. If empty, the host's name is used."""
     pod_ip: str = "127.0.0.1"
-    """Address at which agents reach this replica's hub; the chart sets it from `status.podIP`."""
+    """Address at which agents reach this replica's hub. The chart sets it from `status.podIP`."""
 
     engines_dir: str = ""
-    """Folder of Engine manifests that a new leader applies; none if empty."""
+    """Folder of Engine manifests that a new leader applies. If empty, no Engines are applied."""
 
     workers: int = 16
-    """Number of concurrent reconciles. They mostly wait for the API server; 16 keep it busy."""
+    """Number of concurrent reconciles. A reconcile mostly waits for the API server, and 16 of them keep it
+    busy.
+    """
     resync_seconds: float = 600.0
-    """Seconds between two LISTs of everything. A LIST repairs what a watch lost; ten minutes keep the cost
-    low.
+    """Seconds between two LISTs of all resources. A LIST repairs changes that a watch lost. Ten minutes
+    keep the cost low.
     """
     debounce_seconds: float = queue_timings.DEBOUNCE_SECONDS
-    """Seconds for which changes of children are gathered: a job's pods change together, and users do not
-    notice 0.15 s.
+    """Seconds for which changes of children are collected before a reconcile. The pods of a job change
+    together, and users do not notice 0.15 s.
     """
     backoff_min_seconds: float = queue_timings.BACKOFF_MIN_SECONDS
-    """Seconds of the first back-off after a failed reconcile."""
+    """Back-off in seconds after the first failed reconcile."""
     backoff_max_seconds: float = queue_timings.BACKOFF_MAX_SECONDS
-    """Seconds of the longest back-off after repeated failures."""
+    """Maximum back-off in seconds after repeated failures."""
     parallel_creates: int = 50
-    """Maximum number of pods of one job that are created at the same time, so that a large job leaves room
-    for others.
+    """Maximum number of pods of one job that are created at the same time. The limit leaves room for the
+    requests of other jobs.
     """
     progress_seconds: float = progress_throttle.PROGRESS_SECONDS
-    """Shortest time in seconds between two progress writes of one job."""
+    """Minimum number of seconds between two progress writes of one job."""
     progress_writes_per_second: float = progress_throttle.WRITES_PER_SECOND
-    """Progress writes per second of all jobs together. Status may cost etcd 5 writes per second; the rest
-    is for changes of state. With more jobs, each writes less often.
+    """Maximum number of progress writes per second for all jobs together. etcd should get at most 5 status
+    writes per second; the rest is reserved for changes of state. With more jobs, each job writes less
+    often.
     """
 
     qps: float = 100.0
-    """Average requests per second to the API server, per gateway; an operator has three gateways (app.py).
-    0 leaves the limit to the server's priority and fairness.
+    """Maximum average number of requests per second to the API server, for each gateway. An operator has
+    three gateways (see app.py). With 0, only the server's Priority and Fairness limits the requests.
     """
     burst: int = 200
-    """Requests that one gateway may send at once after an idle time."""
+    """Number of requests that one gateway may send at once after an idle time."""
     request_seconds: float = 30.0
-    """Timeout of one request to the API server in seconds; a large LIST needs most of it."""
+    """Timeout of one request to the API server in seconds. A large LIST needs most of this time."""
     request_tries: int = 4
-    """Maximum number of attempts of one request, the first included, while the retry budget lasts."""
+    """Maximum number of attempts of one request, including the first. Retries also need the retry budget."""
     connections: int = 64
-    """Connections to the API server, shared by workers, parallel creates and watches."""
+    """Maximum number of connections to the API server. Workers, parallel creates and watches share them."""
     list_page: int = 500
-    """Objects per page of a LIST, as in kubectl."""
+    """Number of objects per page of a LIST, the same as in kubectl."""
     watch_seconds: float = 290.0
-    """Duration of one watch in seconds, shortened at random by up to a fifth so that replicas do not
-    reconnect together.
+    """Maximum duration of one watch in seconds. A random part of up to a fifth is subtracted, so that
+    replicas do not reconnect at the same time.
     """
     watch_silence_seconds: float = 75.0
-    """Seconds without a byte after which a watch counts as dead: the API server sends a bookmark every
+    """Seconds without a byte after which a watch counts as broken. The API server sends a bookmark every
     minute.
     """
 
     lease_seconds: int = 8
     """Seconds without a renewal after which another replica may replace the leader."""
     renew_seconds: float = 5.0
-    """Seconds without a successful renewal after which a leader gives up, 3 s before another may take over.
+    """Seconds without a successful renewal after which a leader stops leading. This is 3 s before another
+    replica may take over.
     """
     retry_seconds: float = 1.0
     """Seconds between two attempts to acquire or renew the Lease."""
 
     hub_bind: str = ""
-    """Address of the hub's two ports; all IPv4 and IPv6 addresses if empty."""
+    """Address on which the hub's two ports listen. If empty, they listen on all IPv4 and IPv6 addresses."""
     enrolment_port: int = 8470
-    """Port at which agents request certificates (server TLS)."""
+    """Port at which agents request certificates. It uses TLS with a server certificate."""
     session_port: int = 8471
-    """Port of the agents' streams (mutual TLS)."""
+    """Port of the agents' streams. It uses mutual TLS."""
     agent_service_account: str = "convoy-agent"
-    """Service account in the operator's namespace whose tokens entitle to certificates."""
+    """Service account of the agents in the operator's namespace. Its tokens entitle an agent to a
+    certificate.
+    """
     agent_quiet_seconds: float = timings.PROBE_AFTER_SECONDS
-    """Seconds of an agent's silence after which the hub probes its node."""
+    """Seconds without a message from an agent after which the hub probes the agent's node."""
     agent_silent_seconds: float = timings.SILENT_SECONDS
-    """Seconds of silence after which an agent counts as not connected; it sends a heartbeat every second."""
+    """Seconds without a message after which an agent counts as not connected. An agent sends a heartbeat
+    every second.
+    """
     agent_grace_seconds: float = timings.GRACE_SECONDS
-    """Seconds that a new leader gives agents to connect before it judges any of them absent."""
+    """Seconds for which a new leader waits for agents to connect before it considers an agent absent."""
     agent_unready_seconds: float = timings.UNREADY_SECONDS
-    """Seconds of an agent's silence after which its node loses the agent-ready label, even if the node
-    replies to probes. Longer than an agent's restart.
+    """Seconds without a message from an agent after which its node loses the agent-ready label, even if the
+    node replies to probes. This must be longer than a restart of the agent takes.
     """
     ca_maker: str = "Operator"
-    """Creator of the certificate authority: Operator, or CertManager, whose Secret the operator then waits
-    for.
+    """Creator of the certificate authority: `Operator` or `CertManager`. With `CertManager`, the operator
+    waits for the Secret.
     """
     certificate_hours: float = 24.0
-    """Lifetime of an agent's certificate in hours; agents renew it after two thirds."""
+    """Lifetime of an agent's certificate in hours. An agent renews its certificate after two thirds of it."""
 
     metrics_port: int = 8080
-    """Port of /metrics."""
+    """Port of the path /metrics."""
     probe_port: int = 8081
-    """Port of /healthz and /readyz."""
+    """Port of the paths /healthz and /readyz."""
     http_bind: str = ""
-    """Address of the metrics and probe ports; all IPv4 and IPv6 addresses if empty."""
+    """Address on which the metrics and probe ports listen. If empty, they listen on all IPv4 and IPv6
+    addresses.
+    """
     log_level: str = "INFO"
-    """Log level: DEBUG, INFO, WARNING or ERROR."""
+    """Minimum level of logged messages: DEBUG, INFO, WARNING or ERROR."""
 
     @property
     def name(self) -> str:
-        """Name of this replica."""
+        """Return the name of this replica."""
         return self.pod_name or socket.gethostname()
 
     @property
     def hub_address(self) -> str:
-        """Address and port at which agents dial this replica's sessions."""
+        """Return the address and port at which agents reach the session port of this replica."""
         return host_port(self.pod_ip, self.session_port)
 
 
 def host_port(host: str, port: int) -> str:
-    """Return host:port, with brackets around an IPv6 address."""
+    """Return `host:port`. An IPv6 address is put in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
-    """Return the settings from the `CONVOY_*` variables. Raise SettingError for a value that cannot be
-    used.
-    """
+    """Return the settings in the `CONVOY_*` variables. Raises SettingError for an invalid value."""
     given: dict[str, Any] = {}
     for item in fields(Settings):
         variable = PREFIX + item.name.upper()

@@ -1,4 +1,4 @@
-"""The parts of health sweeps beside their controller: garbage collection of orders, and counters of
+"""Two parts of health sweeps outside their controller: garbage collection of orders, and counters of
 verdicts.
 """
 
@@ -27,14 +27,14 @@ COLLECT_SECONDS = 2.0
 
 
 class OrderGarbageCollector:
-    """Cancels and drops the orders of sweeps that no longer run. Only the leader runs it."""
+    """Cancels and drops the orders of sweeps that have ended or were deleted. Only the leader runs it."""
 
     def __init__(self, reader: Reader, sweeps: Sweeps) -> None:
         self._reader = reader
         self._sweeps = sweeps
 
     async def run(self) -> None:
-        """Collect periodically until cancelled."""
+        """Collect the garbage periodically until cancelled."""
         while True:
             await asyncio.sleep(COLLECT_SECONDS)
             try:
@@ -43,7 +43,9 @@ class OrderGarbageCollector:
                 log.exception("garbage collection of sweep orders failed, will retry")
 
     def collect(self) -> None:
-        """Collect once: cancel running orders, drop finished ones."""
+        """Find all orders whose sweep no longer runs. Cancel those that an agent still executes, and drop
+        the others.
+        """
         sweeps = self._reader.all(healthsweep.KIND)
         running = tuple(f"{prefix(one)}." for one in sweeps if one.status.completion_time is None)
         for node, order, report in self._sweeps.all():
@@ -56,17 +58,17 @@ class OrderGarbageCollector:
 
 
 class SweepMeter:
-    """Counts the verdicts that this operator has decided, once their status is stored."""
+    """Counts the verdicts that this operator has decided, after their status is stored."""
 
     def __init__(self, cache: ClusterCache, metrics: Metrics) -> None:
         self._metrics = metrics
         self._pending: dict[str, frozenset[str]] = {}
-        """By uid of a sweep, the nodes whose verdicts are being stored."""
+        """Names of the nodes whose verdicts are being stored, by uid of the sweep."""
         cache.objects(healthsweep.KIND).listen(self._changed)
 
     def before_status_write(self, sweep: CachedObject, plan: Plan) -> None:
-        """Note a plan's new verdicts. The watch may report the stored status before the response to the
-        write comes.
+        """Remember the new verdicts of a plan whose status is about to be stored. This must come before the
+        write, because the watch may report the stored status before the response arrives.
         """
         known = {one["node"] for one in _verdicts(sweep.status)}
         fresh = frozenset(one["node"] for one in _verdicts(plan.status or {})) - known
@@ -74,7 +76,7 @@ class SweepMeter:
             self._pending[sweep.uid] = fresh
 
     def after_reconcile(self, sweep: CachedObject) -> None:
-        """Do nothing: verdicts are counted when their status is stored."""
+        """Do nothing, because verdicts are counted when the stored status arrives in the cache."""
 
     def _changed(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):

@@ -1,4 +1,6 @@
-"""The triggers: they turn changes in the cluster cache into keys in the queue, as the controllers declare."""
+"""The triggers. They convert changes in the cluster cache into keys in the queue, as the controllers
+declare.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from convoy_operator.queue import WorkQueue
 
 
 class Triggers:
-    """Queues the keys that a change concerns."""
+    """Adds the keys of all objects that a change affects to the queue."""
 
     def __init__(
         self,
@@ -25,7 +27,9 @@ class Triggers:
         debounce: float,
         controllers: Iterable[Controller[Any]],
     ) -> None:
-        """Listen to the stores. `debounce` is the delay in seconds for changes that come in bursts."""
+        """Register as a listener of the stores. `debounce` is the delay in seconds for changes that are not
+        urgent.
+        """
         self._reader = reader
         self._queue = queue
         self._debounce = debounce
@@ -38,7 +42,7 @@ class Triggers:
     def _object(
         self, controller: Controller[Any], before: CachedObject | None, after: CachedObject | None, own: bool
     ) -> None:
-        """Queue an object of the controller's own kind that changed."""
+        """Queue a changed object of the controller's own kind."""
         item: Any = after if after is not None else before
         if own:
             return
@@ -46,7 +50,7 @@ class Triggers:
         if before is None or after is None or _spec(before) != _spec(after):
             self._queue.add(key)
         else:
-            # Only its status or metadata changed, so the reconcile is not urgent.
+            # Use low priority and a delay, because only the status or the metadata changed.
             self._queue.add(key, self._debounce, high=False)
 
     def _watched(
@@ -57,7 +61,7 @@ class Triggers:
         if before is not None and after is not None and watch.concern(before) == watch.concern(after):
             return
         urgent = watch.urgent(before, after)
-        # Nodes come in thousands, and their requests share the budget for nodes: jobs go first.
+        # Give controllers of node objects low priority: nodes come in thousands, and jobs must go first.
         high = urgent or not controller.reflector
         for namespace, name in watch.keys(self._reader, before, after):
             self._queue.add(controller.key(namespace, name), 0.0 if urgent else self._debounce, high=high)

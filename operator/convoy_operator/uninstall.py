@@ -1,14 +1,15 @@
-"""The command `python -m convoy_operator.uninstall SECONDS [UNDO]`: it checks if Convoy may be uninstalled.
+"""The command `python -m convoy_operator.uninstall SECONDS [UNDO]`. It checks if Convoy may be uninstalled.
 Helm runs it before an uninstallation.
 
-Kubernetes cannot finish the deletion of a worker pod without the agent of its node. If the agents were
-removed first, such a pod would stay Terminating forever.
+Kubernetes cannot finish the deletion of a worker pod without the agent on its node. If the agents were
+removed first, the pod would stay Terminating forever.
 
-If nothing objects, the command waits for SECONDS and checks again. Meanwhile agents are told to free the
-memory of deleted jobs, which otherwise stays allocated until the node restarts.
+If nothing prevents the uninstallation, the command waits for SECONDS and checks again. During the wait the
+operator orders the agents to release the memory of deleted jobs. Otherwise this memory stays allocated
+until the node restarts.
 
 After a refused uninstallation, helm can neither list nor upgrade the release. UNDO is the command that
-restores it.
+restores the release.
 """
 
 from __future__ import annotations
@@ -29,21 +30,22 @@ from convoy_operator.metrics import Metrics
 from convoy_operator.settings import from_environment
 
 WORKERS = f"app.kubernetes.io/part-of=convoy,app.kubernetes.io/managed-by={OPERATOR}"
-"""Label selector of the pods that the operator created."""
+"""Label selector of the pods that the operator has created."""
 POD_KINDS = tuple(kind for kind in KINDS if kind.makes_pods)
 SETTLE_SECONDS, POLL_SECONDS = 15.0, 1.0
 _COLUMNS = "'NODE:.metadata.name,HEALTH:.metadata.labels.convoy\\.dev/node-health,TAINTS:.spec.taints[*].key'"
 NAMED = 5
-"""Maximum number of objects that are listed by name."""
+"""Maximum number of objects that a message lists by name."""
 
 
 def objection(
     jobs: Mapping[str, Sequence[str]], pods: Sequence[str], nodes: Sequence[str] = (), undo: str = ""
 ) -> str | None:
-    """Return a message that says what prevents the uninstallation and what to do; None if nothing does.
+    """Return a message that says what prevents the uninstallation and what to do. Return None if nothing
+    prevents it.
 
-    `jobs` holds, by kind, the objects that have pods. `nodes` holds the `marked` nodes, which only the
-    operator cleans up.
+    `jobs` holds the objects of each kind that has pods, by kind. `nodes` holds the nodes that are `marked`,
+    because only the operator removes the marks.
     """
     holders = {kind: jobs[kind.name] for kind in POD_KINDS if jobs.get(kind.name)}
     if not holders and not pods and not nodes:
@@ -90,8 +92,8 @@ def _some(what: str, names: Sequence[str]) -> str:
 
 
 def marked(node: Object) -> bool:
-    """Return True if a Node carries the guard's label or one of its taints; a node without an agent has
-    only these.
+    """Return True if a Node carries the guard's label or one of its taints. Both may be present on a node
+    without an agent.
     """
     taints = node.get("spec", {}).get("taints", ())
     return LABEL_NODE_HEALTH in node["metadata"].get("labels", ()) or any(
@@ -102,8 +104,8 @@ def marked(node: Object) -> bool:
 async def check(gateway: ApiGateway, undo: str) -> str | None:
     """Return the current objection.
 
-    After jobs and policies are deleted, their pods and node marks disappear without help, so the check
-    waits for them for SETTLE_SECONDS.
+    After jobs and policies are deleted, their pods and the marks on nodes disappear by themselves. The
+    check waits up to SETTLE_SECONDS for that.
     """
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
@@ -118,14 +120,14 @@ async def check(gateway: ApiGateway, undo: str) -> str | None:
 async def _names(
     gateway: ApiGateway, resource: Resource, selector: str = "", kept: Callable[[Object], bool] = bool
 ) -> list[str]:
-    """Return the names of the objects for which `kept` is True. At most a page is held in memory, since
-    objects may be many and large.
+    """Return the names of the objects for which `kept` returns True. The objects may be many and large, so
+    only one page of them is in memory at a time.
     """
     try:
         pages = gateway.pages(resource, selector)
         return [_name(one["metadata"]) async for page, _ in pages for one in page if kept(one)]
     except errors.NotFound:
-        return []  # the kind itself does not exist
+        return []  # The cluster does not know this kind.
 
 
 def _name(metadata: Object) -> str:
@@ -134,7 +136,7 @@ def _name(metadata: Object) -> str:
 
 
 async def check_twice(gateway: ApiGateway, seconds: float, undo: str) -> str | None:
-    """Return the objection of a first check, or else of a second one `seconds` later."""
+    """Check, and check again after `seconds` if the first check found no objection. Return the objection."""
     found = await check(gateway, undo)
     if found is None and seconds:
         await asyncio.sleep(seconds)
@@ -143,7 +145,9 @@ async def check_twice(gateway: ApiGateway, seconds: float, undo: str) -> str | N
 
 
 async def run(seconds: float, undo: str) -> int:
-    """Run the check; return 0 if Convoy may be uninstalled, else 1 with the reason on stderr."""
+    """Run the check. Return 0 if Convoy may be uninstalled. Otherwise print the reason to stderr and return
+    1.
+    """
     settings = from_environment()
     client = await connect(settings)
     try:

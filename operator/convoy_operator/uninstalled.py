@@ -1,8 +1,8 @@
-"""The command `python -m convoy_operator.uninstalled`: it removes what the operator created outside the
-helm release.
+"""The command `python -m convoy_operator.uninstalled`. It removes the objects and labels that the operator
+created outside of the helm release.
 
-Helm runs it after everything else of the release is deleted, the operator's rights included. So nothing can
-set the node label again that is removed here.
+Helm runs the command after everything else of the release is deleted, including the operator's permissions.
+So no operator can set the removed node label again.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ from convoy_operator.metrics import Metrics
 from convoy_operator.settings import from_environment
 
 SECONDS = 100.0
-"""Time limit in seconds for everything, shorter than that of helm's Job."""
+"""Time limit of the whole command in seconds. It is shorter than the limit of helm's Job."""
 
 
 async def clear(gateway: ApiGateway, namespace: str) -> None:
-    """Remove the agent-ready label from all nodes, and delete the Lease. Raise errors.ApiError."""
+    """Remove the agent-ready label from all nodes, and delete the Lease. Raises errors.ApiError if a
+    request fails.
+    """
     pages = gateway.pages(NODES, LABEL_AGENT_READY)
     names = [node["metadata"]["name"] async for page, _ in pages for node in page]
     patch = {"metadata": {"labels": {LABEL_AGENT_READY: None}}}
     for name in names:
-        with suppress(errors.NotFound):  # the node was deleted, with its label
+        with suppress(errors.NotFound):  # the node was deleted together with its label
             await gateway.patch(NODES, None, name, patch)
-    with suppress(errors.NotFound):  # no replica ever led here
+    with suppress(errors.NotFound):  # there is no Lease if no replica ever led
         lease = await gateway.get(LEASES, namespace, LEASE_NAME)
         await gateway.delete(LEASES, namespace, LEASE_NAME, uid=lease["metadata"]["uid"])
 
 
 async def run() -> int:
-    """Run the clean-up; return 0, or 1 with the reason on stderr."""
+    """Run the clean-up. Return 0 after a success. Otherwise print the reason to stderr and return 1."""
     settings = from_environment()
     client = await connect(settings)
     try:

@@ -1,4 +1,4 @@
-"""Conversion of raw API objects to the cached views. Pure."""
+"""Pure functions that convert raw API objects to the objects in the cache."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["controller_uid", "pod_view"]
 
 
 def uses_checkpoints(job: Mapping[str, Any]) -> bool:
-    """Return True if a TrainingJob has a tier for checkpoints; False for an unreadable one."""
+    """Return True if a TrainingJob has a tier for checkpoints; False if the job is invalid."""
     tiers = ((job.get("spec") or {}).get("checkpoint") or {}).get("tiers") or {}
     return isinstance(tiers, Mapping) and any(tier is not None for tier in tiers.values())
 
 
 def has_current_checkpoint(job: Mapping[str, Any], nodes: int) -> bool:
-    """Return True if the running incarnation, on that many nodes, saved a checkpoint that survives the loss
-    of a node.
+    """Return True if the current incarnation, which runs on `nodes` nodes, has saved a checkpoint that
+    survives the loss of a node.
 
-    Then the checkpoints that other nodes hold in memory are no longer needed.
+    The checkpoints in the memory of other nodes are then no longer needed.
     """
     status = job.get("status") or {}
     marks = (status.get("checkpoint") or {}).get("watermarks") or {}
@@ -41,7 +41,7 @@ def has_current_checkpoint(job: Mapping[str, Any], nodes: int) -> bool:
 
 
 def strict(job: Mapping[str, Any]) -> bool:
-    """Return True if a TrainingJob uses Strict fencing; False for an unreadable one."""
+    """Return True if a TrainingJob uses Strict fencing; False if the job is invalid."""
     try:
         return nodes.strict(TrainingJob.model_validate(job))
     except ValidationError:
@@ -49,7 +49,7 @@ def strict(job: Mapping[str, Any]) -> bool:
 
 
 def texts_at(path: str, parent: CachedObject) -> frozenset[str]:
-    """Return the strings at a field path such as `spec.engine.name`. Each list on the path is written with
+    """Return the strings at a field path such as `spec.engine.name`. A field that is a list is written with
     `[]`.
     """
     found: list[Any] = [parent.raw]
@@ -62,15 +62,15 @@ def texts_at(path: str, parent: CachedObject) -> frozenset[str]:
 
 
 def version_of(raw: Mapping[str, Any]) -> int:
-    """Return the resourceVersion as a number; the API server documents the versions of one resource as
-    ordered.
+    """Return the resourceVersion as a number. The API server documents that the versions of one resource
+    are ordered.
     """
     text = raw["metadata"].get("resourceVersion", "")
     return int(text) if text.isdigit() else 0
 
 
 def node(raw: Mapping[str, Any]) -> Node:
-    """Return the cached view of a node."""
+    """Convert a raw node to the object in the cache."""
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
@@ -93,7 +93,7 @@ def node(raw: Mapping[str, Any]) -> Node:
 
 
 def pod(raw: Mapping[str, Any]) -> Pod:
-    """Return the cached view of a pod."""
+    """Convert a raw pod to the object in the cache."""
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
     return Pod(
@@ -105,7 +105,7 @@ def pod(raw: Mapping[str, Any]) -> Pod:
 
 
 def cached_object(raw: Mapping[str, Any]) -> CachedObject:
-    """Return the cached view of a custom resource or an applied child."""
+    """Convert a raw custom resource or applied child to the object in the cache."""
     metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
     return CachedObject(
         namespace=metadata.get("namespace", ""),
