@@ -33,7 +33,7 @@ from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 MAX_CAUSE_CHARS = 1024
-"""Characters to keep of the reason why an attempt to schedule the pods failed."""
+"""Maximum number of characters to keep of the cause for which an attempt to schedule the pods failed."""
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -47,7 +47,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
         draft.drop(ConditionType.SUSPENDED)
         status.phase = None
     if status.phase in (None, Phase.PENDING):
-        # After this point only a suspension changes the layout.
+        # The layout may change while the job is pending. Later only a suspension may change it, so a
+        # different digest then shows a suspension.
         status.layout = formation.layout_digest(observed.job)
     status.start_time = status.start_time or draft.now
     draft.merge_reports(status.incarnation)
@@ -64,7 +65,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     returned = _returned_pods(observed, layout, formed, own, lost)
     fault = (
         recovering.fault(observed, formed, own, lost)
-        # A running incarnation is not torn down because the new spec is invalid.
+        # A running incarnation goes on although the new spec is invalid, so such a spec neither requests a
+        # restart nor regrows the job.
         or recovering.overtaken(observed)
         or (recovering.requested(observed) if wrong is None else None)
         or recovering.regrowth(observed, draft, layout, returned if wrong is None else 0)
@@ -87,7 +89,7 @@ def _returned_pods(
     own: Mapping[str, PodView],
     lost: Mapping[str, str],
 ) -> int:
-    """Return the number of pods that the incarnation runs without, and that could join it now."""
+    """Return the number of pods that the incarnation lacks and that are ready to join it."""
     if len(formed) == len(layout):
         return 0
     names = {slot.pod for slot in formed}
@@ -103,7 +105,7 @@ def _form(
     lost: Mapping[str, str],
     now: datetime,
 ) -> Plan:
-    """Create missing pods, form the incarnation, and set the conditions that show the progress."""
+    """Create missing pods, form the incarnation, and set the conditions that show its progress."""
     status, recovery = draft.status, observed.job.spec.recovery
     wrong = violation(observed)
     if wrong is not None and not status.membership:
@@ -123,11 +125,12 @@ def _form(
     elif wrong is None:
         wanted.create = missing(observed, status, layout, lost, wanted.delete)
     up = formation.ready(observed, layout, own, lost)
-    # Under Strict fencing no incarnation forms while a worker of an earlier one may still run.
+    # Under Strict fencing, no incarnation forms while a worker of an earlier incarnation may still run.
     held = status.membership or wanted.fencing
     chosen = () if held else formation.participants(observed, status, layout, up, own, now)
     if status.membership or chosen or pause or wanted.fencing:
-        # A wait that Convoy itself imposes does not count against scheduleSeconds.
+        # A wait that Convoy itself imposes does not count against scheduleSeconds, so the time starts again
+        # after the wait.
         status.pending_since = None
     elif given_back := _enforce_schedule_deadline(draft, layout, own, recovery.schedule_seconds, waits):
         return replace(given_back, requeue_after=_earliest(waits))
@@ -171,10 +174,11 @@ def _form(
 
 
 def _set_valid(observed: Observed, draft: Draft, wrong: Violation | None) -> None:
-    """Set the Valid condition: whether the spec can run, and whether it is the spec that runs.
+    """Set the Valid condition. It is False if the spec cannot run, or if it differs from the spec that
+    runs.
 
-    The API server rejects most changes of a running spec. Its CEL rule cannot see fields that have no
-    schema, so it misses a renamed field of `params`.
+    The API server rejects most changes of a running job's spec. Its CEL rule cannot see fields without a
+    schema, so it misses, for example, a renamed field of `params`.
     """
     changed = draft.status.membership and draft.status.formed_spec != formation.digest(observed.job)
     if wrong is None and changed:
@@ -189,7 +193,7 @@ def _set_valid(observed: Observed, draft: Draft, wrong: Violation | None) -> Non
 def _set_scheduled(
     draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView], found: Violation
 ) -> None:
-    """Set the Scheduled condition: whether every pod has a node and, if not, why."""
+    """Set the Scheduled condition. It is False, with the reason `found`, if a pod has no node."""
     if all((pod := own.get(slot.pod)) is not None and pod.node for slot in layout):
         message = Reasons.ALL_SCHEDULED.format(desired=len(layout))
         draft.condition(ConditionType.SCHEDULED, True, Reasons.ALL_SCHEDULED, message)
@@ -198,7 +202,7 @@ def _set_scheduled(
 
 
 def _refuse(observed: Observed, draft: Draft, wrong: Violation, own: Mapping[str, PodView]) -> Plan:
-    """Report what is wrong with the spec, and delete the pods."""
+    """Report the violation of the spec, and delete the pods."""
     draft.condition(ConditionType.VALID, False, wrong.reason, wrong.message)
     draft.condition(ConditionType.RUNNING, False, wrong.reason, wrong.message)
     draft.phase(Phase.PENDING, wrong.reason, wrong.message)
@@ -214,8 +218,8 @@ def _refuse(observed: Observed, draft: Draft, wrong: Violation, own: Mapping[str
 def _shrink_wait(
     status: TrainingJobStatus, up: tuple[Slot, ...], layout: tuple[Slot, ...], now: datetime
 ) -> list[float | None]:
-    """Return the seconds until an elastic job, after a fault, goes on without the missing pods; empty if it
-    does not wait.
+    """Return the seconds until an elastic job goes on without its missing pods after a fault. The list is
+    empty if the job does not wait for them.
     """
     until = formation.shrink_deadline(status)
     if until is None or len(up) == len(layout):
@@ -225,7 +229,9 @@ def _shrink_wait(
 
 
 def _back_off_seconds(status: TrainingJobStatus, now: datetime) -> float:
-    """Return the seconds of back-off before a job that restarted too often may form again."""
+    """Return the remaining seconds of restart back-off, before the job may form again; 0 if there is no
+    back-off.
+    """
     earliest = status.restarts.not_before
     if status.membership or earliest is None or status.phase is not Phase.RESTARTING:
         return 0.0
@@ -245,11 +251,11 @@ def _back_off(status: TrainingJobStatus) -> Violation:
 def _enforce_schedule_deadline(
     draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView], limit: int, waits: list[float | None]
 ) -> Plan | None:
-    """Delete all pods if they were not all up within `limit` seconds, because part of a gang only blocks
-    others.
+    """Return a plan that deletes all pods if not all of them came up within `limit` seconds; None before
+    that. A part of a gang would only block other jobs.
 
     The next attempt starts after a pause. The pause is a share of the limit that differs from job to job.
-    Otherwise two jobs that each hold half of what both need would collide again and again.
+    Without this difference, two jobs that each hold half of what both need would collide again and again.
     """
     status = draft.status
     status.pending_since = status.pending_since or draft.now
@@ -262,7 +268,7 @@ def _enforce_schedule_deadline(
     status.pending_since = draft.now + timedelta(seconds=pause)
     waits.append(pause)
     found = waiting.why(draft.observed, layout, own, draft.observed.slots)
-    # A short attempt may end before its cause shows again; then the earlier cause stays.
+    # A short attempt may end before the cause shows again, so the cause of an earlier attempt is kept.
     known = status.pending_cause if not found.reason.warning else ""
     status.pending_cause = known or found.message[:MAX_CAUSE_CHARS]
     until = f"{status.pending_since:%H:%M:%SZ}"
@@ -277,7 +283,7 @@ def _enforce_schedule_deadline(
 
 
 def _set_running(observed: Observed, draft: Draft, own: Mapping[str, PodView]) -> None:
-    """Set the phase to Starting until every rank is up, and to Running from then on."""
+    """Set the phase to Starting until every rank is up, and then to Running."""
     status = draft.status
     layout = slots(observed.job)
     formed = present(observed.job.model_copy(update={"status": status}))

@@ -1,4 +1,6 @@
-"""Decides which jobs need a person, and why: problems that neither Convoy nor time solves."""
+"""Decides which jobs need a person's attention, and for which reasons. A reason counts if neither Convoy
+nor time solves the problem.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from convoy_crds.trainingjob_status import TERMINAL
 REASONS = frozenset(
     reason.name
     for reason in (
-        # The spec must be corrected, or an object that it names must be created.
+        # The spec must be corrected, or an object that the spec names must be created.
         Reasons.UNKNOWN_ENGINE,
         Reasons.ENGINE_NOT_READY,
         Reasons.WRONG_ROLE_KIND,
@@ -55,8 +57,8 @@ REASONS = frozenset(
 
 
 def needed(status: Mapping[str, Any]) -> set[str]:
-    """Return the reasons why the job with this stored status needs a person; empty if it has ended or is
-    well.
+    """Return the reasons for which the job with this stored status needs a person; empty if it needs
+    nobody.
     """
     if status.get("phase") in TERMINAL:
         return set()

@@ -18,9 +18,9 @@ from convoy_controllers.trainingjob.pod_ends import killed
 from convoy_crds.reasons.catalogue import Reasons
 
 CLOCK_SECONDS = 2.0
-"""Largest assumed difference between the clocks of two nodes, in seconds."""
+"""Maximum assumed difference between the clocks of two nodes, in seconds."""
 MAX_RANKS_SHOWN = 5
-"""Most ranks that a message lists."""
+"""Maximum number of ranks that a message lists."""
 
 _OUTSIDE = (
     Reasons.POD_DELETED,
@@ -33,19 +33,22 @@ _OUTSIDE = (
     Reasons.POD_DEADLINE,
     Reasons.STORAGE_LIMIT,
 )
-"""Ends of pods that a rank cannot cause."""
+"""Reasons for the end of a pod that a rank cannot cause."""
 _SOFT = (Reasons.RANK_FAILED, Reasons.RANK_CRASHED)
-"""Ends that a program may choose after it loses a peer or receives SIGTERM."""
+"""Reasons for the end of a rank that may follow from a lost peer or from SIGTERM, because the program
+chooses them.
+"""
 
 
 def primary(
     faults: Iterable[Fault], early: Sequence[EarlyEnd] = (), running: Sequence[int] = ()
 ) -> Fault | None:
-    """Return the root cause: a fault that no restart heals, else a lost node, else a fault that is no echo,
-    else the earliest; None without faults.
+    """Return the root cause of the faults; None if there are no faults.
 
-    `early`: ranks that exited with 0 while others went on. The first one that explains an echo is its
-    cause. `running`: ranks of the incarnation that still run. Their end may explain more.
+    The root cause is a fault that no restart heals, else a lost node, else a fault that is no echo, else
+    the earliest fault. `early` are the ranks that exited with code 0 while others went on. If such an exit
+    explains the fault that was found, the exit is the root cause. `running` are the ranks of the
+    incarnation that still run. Their end may explain more.
     """
     marked = _mark_consequences(list(faults))
     if not marked:
@@ -54,7 +57,7 @@ def primary(
     if victims := [fault for fault in marked if any(_explains(one, fault) for one in early)]:
         found = _ended_early(early, victims) if found in victims else found
     if not found.at:
-        # If the time of the fault is not known, the time of its earliest echo is used.
+        # If the time of the root cause is not known, the time of the earliest fault is used.
         found = replace(found, at=min((fault.at for fault in marked if fault.at), default=0.0))
     if found.echo and found.timed_out and running:
         found = replace(found, message=f"{found.message} {_advise_running(running)}")
@@ -66,7 +69,8 @@ def _order(fault: Fault) -> tuple[bool, bool, bool, bool, bool, float, int]:
         not fault.policy.terminal,
         fault.reason is not Reasons.NODE_LOST,
         fault.echo,
-        # A preempted rank saved its state on purpose; the other ranks only lost it as their peer.
+        # A preempted rank comes before the other echoes. It saved its state on purpose, and the other ranks
+        # only lost it as their peer.
         fault.echo and fault.reason is not Reasons.PREEMPTED,
         fault.rank is None,
         (fault.ended or fault.at or float("inf")) - fault.policy.lead,
@@ -75,8 +79,8 @@ def _order(fault: Fault) -> tuple[bool, bool, bool, bool, bool, float, int]:
 
 
 def _mark_consequences(faults: list[Fault]) -> list[Fault]:
-    """Return the faults. Those that another fault explains, although their kind does not show it, are
-    marked.
+    """Return the faults. Those that another fault explains although their reason does not show it get
+    `consequence`.
     """
     return _mark_hangs(
         [replace(one, consequence=True) if _follows_pod_end(one, faults) else one for one in faults]
@@ -84,7 +88,9 @@ def _mark_consequences(faults: list[Fault]) -> list[Fault]:
 
 
 def _follows_pod_end(fault: Fault, faults: Iterable[Fault]) -> bool:
-    """Return True if the end of a pod explains the fault: SIGTERM in the pod, or a lost peer elsewhere."""
+    """Return True if the end of a pod explains the fault: the rank got SIGTERM in that pod, or lost a peer
+    in it.
+    """
     if fault.consequence:
         return True
     if fault.rank is None or fault.reason not in _SOFT:
@@ -94,7 +100,8 @@ def _follows_pod_end(fault: Fault, faults: Iterable[Fault]) -> bool:
 
 def _brings_down(pod: Fault, fault: Fault, faults: Iterable[Fault]) -> bool:
     if pod.reason is Reasons.POD_LOST:
-        # A launcher that was not killed exits only because its ranks did.
+        # A launcher that was not killed exits only after its ranks, so the end of its pod explains no fault
+        # of a rank.
         return killed(pod.exit_code) and not any(
             one.pod == pod.pod and one.rank is not None for one in faults
         )
@@ -103,11 +110,12 @@ def _brings_down(pod: Fault, fault: Fault, faults: Iterable[Fault]) -> bool:
 
 
 def _mark_hangs(faults: list[Fault]) -> list[Fault]:
-    """Mark the hung ranks that only wait for another one.
+    """Return the faults. Hung ranks that only wait for another rank get `consequence`.
 
-    One hung rank makes all ranks of its role hang, and the watchdog of each rank reports it. A rank that
-    waits in a collective waits for another rank. Of the others, the ranks outside a collective are at
-    fault, else those with the fewest steps. If several remain, no node is blamed.
+    One hung rank makes all ranks of its role hang, and the watchdog of each rank reports that. A rank that
+    hangs in a collective waits for another rank. At fault are the ranks known to hang outside a collective;
+    if there are none, the ranks whose place is not known. Among these, the ranks with the fewest steps are
+    at fault. If several remain, no node is blamed.
     """
     hangs = [fault for fault in faults if fault.hang and not fault.waits_for_others]
     kept: list[Fault] = []
@@ -126,19 +134,22 @@ def _suspects(hangs: list[Fault]) -> list[Fault]:
 
 
 def _explains(early: EarlyEnd, fault: Fault) -> bool:
-    """Return True if the early end of a rank may be why another rank failed or hung."""
+    """Return True if the early end of a rank may be the reason why another rank failed or hung."""
     if early.ended and fault.ended and fault.ended < early.ended - CLOCK_SECONDS:
         return False
     if fault.reason is Reasons.RANK_HUNG:
         return fault.waits_for_others is not False
     if fault.reason is Reasons.RANK_FAILED and not fault.consequence:
-        # Its stderr does not mention a peer. It had steps left, and made none after the other rank ended.
+        # The stderr of the failed rank does not mention a peer. The early end explains the failure only if
+        # the early rank had steps left and the failed rank did not get beyond the early rank's last step.
         return early.certain and (fault.step or 0) <= (early.step or 0)
     return fault.echo and fault.reason is not Reasons.PREEMPTED
 
 
 def _ended_early(early: Sequence[EarlyEnd], victims: list[Fault]) -> Fault:
-    """Return the fault of the first rank that ended early, dated to its first consequence."""
+    """Return the fault of the first rank whose early end explains one of the victims. It is dated to the
+    first victim.
+    """
     first = next(one for one in early if any(_explains(one, fault) for fault in victims))
     victim = min(victims, key=_order)
     known = [fault.at for fault in victims if fault.at]
@@ -171,17 +182,17 @@ def _when(early: EarlyEnd) -> str:
 
 
 def _also_ended(ranks: Sequence[int]) -> str:
-    """Return the other ranks that ended early, as part of a sentence."""
+    """Return the part of a sentence that names the other ranks that ended early; empty if there are none."""
     return f", as did {_list_ranks(ranks)}," if ranks else ""
 
 
 def _advise_running(ranks: Sequence[int]) -> str:
-    """Return advice to check the running ranks, if others timed out and no watchdog reported a hang."""
+    """Return the sentence that advises a person to check the ranks that still run."""
     return f"Still running: {_list_ranks(ranks)}. Check there why the others had to wait (convoy logs)."
 
 
 def _list_ranks(ranks: Sequence[int]) -> str:
-    """Return `rank 3` or `ranks 3, 4`, with at most `MAX_RANKS_SHOWN` numbers."""
+    """Return the ranks as text, such as `rank 3` or `ranks 3, 4`, with at most MAX_RANKS_SHOWN numbers."""
     shown = ", ".join(str(rank) for rank in ranks[:MAX_RANKS_SHOWN])
     more = f" and {len(ranks) - MAX_RANKS_SHOWN} more" if len(ranks) > MAX_RANKS_SHOWN else ""
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"

@@ -14,15 +14,15 @@ from convoy_crds.trainingjob import Recovery
 from convoy_crds.trainingjob_status import LastRestart, Restarts
 
 MAX_PAUSE_SECONDS = 60
-"""Longest back-off, in seconds."""
+"""Maximum back-off, in seconds."""
 SOON_SECONDS = 10.0
-"""A restart within this time after the previous one waits, even if it does not count."""
+"""Seconds after a restart. A further restart within this time has a back-off, even if it does not count."""
 UNSTARTED_SECONDS = 10.0
-"""First back-off, like a kubelet's, if the pod template keeps a pod from starting. It doubles with each such
-restart.
+"""Seconds of back-off after the first fault of a pod that its template keeps from starting, as a kubelet
+uses. The back-off doubles with each further fault of this kind.
 """
 ECHO_WINDOW_SECONDS = 2.0
-"""Ranks of a lost node may have died this long before the last sign of its agent."""
+"""Maximum number of seconds from the death of a node's ranks to the last time its agent was heard."""
 
 
 def exceeded(restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime) -> bool:
@@ -33,10 +33,11 @@ def exceeded(restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime
 
 
 def forgive(restarts: Restarts, lost_at: float) -> Restarts:
-    """Uncount the latest restart if it was an echo of a node that was lost at `lost_at` (Unix seconds).
+    """Return the record. If the latest restart may have been an echo of a node lost at `lost_at` (Unix
+    seconds), it no longer counts.
 
-    When a node dies, the ranks on other nodes lose their connections seconds before the node can be known
-    to be lost. A user's own program cannot tell Convoy that this is why it died.
+    When a node dies, ranks on other nodes lose their connections. Convoy knows only seconds later that the
+    node is lost. A user's own program cannot tell Convoy that it failed because it lost a connection.
     """
     if not forgivable(restarts, lost_at):
         return restarts
@@ -64,7 +65,9 @@ def forgivable(restarts: Restarts, lost_at: float) -> bool:
 def after(
     restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime, step: int | None = None
 ) -> Restarts:
-    """Return the record after a restart for this fault is decided. `step` is the furthest step of the job."""
+    """Return the record after a restart for this fault has been decided. `step` is the furthest step of the
+    job.
+    """
     times = restarts.within(recovery.window_seconds, now) + ([now] if fault.counted else [])
     row = escalation.position_in_row(restarts, fault, step, now)
     return Restarts(
@@ -92,12 +95,12 @@ def after(
 
 
 def _not_before(restarts: Restarts, fault: Fault, in_window: int, now: datetime) -> datetime | None:
-    """Return the earliest time for the next incarnation; None for at once.
+    """Return the earliest time for the next incarnation; None if it may form at once.
 
-    The first counted restart of a window has no delay; the next ones have 1, 2, 4 ... 60 s. A restart that
-    does not count has no delay, unless it follows another one closely. Then it also has 1, 2, 4 ... 60 s, so
-    that no job restarts in a tight loop. A pod that cannot start has longer delays, because whatever its init
-    container needs may be unavailable for a while.
+    The first counted restart of a window has no back-off; the next ones have 1, 2, 4 ... 60 s. A restart
+    that does not count has a back-off only if it follows another one closely. It then also has 1, 2, 4 ...
+    60 s, so that no job restarts in a tight loop. A pod that cannot start has a longer back-off, because a
+    service that its init container needs may be unavailable for a while.
     """
     if fault.policy.unstarted:
         pause = min(
@@ -106,7 +109,7 @@ def _not_before(restarts: Restarts, fault: Fault, in_window: int, now: datetime)
     elif fault.counted:
         pause = min(2.0 ** (in_window - 2), MAX_PAUSE_SECONDS) if in_window > 1 else 0.0
     elif fault.reason is Reasons.NODE_LOST or restarts.last is None:
-        # Detecting the loss of a node has taken some seconds already.
+        # The loss of a node takes some seconds to detect, so no back-off is needed.
         pause = 0.0
     else:
         before = _last_free_back_off(restarts)
@@ -116,7 +119,7 @@ def _not_before(restarts: Restarts, fault: Fault, in_window: int, now: datetime)
 
 
 def _last_free_back_off(restarts: Restarts) -> float:
-    """Return the back-off before the last restart, in seconds, if that restart did not count; 0 otherwise."""
+    """Return the back-off in seconds before the last restart, if that restart did not count; 0 otherwise."""
     if restarts.last is None or restarts.last.counted or restarts.not_before is None:
         return 0.0
     return (restarts.not_before - restarts.last.at).total_seconds()

@@ -1,4 +1,4 @@
-"""Sets the condition Checkpointing of a job: whether its state is saved as the spec asks. Pure."""
+"""Sets the condition Checkpointing of a job. It is True if the state is saved as the spec asks. Pure."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ GRAVEST_FIRST = (
     Reasons.STORE_UNAVAILABLE,
     Reasons.NO_CHECKPOINT_MEMORY,
     Reasons.CHECKPOINTS_LOST,
-    # This one explains why nothing more is saved.
+    # NOT_COPIED explains why saves are overdue, so it comes before OVERDUE.
     Reasons.NOT_COPIED,
     Reasons.OVERDUE,
     Reasons.UNKNOWN_STORE,
     Reasons.STORE_NOT_ALLOWED,
-    # This one says more about a store than the failed upload of one node.
+    # A store that is not ready explains why a node's upload failed, so it comes before NOT_STORED.
     Reasons.STORE_NOT_READY,
     Reasons.NOT_STORED,
     Reasons.NO_PEER,
     Reasons.NOTHING_SAVED,
-    # With the reasons below, the state is saved as the spec asks.
+    # If only the reasons below apply, the state is saved as the spec asks.
     Reasons.INEXACT_JOURNAL,
     Reasons.SINGLE_DOMAIN,
     Reasons.SAVING,
 )
-"""Order of the reasons. The condition shows the first of those that apply."""
+"""All reasons, the gravest first. The condition shows the first reason that applies."""
 TROUBLES = {
     "NO_MEMORY": Reasons.NO_CHECKPOINT_MEMORY,
     "LOST": Reasons.CHECKPOINTS_LOST,
@@ -43,17 +43,18 @@ TROUBLES = {
     "NOT_COPIED": Reasons.NOT_COPIED,
     "NOT_RESTORED": Reasons.STORE_UNAVAILABLE,
 }
-"""Reasons for the problems that agents report, by the names in hub.proto."""
+"""Reasons for the problems that agents report, by the names of the problems in hub.proto."""
 UNSAVED = (Reasons.NO_CHECKPOINT_MEMORY, Reasons.NOT_COPIED, Reasons.OVERDUE)
 """Reasons under which further steps are not saved."""
 LATE_INTERVALS, LATE_SECONDS, LATE_STEPS = 5, 120.0, 3
-"""A save is overdue this many intervals after the previous one, but at the earliest this many seconds after
-it was due and this many steps after the previous save. The last two limits allow for very long steps.
+"""A save is overdue if all three limits are exceeded: LATE_INTERVALS save intervals since the previous save,
+LATE_SECONDS seconds since the save was due, and LATE_STEPS steps since the previous save. The last two limits
+allow for very long steps.
 """
 
 
 class Finding(NamedTuple):
-    """One finding about the saves: whether they are as the spec asks, and why."""
+    """One finding about the saves. `holds` is True if they are as the spec asks."""
 
     holds: bool
     reason: Reason
@@ -74,7 +75,9 @@ def set_condition(draft: Draft) -> None:
 
 
 def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
-    """Return the gravest finding; None without checkpoints, or before an incarnation has formed."""
+    """Return the gravest finding; None if the job saves no checkpoints, or before an incarnation has
+    formed.
+    """
     if not observed.job.spec.checkpoint.tiers.any or not status.membership:
         return None
     found = [
@@ -89,8 +92,8 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
 def _troubles(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
     """Yield the problems that agents report in this incarnation, in the order of the slots."""
     point = status.checkpoint
-    # Without a checkpoint nothing can be lost, whatever lost agents may have known. Once this incarnation has
-    # saved something itself, the earlier loss no longer matters.
+    # If the job has no checkpoint, nothing can be lost. If this incarnation has saved one itself, the earlier
+    # loss no longer matters. In both cases a report of lost checkpoints is ignored.
     unharmed = point is None or point.incarnation == status.incarnation
     for view in observed.slots.values():
         if view.incarnation != status.incarnation:
@@ -112,8 +115,8 @@ def overdue(point: CheckpointStatus, progress: Progress, began: float, interval_
     """Return True if steps go on but the saves that the interval asks for are missing.
 
     `point` is the newest checkpoint. `began` is the Unix time at which the first step of the incarnation
-    ended; a checkpoint of an earlier incarnation counts as saved then. Time in which no step ends does not
-    count.
+    ended. A checkpoint of an earlier incarnation counts as saved at `began`. Only time up to the newest
+    step counts.
     """
     since = max(point.time.timestamp(), began)
     limit = max(LATE_INTERVALS * interval_seconds, interval_seconds + LATE_SECONDS)
@@ -122,7 +125,7 @@ def overdue(point: CheckpointStatus, progress: Progress, began: float, interval_
 
 
 def _overdue(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
-    """Yield the finding that saves have stopped, whatever the cause."""
+    """Yield a finding if saves are overdue, whatever the cause."""
     views = observed.slots.values()
     ranks = [rank for view in views if view.incarnation == status.incarnation for rank in view.ranks]
     began = min((rank.first_step for rank in ranks if rank.first_step), default=0.0)
@@ -136,7 +139,9 @@ def _overdue(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]
 
 
 def _saving(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
-    """Yield the findings about what the saves protect against, while nothing is wrong with them."""
+    """Yield the findings that do not come from a problem of an agent or a store: a missing peer, no save
+    yet, a single failure domain, or saves as the spec asks.
+    """
     tiers = observed.job.spec.checkpoint.tiers
     every = interval.described(observed.job, status)
     names = _member_nodes(observed, status)
@@ -156,11 +161,10 @@ def _saving(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
 
 
 def _member_nodes(observed: Observed, status: TrainingJobStatus) -> list[str]:
-    """Return the names of the nodes of the incarnation; empty while one of its pods is missing or not
-    placed.
+    """Return the names of the incarnation's nodes; empty while one of its pods is missing or has no node.
 
-    The names come from the pods and not from the agents' reports, which arrive one by one while an
-    incarnation starts.
+    The names come from the pods. While an incarnation starts, the agents' reports arrive one by one, so
+    they would name too few nodes.
     """
     members = {slot.pod for slot in present(observed.job.model_copy(update={"status": status}))}
     uid = observed.job.metadata.uid
@@ -169,7 +173,9 @@ def _member_nodes(observed: Observed, status: TrainingJobStatus) -> list[str]:
 
 
 def _store(observed: Observed) -> Iterator[Finding]:
-    """Yield why nothing reaches the job's CheckpointStore. Saves to memory go on regardless."""
+    """Yield the findings that explain why no upload reaches the job's CheckpointStore. Saves to memory
+    still go on.
+    """
     named = observed.job.spec.checkpoint.tiers.store
     if named is None:
         return

@@ -1,4 +1,4 @@
-"""The controller of TrainingJobs: what it changes, and what queues a job."""
+"""The controller of TrainingJobs: its plans, and the changes that queue a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convoy_crds.trainingjob import KIND, TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
 
 STORE_FIELD = "spec.checkpoint.tiers.remote.store"
-"""Path of the name of a job's CheckpointStore."""
+"""Path of the field with the name of a job's CheckpointStore."""
 
 
 def managed(job: Mapping[str, Any]) -> bool:
@@ -36,9 +36,9 @@ def ended(job: CachedObject) -> bool:
 def explain(
     job: TrainingJob, pod: Mapping[str, Any], message: str, causes: tuple[Any, ...]
 ) -> Refusal | None:
-    """Return the refusal of a pod in terms of the job's fields.
+    """Return the refusal of a pod, worded by the fields of the job.
 
-    Return None if no field is at fault; an admission webhook or a policy has then refused the pod.
+    Return None if no field is at fault, because then an admission webhook or a policy refused the pod.
     """
     found = findings(job, pod, pod["metadata"]["labels"][LABEL_ROLE], message, causes)
     return refusal(found) if found else None
@@ -65,8 +65,8 @@ def _job(reader: Reader, before: Pod | None, after: Pod | None) -> Iterable[tupl
 
 
 def _is_pod_end(before: Pod | None, after: Pod | None) -> bool:
-    """Return True for the end of a pod, which makes every other rank wait. All other changes of pods come
-    in bursts.
+    """Return True if the change is the end of a pod. It is urgent, because it makes all other ranks wait.
+    All other changes come in bursts, so they can wait for the debounce.
     """
     return after is None or (
         after.view.phase in ENDED_PHASES and (before is None or before.view.phase != after.view.phase)
@@ -79,7 +79,7 @@ def _job_relevant(node: Node) -> Hashable:
 
 
 def _jobs_of_node(reader: Reader, before: Node | None, after: Node | None) -> Iterable[tuple[str, str]]:
-    """Return the jobs on a node; all jobs if the cluster's first agent came or its last agent went."""
+    """Return the jobs on a node. If the cluster got its first agent or lost its last one, return all jobs."""
     node: Any = after if after is not None else before
     had, has = before is not None and before.agent_ready, after is not None and after.agent_ready
     if had != has and len(reader.agent_nodes) == int(has):

@@ -1,4 +1,6 @@
-"""Turns ledgers, which may move seconds between causes, into counters, which only grow."""
+"""Turns ledgers into counters. A ledger may move seconds from one cause to another, but a counter must only
+grow.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,19 @@ from convoy_crds.goodput import Cause, totals
 from convoy_crds.trainingjob_status import Goodput
 
 _UNSURE = (Cause.PRODUCTIVE, Cause.RECOMPUTE, Cause.FINISH)
-"""Causes whose time since the last step may turn out to be a hang."""
+"""Causes of time that may turn out to be a hang, if it came after the last step."""
 
 
 def settled(ledger: Goodput, stepped: datetime | None, now: datetime) -> dict[str, float]:
     """Return the seconds by cause, without those that may still move to another cause.
 
-    `stepped` is when the last step ended. Since then the job may hang. Time that looks like training would
-    then move to the time it took to detect the hang.
+    `stepped` is the time at which the last step ended. If the job hangs since then, the time after
+    `stepped` only looks like training. It then moves to the cause for detecting the hang.
     """
     until = min(now, stepped) if stepped is not None else ledger.since
     if ledger.cause == Cause.FINISH:
-        until = ledger.since  # Ranks may hang while they end, or start another loop of steps.
+        # None of this time is settled: ranks may hang while they end, or start another loop of steps.
+        until = ledger.since
     return totals(ledger, until if ledger.cause in _UNSURE and until is not None else now)
 
 
@@ -28,7 +31,7 @@ def gains(counted: Mapping[str, float], ledger: Mapping[str, float]) -> dict[str
     """Return the seconds to add to each cause, so that the counters never exceed the real time.
 
     A counter that exceeds the ledger keeps its value. The same number of seconds is held back from the
-    other causes, in proportion, until the ledger catches up.
+    other causes, in proportion to their gains, until the ledger catches up.
     """
     fresh = {cause: max(0.0, seconds - counted.get(cause, 0.0)) for cause, seconds in ledger.items()}
     whole = sum(fresh.values())

@@ -1,4 +1,6 @@
-"""Sets the condition MetricsDropped: the ranks report metrics that Convoy does not keep. Pure."""
+"""Sets the condition MetricsDropped. It is True if the ranks report metrics that Convoy does not keep.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,15 @@ from convoy_crds.summaries import shorten_list
 from convoy_crds.terms import ConditionType
 
 MAX_NAMES_LISTED = 8
-"""Dropped names that the message lists; it only counts the others."""
+"""Maximum number of dropped metrics that the message names. The message only counts the others."""
 
 
 def set_condition(draft: Draft) -> None:
-    """Set the condition, with an Event, from the metrics that ranks of this incarnation report.
+    """Set the condition from the metrics that ranks of this incarnation report. A new condition also
+    becomes an Event.
 
-    The condition stays until ranks report metrics and Convoy keeps all of them. An incarnation that has
-    reported none yet changes nothing.
+    The condition stays until ranks report metrics and Convoy keeps all of them. Before the ranks of an
+    incarnation have reported a metric, nothing changes.
     """
     observed, status = draft.observed, draft.status
     engine = observed.job.spec.engine

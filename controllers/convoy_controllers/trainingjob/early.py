@@ -1,8 +1,8 @@
-"""Finds ranks that exited with code 0 while others of their role went on.
+"""Finds ranks that exited with code 0 while other ranks of their role went on.
 
-Typical causes are uneven inputs, or a missing barrier at the end. An early end alone is no fault: a rank
-that no other rank needs may end at any time. `blame.py` makes it the cause if another rank then fails or
-hangs for lack of a peer, and nothing explains that better.
+Typical causes are uneven inputs, or a missing barrier at the end. An early end alone is no fault, because a
+rank that no other rank needs may end at any time. `blame.py` makes the early end the root cause under two
+conditions: another rank then fails or hangs for lack of a peer, and nothing explains that better.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from convoy_crds.trainingjob import ALL_ROLES_COMPLETE
 
 @dataclass(frozen=True, slots=True)
 class EarlyEnd:
-    """A rank's exit with code 0 while others of its role went on."""
+    """A rank's exit with code 0 while other ranks of its role went on."""
 
     rank: int
     node: str
     pod: str
     role: str
     step: int | None = None
-    """Its last step; None if it made none, or the step is not known."""
+    """Last step of the rank; None if the rank made no step, or if the step is not known."""
     total_steps: int | None = None
-    """The most steps that a rank of its role has to make; None if not known."""
+    """Number of steps that the ranks of the role must make (the maximum, if they differ); None if not
+    known.
+    """
     ended: float = 0.0
-    """Unix seconds; 0 if not known."""
+    """Unix seconds at which the rank ended; 0 if not known."""
 
     @property
     def certain(self) -> bool:
-        """True if the rank itself had steps left, and not only others."""
+        """Return True if the rank is known to have had steps left."""
         return self.total_steps is not None and (self.step or 0) < self.total_steps
 
 
@@ -43,9 +45,9 @@ def early_ends(
 ) -> tuple[EarlyEnd, ...]:
     """Return the early ends of the incarnation, the one with the fewest steps first.
 
-    Each role is judged by itself, and only roles that decide the job's success: helpers such as data
-    loaders end early by design. A rank that made all its steps is not early, nor is a rank whose pod was
-    asked to stop.
+    Each role is examined by itself. Only roles that decide the job's success count, because helpers such as
+    data loaders end early by design. A rank that has made all its steps is not early, nor is a rank whose
+    pod was asked to stop.
     """
     deciding = (slot for slot in layout if observed.job.spec.success in (ALL_ROLES_COMPLETE, slot.role))
     by_role: dict[str, list[Slot]] = {}
@@ -71,9 +73,9 @@ def _of_role(observed: Observed, slots: Sequence[Slot], own: Mapping[str, PodVie
 
 
 def _ranks(observed: Observed, slot: Slot, own: Mapping[str, PodView]) -> list[RankView]:
-    """Return the ranks of a pod, unless the pod was asked to stop.
+    """Return the ranks of a pod; empty if the pod was asked to stop.
 
-    Without a report, a pod that exited with code 0 counts as if all its ranks did.
+    If no report on a pod with exit code 0 is known, all its ranks count as exited with code 0.
     """
     pod = own.get(slot.pod)
     if pod is None or leaving(pod):

@@ -67,8 +67,8 @@ def _ended_well(rank: RankView) -> bool:
 
 
 def _stop_requested(observed: Observed, pod: PodView) -> bool:
-    """Return True if the ranks may have ended because they were asked to. Such a rank may also exit with
-    code 0.
+    """Return True if a pod's ranks may have ended because they were asked to stop. Such ranks may exit with
+    code 0 although their work is not complete.
     """
     view = observed.slots.get(pod.uid)
     if not pod.deleting:

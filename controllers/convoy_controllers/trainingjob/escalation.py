@@ -1,8 +1,8 @@
-"""Decides how much a restart replaces: more each time, while restarts do not help.
+"""Decides what a restart replaces: the more restarts do not help, the more the next one replaces.
 
-The first restart for a kind of fault replaces what its policy says. If faults that count follow one another
-without a step beyond the furthest one, the second restart replaces the pod at fault and the third all pods.
-From then on, nodes at fault are avoided if they repeat (`recovery.avoidRepeatOffenders`).
+The first restart replaces what the policy of the fault asks for. Faults that count form a row as long as
+the job makes no step beyond its furthest one. The second restart of a row replaces the pod at fault, all
+further restarts replace all pods.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from convoy_crds.trainingjob import Recovery
 from convoy_crds.trainingjob_status import LastRestart, Restarts, RestartScope
 
 QUIET_SECONDS = 600.0
-"""A fault this long after the previous one starts a new row, even if no steps are reported."""
+"""Seconds without a fault after which the next fault starts a new row, even if no steps are reported."""
 
 _ORDER = (RestartScope.PROCESS, RestartScope.POD, RestartScope.JOB)
 
 
 def position_in_row(restarts: Restarts, fault: Fault, step: int | None, now: datetime) -> int:
-    """Return the position of a fault, from 1, in a row of restarts without progress.
-
-    A fault that does not count leaves the row unchanged.
+    """Return the position of the fault, from 1, in a row of faults without progress. A fault that does not
+    count leaves the position unchanged.
     """
     if not fault.counted:
         return restarts.stalled
@@ -32,7 +31,7 @@ def position_in_row(restarts: Restarts, fault: Fault, step: int | None, now: dat
 
 
 def scope(fault: Fault, row: int, recovery: Recovery) -> RestartScope:
-    """Return what the restart for this fault replaces."""
+    """Return the scope that the restart for this fault replaces. `row` is the fault's position in its row."""
     if not recovery.in_place:
         return RestartScope.JOB
     widened = _ORDER[min(row, len(_ORDER)) - 1] if fault.counted and row > 0 else RestartScope.PROCESS
@@ -40,11 +39,12 @@ def scope(fault: Fault, row: int, recovery: Recovery) -> RestartScope:
 
 
 def count_identical(restarts: Restarts, fault: Fault) -> int:
-    """Return how often in a row, including this fault, the program ended in the same way at the same step.
+    """Return the number of identical errors in a row, including this fault. In an identical error, the
+    program ends in the same way at the same step.
 
-    Return 0 if the program did not cause the fault, and before the first step, because a service that is
-    not up yet may heal. Init containers are the exception: they have no steps, and can wait for a service
-    in a loop of their own.
+    Return 0 if the program did not cause the fault. Also return 0 before the first step, because a service
+    that is not up yet may become ready. Init containers are the exception: they make no steps, and can wait
+    for a service in a loop of their own.
     """
     if not fault.policy.user_error or not (fault.step or fault.policy.without_steps):
         return 0

@@ -39,12 +39,12 @@ _EVICTIONS = {
     "TerminationByKubelet": "its node is short of a resource or shuts down",
     "DeletionByPodGC": "its node was deleted",
 }
-"""Explanations for reasons of the DisruptionTarget condition (Kubernetes, KEP-3329), except the
-scheduler's.
+"""Explanations for the reasons of the DisruptionTarget condition (Kubernetes, KEP-3329), except the
+scheduler's reason.
 """
 _MAY_BE_ECHOES = (Reasons.RANK_FAILED, Reasons.RANK_CRASHED, Reasons.RANK_NOT_ENDING)
-"""Kinds of ends that a lost peer may also cause: an uncaught error, an abort by the c10d watchdog or by an
-abandoned C++ thread, an interpreter that does not exit after its error.
+"""Reasons for the end of a rank that a lost peer may also cause: an uncaught error, an abort by the c10d
+watchdog or by an abandoned C++ thread, an interpreter that does not exit after its error.
 """
 HANGS = (Reasons.RANK_HUNG, Reasons.RANK_NOT_ENDING)
 
@@ -60,69 +60,71 @@ class Fault:
     pod: str | None = None
     exit_code: int | None = None
     step: int | None = None
-    """The last step of the rank at fault."""
+    """Last step of the rank at fault; None if not known."""
     at: float = 0.0
-    """Unix seconds of the fault; 0 if not known."""
+    """Unix seconds at which the fault happened; 0 if not known."""
     ended: float = 0.0
     """Unix seconds at which the process ended or the deletion of its pod was requested; 0 if not known. For
     a hang this is later than `at`, because a hang starts at the last step.
     """
     role: str = ""
-    """Role of the rank. Steps are compared within one role only."""
+    """Role of the rank. Steps are compared only within one role."""
     stderr_end: str = ""
-    """The most telling end of the rank's stderr."""
+    """The most useful part of the end of the rank's stderr."""
     consequence: bool = False
-    """True if another fault explains this one, although its kind does not show it. Its stderr, or what
-    happened at the same time, shows it.
+    """True if another fault explains this fault although the reason does not show it. The rank's stderr
+    shows it, or another fault at the same time.
     """
     waits_for_others: bool | None = None
     """True if the main thread of a hung rank was in a collective; None if not known."""
     timed_out: bool = False
-    """True if its stderr shows that a peer did not reply in time. That peer may hang."""
+    """True if the rank's stderr shows that a peer did not reply in time. The peer may hang."""
     unclear: bool = False
-    """True if any of several ranks may be at fault, so that no node is blamed."""
+    """True if any one of several ranks may be at fault. No node is then blamed."""
     awaits: bool = False
-    """True while other ranks of the incarnation run whose end may explain this fault."""
+    """True while other ranks of the incarnation still run. Their end may explain this fault."""
     free: bool = False
-    """True if this fault does not count, although its kind does."""
+    """True if this fault does not count, although faults with its reason do."""
 
     @property
     def policy(self) -> Policy:
-        """The cost and the scope of the restart for this kind of fault."""
+        """Return the cost and the scope of the restart for this kind of fault."""
         return policy(self.reason)
 
     @property
     def counted(self) -> bool:
-        """True if the fault counts against `recovery.maxRestarts`."""
+        """Return True if the fault counts against `recovery.maxRestarts`."""
         return self.policy.counted and not self.free
 
     @property
     def echo(self) -> bool:
-        """True if the fault is most likely the consequence of another rank's end or hang."""
+        """Return True if the fault is most likely the consequence of another rank's end or hang."""
         return self.policy.echo or self.consequence
 
     @property
     def hang(self) -> bool:
-        """True if the launcher's watchdog ended the rank."""
+        """Return True if the launcher's watchdog ended the rank."""
         return self.reason in HANGS
 
     @property
     def blames_node(self) -> bool:
-        """True if the node of the fault becomes an offender."""
+        """Return True if the node of the fault becomes an offender."""
         return self.policy.blames_node and not (self.echo or self.unclear)
 
 
 def made_all_steps(rank: RankView) -> bool:
-    """Return True if a rank has made all its steps. Without a total, the end of its main program shows it."""
+    """Return True if a rank has made all its steps. If their number is not known, the rank has made them
+    when its main program returns.
+    """
     if rank.total_steps:
         return (rank.step or 0) >= rank.total_steps
     return bool(rank.finished)
 
 
 def _waits(rank: RankView) -> bool | None:
-    """Return whether a hung rank waits for others; None if not known.
+    """Return True if a hung rank waits for other ranks, False if it does not, None if not known.
 
-    A rank whose main program has returned waits for nobody, unless a stack shows that it does.
+    A rank whose main program has returned waits for no other rank, unless its stack shows that it does.
     """
     found = waits_for_others(rank.stderr)
     return False if found is None and rank.finished else found
@@ -141,7 +143,9 @@ def _rank_reason(rank: RankView) -> Reason:
 
 
 def _stderr_sentence(rank: RankView, last: str) -> str:
-    """Return the end of a message: where a hung rank hangs in its code, otherwise the end of its stderr."""
+    """Return the last sentence of a message: the place in the code where a rank hangs, otherwise the end of
+    its stderr.
+    """
     if place := main_thread(rank.stderr) if rank.hung else "":
         return f"Its main thread is at {place}."
     return f"Its stderr ends with: {last}" if last else "It wrote nothing to stderr."
@@ -155,17 +159,16 @@ def _place(rank: RankView, last: str) -> str:
 def rank_fault(
     rank: RankView, slot: Slot, node: str, hang_seconds: int, leaving: bool, store_away: str = ""
 ) -> Fault | None:
-    """Return the fault of one rank; None while it runs, or if it exited with code 0.
+    """Return the fault of one rank; None while the rank runs, or if it exited with code 0.
 
     `store_away` is the agent's explanation if the restore waits for an unavailable store. Two exit codes
-    are only believed with proof, because a program that exits with them on its own must not restart for
-    ever: a preemption is free only if the pod was asked to stop, and an unavailable store only if the agent
-    reports it.
+    need proof, because a program that exits with them on its own must not restart forever. A preemption is
+    free only if the pod was asked to stop. An unavailable store is accepted only if the agent reports it.
     """
     if rank.state != "EXITED" or (rank.exit_code == 0 and rank.signal == 0):
         return None
     if leaving and rank.exit_code in (ASKED_TO_END, 128 + SIGKILL) and not (rank.oom or rank.hung):
-        return None  # The deletion of its pod is the fault.
+        return None  # The fault is the deletion of the pod (`pod_fault`), not the end of the rank.
     reason = _rank_reason(rank)
     if reason is Reasons.STORE_UNAVAILABLE and not store_away:
         reason = Reasons.RANK_FAILED
@@ -193,8 +196,8 @@ def rank_fault(
         slot.pod,
         exit_code=rank.exit_code,
         step=rank.step,
-        # A hung rank made no progress since its last step. Its process ended only later, when the watchdog
-        # killed it.
+        # A hung rank made no progress after its last step, so the fault is dated to that step. The rank's
+        # process ended only later, when the watchdog killed it.
         at=(rank.time or rank.ended) if rank.hung else rank.ended,
         ended=rank.ended,
         role=slot.role,
@@ -207,8 +210,8 @@ def rank_fault(
 
 
 def pod_fault(pod: PodView, node: NodeView | None, warning: PodWarning | None = None) -> Fault | None:
-    """Return the fault of a pod that failed or is being deleted, or None. `warning` is the pod's newest
-    Event.
+    """Return the fault of a pod that failed or is being deleted; None for any other pod. `warning` is the
+    pod's newest Event.
     """
     if pod.disruption == "PreemptionByScheduler":
         return _of_pod(pod, Reasons.POD_PREEMPTED)
@@ -228,7 +231,9 @@ def pod_fault(pod: PodView, node: NodeView | None, warning: PodWarning | None = 
 
 
 def idle_fault(pod: PodView) -> Fault | None:
-    """Return the fault of a pod that exited with code 0 before its incarnation formed, or None."""
+    """Return the fault of a pod that exited with code 0 before its incarnation formed; None for any other
+    pod.
+    """
     found = idle_end(pod)
     return _ended(pod, found) if found else None
 
@@ -242,8 +247,8 @@ def _ended(pod: PodView, found: PodEnd) -> Fault:
         pod=pod.name,
         exit_code=found.exit_code,
         ended=pod.leaving_since,
-        # While its agent is away, the launcher exits with the code of its ranks: 76 for a lost peer, 75 for
-        # saved state.
+        # While its agent is away, a launcher exits with the code of its ranks: 76 for a lost peer, 75 for
+        # saved state. These codes therefore have the same meaning here as for a rank.
         consequence=found.reason is Reasons.CONTAINER_FAILED and found.exit_code == PEER_LOST,
         free=lost and found.exit_code == PREEMPTED,
     )
@@ -262,7 +267,7 @@ def missing_fault(slot: Slot) -> Fault:
 
 
 def node_fault(pod: PodView, node: NodeView, why: str) -> Fault:
-    """Return the fault of a pod on a lost node, dated to the last sign of the node's agent."""
+    """Return the fault of a pod on a lost node, dated to when the node's agent was last heard."""
     message = Reasons.NODE_LOST.format(node=node.name, pod=pod.name, why=why)
     return Fault(Reasons.NODE_LOST, message, node=node.name, pod=pod.name, at=node.silent_since)
 

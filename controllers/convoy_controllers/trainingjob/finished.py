@@ -1,5 +1,5 @@
-"""Cleans up after a job that has ended: its launchers end, its pods stay for their logs, its TTL deletes
-it.
+"""Cleans up after a job that has ended: ends its launchers, keeps its pods for their logs, deletes the job
+after its TTL.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 LAUNCHER_EXIT_SECONDS = 30
-"""Seconds after the job's end. A pod whose launcher still runs by then is deleted. If the launcher has
-ended, its pod's other containers are ended.
+"""Seconds from the job's end until its launchers must have ended. A pod whose launcher still runs after
+this time is deleted. If the launcher has ended, the pod's other containers are ended.
 """
 SIDECAR_EXIT_SECONDS = 600
-"""Seconds after the job's end. A pod whose launcher has ended but whose other containers still run is
-deleted.
+"""Seconds from the job's end until all containers must have ended. A pod with a container that still runs
+after this time is deleted.
 """
 
 
@@ -37,7 +37,7 @@ class Closing:
 
     @property
     def children(self) -> tuple[Child, ...]:
-        """The deletions, then the pods to end."""
+        """Return the deletions, then the pods to end."""
         return (*self.delete, *self.end)
 
 
@@ -46,9 +46,9 @@ def closing(
 ) -> Closing:
     """Return the changes that end the pods, `past` seconds after the job's end.
 
-    Launchers are told to exit with `exit_code`. Kubelets then end the containers beside a launcher that has
-    exited; a sidecar gets some time first, to send what the ranks wrote last. Pods that neither can end, or
-    that stay too long, are deleted.
+    A connected launcher is told to exit with `exit_code`. Then the kubelet ends the pod's other containers.
+    A sidecar first gets LAUNCHER_EXIT_SECONDS to send the last output of the ranks. A pod that has not
+    started, or that stays too long, is deleted.
     """
     found = Closing()
     for pod in pods:

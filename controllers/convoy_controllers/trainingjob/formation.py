@@ -1,5 +1,5 @@
-"""Forms an incarnation: choose the slots, let slot 0 pick the port, then assign every slot until all
-confirm.
+"""Forms an incarnation: chooses the slots, lets slot 0 pick the rendezvous port, then assigns every slot
+until all agents confirm.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 SHRINK_SECONDS = 10.0
-"""Seconds after a fault that an elastic job waits for a pod that is starting, before it goes on without it.
+"""Seconds after a fault for which an elastic job waits for a pod that is starting. After this time it goes
+on without the pod.
 """
 
 
@@ -53,10 +54,10 @@ def participants(
     pods: Mapping[str, PodView],
     now: datetime,
 ) -> tuple[Slot, ...]:
-    """Return the slots that can form an incarnation now, with their ranks; empty while the job has to wait.
+    """Return the slots that can form an incarnation now, with their ranks; empty while the job must wait.
 
-    These are all slots or, in an elastic job, those in `up`: every role needs its `minReplicas` there, and
-    the job must not have to wait for any missing pod.
+    If all slots are in `up`, all of them form it. An elastic job may also form from the slots in `up`
+    alone. Every role then needs its `minReplicas` among them, and no missing pod may be worth waiting for.
     """
     if len(up) == len(layout):
         return layout
@@ -76,7 +77,9 @@ def participants(
 def _may_be_left_out(
     observed: Observed, status: TrainingJobStatus, limit: int, pod: PodView | None, now: datetime
 ) -> bool:
-    """Return True if the job need not wait for a missing pod: it has no node, or its time is up."""
+    """Return True if an elastic job need not wait for a missing pod: the scheduler finds no node for it, or
+    the time to wait has passed.
+    """
     if pod is not None and pod.unschedulable and not pod.node and not pod.gated:
         return True
     if pod is not None and _may_save(observed, pod, now):
@@ -97,19 +100,21 @@ def _may_save(observed: Observed, pod: PodView, now: datetime) -> bool:
 
 
 def shrink_deadline(status: TrainingJobStatus) -> datetime | None:
-    """Return the time until which an elastic job waits for its pods after a fault; None without a fault."""
+    """Return the time until which an elastic job waits for its pods after a fault; None if there was no
+    fault.
+    """
     last = status.restarts.last
     if last is None:
         return None
-    # After these faults, the job has already waited for the missing pods.
+    # After these faults, the job has already waited for the missing pods, so it does not wait again.
     none = last.reason in (Reasons.NODE_LOST.name, Reasons.REGROW.name)
     start = max(last.at, status.restarts.not_before or last.at)
     return start + timedelta(seconds=0.0 if none else SHRINK_SECONDS)
 
 
 def _may_run(observed: Observed, status: TrainingJobStatus, pod: PodView | None) -> bool:
-    """Return True if ranks of an earlier incarnation may run in a pod. On a lost node, fencing deletes it
-    later.
+    """Return True if ranks of an earlier incarnation may still run in a pod. A pod on a lost node counts
+    until fencing deletes it.
     """
     if pod is None or pod.phase != "Running" or ended(pod) or pod_incarnation(pod) >= status.incarnation:
         return False
@@ -125,7 +130,8 @@ def membership(uids: Iterable[str]) -> str:
 def digest(job: TrainingJob) -> str:
     """Return a digest of the part of the spec that must not change while the job runs.
 
-    Defaults are left out. Otherwise a field that a later operator adds would look like a change.
+    Fields with their default value are left out. Otherwise a field that a later operator adds would look
+    like a change.
     """
     spec = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
     fixed = {name: spec.get(name) for name in ("engine", "roles", "checkpoint")}
@@ -135,8 +141,8 @@ def digest(job: TrainingJob) -> str:
 def layout_digest(job: TrainingJob) -> str:
     """Return a digest of the layout and placement of the pods: the roles without their containers.
 
-    Containers are left out, because a later operator may parse them differently, and that must not look
-    like a missed suspension.
+    Containers are left out because a later operator may parse them differently. The different digest would
+    look like a missed suspension.
     """
     containers = {"template": {"spec": {"containers"}}}
     roles = [
@@ -151,8 +157,8 @@ def layout_digest(job: TrainingJob) -> str:
 def disband(status: TrainingJobStatus, failed: bool = False) -> None:
     """End the incarnation that has formed, or that `failed` to form, and reserve the next number.
 
-    An empty `membership` with `incarnation` K means that K waits for its pods and that no command has named
-    K yet.
+    If `membership` is empty and `incarnation` is K, incarnation K waits for its pods and no command has
+    named K yet.
     """
     if status.membership or failed:
         status.membership = ""
@@ -167,7 +173,9 @@ def form(
     chosen: tuple[Slot, ...],
     pods: Mapping[str, PodView],
 ) -> None:
-    """Form the reserved incarnation from the chosen slots, with a number above all that agents have seen."""
+    """Form the reserved incarnation from the chosen slots. Its number is higher than every number that
+    agents have seen.
+    """
     seen = [0]
     for view in observed.slots.values():
         seen += [view.incarnation, view.port_incarnation]
@@ -244,22 +252,22 @@ def commands(
 def _outdated(known: SlotView, incarnation: int, every: int | None) -> bool:
     """Return True if a slot's agent knows the incarnation, but needs another assignment.
 
-    That is so if other agents no longer accept its slot token, or if slot 0 has another save interval.
-    Other slots do not get the interval.
+    This is so if other agents no longer accept the slot token, or if slot 0 has another save interval than
+    `every`. `every` is None for the other slots, which do not get the interval.
     """
     other = every is not None and known.interval_seconds != every
     return known.incarnation == incarnation and (other or not known.slot_token_valid)
 
 
 def _memory(observed: Observed, members: Collection[Member]) -> dict[str, MemoryTiers]:
-    """Return, by node, how its memory is used and who keeps the copies; empty for a job that uses no
-    memory.
+    """Return the memory settings of each node: its limit, and the nodes that keep its copies. Return
+    nothing for a job that uses no memory.
     """
     tiers = observed.job.spec.checkpoint.tiers
     if tiers.local is None:
         return {}
     names = {member.node for member in members}
-    # A single node has no other node for copies.
+    # A node's copies are on other nodes, so there can be no more copies than other nodes.
     copies = min(tiers.peer.copies, len(names) - 1) if tiers.peer else 0
     key = tiers.peer.topology_key if tiers.peer else ""
     hosts = [
@@ -275,7 +283,9 @@ def _memory(observed: Observed, members: Collection[Member]) -> dict[str, Memory
 
 
 def _store(observed: Observed) -> StoreUse | None:
-    """Return the store for uploads, how often to upload, and the state to resume from."""
+    """Return the job's use of its CheckpointStore: how often to upload, what to keep, and the state to
+    resume from.
+    """
     wanted = observed.job.spec.checkpoint
     remote = wanted.tiers.remote
     if remote is None:
@@ -293,8 +303,8 @@ def _slot0_memory(
 ) -> MemoryTiers | None:
     """Return the memory settings of slot 0.
 
-    In addition to other slots, slot 0 gets all nodes that may hold checkpoints of the job, and the save
-    interval `every` in seconds (0 for the pod's own).
+    Slot 0 also gets the names of all other nodes that may hold checkpoints of the job. It also gets the
+    save interval `every` in seconds (0 for the pod's own setting).
     """
     own = memory.get(members[0].node)
     nodes_of_job = {member.node for member in members}

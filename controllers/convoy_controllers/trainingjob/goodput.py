@@ -1,8 +1,9 @@
-"""Keeps the goodput ledger: every second since the job's creation has one cause.
+"""Keeps the goodput ledger, in which every second since the job's creation has one cause.
 
-`Goodput.seconds` holds totals up to `since`; later time belongs to `cause`. The cause changes only at
-transitions. A transition is dated by those who saw it: the end of a step, the end of a process, the last
-sign of a node. A late observation therefore moves no second.
+`Goodput.seconds` has the totals up to the time `since`. The time after `since` belongs to `cause`, which
+changes only at transitions. The time of a transition comes from the component that saw it: the end of a
+step, the end of a process, the last time a node's agent was heard. A late observation therefore does not
+move seconds to another cause.
 """
 
 from __future__ import annotations
@@ -33,15 +34,17 @@ _QUEUE = frozenset(
     )
 )
 _LATE_STEPS = timedelta(seconds=5)
-"""Time after the decision to stop in which steps of the stopped ranks still count. Later steps come from
-ranks that are cut off, and are lost.
+"""Time after the decision to stop the ranks. Steps that end within this time still count. Later steps come
+from ranks that are cut off, and are lost.
 """
 _STALL = timedelta(seconds=3)
 _STEPPING = (Cause.PRODUCTIVE, Cause.RECOMPUTE)
 _WORKING = (*_STEPPING, Cause.FINISH)
-"""Causes under which ranks run their program. Saves and faults are subtracted from these."""
+"""Causes under which ranks run their program. The time of saves and faults is taken out of these causes."""
 _RECOVERING = (*_WORKING, Cause.DETECT, Cause.RESTART)
-"""Causes after which a job that makes no steps is restarting, not starting."""
+"""Causes of a job that has made steps or had a fault. If such a job makes no steps, it is restarting, not
+starting.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,8 @@ class FaultMark:
     """Time of the fault, or of the decision if the time is not known."""
     node_lost: bool = False
     complete: bool = False
-    """True if all ranks completed. Then their time after the last step, for example for a save, was no
-    loss.
+    """True if all ranks completed. The time after their last step, for example for a save, is then not
+    lost.
     """
 
 
@@ -71,10 +74,11 @@ def account(
 ) -> Goodput:
     """Return the ledger at `now`.
 
-    `status` is the status that will be stored, `made` the job's creation time. `running` is the incarnation
-    that had formed before this reconcile (0 for none), and all reports. `waiting` is the reason of the
-    Running condition. `resumed` is the step of the checkpoint that the incarnation started from. `stepped`
-    is True if the status has new progress; then the ratio may change with it.
+    `status` is the status that will be stored, `made` the job's creation time. `running` has the
+    incarnation that had formed before this reconcile (0 for none), and all reports. `waiting` is the reason
+    of the Running condition. `resumed` is the step of the checkpoint that the incarnation started from.
+    `stepped` is True if the status has new progress. If nothing else changed, only new progress updates the
+    ratio.
     """
     ledger = _LedgerUpdate(before, _ms(made or now), _ms(now))
     incarnation, views = running
@@ -95,7 +99,7 @@ def account(
 
 
 def _cause(status: TrainingJobStatus, waiting: str, current: Cause) -> Cause | None:
-    """Return the cause of the time from now on; None after the job has ended."""
+    """Return the cause of the time from now on; None if the job has ended."""
     if status.phase in TERMINAL:
         return None
     if status.phase in (Phase.SUSPENDED, Phase.SUSPENDING):
@@ -113,7 +117,9 @@ def _cause(status: TrainingJobStatus, waiting: str, current: Cause) -> Cause | N
 
 
 def _straggler_share(status: TrainingJobStatus) -> float:
-    """Return the share of step time that the job loses to slow ranks. All ranks wait for the slowest one."""
+    """Return the share of step time that slow ranks cost the job. It is the largest one, because all ranks
+    wait for the slowest rank.
+    """
     return max((one.lost for one in status.stragglers if one.persistent and one.ranks), default=0.0)
 
 
@@ -130,26 +136,27 @@ class _LedgerUpdate:
 
     @property
     def cause(self) -> Cause:
-        """The cause that time is currently booked to."""
+        """Return the cause of the open account, to which time is currently booked."""
         known = self.value.cause in Cause.__members__.values()
         return Cause(self.value.cause) if known else Cause.SCHEDULE
 
     def record_steps(self, ranks: Sequence[RankView], resumed: int) -> None:
-        """Record the progress of those ranks of the incarnation that report steps.
+        """Record the progress from those ranks of the incarnation that report steps.
 
-        If one rank has ended a step, all ranks have computed it: the others have ended, or their reports
-        are older.
+        The furthest rank counts. If it has ended a step, all ranks have computed this step; the other ranks
+        have ended, or their reports are older.
         """
         furthest = max(ranks, key=lambda rank: rank.step or 0)
         step, at = furthest.step or 0, _time(furthest)
         if self.cause is Cause.FINISH and not all(_made_all(rank) for rank in ranks):
-            # The job runs another loop: the assumed end was a pause between its steps.
+            # The job runs another loop of steps. What looked like its end was a pause, so the time counts as
+            # productive.
             self.switch(Cause.PRODUCTIVE, self._since)
         elif self.cause not in _WORKING:
             self.value.checkpoint = 0.0
             first = _ms(datetime.fromtimestamp(max(rank.first_step for rank in ranks), UTC))
-            # A late observation may already be past the lost steps. Then the first step shows where they
-            # began.
+            # If the first observation comes late, the job may already be past the steps that it had lost. The
+            # repeated steps then began at the first step after the checkpoint.
             known = (step, at) if step < self.value.best else (min(resumed + 1, step), first)
             self.value.anchor_step, self.value.anchor_at = known
             self.switch(Cause.RECOMPUTE if known[0] < self.value.best else Cause.PRODUCTIVE, first)
@@ -160,10 +167,11 @@ class _LedgerUpdate:
             self.value.best = max(self.value.best, step)
 
     def record_finish(self, stepped: datetime, end: datetime) -> None:
-        """Record that all steps are made: the ranks spent the time from `stepped`, the end of the last
-        step, to `end` on finishing.
+        """Record that all steps are made. The time from `stepped`, the end of the last step, to `end` goes
+        to the cause FINISH.
 
-        Saves reported since the last reconcile are booked to that time, as far as it is long enough.
+        Stalls by saves that are not booked yet are taken from that time first. Only if they are longer, the
+        rest is taken from the time before `stepped`.
         """
         if self.cause in _STEPPING:
             after = max(0.0, (min(end, self._now) - max(stepped, self._since)).total_seconds())
@@ -172,7 +180,7 @@ class _LedgerUpdate:
             self._stalled = unbooked
 
     def record_late_steps(self, ranks: Sequence[RankView]) -> None:
-        """Record steps that ranks made between the decision to stop them and their end."""
+        """Record steps that ranks ended after the decision to stop them."""
         cutoff = self._since + _LATE_STEPS
         if self.cause not in _STEPPING:
             steps = (rank.step or 0 for rank in ranks if _time(rank) <= cutoff)
@@ -183,11 +191,12 @@ class _LedgerUpdate:
     def record_fault(self, mark: FaultMark, stepped: datetime) -> None:
         """Record a fault. The time since the fault is booked as detection.
 
-        `stepped` is the end of the last step. If the pause since then is longer than reports take, it is
-        lost too: the job had stalled, or the fault interrupted a step.
+        `stepped` is the end of the last step. If the fault came more than `_STALL` later, the time since
+        `stepped` is booked as detection, too: the job had stalled, or the fault interrupted a step.
         """
         if mark.node_lost and self.cause is Cause.RESTART:
-            # The node was lost already, so the restart for the echo of that loss could not succeed.
+            # The job restarted because of an echo of this node's loss. That restart could not succeed, so its
+            # time since the loss is booked as detection.
             self.switch(Cause.DETECT, _ms(mark.at))
         elif self.cause is Cause.FINISH:
             self.switch(Cause.DETECT, _ms(mark.at))
@@ -197,7 +206,9 @@ class _LedgerUpdate:
             self.switch(Cause.DETECT, _ms(stepped if stalled else at))
 
     def switch(self, cause: Cause | None, at: datetime) -> None:
-        """Close the open account at `at`, but not before it was opened, and open an account for `cause`."""
+        """Close the open account at `at`, and open an account for `cause`. The account is never closed
+        before its start.
+        """
         if cause is self.cause:
             return
         self._close(min(max(at, self._since), self._now))
@@ -227,8 +238,8 @@ class _LedgerUpdate:
         self.value.since = self._since = at
 
     def _book_stalls(self, at: datetime) -> None:
-        """Book the time for which saves have stalled the steps. The rest of the open account starts that
-        much later.
+        """Book the time for which saves have stalled the steps and which is not booked yet. The start of
+        the open account moves by this time.
         """
         unbooked = self._stalled - self.value.checkpoint
         if self.cause in _WORKING and unbooked > 0:
@@ -242,8 +253,8 @@ class _LedgerUpdate:
             self.value.seconds[cause.value] = round(self.value.seconds.get(cause.value, 0.0) + length, 3)
 
     def _crossing(self, step: int, at: datetime) -> datetime:
-        """Return when the job again reached its furthest step before the fault, assuming an even pace since
-        the anchor.
+        """Return the time at which the job reached its furthest earlier step again. The steps since the
+        anchor are assumed to have taken equally long.
         """
         anchor, since = self.value.anchor_step, self.value.anchor_at
         if since is None or step <= anchor or at <= since:
@@ -253,7 +264,7 @@ class _LedgerUpdate:
 
 
 def _made_all(rank: RankView) -> bool:
-    """Return True if a rank makes no further step, as far as is known."""
+    """Return True if the rank is known to make no further step."""
     over = rank.finished or (rank.state == "EXITED" and not rank.exit_code and not rank.signal)
     return bool(over or (rank.total_steps and (rank.step or 0) >= rank.total_steps))
 

@@ -1,5 +1,5 @@
-"""Decides how often a job saves: the interval of its spec or, under `Auto`, one from the cost of saves and
-the rate of failures. Pure.
+"""Decides the save interval of a job. It is the interval of the spec or, under `Auto`, follows from the
+cost of saves and the rate of failures. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from convoy_crds.trainingjob_status import ChosenInterval, TrainingJobStatus
 
 UNMEASURED = "nothing measured yet"
 STEADY = 0.2
-"""Smallest relative change of the interval that updates the status."""
+"""Minimum relative change of the interval that updates the status."""
 _RUNNING = (Cause.PRODUCTIVE, Cause.RECOMPUTE, Cause.CHECKPOINT, Cause.STRAGGLER)
 """Causes of the ledger under which ranks make steps."""
 
@@ -25,8 +25,9 @@ def decided(job: TrainingJob, status: TrainingJobStatus, views: Iterable[SlotVie
     """Return the interval for the status of a job under `Auto`; None for a job whose spec has a fixed
     interval.
 
-    `status` must already contain the progress from `views`. Only saves of its incarnation count. The cost
-    is the longest save that a rank measured. Without a measurement the interval does not change.
+    `status` must already contain the progress from `views`. Only saves of the current incarnation count.
+    The cost is the longest stall by a save that a rank measured. Without a measurement, the interval does
+    not change.
     """
     if not job.spec.checkpoint.automatic:
         return None
@@ -54,7 +55,7 @@ def seconds(job: TrainingJob, status: TrainingJobStatus) -> int:
 
 
 def described(job: TrainingJob, status: TrainingJobStatus) -> str:
-    """Return the save interval as text; under `Auto` with its reason."""
+    """Return the save interval as text. Under `Auto`, the text contains the reason."""
     if not job.spec.checkpoint.automatic:
         return job.spec.checkpoint.interval
     kept = _kept(status)
@@ -67,8 +68,8 @@ def _kept(status: TrainingJobStatus) -> ChosenInterval:
 
 
 def _training_hours(status: TrainingJobStatus) -> float:
-    """Return the hours in which ranks made steps, up to the newest report. Without new reports the result
-    stays the same.
+    """Return the hours in which ranks made steps, up to the newest report. The result changes only with a
+    new report.
     """
     reported_at = status.progress.time if status.progress else None
     found = totals(status.goodput, reported_at) if reported_at else status.goodput.seconds

@@ -10,18 +10,18 @@ from convoy_crds.trainingjob_status import TrainingJobStatus
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The loss of one restart; None for values that are not known."""
+    """The work that one restart loses. A value is None if it is not known."""
 
     steps: int | None = None
     seconds: float | None = None
-    """Age of the newest checkpoint at the time of the fault."""
+    """Age in seconds of the newest checkpoint at the time of the fault."""
 
 
 def lost(status: TrainingJobStatus, saves: bool, at: datetime) -> Loss:
     """Return the loss of a restart that has just been decided.
 
-    `saves` is True if Convoy keeps the job's checkpoints; it does not see those that a program keeps
-    itself. `at` is the time of the fault. An incarnation that made no step loses none.
+    `saves` is True if Convoy keeps the job's checkpoints. Convoy does not see checkpoints that a program
+    keeps itself. `at` is the time of the fault. An incarnation that made no step loses no step.
     """
     if not saves or status.progress is None:
         return Loss()

@@ -1,7 +1,7 @@
 """Decides which metrics of a job's program the status keeps. Pure.
 
-An Engine declares the metrics of its program, and the status keeps only those. A job without an Engine
-declares none: the status keeps the first names that ranks report, up to a limit.
+An Engine declares the metrics of its program, and the status keeps only these. A job without an Engine
+declares none: the status then keeps the first names that ranks report, up to a limit.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from convoy_crds.metric_names import MAX_OWN_METRICS
 from convoy_crds.trainingjob_status import Metric
 
 DIGITS = 9
-"""Significant digits of a value in the status."""
+"""Number of significant digits of a value in the status."""
 
 
 def reported(ranks: Iterable[RankView]) -> dict[str, MetricView]:
-    """Return the metrics by name, each from the first of `ranks` that reports it."""
+    """Return the metrics by name. Each comes from the first of `ranks` that reports it."""
     found: dict[str, MetricView] = {}
     for rank in ranks:
         for one in rank.metrics:
@@ -29,7 +29,7 @@ def reported(ranks: Iterable[RankView]) -> dict[str, MetricView]:
 def declared(observed: Observed) -> Sequence[str] | None:
     """Return the metric names that the job may report; None for a job without an Engine.
 
-    While its Engine does not exist, the job keeps the names in its status.
+    If the job's Engine does not exist, return the names in the job's status.
     """
     if observed.job.spec.engine is None:
         return None
@@ -42,9 +42,9 @@ def declared(observed: Observed) -> Sequence[str] | None:
 def merge(
     found: Mapping[str, MetricView], stored: Sequence[Metric], allowed: Sequence[str] | None
 ) -> list[Metric]:
-    """Return the metrics for the status: the reported value if there is one, else the stored one.
+    """Return the metrics for the status. A reported value replaces the stored value.
 
-    `found` holds the metrics that ranks of this incarnation report. For `allowed` see `declared`.
+    `found` has the metrics that ranks of this incarnation report. `allowed` is the result of `declared`.
     """
     before = {one.name: one for one in stored}
     names = _own(list(found), list(before)) if allowed is None else allowed
@@ -56,10 +56,10 @@ def merge(
 
 
 def _own(found: Sequence[str], stored: Sequence[str]) -> list[str]:
-    """Return the names that a job without an Engine keeps.
+    """Return the names that a job without an Engine keeps, up to the limit.
 
-    A stored name that is still reported stays. Stored names that this incarnation does not report are
-    dropped first.
+    Stored names that are still reported come first, then newly reported names. Stored names that this
+    incarnation does not report come last, so they are dropped first.
     """
     order = [
         *(name for name in stored if name in found),

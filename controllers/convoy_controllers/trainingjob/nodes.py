@@ -1,13 +1,13 @@
 """Decides which nodes are lost, and when their workers must have stopped.
 
-A node is lost if its agent is silent and there is a second sign: no pod on it replies to probes, or its
-kubelet does not report either. A newer step of the job proves that the node lives, because a synchronous
-step needs every rank.
+A node is lost if its agent is silent and there is a second sign: no pod on the node replies to probes, or
+the kubelet does not report either. A newer step of the job proves that the node is alive, because a
+synchronous step needs every rank.
 
-Fencing `Strict` relies on a rule of the agents (convoy_controllers.liveness.fence). An agent stops the job
-if for FENCE_SECONDS it has reached neither the hub, nor the API server, nor a majority of the job's other
-agents. The operator waits until none of these three can have heard from the agent for that long, plus a
-margin for stopping the ranks.
+Fencing `Strict` relies on a rule of the agents (convoy_controllers.liveness.fence). An agent stops the
+job's ranks if for FENCE_SECONDS it has reached neither the hub, nor the API server, nor a majority of the
+job's other agents. The operator therefore waits until none of these three can have heard from the agent for
+FENCE_SECONDS. It adds a margin for stopping the ranks.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from convoy_crds.layout import present
 from convoy_crds.trainingjob import Fencing, TrainingJob
 
 STEP_SECONDS = 5.0
-"""Seconds for which a step proves that every node it needed lives."""
+"""Seconds after a step for which the step proves that every node it needed is alive."""
 DOUBT_SECONDS = HEARTBEAT_SECONDS + REPORT_SECONDS + 1.0
-"""A step reported this soon after the last sign of an agent may be older than the silence. The sign may be
-one heartbeat old, progress is batched before it is reported, and the network may add a second.
+"""Seconds after an agent was last heard. A step that is reported within this time may have ended before the
+node failed: the node may fail up to one heartbeat interval after its agent was last heard, progress is
+batched before it is reported, and the network may add a second.
 """
 
 
 def why_lost(node: NodeView, views: Iterable[SlotView]) -> str:
-    """Return why a node counts as lost; empty if it does not. `views` are the pods whose steps need the
-    node.
+    """Return the reason why a node counts as lost; empty if it does not. `views` are the pods whose steps
+    need the node.
     """
     if not node.exists:
         return "its Node object was deleted"
@@ -48,9 +49,10 @@ def why_lost(node: NodeView, views: Iterable[SlotView]) -> str:
 
 
 def _proves_alive(view: SlotView, node: NodeView) -> bool:
-    """Return True if a pod on another node made a step after this node fell silent, and recently.
+    """Return True if a pod on another node made a step after this node fell silent and within the last
+    STEP_SECONDS.
 
-    An older step proves too little: a node that lived then may be dead by now.
+    An older step is no proof, because the node may have died after that step.
     """
     if view.node == node.name or view.stepped <= node.silent_since + DOUBT_SECONDS:
         return False
@@ -58,8 +60,9 @@ def _proves_alive(view: SlotView, node: NodeView) -> bool:
 
 
 def lost(observed: Observed) -> dict[str, str]:
-    """Return why each lost node of the job is lost, by node name. Steps prove nothing about a node without
-    a member.
+    """Return the reason why each lost node of the job is lost, by name of the node.
+
+    A step does not prove that a node is alive if the node has no pod of the incarnation.
     """
     job = observed.job
     roles = {slot.pod: slot.role for slot in present(job)} if job.status.membership else {}
@@ -73,7 +76,7 @@ def lost(observed: Observed) -> dict[str, str]:
     return {
         name: why
         for name, node in observed.nodes.items()
-        # Ranks of another role can make steps without this node.
+        # Ranks of another role can make steps without this node, so only the roles of its own pods count.
         if (why := why_lost(node, (view for role in needed.get(name, ()) for view in by_role.get(role, ()))))
     }
 
@@ -88,23 +91,25 @@ def strict(job: TrainingJob) -> bool:
 def may_keep_majority(node: NodeView, others: Mapping[str, NodeView]) -> bool:
     """Return True if the agent of a lost node may still reach a majority of the incarnation's `others`.
 
-    A silent agent may attest it although the operator cannot hear either of them. Nodes that are cut off
-    together thus keep each other running if they are most of the job. If most nodes of a job are really
-    dead, somebody must delete their Node objects.
+    Another agent that is silent as well may still attest this agent. Nodes that are cut off together
+    therefore keep their ranks running if they are a majority of the job. If a majority of the nodes is
+    really dead, an administrator must delete their Node objects.
     """
     silent = {name for name, other in others.items() if other.exists and other.silent_seconds}
     return 2 * len((node.attested_by & set(others)) | silent) > len(others) > 0
 
 
 def unfenced_seconds(node: NodeView, others: Mapping[str, NodeView]) -> float:
-    """Return the seconds until Strict workers of a lost node must have stopped; 0 if they must have by now.
+    """Return the seconds until Strict workers of a lost node must have stopped; 0 if they must have stopped
+    already.
 
-    `others` are the other nodes of the incarnation, whose agents may attest it.
+    `others` are the other nodes of the incarnation. Their agents may attest this node's agent.
     """
     if not node.exists:
         return 0.0
     if node.pods_replied or may_keep_majority(node, others):
-        # A pod that replies still runs, and its agent may still reach those it needs to keep the job running.
+        # The ranks may still run: a pod on the node replied, or its agent may reach a majority. The full time
+        # remains.
         return REPLACE_SECONDS
     silence_seconds = min(node.silent_seconds, node.lease_seconds)
     return max(0.0, REPLACE_SECONDS - silence_seconds)

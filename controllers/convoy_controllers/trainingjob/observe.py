@@ -41,10 +41,10 @@ def observe(reader: Reader, key: Key) -> Observed | None:
 
 
 def waits_for(reader: Reader, key: Key) -> Iterable[str]:
-    """Return the nodes whose agents must have had time to report.
+    """Return the nodes whose agents must have had time to report before the job is reconciled.
 
-    These are the nodes of the job's pods. If the job keeps checkpoints in memory, they are all nodes with
-    an agent, because each of them may hold some.
+    These are the nodes of the job's pods. If the job keeps checkpoints in memory, all nodes with an agent
+    are added, because each of them may hold some.
     """
     found = {pod.node for pod in reader.pods(key.namespace, key.name) if pod.node}
     job = reader.get(KIND, key.name, key.namespace)

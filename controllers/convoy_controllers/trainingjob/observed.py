@@ -24,24 +24,24 @@ class Observed:
     store: CheckpointStore | None = None
     """The CheckpointStore that `spec.checkpoint.tiers.remote.store` names; None if it does not exist."""
     known_stores: tuple[str, ...] = ()
-    """Stores that jobs of this namespace may use."""
+    """Names of the stores that jobs of this namespace may use."""
     source: TrainingJob | None = None
     """The job that `spec.checkpoint.resumeFrom` names; None if it does not exist."""
     pods: tuple[PodView, ...] = ()
     """Pods whose job label names this job, including pods of other owners."""
     slots: Mapping[str, SlotView] = field(default_factory=dict)
-    """Reports of agents by pod uid."""
+    """Reports of agents, by pod uid."""
     nodes: Mapping[str, NodeView] = field(default_factory=dict)
-    """The nodes of these pods, by name."""
+    """The nodes of all `pods`, by name."""
     silent_seconds: float = SILENT_SECONDS
     """Seconds of silence after which an agent counts as absent."""
     agent_nodes: int = 0
     """Number of nodes with the agent-ready label."""
     holders: tuple[str, ...] = ()
-    """Nodes whose memory holds checkpoints of the job."""
+    """Names of the nodes whose memory holds checkpoints of the job."""
     guard: GuardView | None = None
     """The findings from the ranks' telemetry; None before the ranks have reported a step."""
     warnings: Mapping[str, PodWarning] = field(default_factory=dict)
     """The newest Event of each pod that does not start, by pod uid."""
     create_errors: Mapping[str, Refusal] = field(default_factory=dict)
-    """Why the API server refused to create a pod at the last attempt, by pod name."""
+    """The API server's reasons for refusing to create pods at the last attempt, by name of the pod."""

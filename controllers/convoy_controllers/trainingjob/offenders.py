@@ -1,4 +1,6 @@
-"""Records nodes that faults of a job are blamed on, across incarnations, and avoids nodes that repeat."""
+"""Records the nodes that are blamed for faults of a job, across incarnations. New pods avoid nodes that are
+blamed repeatedly.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ MOST = 64
 
 
 def after(offenders: list[Offender], node: str, reason: str, now: datetime) -> list[Offender]:
-    """Return the record with one more fault of `node`. If it is full, the nodes with the oldest faults are
-    dropped.
+    """Return the record with one more fault of `node`. If the record is full, the nodes with the oldest
+    faults are dropped.
     """
     before = next((entry.faults for entry in offenders if entry.node == node), 0)
     others = [entry for entry in offenders if entry.node != node]

@@ -14,7 +14,7 @@ from convoy_crds.trainingjob_status import TERMINAL
 def plan(observed: Observed, now: datetime) -> Plan:
     """Return the plan for the observation at `now` (timezone-aware).
 
-    The function reads nothing else and keeps no state.
+    The result depends only on the arguments.
     """
     job = observed.job
     if job.spec.managed_by not in (None, MANAGED_BY):

@@ -21,13 +21,13 @@ from convoy_crds.terms import ANNOTATION_INTENT
 from convoy_crds.trainingjob_status import RestartScope, TrainingJobStatus
 
 STRANDED_SECONDS = 30.0
-"""A pod is stranded if its launcher has not met the node's agent and that agent has been silent for this
-long. It is then recreated elsewhere.
+"""Seconds of silence of a node's agent. After this time, a pod on the node is stranded if its incarnation
+still has to form. A stranded pod is recreated elsewhere.
 """
 MISPLACED_SECONDS = 2.0
-"""Age at which a pod is replaced if it was placed on a node that was already lost."""
+"""Age in seconds at which a pod is replaced if it was placed on a node that was already lost."""
 RETRY_SECONDS = 60.0
-"""Age at which an ended pod is recreated if the job runs without it."""
+"""Age in seconds at which an ended pod is recreated if the incarnation runs without the pod."""
 
 
 @dataclass(slots=True)
@@ -37,9 +37,9 @@ class PodChanges:
     create: list[dict[str, Any]] = field(default_factory=list)
     delete: list[Delete] = field(default_factory=list)
     fencing: Violation | None = None
-    """Why a pod on a lost node is not replaced yet."""
+    """The reason why a pod on a lost node is not replaced yet; None if no pod waits for that."""
     waits: list[float] = field(default_factory=list)
-    """Seconds until one of the postponed changes is due."""
+    """Seconds until each of the postponed changes is due."""
 
 
 def pod_changes(
@@ -52,8 +52,8 @@ def pod_changes(
 ) -> PodChanges:
     """Return the pods to delete; the caller adds the pods to create.
 
-    Pods to delete have ended, are not in the layout, are on lost nodes, must be replaced according to the
-    last restart, or differ from the spec while none of their ranks run.
+    A pod is deleted if it has ended, is not in the layout, or is on a lost node. A pod without running
+    ranks is also deleted if the last restart replaces it or if it differs from the spec.
     """
     found = PodChanges()
     by_pod = {slot.pod: slot for slot in layout}
@@ -65,11 +65,12 @@ def pod_changes(
             else:
                 _on_lost_node(observed, one, own, found)
         elif one.deleting:
-            # The kubelet cannot unmount the CSI volume without the agent.
+            # Without its agent, the kubelet cannot unmount the CSI volume and never removes the pod. It is
+            # deleted by force.
             over = ended(one) and stranded(observed, one, status)
             found.delete += [delete_pod(one.name, one.uid, grace_seconds=0)] if over else []
         elif one.name in running:
-            # A pod that exited with code 0 still belongs to the incarnation.
+            # A pod that exited with code 0 still belongs to the incarnation, so only a failed pod is deleted.
             found.delete += [delete_pod(one.name, one.uid)] if failed(one) else []
         elif running and one.name in by_pod and (left := _retry_wait(one, now)):
             found.waits.append(left)
@@ -87,11 +88,11 @@ def missing(
     deleted: Sequence[Delete],
 ) -> list[dict[str, Any]]:
     """Return the manifests of the pods that the layout lacks after `deleted` are deleted."""
-    # The name is free only after a forced deletion. After a graceful one, the record of the pod's node would
-    # be lost.
+    # A forced deletion frees the pod's name at once. The pod is recreated in this plan, because a later plan
+    # would no longer know the lost node to avoid.
     freed = {deletion.name for deletion in deleted if deletion.grace_seconds == 0}
     names = {one.name for one in observed.pods} - freed
-    # The agent-ready label may not have been removed from a lost node yet.
+    # A lost node may still carry the agent-ready label, so new pods must avoid it explicitly.
     avoid = {*offenders.avoided(status.offenders, observed.job.spec.recovery), *lost}
     return [
         with_incarnation(pod(observed.job, observed.engine, slot), status.incarnation, avoid)
@@ -108,10 +109,10 @@ def _running(observed: Observed, status: TrainingJobStatus) -> set[str]:
 
 
 def _delete_leftovers(observed: Observed, lost: Mapping[str, str], found: PodChanges) -> None:
-    """Delete pods on lost nodes that belong to a deleted job of the same name, because nobody else frees
+    """Delete the pods of a deleted job of the same name that are on lost nodes. Nothing else would free
     their names.
 
-    Whether that job had Strict fencing is no longer known, so Strict is assumed.
+    The fencing of the deleted job is no longer known, so Strict is assumed.
     """
     for one in observed.pods:
         ours = one.owner_uid == observed.job.metadata.uid or ANNOTATION_INTENT not in one.annotations
@@ -128,7 +129,7 @@ def _misplaced_wait(one: PodView, running: bool, status: TrainingJobStatus, now:
     """Return the seconds until a pod is replaced that was placed on a node already known to be lost.
 
     Return 0 for all other pods, and for a pod that is `running`. Without the wait, new pods might be placed
-    there again and again until the node loses its label.
+    on the node again and again until it loses its agent-ready label.
     """
     if running or pod_incarnation(one) < status.incarnation:
         return 0.0
@@ -136,7 +137,9 @@ def _misplaced_wait(one: PodView, running: bool, status: TrainingJobStatus, now:
 
 
 def _retry_wait(one: PodView, now: datetime) -> float:
-    """Return the seconds for which an ended pod stays if nobody waits for it; 0 for all other pods."""
+    """Return the seconds until an ended pod is recreated, if the incarnation runs without it; 0 if the pod
+    has not ended.
+    """
     return _until_age(one, RETRY_SECONDS, now) if ended(one) else 0.0
 
 
@@ -156,7 +159,8 @@ def stranded(observed: Observed, one: PodView, status: TrainingJobStatus) -> boo
 def _must_go(observed: Observed, one: PodView, slot: Slot, status: TrainingJobStatus) -> bool:
     """Return True if a pod outside a formed incarnation must be deleted.
 
-    That is so if it has ended, is stranded, must be replaced by the last restart, or differs from the spec.
+    It must be deleted if it has ended, is stranded, is replaced by the last restart, or differs from the
+    spec.
     """
     if ended(one) or stranded(observed, one, status):
         return True
@@ -177,8 +181,8 @@ def _replaced_by_restart(one: PodView, status: TrainingJobStatus) -> bool:
 
 
 def unfenced_seconds(observed: Observed, own: Mapping[str, PodView], one: PodView) -> float:
-    """Return the seconds until a pod on a lost node can no longer run ranks under Strict fencing; 0 if it
-    cannot now.
+    """Return the seconds until the ranks of a pod on a lost node must have stopped under Strict fencing.
+    Return 0 if they must have stopped already, or if fencing is not Strict.
     """
     if ended(one) or not nodes.strict(observed.job):
         return 0.0
@@ -186,10 +190,11 @@ def unfenced_seconds(observed: Observed, own: Mapping[str, PodView], one: PodVie
 
 
 def delete_from_lost_node(one: PodView, unfenced: float) -> Delete | None:
-    """Return how to delete a pod from a lost node, `unfenced` seconds before its ranks must have stopped.
+    """Return the deletion of a pod from a lost node. Its ranks must have stopped in `unfenced` seconds.
 
-    At 0 seconds the deletion is forced, without the kubelet. Before that the kubelet is asked: if it lives,
-    the end of the pod proves that the ranks stopped. None if that deletion was requested already.
+    At 0 seconds the pod is deleted by force, without its kubelet. Before that, the kubelet is asked to
+    delete the pod: if the kubelet is alive, the end of the pod proves that the ranks have stopped. Return
+    None if the kubelet has already been asked.
     """
     if unfenced <= 0:
         return delete_pod(one.name, one.uid, grace_seconds=0)
@@ -207,7 +212,7 @@ def _others(observed: Observed, own: Mapping[str, PodView], one: PodView) -> dic
 
 
 def _fencing(node: NodeView, one: PodView, others: Mapping[str, NodeView]) -> Violation:
-    """Return why a pod of a lost node is not replaced yet."""
+    """Return the reason and message why a pod of a lost node is not replaced yet."""
     reason = Reasons.FENCING
     if node.pods_replied:
         reason = Reasons.FENCING_ANSWERED
@@ -218,8 +223,8 @@ def _fencing(node: NodeView, one: PodView, others: Mapping[str, NodeView]) -> Vi
 
 
 def _on_lost_node(observed: Observed, one: PodView, own: Mapping[str, PodView], found: PodChanges) -> None:
-    """Delete a pod on a lost node by force after its ranks must have stopped. Until then, record what it
-    waits for.
+    """Delete a pod on a lost node by force after its ranks must have stopped. Before that, record the wait
+    and its reason.
     """
     node = observed.nodes[one.node or ""]
     left = unfenced_seconds(observed, own, one)

@@ -1,7 +1,8 @@
-"""Explains the end of a pod: by its program, its template, its kubelet, or a request to stop.
+"""Explains why a pod ended: because of its program, its template, its kubelet, or a request to stop.
 
-Sources: the kubelet's eviction manager (a pod evicted for others gets a DisruptionTarget condition, a pod
-over its own limits does not), its admission handlers and `syncPod`; KEP-3329, KEP-753.
+Sources: the kubelet's eviction manager, its admission handlers and `syncPod`; KEP-3329, KEP-753. If a pod
+is evicted because its node lacks a resource, it gets a DisruptionTarget condition. If it is evicted because
+of its own limits, it does not.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ PREEMPTED = 75
 _UNFIT_CODE, _UNFIT = 127, "python3 at "
 """Exit code and first output of the launcher if the image's Python cannot run it (`convoy_launch.py`)."""
 _STOPPED = (PREEMPTED, 128 + 9, 128 + 15)
-"""Exit codes of a container that its kubelet stops."""
+"""Exit codes of a container that the kubelet has stopped."""
 _STOPPING = ("Unhealthy", "FailedPostStartHook")
 """Reasons of Events about failed probes and hooks."""
 _FOR_OTHERS = re.compile(r"^(The node was low on resource|The node had condition)")
-"""Messages of evictions for the sake of the node. All other evictions are for limits of the pod itself."""
+"""Pattern of the kubelet's message if it evicts a pod because the node lacks a resource. All other
+evictions are due to limits of the pod itself.
+"""
 _BY_TEMPLATE = frozenset(
     {
         "AppArmor",
@@ -35,24 +38,28 @@ _BY_TEMPLATE = frozenset(
         "SysctlForbidden",
     }
 )
-"""Reasons for rejecting a pod that would apply on every other node of the same kind."""
+"""Reasons for which every node of the same kind would reject the pod."""
 _NODE_FAILS = re.compile(
     r"nvidia|cgroup|device|no space left|input/output error|transport endpoint", re.IGNORECASE
 )
-"""Words in a container runtime's message if the node could not start a container."""
+"""Pattern of a container runtime's message if the node could not start a container."""
 _NO_LAUNCHER = re.compile(r"convoy_launch\.py.*No such file", re.DOTALL)
-"""Message of the image's Python if the agent's volume was missing."""
+"""Pattern of the message of the image's Python if the agent's volume was missing."""
 _OWN_END = ("", "Error")
-"""Reasons of a container that ended by itself. Its message is then the end of its log."""
+"""Termination reasons of a container that ended by itself. Its termination message is then the end of its
+log.
+"""
 _SIGNALS = range(128 + 1, 128 + 64 + 1)
-"""Exit codes of processes that a signal ended. Higher codes are a program's own: sys.exit(-1) gives 255."""
+"""Exit codes of processes that a signal ended. Higher codes are a program's own choice: sys.exit(-1) gives
+255.
+"""
 _MAX_OUTPUT_CHARS = 400
-"""Characters of a container's output in a message."""
+"""Maximum number of characters of a container's output in a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodEnd:
-    """The reason why a pod ended badly."""
+    """The explanation of a pod that ended badly."""
 
     reason: Reason
     message: str
@@ -75,7 +82,7 @@ def failed(pod: PodView) -> bool:
 
 
 def leaving(pod: PodView) -> bool:
-    """Return True if the pod's ranks were asked to stop, so that their end is no fault of theirs."""
+    """Return True if the pod's ranks were asked to stop. Their end is then no fault of theirs."""
     stopped = bool(pod.stoppers) and pod.exit_code in _STOPPED
     return pod.deleting or bool(pod.disruption or pod.kubelet_reason) or stopped
 
@@ -91,7 +98,7 @@ def killed(exit_code: int | None) -> bool:
 
 
 def describe_end(end: ContainerEnd) -> str:
-    """Return how a container ended: `exited with code 42`, `ran out of memory`."""
+    """Return text about the end of a container, such as `exited with code 42` or `ran out of memory`."""
     if end.reason == "OOMKilled":
         return "ran out of memory (its resources.limits.memory)"
     suffix = f" ({end.reason})" if end.reason not in ("", "Error") else ""
@@ -105,8 +112,8 @@ def output_end(message: str) -> str:
 
 
 def pod_end(pod: PodView, warning: PodWarning | None = None) -> PodEnd | None:
-    """Return why a pod ended badly without a request to stop; None for all others. `warning` is its newest
-    Event.
+    """Return the explanation of a pod that ended badly; None for any other pod. `warning` is the pod's
+    newest Event.
     """
     if not failed(pod):
         return None
@@ -114,7 +121,9 @@ def pod_end(pod: PodView, warning: PodWarning | None = None) -> PodEnd | None:
 
 
 def idle_end(pod: PodView) -> PodEnd | None:
-    """Return the end of a pod whose launcher exited with code 0 on its own, before any rank started."""
+    """Return the explanation of a pod whose launcher exited with code 0 before any rank started; None for
+    any other pod.
+    """
     if failed(pod) or not ended(pod) or pod.deleting:
         return None
     words = output_end(pod.termination_message)
@@ -123,7 +132,7 @@ def idle_end(pod: PodView) -> PodEnd | None:
 
 
 def _by_kubelet(pod: PodView) -> PodEnd | None:
-    """Return the kubelet's reason if it ended the pod or did not admit it; None otherwise."""
+    """Return the explanation if the kubelet ended the pod or did not admit it; None otherwise."""
     explained = f"{pod.kubelet_reason}: {pod.kubelet_message}".strip(": ")
     if pod.kubelet_reason == "DeadlineExceeded":
         return _end(pod, Reasons.POD_DEADLINE)
@@ -147,7 +156,7 @@ def _by_init(pod: PodView) -> PodEnd | None:
 
 
 def _by_container(pod: PodView, warning: PodWarning | None) -> PodEnd:
-    """Return the reason from the end of the ranks' container."""
+    """Return the explanation from the end of the ranks' container."""
     text, code, reason = pod.termination_message, pod.exit_code or 0, pod.termination_reason
     absent = reason in ("StartError", "ContainerCannotRun") and "python3" in text
     if absent or (code == _UNFIT_CODE and text.startswith(_UNFIT)):
@@ -159,7 +168,8 @@ def _by_container(pod: PodView, warning: PodWarning | None) -> PodEnd:
         stopped = warning is not None and warning.reason in _STOPPING
         why = f" ({warning.reason}: {warning.message})" if warning and stopped else ""
         return _end(pod, Reasons.CONTAINER_STOPPED, what=" or ".join(pod.stoppers), why=why, **facts)
-    # Signals come from outside: the node's out-of-memory killer, or a container that its runtime lost.
+    # A signal comes from outside the program: from the node's out-of-memory killer, or from a runtime that
+    # lost the container. The pod therefore counts as lost.
     if killed(code) or code == PREEMPTED or _by_node(pod):
         why = f"it exited with code {code}" if reason in _OWN_END else reason
         return _end(pod, Reasons.POD_LOST, why=f"{why}: {text}" if text else why)

@@ -1,4 +1,4 @@
-"""Maps field paths of a pod to the pod template that the pod was made from. Pure.
+"""Maps field paths of a pod to field paths of the template that the pod was made from. Pure.
 
 A path is a tuple of field names and list positions: ("spec", "containers", 0) is `spec.containers[0]`.
 """
@@ -22,22 +22,22 @@ _IDENTITY = {
 
 
 def tokens(path: str) -> tuple[Token, ...]:
-    """Return a path from the API server's notation, such as `spec.containers[0].env[1]`."""
+    """Return the path that the API server writes as text, such as `spec.containers[0].env[1]`."""
     return tuple(int(match[1]) if match[1] else match[2] or match[3] for match in _TOKEN.finditer(path))
 
 
 def joined(path: tuple[Token, ...]) -> str:
-    """Return a path as users write it, such as `spec.containers[0]`."""
+    """Return the path as text, such as `spec.containers[0]`."""
     return "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path).lstrip(".")
 
 
 def located(
     value: Any, names: tuple[str, ...], chosen: Callable[[Any], bool], entries: bool = True
 ) -> tuple[Token, ...] | None:
-    """Return the path to the first chosen value under field names that omit list positions; None if there
-    is none.
+    """Return the path to the first value for which `chosen` is true; None if there is none.
 
-    With `entries`, the entries of a list or map at the last field are tried before the field itself.
+    `names` are the field names on that path, without list positions. If `entries` is true, the entries of a
+    list or map at the last field are tried before the field itself.
     """
     below = list(enumerate(value)) if isinstance(value, list) else []
     if not names:
@@ -86,7 +86,9 @@ def _child(value: Any, name: str) -> Any:
 
 
 def _position(made: list[Any], position: int, given: list[Any], identity: str | None) -> int | None:
-    """Return the position of a pod's list entry in the template's list; None if it is not there."""
+    """Return the position in the template's list of the entry that is at `position` in the pod's list; None
+    if the template's list lacks it.
+    """
     if position >= len(made):
         return None
     if identity is None:

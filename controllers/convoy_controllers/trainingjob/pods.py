@@ -17,7 +17,7 @@ from convoy_crds.layout import Slot
 from convoy_crds.meta import API_VERSION
 from convoy_crds.trainingjob import Role, TrainingJob
 
-# Text is UTF-8, whatever the image's locale is.
+# The launcher uses UTF-8 for text, whatever the image's locale is.
 LAUNCHER = ("python3", "-I", "-S", "-X", "utf8", f"{terms.MOUNT_PATH}/lib/convoy_launch.py")
 AGENT_VOLUME = "convoy-agent"
 SHM_VOLUME = "convoy-shm"
@@ -34,11 +34,11 @@ def _role(job: TrainingJob, slot: Slot) -> Role:
 def _environment(job: TrainingJob, grace_seconds: int) -> list[dict[str, str]]:
     values = {
         terms.ENV_SOCKET: f"{terms.MOUNT_PATH}/agent.sock",
-        # The launcher must finish before the kubelet kills it.
+        # The launcher must end its ranks before the kubelet kills it, so it gets 5 s less.
         terms.ENV_GRACE_SECONDS: str(max(1, grace_seconds - 5)),
     }
     if job.spec.engine:
-        # The kubelet would expand $(NAME) and turn $$ into $.
+        # The kubelet would expand $(NAME), so each $ is doubled; the kubelet turns $$ into $.
         values[terms.ENV_PARAMS] = json.dumps(job.spec.engine.params, sort_keys=True).replace("$", "$$")
     tiers = job.spec.checkpoint.tiers
     if tiers.any:
@@ -77,17 +77,18 @@ def _container(
         ],
         "securityContext": container_security(user.get("securityContext"), security),
     }
-    # The pod must end when the launcher ends, but a container may have its own restart policy (KEP-5307).
+    # The launcher takes no arguments, and the pod must end when the launcher ends. The template's arguments
+    # and the container's own restart policy (KEP-5307) are therefore removed.
     for theirs in ("args", "restartPolicy", "restartPolicyRules"):
         container.pop(theirs, None)
     return container
 
 
 def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
-    """Return the manifest of a slot's pod, complete with its intent hash.
+    """Return the manifest of a slot's pod, with its intent hash.
 
-    It passes the *restricted* pod security standard unless the user's template overrides that. Fields of
-    the template win over Convoy's defaults.
+    The pod passes the *restricted* pod security standard unless the user's template overrides that. Fields
+    of the template win over Convoy's defaults.
     """
     template = _role(job, slot).template
     meta = template.metadata.to_dict() if template else {}
@@ -143,10 +144,10 @@ def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
 
 
 def _add_diagnostics(body: dict[str, Any]) -> None:
-    """Add what helps people and the operator to read the pod.
+    """Add the fields by which people and the operator can tell why a pod ended.
 
     These are the name of the ranks' container, and the end of the log of each container that fails. They
-    are not part of the intent, so no pod is replaced for them.
+    are not part of the intent hash, so they cause no replacement of a pod.
     """
     annotations, spec = body["metadata"]["annotations"], body["spec"]
     ranks = spec["containers"][0]["name"]
@@ -158,9 +159,10 @@ def _add_diagnostics(body: dict[str, Any]) -> None:
 
 
 def with_incarnation(body: dict[str, Any], incarnation: int, avoid: Collection[str]) -> dict[str, Any]:
-    """Return the pod as created for an incarnation; if possible it goes to none of the nodes in `avoid`.
+    """Return the manifest with the incarnation that the pod is created for. If possible, the scheduler
+    places the pod on no node in `avoid`.
 
-    The incarnation and the avoided nodes are not part of the intent, so no running pod is replaced for them.
+    Neither is part of the intent hash, so neither causes the replacement of a running pod.
     """
     fresh = copy.deepcopy(body)
     fresh["metadata"]["annotations"][terms.ANNOTATION_BORN] = str(incarnation)
@@ -180,5 +182,5 @@ def pod_incarnation(pod: PodView) -> int:
 
 
 def intent_hash(body: dict[str, Any]) -> str:
-    """Return a digest of the requested pod, before the API server adds defaults."""
+    """Return a digest of the pod as Convoy requests it, before the API server adds defaults."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]

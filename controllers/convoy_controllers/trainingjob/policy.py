@@ -1,7 +1,7 @@
-"""The cost and the scope of each kind of fault: one row per reason.
+"""The restart policy of each kind of fault, one row per reason.
 
-Faults that a program or its environment may repeat for ever are counted. What the cluster does to a job is
-free. A fault that blames its node makes that node an offender, see `offenders.py`.
+A fault counts if a program or its environment may repeat it forever. Faults that the cluster causes are
+free. A fault that blames its node makes that node an offender (`offenders.py`).
 """
 
 from __future__ import annotations
@@ -26,28 +26,31 @@ class Policy:
     """The scope of the first restart; `escalation.scope` widens it if restarts do not help."""
     blames_node: bool = False
     user_error: bool = False
-    """True if the program itself causes the fault. If it repeats at the same step, another restart is
-    useless.
+    """True if the program itself causes the fault. If the fault repeats at the same step, a further restart
+    is useless.
     """
     without_steps: bool = False
-    """True if repeats also count as identical errors before the first step, which such a job never reaches.
+    """True if a fault of this kind keeps the job from making its first step. Repeated faults then count as
+    identical errors although no step is known.
     """
     echo: bool = False
-    """True if the fault is mostly the consequence of another rank's end."""
+    """True if a fault of this kind is mostly the consequence of another rank's end."""
     lead: float = 0.0
-    """Seconds by which the fault is dated back to order causes: it is never an echo, and clocks differ."""
+    """Seconds by which a fault of this kind is dated back when faults are ordered by time. A kind that is
+    never an echo must come first although the clocks of nodes differ.
+    """
 
     @property
     def unstarted(self) -> bool:
-        """True if the pod ends before it can start a rank."""
+        """Return True if the pod ends before it can start a rank."""
         return self.without_steps and self.scope is RestartScope.POD
 
 
 _CLOCK = 2.0
-"""Largest assumed difference between the clocks of two nodes, in seconds."""
+"""Maximum assumed difference between the clocks of two nodes, in seconds."""
 _ABORT = 5.0
-"""Seconds that the watchdog gives a hung rank to print its stacks. Other ranks notice its end only after
-that.
+"""Seconds that the watchdog gives a hung rank to print its stacks. Other ranks notice the end of the rank
+only after this time.
 """
 _FREE = Policy(counted=False, scope=RestartScope.POD)
 

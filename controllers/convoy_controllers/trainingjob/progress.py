@@ -16,11 +16,11 @@ TIERS = ("local", "peer", "remote")
 def merge_progress(
     views: Iterable[SlotView], incarnation: int, stored: Progress | None, allowed: Sequence[str] | None = None
 ) -> Progress | None:
-    """Return the progress of the slowest rank. Loss, rate and metrics come from the lowest rank that
-    reports them.
+    """Return the progress of the slowest rank. Loss, rate and metrics each come from the rank with the
+    lowest number that reports them.
 
-    The stored progress stays until a rank of this incarnation reports a step. `allowed` are the names of
-    metrics, see `metrics.declared`.
+    The stored progress stays until a rank of this incarnation reports a step. `allowed` is the result of
+    `metrics.declared`.
     """
     ranks = sorted(
         (
@@ -57,8 +57,8 @@ def merge_progress(
 
 
 def _eta(stored: Progress | None, step: int, total: int | None, time: datetime) -> datetime | None:
-    """Return when the last step ends, at the pace between the stored progress and this one; None if
-    unknown.
+    """Return the time at which the last step will end, at the pace since the stored progress; None if not
+    known.
     """
     if total is None or step >= total or stored is None or stored.time is None:
         return None
@@ -69,8 +69,8 @@ def _eta(stored: Progress | None, step: int, total: int | None, time: datetime) 
 
 
 def newest_checkpoint(views: Iterable[SlotView], stored: CheckpointStatus | None) -> CheckpointStatus | None:
-    """Return the newest generation that any agent saw committed, and the newest of each tier. None ever
-    goes back.
+    """Return the newest generation that any agent saw committed, with the newest one of each tier. An older
+    report changes nothing.
     """
     marks = stored.watermarks.model_copy() if stored else Watermarks()
     for view in views:

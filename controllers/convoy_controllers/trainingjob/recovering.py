@@ -37,16 +37,16 @@ from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 ECHO_SECONDS = 0.5
 """Seconds to wait, after the end of a rank that lost a peer, for the report of that peer's own end."""
 HANG_SECONDS = 3.0
-"""Seconds to wait for the cause if a rank hung or gave up on a peer: the watchdogs of all ranks act within
-this time.
+"""Seconds to wait for the cause after a rank hung or gave up on a peer. The watchdogs of all ranks act
+within this time.
 """
 CONTAINER_SECONDS = 4.0
-"""Seconds to wait for the cause if a launcher has disconnected: the kubelet soon reports why its container
-ended.
+"""Seconds to wait for the cause after a launcher has disconnected. Within this time, the kubelet reports
+why the launcher's container ended.
 """
 STEADY_SECONDS = 30.0
 """Seconds that missing pods must be up before a job restarts to include them. A node that comes and goes
-does not count as back.
+therefore causes no restart.
 """
 
 
@@ -62,7 +62,9 @@ def requested(observed: Observed) -> Fault | None:
 
 
 def overtaken(observed: Observed) -> Fault | None:
-    """Return the restart that is needed if agents have seen a later incarnation than the stored one."""
+    """Return the restart that is needed if agents have seen a later incarnation than the stored one; None
+    otherwise.
+    """
     status = observed.job.status
     seen = max((max(v.incarnation, v.port_incarnation) for v in observed.slots.values()), default=0)
     if not status.membership or seen <= status.incarnation:
@@ -74,9 +76,11 @@ def overtaken(observed: Observed) -> Fault | None:
 def fault(
     observed: Observed, layout: tuple[Slot, ...], own: Mapping[str, PodView], lost: dict[str, str]
 ) -> Fault | None:
-    """Return the fault of the incarnation that has formed, or of a pod that failed before one could form.
+    """Return the fault of the incarnation that has formed, or of a pod that failed before an incarnation
+    could form.
 
-    `layout` are the slots of the incarnation. `lost` says, by node name, why a node is lost.
+    `layout` are the slots of the incarnation. `lost` has the reason why each lost node is lost, by name of
+    the node.
     """
     members, incarnation = observed.job.status.membership, observed.job.status.incarnation
     found: list[Fault] = []
@@ -95,7 +99,8 @@ def fault(
         if members and (view := observed.slots.get(pod.uid)):
             hang = observed.job.spec.recovery.hang_seconds
             ends = slot_faults(slot, view, incarnation, hang, leaving=leaving(pod))
-            # The kubelet reports the pod's own deadline only after all its containers have ended.
+            # The kubelet reports that the pod's own deadline has passed only after all containers of the pod
+            # have ended. Until then, ends of ranks after the deadline are ignored.
             found += [end for end in ends if not overdue(pod, end.at)]
     present = [own[slot.pod].uid for slot in layout if slot.pod in own]
     if not found and members and membership(present) != members:
@@ -112,8 +117,8 @@ def fault(
 def root_cause_wait(fault: Fault, report_due: bool, now: datetime) -> float:
     """Return the seconds to wait for the root cause; 0 if the fault itself is the cause.
 
-    The wait applies to echoes and to a rank that SIGTERM ended, which the deletion of its pod sends. For
-    `report_due` see `cause_report_due`.
+    The job waits after an echo, an early end and a hang. It also waits if SIGTERM ended a rank, because the
+    deletion of the rank's pod may have sent it. `report_due` is the result of `cause_report_due`.
     """
     hung = fault.awaits and (fault.hang or fault.timed_out)
     early = fault.reason is Reasons.ENDED_EARLY
@@ -123,15 +128,15 @@ def root_cause_wait(fault: Fault, report_due: bool, now: datetime) -> float:
         return 0.0
     most = CONTAINER_SECONDS if report_due else HANG_SECONDS if hung else ECHO_SECONDS
     left = happened + most - now.timestamp()
-    # A longer wait would only come from a difference between the two clocks.
+    # A longer wait can only come from a difference between the clocks, so it counts as no wait.
     return left if 0 < left <= most + ECHO_SECONDS else 0.0
 
 
 def cause_report_due(observed: Observed, layout: Iterable[Slot], own: Mapping[str, PodView]) -> bool:
-    """Return True if the cause of an end is about to be reported.
+    """Return True if the cause of an end will be reported soon.
 
     Either a launcher of the incarnation has disconnected although its pod seems to run, or a rank's main
-    program has returned and its exit code is not known. The wait costs nothing, because neither pod nor
+    program has returned and its exit code is not known. The wait costs nothing, because neither a pod nor a
     rank is replaced before it has ended.
     """
     there = (own[slot.pod] for slot in layout if slot.pod in own)
@@ -151,13 +156,13 @@ def _ending(view: SlotView) -> bool:
 
 
 def _fails_early(observed: Observed, pod: PodView) -> bool:
-    """Return True if a pod ended before its incarnation formed, and not because of an earlier fault."""
+    """Return True if a pod ended before its incarnation formed, and no earlier fault caused that."""
     return ended(pod) and not pod.deleting and pod_incarnation(pod) >= observed.job.status.incarnation
 
 
 def _loss_already_handled(observed: Observed, pod: PodView) -> bool:
-    """Return True if the last restart handled an echo of the loss of this pod's node, which was not known
-    then.
+    """Return True if the last restart handled an echo of the loss of this pod's node, before Convoy knew of
+    the loss.
     """
     status, node = observed.job.status, observed.nodes[pod.node or ""]
     known = pod_incarnation(pod) < status.incarnation and bool(node.silent_since)
@@ -169,8 +174,8 @@ def handle_fault(
 ) -> Plan | None:
     """Fail the job, or record its restart and reserve the next incarnation.
 
-    Return a plan if this reconcile ends here, because the job fails or first waits for news of a node. Return
-    None after a restart was recorded.
+    Return a plan if this reconcile ends here: the job fails, or it first waits to see whether a node is
+    lost. Return None if a restart was recorded.
     """
     status, recovery = draft.status, observed.job.spec.recovery
     happened = datetime.fromtimestamp(fault.at, UTC) if fault.at else now
@@ -199,7 +204,7 @@ def handle_fault(
 def _verdict(
     status: TrainingJobStatus, recovery: Recovery, fault: Fault, now: datetime
 ) -> tuple[Reason, str] | None:
-    """Return the reason and message if the job must not restart for this fault; None if it may."""
+    """Return the reason and message if the job must not restart after this fault; None if it may restart."""
     identical, limit = escalation.count_identical(status.restarts, fault), recovery.max_identical_errors
     if limit and identical >= limit:
         reason = Reasons.REPEATED_ERROR
@@ -217,22 +222,24 @@ def _verdict(
 
 
 def _verdict_seconds(observed: Observed, fault: Fault, now: datetime) -> float:
-    """Return the seconds to wait before the job fails, because the loss of a node may still explain the
-    error.
+    """Return the seconds to wait before the job fails, because a lost node may still turn out to be the
+    cause.
     """
     nodes_used = {pod.node for pod in observed.pods if pod.node}
     if not fault.at or len(nodes_used) < 2 or not (fault.echo or fault.policy.user_error):
         return 0.0
     wait = verdict_seconds(observed.silent_seconds)
     left = fault.at + wait - now.timestamp()
-    # A longer wait would only come from a difference between the two clocks.
+    # A longer wait can only come from a difference between the clocks, so it counts as no wait.
     return left if 0 < left <= 2 * wait else 0.0
 
 
 def regrowth(observed: Observed, draft: Draft, layout: tuple[Slot, ...], missing: int) -> Fault | None:
-    """Return the restart that includes `missing` pods again, once a checkpoint is newer than their return.
+    """Return the restart that includes the `missing` pods again; None until a checkpoint is newer than
+    their return.
 
-    Without checkpoints by Convoy every moment would lose work. Then the pods wait for the next restart.
+    If Convoy saves no checkpoints, a restart would lose work at any time. The pods then wait for a restart
+    with another cause.
     """
     status = draft.status
     if not missing:

@@ -1,7 +1,7 @@
 """Explains why the API server refused to create a pod, and which field of the job is at fault. Pure.
 
-A pod is built from a role's template plus additions by Convoy. An error in a field from the template names
-that field of the job. Any other error names the whole template and the field of the pod.
+A pod is built from a role's template and additions by Convoy. If the error is in a field from the template,
+the explanation names that field of the job. Otherwise it names the whole template and the field of the pod.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from convoy_controllers.trainingjob.podpaths import Token, joined, located, orig
 from convoy_crds.trainingjob import TrainingJob
 
 MAX_ERRORS_LISTED = 3
-"""Most errors that the message of a refusal lists; it only counts the others."""
+"""Maximum number of errors that the message of a refusal lists. The message only counts the others."""
 _DECODING = re.compile(r'^Pod in version "[^"]*" cannot be handled as a Pod: (.*)$', re.DOTALL)
 _INVALID = re.compile(r'^Pod "[^"]*" is invalid: (.*)$', re.DOTALL)
 _UNKNOWN = re.compile(r'(unknown|duplicate) field "([^"]+)"')
 _TYPE = re.compile(r"cannot unmarshal (\w+)(?: (\S+))? into Go struct field \w+\.(\S+) of type (\S+)")
 _QUANTITY = re.compile(r"[+-]?[0-9.]+([eEinumkKMGTP]*[-+]?[0-9]*)")
-"""A resource quantity, by the expression in the API server's own message."""
+"""Pattern of a resource quantity, as the API server's own message gives it."""
 _KINDS = {
     "object": "an object",
     "array": "a list",
@@ -43,7 +43,8 @@ class Refusal:
 
     message: str
     path: str = ""
-    """The field of the job at fault. Empty if the job may be correct, for example with a quota or a policy.
+    """The field of the job at fault. Empty if the job itself may be correct, for example if a quota or a
+    policy refused the pod.
     """
 
 
@@ -62,10 +63,12 @@ class Finding:
 def findings(
     job: TrainingJob, body: Mapping[str, Any], role: str, message: str, causes: Sequence[tuple[str, str]] = ()
 ) -> list[Finding]:
-    """Return the errors of a role's template, from the API server's refusal of a pod made from it.
+    """Return the errors of a role's template, from the API server's refusal of a pod made from the
+    template.
 
-    `message` and `causes` (pairs of field path and text) come from its Status object. The result is empty
-    if the refusal does not judge the pod itself: quota, rights, admission webhooks and policies.
+    `message` and `causes` (pairs of field path and text) come from the refusal's Status object. The result
+    is empty if the refusal is not about the pod itself, but about a quota, rights, an admission webhook or
+    a policy.
     """
     index = next(number for number, one in enumerate(job.spec.roles) if one.name == role)
     template = job.spec.roles[index].template
@@ -80,7 +83,7 @@ def findings(
 
 
 def refusal(found: Sequence[Finding]) -> Refusal:
-    """Return all errors of one pod as one refusal. There must be at least one."""
+    """Return all errors of one pod as one refusal. `found` must not be empty."""
     first, *others = found
     more = "".join(f"; {one}" for one in others[: MAX_ERRORS_LISTED - 1])
     rest = len(others) - MAX_ERRORS_LISTED + 1
@@ -99,16 +102,16 @@ def _field_errors(
 
 
 def _decoding_errors(body: Mapping[str, Any], message: str) -> Iterator[tuple[tuple[Token, ...], str]]:
-    """Yield each field at fault, and what is wrong with it, of a body that cannot be decoded.
+    """Yield each field for which a body cannot be decoded, and what is wrong with the field.
 
-    Its faults are unknown fields, wrong types and invalid quantities.
+    Such fields are unknown or duplicate, or have a wrong type or an invalid quantity.
     """
     if unknown := _UNKNOWN.findall(message):
         for which, path in unknown:
             yield tokens(path), "there is no such field" if which == "unknown" else "is set more than once"
     elif match := _TYPE.search(message):
         kind, number, path, wanted = match.groups()
-        # The path also contains Go types that are embedded in other types.
+        # The path also contains the names of embedded Go types, which are no fields.
         names = tuple(name for name in path.split(".") if not name[:1].isupper())
         hint = ": put it in quotes" if wanted == "string" and kind in ("number", "bool") else ""
         why = f"must be {_type_in_words(wanted)}, is {number or _KINDS.get(kind, kind)}{hint}"
@@ -130,7 +133,7 @@ def _type_in_words(name: str) -> str:
 
 
 def _kind(value: object) -> str:
-    """Return the JSON type of a value, as Go names it."""
+    """Return the JSON type of a value, by the name that Go uses."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, (int, float)):

@@ -1,4 +1,4 @@
-"""Drafts the status of a job: conditions with their transition times, and the short texts for `kubectl
+"""Drafts the status of a job: its conditions with their transition times, and the short texts for `kubectl
 get`.
 """
 
@@ -19,7 +19,9 @@ from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import Phase, RoleStatus, TrainingJobStatus
 
 MAX_SHORT_MESSAGE = 240
-"""Characters of `status.message`, which `kubectl get -o wide` shows. The conditions have the full message."""
+"""Maximum number of characters of `status.message`, which `kubectl get -o wide` shows. The conditions have
+the full message.
+"""
 
 
 class Draft:
@@ -30,7 +32,7 @@ class Draft:
         self.now = now.replace(microsecond=0)
         self.exact = now
         self.fault_mark: FaultMark | None = None
-        """The fault, or the end, that this reconcile handles."""
+        """The fault that this reconcile handles, or the end of all ranks; None if there is neither."""
         self.status: TrainingJobStatus = observed.job.status.model_copy(deep=True)
         self.status.observed_generation = observed.job.metadata.generation
         self.events: list[Event] = []
@@ -60,8 +62,8 @@ class Draft:
         self.status.conditions = [c for c in self.status.conditions if c.type != kind]
 
     def phase(self, phase: Phase, reason: Reason, message: str) -> None:
-        """Set the phase and its reason. A change of either is an Event; a change of only the message is
-        not.
+        """Set the phase and its reason. A change of the phase or the reason becomes an Event; a change of
+        only the message does not.
         """
         changed = (self.status.phase, self.status.reason) != (phase, reason.name)
         self.status.phase = phase
@@ -78,7 +80,9 @@ class Draft:
             self.events.append(Event(reason, message))
 
     def merge_reports(self, incarnation: int) -> None:
-        """Merge the agents' reports into the status: progress, checkpoint, number of pods whose ranks run."""
+        """Merge the agents' reports into the status: the progress, the newest checkpoint, and the number of
+        pods whose ranks run.
+        """
         status, views = self.status, self.observed.slots
         status.progress = merge_progress(
             views.values(), incarnation, status.progress, metrics.declared(self.observed)

@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 
 MAX_GIST_CHARS = 400
-"""Most characters of a rank's stderr in a message. The pod's log has the rest."""
+"""Maximum number of characters of a rank's stderr in a message. The pod's log has the rest."""
 
 _RANK = r"^(?:\[(?:rank)?\d+\]:\s?)?"
-"""Prefix that torch's exception hook adds to each line."""
+"""Pattern of the prefix that torch's exception hook adds to each line."""
 _EXCEPTION = re.compile(
     _RANK + r"(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w*(?:Error|Exception|Interrupt|Exit))\b(?P<text>.*)"
 )
 _COLLECTIVE = re.compile(r"^(RuntimeError|Dist\w*Error)$")
-"""Exception types that collectives raise. An OSError is a problem of the program with some other server."""
+"""Pattern of the exception types that collectives raise. OSError is not among them, because it shows a
+problem of the program with another server.
+"""
 _CHAINED = ("was the direct cause of the following", "During handling of the above exception")
 _LOST = re.compile(
     r"connection (was )?(closed|reset|aborted) by (the )?(remote )?peer|connection refused|broken pipe"
@@ -34,9 +36,12 @@ _LIBRARY = re.compile(
     r"|monitoredBarrier",
     re.IGNORECASE,
 )
-"""Names that show that a collective library wrote a line which is no exception."""
+"""Pattern of the names that show that a collective library wrote the line. It is used for lines that are no
+exception.
+"""
 _WARNING = re.compile(_RANK + r"\[W[\d ]")
-"""Warnings of c10d, for example for each failed attempt to connect to a peer that is not up yet."""
+"""Pattern of warnings by c10d, for example for each failed attempt to connect to a peer that is not up yet.
+"""
 _DUMP = re.compile(r"^(Fatal Python error:|(Current thread|Thread) 0x)")
 _NOISE = re.compile(r"^(terminate called without an active exception|Aborted\b|Extension modules:)")
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*most recent call first")
@@ -44,29 +49,32 @@ _FRAME = re.compile(r'^\s+File "(?P<file>.+)", line (?P<line>\d+) in (?P<functio
 _QUOTED = re.compile(
     r"^.*\bmain thread is at (?P<place>(?P<own>.+?):\d+ in [^\s(]+(?: \(in (?P<inner>.+?):\d+ in [^)]+\))?)"
 )
-"""The launcher's first line about a hung rank: its place in the user's code, and the function called there.
+"""Pattern of the launcher's first line about a hung rank. The line names a place in the user's code, and
+the function that is called at this place.
 """
 _WAITING = re.compile(
     r"(torch|convoy_workloads)/(distributed/|autograd/graph\.py|nn/parallel/distributed\.py|cuda/__init__\.py)"
 )
-"""Files whose innermost frame shows that the thread waits for other ranks, or for a device that waits for
-them.
+"""Pattern of source files. If an innermost frame is in such a file, the thread waits for other ranks, or
+for a device that waits for them.
 """
 _FRAMES_CHECKED = 3
-"""Number of innermost frames to check for such a file."""
+"""Number of innermost frames that are compared with `_WAITING`."""
 
 
 def gist(stderr: str) -> str:
-    """Return the most telling end of a rank's stderr.
+    """Return the most useful part of the end of a rank's stderr.
 
-    This is the last line and what is indented below it; at the end of a traceback that line names the
-    error. Stack dumps, and the C++ runtime's output after an error, are skipped.
+    This is the last line that is not indented, and all indented lines below it. At the end of a traceback,
+    that line names the error. Stack dumps are skipped, and so is the output of the C++ runtime after an
+    error.
     """
     lines = [line for line in stderr.splitlines() if line.strip()]
     body, dump = _split(lines)
     text = _last_block(body)
     if dump and not _EXCEPTION.match(text):
-        # A crash prints nothing else. Earlier output is the program's normal progress.
+        # A crash prints only the dump. All output before the dump is the program's normal progress, so it is
+        # not shown.
         place = _place(dump)
         text = dump[0] + (f" at {place}" if place else "") if dump[0].startswith("Fatal") else text or place
     return (text or _last_block(lines))[:MAX_GIST_CHARS]
@@ -78,14 +86,17 @@ def lost_peer(stderr: str) -> bool:
 
 
 def timed_out(stderr: str) -> bool:
-    """Return True if a peer did not reply in time. That peer may be alive and hang."""
+    """Return True if the last error shows that a peer did not reply in time. The peer may be alive and
+    hang.
+    """
     return bool(_TIMED_OUT.search(_lost_words(stderr)))
 
 
 def main_thread(stderr: str) -> str:
     """Return `FILE:LINE in FUNCTION` of the main thread of an aborted rank; empty if not known.
 
-    The launcher quotes it. Without the quotation it is the last stack of the dump, if the dump is complete.
+    The place comes from the launcher's line about the hung rank. Without that line, it comes from the last
+    stack of the dump, if the dump is complete.
     """
     if quoted := _QUOTED.match(stderr):
         return quoted["place"]
@@ -93,7 +104,7 @@ def main_thread(stderr: str) -> str:
 
 
 def waits_for_others(stderr: str) -> bool | None:
-    """Return whether the main thread was in a collective; None if not known."""
+    """Return True if the main thread was in a collective, False if it was not, None if not known."""
     files = [frame["file"] for frame in _main_frames(_split(stderr.splitlines())[1])[:_FRAMES_CHECKED]]
     if not files and (quoted := _QUOTED.match(stderr)):
         files = [quoted["inner"] or quoted["own"]]
@@ -105,7 +116,8 @@ def _lost_words(stderr: str) -> str:
     body, _ = _split([line for line in stderr.splitlines() if line.strip()])
     errors = [number for number, line in enumerate(body) if _EXCEPTION.match(line)]
     last = errors[-1] if errors else -1
-    # C++ code prints after the exception, or without one: the c10d watchdog, std::terminate.
+    # C++ code such as the c10d watchdog or std::terminate prints after the exception, or without one. The
+    # lines after the last exception are therefore checked first.
     errors_of_libraries = [line for line in body[last + 1 :] if not _WARNING.match(line)]
     tail = [line for line in errors_of_libraries if _LIBRARY.search(line) and _LOST.search(line)]
     if tail:
@@ -124,7 +136,9 @@ def _lost_words(stderr: str) -> str:
 
 
 def _split(lines: list[str]) -> tuple[list[str], list[str]]:
-    """Return the printed text and the stack dump after it, both without the interpreter's closing lines."""
+    """Return the printed text and the stack dump that follows it. The interpreter's closing lines are
+    removed from both.
+    """
     start = next((number for number, line in enumerate(lines) if _DUMP.match(line)), len(lines))
     body, dump = lines[:start], lines[start:]
     return [line for line in body if not _NOISE.match(line)], [
@@ -134,7 +148,7 @@ def _split(lines: list[str]) -> tuple[list[str], list[str]]:
 
 def _last_block(lines: list[str]) -> str:
     last = max((number for number, line in enumerate(lines) if not line[0].isspace()), default=0)
-    # Pydantic prints a link to its manual.
+    # Leave out the line in which Pydantic links to its manual.
     kept = [line.strip() for line in lines[last:] if "For further information visit" not in line]
     return " ".join(kept)
 

@@ -12,8 +12,8 @@ from convoy_crds.trainingjob_status import Straggler
 
 MOST, MOST_RANKS, MOST_NODES = 16, 64, 16
 SAME = 0.05
-"""Smallest change of a slowdown or loss that updates the status. Otherwise there would be a write every
-second.
+"""Minimum change of a slowdown or a loss that updates the status. Without this limit, the status would be
+written every second.
 """
 _SHARED = {
     "CommonMode": "all ranks, or all ranks of one kind, became slower together",
@@ -43,7 +43,7 @@ def set_condition(draft: Draft) -> None:
 
 
 def clear(draft: Draft) -> None:
-    """Remove the condition and the stragglers, because their incarnation is over."""
+    """Remove the condition and the stragglers, because the incarnation that they describe is over."""
     draft.drop(ConditionType.STRAGGLER_DETECTED)
     draft.status.stragglers = []
 
@@ -88,7 +88,7 @@ def _ranks(ranks: tuple[int, ...]) -> str:
 
 
 def _kept(stored: list[Straggler], found: Iterable[SlowView]) -> list[Straggler]:
-    """Return the findings for the status. A stored value stays if it has hardly changed."""
+    """Return the findings for the status. A value that has hardly changed keeps its stored figure."""
     before = {(one.cause, one.place, *one.ranks): one for one in stored}
     fresh = []
     for one in found:

@@ -1,7 +1,7 @@
-"""Plans a job that `spec.suspend` stops: its pods save their state and end, the job itself stays.
+"""Plans a job that `spec.suspend` stops: its pods save their state and end, and the job itself stays.
 
 A suspension that has started is always completed. A queue may change the template in the same update that
-suspends the job, and may set `suspend: false` again at any time. Pods of one template must never run beside
+suspends the job, and may set `suspend: false` at any later time. Pods of one template must never run beside
 pods of another.
 """
 
@@ -25,15 +25,15 @@ from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 AT_ONCE_SECONDS = 1
-"""Shortest grace period with which a kubelet still reports the end of a pod."""
+"""Minimum grace period, in seconds, for which a kubelet still reports the end of a pod."""
 
 
 def due(observed: Observed) -> bool:
     """Return True while the job must be suspended, or is still being suspended after `suspend: false`.
 
-    The operator may see a suspending and a resuming update as one. Then only the layout shows that the pods
-    belong to the job before its suspension, because the API server allows changes of the layout in no other
-    update.
+    The operator may see only the result of a suspending and a resuming update. A changed layout then shows
+    that the pods belong to the job before its suspension: the API server allows changes of the layout only
+    in a suspending update.
     """
     job = observed.job
     if job.spec.suspend:
@@ -42,7 +42,7 @@ def due(observed: Observed) -> bool:
         return any(pod.owner_uid == job.metadata.uid for pod in observed.pods)
     if job.status.phase not in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING):
         return False
-    # An earlier release of the operator stored no layout.
+    # An earlier release of the operator stored no layout, so an empty one shows no change.
     return job.status.layout not in ("", formation.layout_digest(job))
 
 
@@ -83,8 +83,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def _recheck_seconds(observed: Observed, own: list[PodView], lost: Collection[str]) -> float | None:
-    """Return the seconds until a pod may be deleted without its kubelet, because no watch event announces
-    that; None if no pod needs it.
+    """Return the seconds until the next check for pods that must be deleted without their kubelet; None if
+    there are none. No watch event announces this time.
     """
     if any(pod.node in lost for pod in own):
         return 1.0
@@ -95,29 +95,32 @@ def _recheck_seconds(observed: Observed, own: list[PodView], lost: Collection[st
 def _deletion(
     observed: Observed, pod: PodView, own: list[PodView], lost: Collection[str], status: TrainingJobStatus
 ) -> Delete | None:
-    """Return how to delete a pod: through its kubelet, or by force if its node is lost or its agent stays
-    away.
+    """Return the deletion of a pod: by its kubelet, or by force if its node is lost or its agent stays
+    away. Return None if the pod is already being deleted and needs no force.
     """
     if pod.node in lost:
         unfenced = unfenced_seconds(observed, {one.name: one for one in own}, pod)
         return delete_from_lost_node(pod, unfenced)
     if pod.deleting:
-        # The kubelet cannot unmount the CSI volume without the agent.
+        # Without its agent, the kubelet cannot unmount the CSI volume and never removes the pod. It is
+        # deleted by force.
         over = ended(pod) and stranded(observed, pod, status)
         return delete_pod(pod.name, pod.uid, grace_seconds=0) if over else None
-    # A program that starts as PID 1 has no SIGTERM handler yet, and has no state to save. No rank of the
-    # incarnation that `disband` just reserved has run.
+    # No rank has run in a pod of the incarnation that `disband` just reserved, so there is no state to save.
+    # Its program, started as PID 1, has no SIGTERM handler yet and would only end after the grace period.
     ran = pod_incarnation(pod) < status.incarnation
     return delete_pod(pod.name, pod.uid, grace_seconds=None if ran else AT_ONCE_SECONDS)
 
 
 def _describe_stop(observed: Observed) -> str:
-    """Return the message about the job's state while its pods end, and about the job afterwards."""
+    """Return the part of the message that says what happens to the job's state while its pods end, and what
+    happens afterwards.
+    """
     return _describe_saving(observed) + ("" if observed.job.spec.suspend else "; the job resumes afterwards")
 
 
 def _describe_saving(observed: Observed) -> str:
-    """Return the message about the job's state while its pods end."""
+    """Return the part of the message that says whether the job's state is saved while its pods end."""
     if not observed.job.spec.checkpoint.tiers.any:
         return "the job saves no checkpoints (spec.checkpoint.tiers) and will start at step 0 again"
     found = next((c for c in observed.job.status.conditions if c.type == ConditionType.CHECKPOINTING), None)
@@ -127,7 +130,7 @@ def _describe_saving(observed: Observed) -> str:
 
 
 def _describe_suspended(observed: Observed, status: TrainingJobStatus) -> tuple[Reason, str]:
-    """Return the reason and message for a suspended job: at which step it will go on."""
+    """Return the reason and message for a suspended job. The message says at which step it will go on."""
     step = status.progress.step if status.progress else 0
     if not observed.job.spec.checkpoint.tiers.any:
         state = f"stopped after step {step}; it will start at step 0 again, since it saves no checkpoints"

@@ -15,11 +15,11 @@ from convoy_crds.terms import LABEL_ROLE, MOUNT_PATH
 from convoy_crds.trainingjob import TrainingJob
 
 _AGENT_PATHS = frozenset({MOUNT_PATH, MOUNT_PATH.removeprefix("/var")})
-"""In most images, /var/run is a link to /run."""
+"""Mount paths of the agent's volume. In most images, /var/run is a link to /run."""
 
 
 def clashes(job: TrainingJob) -> Iterator[Finding]:
-    """Yield the volume names and mount paths of templates that are reserved for Convoy."""
+    """Yield the volume names and mount paths in templates that are reserved for Convoy."""
     for number, role in enumerate(job.spec.roles):
         if role.template is not None:
             where = f"spec.roles[{number}].template.spec"
@@ -28,7 +28,7 @@ def clashes(job: TrainingJob) -> Iterator[Finding]:
 
 
 def forbidden_root(job: TrainingJob) -> Iterator[Finding]:
-    """Yield containers that would run as root although Convoy's default makes the kubelet reject that."""
+    """Yield containers that ask for root although Convoy's default makes the kubelet reject root."""
     for number, role in enumerate(job.spec.roles):
         for field, why in refused_root(role.template.spec.to_dict() if role.template else {}):
             yield Finding(f"spec.roles[{number}].template.spec.{field}", why)
@@ -52,8 +52,8 @@ def _mounts(where: str, spec: PodSpec) -> Iterator[Finding]:
 def untried(job: TrainingJob, create: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
     """Return the first pod to create of each role whose template the API server may never have accepted.
 
-    A spec that has formed an incarnation was accepted, so a restart after a fault needs no dry run. Neither
-    does a role without a template, because every field of its pods comes from Convoy.
+    A spec that has formed an incarnation was accepted, so a restart after a fault needs no dry run. A role
+    without a template needs none either, because every field of its pods comes from Convoy.
     """
     if not create or job.status.formed_spec == digest(job):
         return ()

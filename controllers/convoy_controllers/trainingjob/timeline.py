@@ -1,8 +1,9 @@
 """Splits the time of a recovery into phases, from the fault to the end of the next step.
 
-Each moment comes from whoever sees it: the fault from its rank or the node's agent, the decision and the
-pods from the operator, the start of the ranks and their first step from their launchers. A phase has a
-duration once both its ends are known. A negative duration means that two clocks differ, and is left out.
+Each moment comes from the component that sees it: the fault from its rank or the node's agent, the decision
+and the pods from the operator, the start of the ranks and their first step from their launchers. A phase
+has a duration only if its start and its end are known. A negative duration means that two clocks differ, so
+the phase is left out.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class RecoveryPhase(StrEnum):
     BACK_OFF = "back_off"
     """From the decision to the end of the back-off, for a job that restarts often."""
     FENCE = "fence"
-    """From the end of the back-off until the replacement pods were created. By then the pods at fault had
-    ended, or must have.
+    """From the end of the back-off until the replacement pods were created. They are created when the pods
+    at fault have ended or must have ended.
     """
     SCHEDULE = "schedule"
     """From the creation of the replacement pods until the last of them had a node."""
@@ -35,36 +36,40 @@ class RecoveryPhase(StrEnum):
     """From the end of the restore to the end of the first step."""
     TOTAL = "total"
     """From the first fault since the last step to the end of the next step. If the time of the fault is not
-    known, from the first decision.
+    known, the phase starts at the first decision.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """The placement of a pod that was created for an incarnation. Unix seconds, by the operator's clock."""
+    """The placement of a pod that was created for an incarnation. All times are Unix seconds by the
+    operator's clock.
+    """
 
     created: float
     bound: float = 0.0
-    """When the pod got a node; 0 before."""
+    """Unix seconds at which the pod got a node; 0 if it has no node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The moments of one recovery, in Unix seconds; 0 for what is not known or did not happen."""
+    """The moments of one recovery, in Unix seconds. A moment is 0 if it is not known or did not happen."""
 
     incarnation: int
-    """The incarnation that the recovery reserved. The one that forms has this number or a higher one."""
+    """Number of the incarnation that the recovery reserved. The incarnation that forms has this number or a
+    higher one.
+    """
     decided: float
     fault_at: float = 0.0
     since: float = 0.0
-    """The first fault since the last step."""
+    """Unix seconds of the first fault since the last step."""
     not_before: float = 0.0
-    """End of the back-off."""
+    """Unix seconds at which the back-off ends."""
     created: float = 0.0
-    """Creation of the last replacement pod."""
+    """Unix seconds at which the last replacement pod was created."""
     bound: float = 0.0
     started: float = 0.0
-    """Start of the last rank's process."""
+    """Unix seconds at which the process of the last rank started."""
     restore: float = 0.0
     """Seconds that the restore took."""
     stepped: float = 0.0
@@ -75,14 +80,14 @@ def start(
 ) -> Timeline:
     """Return the timeline of a recovery that has just been decided.
 
-    `before` is an earlier recovery that reached no step.
+    `before` is an earlier recovery after which the job made no step; None if there is none.
     """
     since = before.since if before is not None else fault_at or decided
     return Timeline(incarnation, decided, fault_at, min(since, fault_at or decided), not_before)
 
 
 def record_placing(before: Placing | None, on_node: bool, now: float) -> Placing:
-    """Return the placement of a pod after an observation of it."""
+    """Return the placement of a pod that was just observed. `before` is the placement as observed earlier."""
     known = before or Placing(now)
     return replace(known, bound=now) if on_node and not known.bound else known
 
@@ -107,7 +112,7 @@ def merge_reports(
     if ranks and not timeline.started and (running or first):
         timeline = _started(timeline, ranks, [placings[uid] for uid in members if uid in placings])
     if first and not timeline.stepped:
-        # If one rank has ended a step, all ranks have computed it.
+        # If one rank has ended a step, all ranks have computed it, so the job has made its first step.
         timeline = replace(timeline, stepped=first, restore=max(rank.restore_seconds for rank in ranks))
     return timeline
 
@@ -123,7 +128,7 @@ def _started(timeline: Timeline, ranks: Collection[RankView], made: Collection[P
 
 
 def durations(timeline: Timeline) -> dict[RecoveryPhase, float]:
-    """Return the seconds of the phases that happened and are known."""
+    """Return the seconds of all phases that happened and whose start and end are known."""
     free = max(timeline.decided, timeline.not_before)
     ends = {
         RecoveryPhase.DETECT: (timeline.fault_at, timeline.decided),
@@ -133,7 +138,7 @@ def durations(timeline: Timeline) -> dict[RecoveryPhase, float]:
         ),
         RecoveryPhase.FENCE: (free if timeline.created else 0.0, timeline.created),
         RecoveryPhase.SCHEDULE: (timeline.created, timeline.bound),
-        # If a replacement's node is not known, the start of this phase is not known either.
+        # If the node of a replacement pod is not known, the start of this phase is not known either.
         RecoveryPhase.START: (timeline.bound if timeline.created else free, timeline.started),
         RecoveryPhase.FIRST_STEP: (
             timeline.started + timeline.restore if timeline.started else 0.0,

@@ -1,8 +1,8 @@
-"""The user and the rights of a worker's containers: Convoy's defaults below the template's own fields.
-Pure.
+"""Sets the user and the rights of a worker's containers. The template's own fields win over Convoy's
+defaults. Pure.
 
 The defaults pass the *restricted* pod security standard. A container that asks for root or `privileged`
-does not pass it. Such a container gets the defaults of the container runtime instead, as under any other
+does not pass it. Such a container gets the defaults of the container runtime, as under any other
 controller.
 """
 
@@ -17,7 +17,7 @@ ROOT = 0
 
 
 def pod_security(given: object) -> dict[str, Any]:
-    """Return the pod's `securityContext`. If the template names a user, the group comes from the image."""
+    """Return the pod's `securityContext`. If the template sets a user, the group comes from the image."""
     own = _set_fields(given)
     group = {} if "runAsUser" in own else {"runAsGroup": WORKER_UID}
     return {
@@ -25,7 +25,8 @@ def pod_security(given: object) -> dict[str, Any]:
         "runAsUser": WORKER_UID,
         **group,
         "fsGroup": WORKER_UID,
-        # Otherwise the kubelet changes the owner of every file of a large volume before each start.
+        # With the default policy, the kubelet would change the owner of every file of a large volume before
+        # each start.
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
         **own,
@@ -33,12 +34,13 @@ def pod_security(given: object) -> dict[str, Any]:
 
 
 def container_security(given: object, pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `securityContext` of a container in a pod whose own one is `pod`."""
+    """Return the `securityContext` of a container. `pod` is the `securityContext` of its pod."""
     own = _set_fields(given)
     if own.get("privileged") or own.get("runAsUser", pod.get("runAsUser")) == ROOT:
         return own
     capabilities = {"drop": ["ALL"], **_set_fields(own.get("capabilities"))}
-    # The API server rejects CAP_SYS_ADMIN together with allowPrivilegeEscalation: false.
+    # The API server rejects allowPrivilegeEscalation: false together with CAP_SYS_ADMIN, so the field is then
+    # left out.
     escalation = {} if "CAP_SYS_ADMIN" in capabilities.get("add", ()) else {"allowPrivilegeEscalation": False}
     return {**escalation, **own, "capabilities": capabilities}
 
@@ -69,7 +71,9 @@ _WAY_OUT = (
 
 
 def _set_fields(value: object) -> dict[str, Any]:
-    """Return the fields that a mapping of a template sets. Null counts as unset, as for the API server."""
+    """Return the fields that the template sets in a mapping. Null counts as unset, as it does for the API
+    server.
+    """
     if not isinstance(value, Mapping):
         return {}
     return {name: one for name, one in value.items() if one is not None}

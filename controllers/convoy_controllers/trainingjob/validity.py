@@ -1,4 +1,6 @@
-"""Checks a job for errors that the schema cannot find. The checks run in order; the first error counts."""
+"""Checks a job for errors that the schema cannot find. The checks run in order, and the job shows the first
+violation.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
 
 MAX_COMMAND = 128 * 1024
-"""Most bytes of a command as JSON."""
+"""Maximum length of a command as JSON, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A typed reason and its full message."""
+    """A reason why a job cannot run, and the full message."""
 
     reason: Reason
     message: str
@@ -33,7 +35,7 @@ def _named_engine(observed: Observed) -> Engine | None:
 
 
 def unknown_engine(observed: Observed) -> Violation | None:
-    """The named Engine does not exist. The job continues once it is created."""
+    """Return a violation if the named Engine does not exist. The job continues after its creation."""
     named = observed.job.spec.engine
     if named is None or observed.engine is not None:
         return None
@@ -42,7 +44,7 @@ def unknown_engine(observed: Observed) -> Violation | None:
 
 
 def engine_not_ready(observed: Observed) -> Violation | None:
-    """The Engine itself is invalid, according to its Ready condition."""
+    """Return a violation if the Engine itself is invalid, according to its Ready condition."""
     engine = _named_engine(observed)
     if engine is None:
         return None
@@ -54,7 +56,7 @@ def engine_not_ready(observed: Observed) -> Violation | None:
 
 
 def wrong_role_kind(observed: Observed) -> Violation | None:
-    """The Engine is for serving, but the job trains."""
+    """Return a violation if the Engine is for serving, because the job trains."""
     engine = _named_engine(observed)
     if engine is None or engine.spec.role_kind == "Training":
         return None
@@ -63,7 +65,7 @@ def wrong_role_kind(observed: Observed) -> Violation | None:
 
 
 def invalid_params(observed: Observed) -> Violation | None:
-    """The parameters do not fit the Engine's schema."""
+    """Return a violation if the parameters do not fit the Engine's schema."""
     engine, named = _named_engine(observed), observed.job.spec.engine
     if engine is None or named is None:
         return None
@@ -76,7 +78,9 @@ def invalid_params(observed: Observed) -> Violation | None:
 
 
 def unknown_store(observed: Observed) -> Violation | None:
-    """The named CheckpointStore does not exist. The job continues once it is created."""
+    """Return a violation if the named CheckpointStore does not exist. The job continues after the store is
+    created.
+    """
     named = observed.job.spec.checkpoint.tiers.store
     if named is None or observed.store is not None:
         return None
@@ -85,7 +89,9 @@ def unknown_store(observed: Observed) -> Violation | None:
 
 
 def store_not_allowed(observed: Observed) -> Violation | None:
-    """The CheckpointStore does not allow jobs of this namespace. The job continues once it does."""
+    """Return a violation if the CheckpointStore does not allow jobs of this namespace. The job continues
+    after the store allows them.
+    """
     namespace, store = observed.job.metadata.namespace, observed.store
     named = observed.job.spec.checkpoint.tiers.store
     if named is None or store is None or store.spec.allows(namespace):
@@ -95,8 +101,8 @@ def store_not_allowed(observed: Observed) -> Violation | None:
 
 
 def unknown_source(observed: Observed) -> Violation | None:
-    """The job to resume from does not exist, or has no checkpoint in the same store. The job continues once
-    it has one.
+    """Return a violation if the job to resume from does not exist, or has no checkpoint in the same store.
+    The job continues when that job has a checkpoint.
 
     A job that has formed an incarnation resumes from its own checkpoints. The other job may then be
     deleted.
@@ -118,7 +124,9 @@ def unknown_source(observed: Observed) -> Violation | None:
 
 
 def long_command(observed: Observed) -> Violation | None:
-    """The command is longer than agents accept (convoy_agents.pods.assignment.MAX_COMMAND)."""
+    """Return a violation if the command is longer than agents accept
+    (convoy_agents.pods.assignment.MAX_COMMAND).
+    """
     job = observed.job
     for index, role in enumerate(job.spec.roles):
         slot = next(slot for slot in slots(job) if slot.role == role.name)
@@ -132,8 +140,8 @@ def long_command(observed: Observed) -> Violation | None:
 
 
 def misfitting_command(observed: Observed) -> Violation | None:
-    """The launcher in the command would reject its arguments, or form a process group that is not the
-    job's.
+    """Return a violation if the launcher in the command would reject its arguments, or would form a process
+    group that is not the job's.
     """
     found = next(misfits(observed.job, observed.engine), None)
     if found is None:
@@ -143,7 +151,9 @@ def misfitting_command(observed: Observed) -> Violation | None:
 
 
 def root_forbidden(observed: Observed) -> Violation | None:
-    """A container would run as root although Convoy's default makes the kubelet reject that."""
+    """Return a violation if a container asks for root although Convoy's default makes the kubelet reject
+    root.
+    """
     found = next(forbidden_root(observed.job), None)
     if found is None:
         return None
@@ -151,13 +161,13 @@ def root_forbidden(observed: Observed) -> Violation | None:
 
 
 def clashing_template(observed: Observed) -> Violation | None:
-    """A template uses a volume name or mount path that is reserved for Convoy."""
+    """Return a violation if a template uses a volume name or mount path that is reserved for Convoy."""
     found = next(clashes(observed.job), None)
     return _invalid(found.path, found.why) if found else None
 
 
 def refused_template(observed: Observed) -> Violation | None:
-    """The API server's dry run rejected a pod because of a field of its template."""
+    """Return a violation if the API server's dry run rejected a pod because of a field of its template."""
     found = next((one for one in observed.create_errors.values() if one.path), None)
     return _invalid(found.path, found.message) if found else None
 
@@ -183,7 +193,7 @@ CHECKS: tuple[Callable[[Observed], Violation | None], ...] = (
 
 
 def violation(observed: Observed) -> Violation | None:
-    """Return the first violation; None for a job that can run."""
+    """Return the first violation; None if the job can run."""
     for check in CHECKS:
         if found := check(observed):
             return found

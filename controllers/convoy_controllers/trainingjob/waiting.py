@@ -1,4 +1,4 @@
-"""Explains why a job's pods are not up yet, the most useful reason first."""
+"""Explains why a job's pods are not up yet. The most useful reason comes first."""
 
 from __future__ import annotations
 
@@ -36,11 +36,13 @@ CONFIG_FAILURES = frozenset(
     }
 )
 LATE_SECONDS = 5.0
-"""Age in seconds from which a pod that is not up is late, so that its Events are read."""
+"""Age in seconds from which a pod that is not up counts as late. The operator then reads its Events."""
 INSPECT_SECONDS = 20.0
 """Seconds between two reads of Events for the pods of a job."""
 MAX_INSPECTED = 8
-"""Number of late pods of a job whose Events are read in turn. Most pods that do not start share one cause."""
+"""Maximum number of late pods of a job whose Events are read in turn. Most pods that do not start share one
+cause.
+"""
 SCALER = "NotTriggerScaleUp"
 """Reason of the cluster autoscaler's Events about a pod for which it adds no node."""
 
@@ -50,7 +52,7 @@ def _because(reason: Reason, **facts: object) -> Violation:
 
 
 def refused(observed: Observed, layout: Sequence[Slot]) -> Violation | None:
-    """Return a pod that the API server refused to create; None if there is none."""
+    """Return the problem of a pod that the API server refused to create; None if there is none."""
     own_uid = observed.job.metadata.uid
     taken = {pod.name for pod in observed.pods if pod.owner_uid != own_uid and not pod.deleting}
     for slot in layout:
@@ -78,13 +80,13 @@ def _refusal_advice(why: str, role: str) -> str:
 
 
 def broken(pods: Sequence[PodView]) -> Violation | None:
-    """Return a placed pod with a container that cannot start; None if there is none."""
+    """Return the problem of a placed pod with a container that cannot start; None if there is none."""
     for pod in pods:
         facts = {"pod": pod.name, "node": pod.node}
         container = pod.waiting_container or pod.container
         if pod.waiting_reason in PULL_FAILURES:
-            # The kubelet alternates between two phrases for one cause. Without this cut every change would be
-            # a write.
+            # For one cause, the kubelet alternates between two texts. Without this cut, each alternation
+            # would be a write of the status.
             why = (pod.waiting_message or pod.waiting_reason).rsplit("ErrImagePull: ", 1)[-1]
             return _because(Reasons.IMAGE_PULL, image=pod.image, why=why, **facts)
         if pod.waiting_reason in CONFIG_FAILURES:
@@ -103,13 +105,13 @@ def broken(pods: Sequence[PodView]) -> Violation | None:
 
 
 def unplaced(observed: Observed, pods: Sequence[PodView]) -> Violation | None:
-    """Return a pod for which the scheduler finds no node; None if there is none."""
+    """Return the problem of a pod for which the scheduler finds no node; None if there is none."""
     stuck = next((pod for pod in pods if pod.unschedulable and not pod.node), None)
     if stuck is None:
         return None
     if observed.agent_nodes == 0:
         return _because(Reasons.WAITING_FOR_AGENT)
-    # The sentences after the first one are about preemption, which does not help here.
+    # Only the first sentence is kept. The others are about preemption, which does not help here.
     why = stuck.unschedulable.split(". ")[0].rstrip(".")
     advice = _advice(why.lower())
     event = observed.warnings.get(stuck.uid)
@@ -131,7 +133,7 @@ def _advice(why: str) -> str:
 
 
 def warned(observed: Observed, pods: Sequence[PodView], views: Mapping[str, SlotView]) -> Violation | None:
-    """Return a placed pod whose Events explain more than its status; None if there is none."""
+    """Return the problem of a placed pod whose Events explain more than its status; None if there is none."""
     for pod in pods:
         event = observed.warnings.get(pod.uid)
         if event and pod.node and not pod.deleting and not _up(pod, views):
@@ -143,7 +145,7 @@ def warned(observed: Observed, pods: Sequence[PodView], views: Mapping[str, Slot
 def why(
     observed: Observed, layout: Sequence[Slot], pods: Mapping[str, PodView], views: Mapping[str, SlotView]
 ) -> Violation:
-    """Return the one reason to show while the job is incomplete."""
+    """Return the one reason to show while not all pods of the job are up."""
     present = [pods[slot.pod] for slot in layout if slot.pod in pods]
     found = (
         refused(observed, layout)
@@ -191,8 +193,8 @@ def _state(pod: PodView) -> str:
 
 
 def retried(found: Violation, cause: str) -> Violation:
-    """Return the reason to show during another attempt. While it shows no problem, `cause` of the last
-    attempt stays.
+    """Return the reason to show during another attempt to schedule the pods. If `found` is no problem, the
+    reason contains `cause`, the problem of the last attempt.
     """
     if found.reason.warning or not cause:
         return found
@@ -202,17 +204,17 @@ def retried(found: Violation, cause: str) -> Violation:
 def inspect(
     observed: Observed, layout: Sequence[Slot], pods: Mapping[str, PodView], now: datetime
 ) -> tuple[Inspect | None, float | None]:
-    """Return the late pod whose Events to read now, and the seconds until the next read.
+    """Return the late pod whose Events must be read now, and the seconds until the next read.
 
-    Pods that are up, and pods whose status already explains the delay, are skipped.
+    Pods that are up are skipped. So are pods whose status already explains the delay.
     """
     present = (pods[slot.pod] for slot in layout if slot.pod in pods)
     stuck = [pod for pod in present if not (pod.deleting or ended(pod) or _up(pod, observed.slots))]
     candidates = [pod for pod in stuck if broken([pod]) is None]
     if not candidates:
         return None, None
-    # Events of placed pods tell more than those of pods without a node, for which the scheduler's message is
-    # known.
+    # Events of placed pods tell more than Events of pods without a node, for which the scheduler's message is
+    # known. Placed pods therefore come first.
     placed = [pod for pod in candidates if pod.node] or candidates
     turn = placed[:MAX_INSPECTED][int(now.timestamp() // INSPECT_SECONDS) % min(len(placed), MAX_INSPECTED)]
     young = min(max(0.0, turn.created + LATE_SECONDS - now.timestamp()), LATE_SECONDS)
