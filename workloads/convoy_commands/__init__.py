@@ -1,5 +1,6 @@
-"""Parsers for command lines as users write them, shared by the launcher, the operator and `convoy
-validate`.
+"""Parsers for command lines as users write them. The launcher, the operator and `convoy validate` share
+them.
 
-They use the standard library only and support Python from 3.9 on: the launcher runs in the user's image.
+The parsers use the standard library only and support Python from 3.9 on, because the launcher runs in the
+user's image.
 """

@@ -1,8 +1,8 @@
-"""Command lines of launchers that start a program once per rank, as Convoy does itself: torchrun,
-deepspeed.
+"""Parses the command lines of torchrun and deepspeed. These launchers start a program once per rank, as
+Convoy does.
 
-Convoy replaces such a launcher. It reads the options that each rank sees; the job decides the number of
-ranks and where they run.
+Convoy replaces such a launcher. It reads the launcher's options that affect each rank. The number of ranks
+and their pods come from the job, not from the launcher's options.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ TORCHRUN_OPTIONS = (
 CONVOY_VARIABLES = frozenset(
     {"PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_RDZV_ID"}
 )
-"""Variables that Convoy sets for each rank, whatever the container's values are."""
+"""Variables that Convoy sets for each rank. The container's values for them have no effect."""
 USE_ENV = Option(spellings("use-env"), flag=True)
-"""An additional option of `torch.distributed.launch`."""
+"""An option that only `torch.distributed.launch` has."""
 
 DEEPSPEED_OPTIONS = (
     Option(("-H", "--hostfile")),
@@ -100,47 +100,59 @@ DEEPSPEED_OPTIONS = (
 
 @dataclass(frozen=True)
 class Launch:
-    """A launcher's command line: the program that it starts, and the options that each rank sees."""
+    """A parsed command line of a launcher: the program that it starts, and its options."""
 
     launcher: str
-    """`TORCHRUN` or `DEEPSPEED`."""
+    """Name of the launcher: `TORCHRUN` or `DEEPSPEED`."""
     word: str
-    """First word of the command: the launcher, or the Python that runs the launcher's module."""
+    """First word of the command: the launcher, or the Python interpreter that runs the launcher's module."""
     script: str
     arguments: tuple[str, ...]
     module: bool = False
     """True if `script` is the name of a module."""
     bare: bool = False
-    """True if `script` is an executable and not for Python."""
+    """True if `script` is an executable that must not be run by Python."""
     local_rank: str = ""
-    """Argument that each rank gets before its own, without the number: `--local-rank=`; empty for none."""
+    """Option that the launcher puts before the script's arguments for each rank, without its value, such as
+    `--local-rank=`; empty if the launcher adds no option.
+    """
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Value of every option by destination. None if it is not given or unknown until the command runs."""
+    """Value of every option by destination (argparse's `dest`). The value is None if the option is not
+    given, or if its value is unknown until the command runs.
+    """
 
     @property
     def per_node(self) -> str:
-        """Processes per pod that the launcher was to start: a number, `gpu`, ...; empty if not given."""
+        """Number of processes per pod in the launcher's options: a number, or a word such as `gpu`; empty
+        if it is not given.
+        """
         number = self.values[self.option[2:].replace("-", "_")]
         return "" if number is None else str(number)
 
     @property
     def option(self) -> str:
-        """Name of the option for the number of processes."""
+        """Name of the launcher's option for the number of processes per pod."""
         return "--num_gpus" if self.launcher == DEEPSPEED else "--nproc-per-node"
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """Options unknown to Convoy, as written: those of a later release, or misspelt ones."""
+        """Options that Convoy does not know, as the user wrote them. They are misspelt, or belong to a
+        later release of the launcher.
+        """
         options: tuple[str, ...] = self.values["unlisted"]
         return options
 
     def gives(self, destination: str) -> bool:
-        """Return True if the option has a value, even one that is unknown until the command runs."""
+        """Return True if the command line gives the option, even if its value is unknown until the command
+        runs.
+        """
         return bool(self.values[destination]) or destination in self.values["unknown"]
 
     @property
     def substitutes(self) -> bool:
-        """Return True if the launcher replaces `$local_rank` in the script's arguments by a rank's number."""
+        """Return True if the launcher replaces `$local_rank` in the script's arguments by the rank's
+        number.
+        """
         return self.launcher == TORCHRUN
 
 
@@ -149,10 +161,11 @@ def read_launch(
     environment: Mapping[str, str],
     unknown: Callable[[str], bool] = lambda text: False,
 ) -> Launch | None:
-    """Return the launch that `words` describe, or None if they call no launcher.
+    """Return the launcher's command line in `words`; None if `words` do not call a launcher.
 
-    `environment`: the container's variables; some are defaults of torchrun's options. Raises RefusedError
-    and HelpRequestedError as `options.parse`.
+    `environment` has the container's variables, because some are defaults of torchrun's options. `unknown`
+    has the meaning of `options.parse`. Raises RefusedError and HelpRequestedError for the same reasons as
+    `options.parse`.
     """
     found = launcher_of(words)
     if found is None:
@@ -196,11 +209,11 @@ def _torchrun(
 
 
 def process_count_conflict(launch: Launch, processes: int, gpus: int = 0) -> str:
-    """Return how the launcher's number of processes contradicts the number of ranks of a pod; empty if it
-    does not.
+    """Return a message if the launcher's number of processes contradicts the number of ranks of a pod; else
+    an empty text.
 
-    `gpus`: GPUs of the pod's container, 0 if unknown. `gpu` and `auto` stand for this number, and deepspeed
-    uses it by default.
+    `gpus` is the number of GPUs of the pod's container, 0 if it is unknown. The launcher's values `gpu` and
+    `auto` mean this number. Deepspeed uses this number if the option is not given.
     """
     given = launch.per_node or ("gpu" if launch.launcher == DEEPSPEED else "")
     number = str(gpus) if gpus and given in ("gpu", "auto") else given
@@ -221,9 +234,10 @@ def process_count_conflict(launch: Launch, processes: int, gpus: int = 0) -> str
 
 
 def unknown_option_problem(launch: Launch, processes: int) -> str:
-    """Return why Convoy cannot start this many ranks of a pod in place of the launcher; empty if it can.
+    """Return a message if unknown options keep Convoy from starting this many ranks in place of the
+    launcher; else an empty text.
 
-    With one rank Convoy starts the launcher itself, which knows its own options.
+    If the pod has one rank, Convoy runs the launcher itself, which knows its own options.
     """
     if not launch.unlisted or processes == 1:
         return ""
@@ -237,7 +251,8 @@ def unknown_option_problem(launch: Launch, processes: int) -> str:
 
 
 def nodes(text: str | None) -> tuple[int, int] | None:
-    """Return the smallest and largest number of nodes in torchrun's `--nnodes`; None if unknown.
+    """Return the minimum and maximum number of nodes in torchrun's `--nnodes`; None if the option is not
+    given or its value is unknown.
 
     Raises RefusedError for a value that torchrun refuses.
     """

@@ -1,4 +1,4 @@
-"""The launchers that Convoy replaces, and the words that call them."""
+"""Recognizes the command lines that call a launcher which Convoy replaces."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _PROGRAMS = {"torchrun": TORCHRUN, "deepspeed": DEEPSPEED, "deepspeed.pt": DEEPS
 
 
 def launcher_of(words: Sequence[str]) -> tuple[str, int] | None:
-    """Return the launcher that `words` call, and the number of words before its options; None if there is
-    none.
+    """Return the launcher that `words` call, and the number of words before the launcher's options. Return
+    None if `words` call no launcher.
     """
     if not words:
         return None

@@ -1,7 +1,7 @@
-"""Parser for a launcher's command line, made from a table of the launcher's options.
+"""Parses a launcher's command line by a table of the launcher's options.
 
-It uses argparse, as torchrun and deepspeed do. So abbreviations, combined short options, `--` and the texts
-of errors are the same.
+The parser uses argparse, as torchrun and deepspeed do. So it accepts the same abbreviations, combined short
+options and `--`, and reports the same error texts.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any, NoReturn
 
 
 class RefusedError(ValueError):
-    """The launcher would refuse its arguments. The message is the launcher's own."""
+    """Raised if the launcher would refuse its arguments. The message is the launcher's own message."""
 
 
 class HelpRequestedError(Exception):
-    """The arguments ask for the launcher's help, so nothing is started."""
+    """Raised if the arguments request the launcher's help, so that no rank must be started."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a launcher, with the launcher's names for it."""
+    """One option of a launcher, with all names that the launcher has for the option."""
 
     names: tuple[str, ...]
     type: Callable[[str], Any] = str
@@ -30,11 +30,11 @@ class Option:
     """True if the option has no value."""
     choices: tuple[str, ...] | None = None
     variable: bool = False
-    """True if the variable PET_<NAME> is the default, as for most options of torchrun."""
+    """True if the variable PET_<NAME> gives the default value, as for most options of torchrun."""
 
 
 def spellings(name: str) -> tuple[str, ...]:
-    """Return both spellings of a long option: with dashes, then with underscores."""
+    """Return the spellings of a long option: with dashes and, if different, with underscores."""
     dashes, underscores = f"--{name}", f"--{name.replace('-', '_')}"
     return (dashes,) if dashes == underscores else (dashes, underscores)
 
@@ -47,15 +47,16 @@ def parse(
     unknown: Callable[[str], bool] = lambda text: False,
     positionals: tuple[str, str] = ("training_script", "training_script_args"),
 ) -> dict[str, Any]:
-    """Return the value of every option by destination, with `script` and `arguments`. None if not given.
+    """Return the value of every option by destination (argparse's `dest`), and the values `script` and
+    `arguments`. The value of an option that is not given is None.
 
-    `unknown`: returns True for a text whose value is known only when the command runs. Such a value is
-    None, and its destination is in the result's `unknown`.
+    `unknown` returns True for a text whose value is known only when the command runs. The value of such an
+    option is None, and the set `unknown` in the result has its destination.
 
-    Options that are not in the table are in the result's `unlisted`, as written. The words after such an
-    option may be its values, so only the words before it are certain.
+    The result's `unlisted` has the options that are not in the table, as the user wrote them. The words
+    after such an option may be its values, so only the words before it are parsed with certainty.
 
-    `positionals`: the launcher's names for the script and its arguments, for its errors.
+    `positionals` are the launcher's names for the script and its arguments, for error messages.
 
     Raises RefusedError with the launcher's own message, and HelpRequestedError for `--help`.
     """
@@ -69,7 +70,8 @@ def parse(
     found, unlisted = parser.parse_known_args(list(words))
     values = vars(found)
     for name, value in values.items():
-        if isinstance(value, list) and name != "arguments":  # some versions of Python read `--x=--` so
+        # Some versions of Python return a list for `--x=--`.
+        if isinstance(value, list) and name != "arguments":
             raise RefusedError(f"argument --{name}: expected one argument")
     return {**values, "unknown": unread, "unlisted": tuple(unlisted)}
 
@@ -93,7 +95,7 @@ def _add(
             return None
         return option.type(text)
 
-    read.__name__ = option.type.__name__  # argparse names the type in its errors
+    read.__name__ = option.type.__name__  # argparse shows the type's name in its errors.
     parser.add_argument(*option.names, default=default, type=read, choices=option.choices)
 
 
@@ -106,13 +108,13 @@ def _flag(destination: str, default: str | None) -> bool:
 
 class _Parser(argparse.ArgumentParser):
     def _get_option_tuples(self, option_string: str) -> list[Any]:
-        # Before Python 3.12 an abbreviation that fits both spellings of one option is an error. The image's
-        # Python may differ from this one.
+        # Python before 3.12 refuses an abbreviation that fits both spellings of one option. The Python of the
+        # image may be of another version than this Python, so accept such an abbreviation.
         found: list[Any] = super()._get_option_tuples(option_string)
         return found[:1] if len({id(entry[0]) for entry in found}) == 1 else found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if value is not None:  # None: known only when the command runs
+        if value is not None:  # A value of None is known only when the command runs.
             super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:

@@ -12,26 +12,32 @@ MODULE = "module"
 
 _NAME = re.compile(r"python(3(\.\d+)?)?")
 _WITH_VALUE = "XW"
-"""Short options whose value is the rest of the word, or else the next word."""
+"""Letters of short options that have a value. The value is the rest of the word or, if there is none, the
+next word.
+"""
 _LONG_WITH_VALUE = ("--check-hash-based-pycs",)
 
 
 @dataclass(frozen=True)
 class PythonCall:
-    """A call of the interpreter and the program that it runs."""
+    """A command line that calls the Python interpreter, and the program that the interpreter runs."""
 
     interpreter: str
     options: tuple[str, ...]
-    """Letters of the interpreter's own options, such as `u`. A long option stands as written."""
+    """Letters of the interpreter's own short options, such as `u`. A long option is in the tuple as the
+    user wrote it.
+    """
     kind: str
-    """`FILE` or `MODULE`; empty for code, standard input, `--version` and the like."""
+    """`FILE` or `MODULE`; empty if the interpreter runs neither, such as for `-c`, standard input or
+    `--version`.
+    """
     target: str = ""
     arguments: tuple[str, ...] = ()
 
 
 def read_python(words: Sequence[str]) -> PythonCall | None:
-    """Return the call of Python 3 that `words` describe, or None for any other command."""
-    # Names are split as text: nothing is looked up here.
+    """Return the call of Python 3 in `words`; None for any other command."""
+    # Use os.path, because the name is only split as text. This code never accesses the file.
     if not words or not _NAME.fullmatch(os.path.basename(words[0])):  # noqa: PTH119
         return None
     options: list[str] = []
@@ -64,7 +70,9 @@ def read_python(words: Sequence[str]) -> PythonCall | None:
 
 
 def _cluster(letters: str) -> tuple[list[str], str, str]:
-    """Split one word of short options: the flags, an option that takes a value, and the value in the word."""
+    """Split one word of combined short options into the flags, the last option if that has a value, and the
+    value's part in this word.
+    """
     flags: list[str] = []
     for index, letter in enumerate(letters):
         if letter in "mc":

@@ -1,4 +1,4 @@
-"""References to variables in a command, as the kubelet expands them."""
+"""Expands references to variables in a command, as the kubelet does."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _NAMED = re.compile(r"\$\((?P<name>[^)]*)\)")
 
 
 def expand(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the words with each `$(NAME)` replaced by the variable's value, as the kubelet does.
+    """Return the words with each `$(NAME)` replaced by the value of the variable NAME, as the kubelet does.
 
-    References to undefined variables and any other `$` stay. `$$` becomes `$`, so `$$(NAME)` is not a
-    reference. Values are not expanded again.
+    References to undefined variables and any other `$` stay unchanged. `$$` becomes `$`, so `$$(NAME)` is
+    not a reference. A reference inside a variable's value is not expanded.
     """
 
     def value(found: re.Match[str]) -> str:
@@ -23,10 +23,10 @@ def expand(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, .
 
 
 def substitute(value: str, environment: Mapping[str, str]) -> str:
-    """Return a variable's value, already expanded by the kubelet, with references to further variables
-    replaced.
+    """Return a variable's value with its references to the variables of `environment` replaced. The kubelet
+    has already expanded the value.
 
-    Other references and `$$` stay, because the kubelet has already processed the value.
+    Other references and `$$` stay unchanged, because the kubelet has already processed the value.
     """
     if "$(" not in value:
         return value

@@ -1,4 +1,6 @@
-"""The launcher: PID 1 of a worker's container, which starts, watches and restarts the ranks.
+"""The launcher: the first process (PID 1) of a worker's container. It starts, watches and restarts the
+ranks.
 
-Uses the standard library only and runs under any CPython from 3.9 on, whatever the image contains.
+The launcher uses the standard library only and runs under CPython from 3.9 on, because it runs in the
+user's image.
 """

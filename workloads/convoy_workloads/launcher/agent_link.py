@@ -1,7 +1,8 @@
-"""The launcher's connection to the agent of its node, redialled whenever it breaks.
+"""The launcher's connection to the agent of its node. The launcher dials again whenever the connection
+breaks.
 
 Messages are not queued while the connection is down. After each dial the launcher sends its whole state, so
-a restarted agent needs nothing else.
+the agent may restart at any time.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ from collections.abc import Awaitable, Callable
 from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 
 DIAL_SECONDS = (0.05, 2.0)
-"""Shortest and longest pause between two dials. A random factor from 0.5 to 1 spreads the dials."""
+"""Minimum and maximum number of seconds between two dials. Each pause is multiplied by a random factor from
+0.5 to 1, so that launchers do not dial at the same time.
+"""
 CONNECT_SECONDS = 5.0
 
 
 class AgentLink:
-    """The connection to the agent: at most one at a time."""
+    """The launcher's only connection to the agent."""
 
     def __init__(
         self, path: str, hello_messages: Callable[[], list[Message]], on_message: Callable[[Message], None]
     ) -> None:
         """Create the link without dialling.
 
-        `hello_messages` returns the messages to send first on every new connection.
+        `hello_messages` returns the messages to send first on each connection.
         """
         self._path = path
         self._hello_messages = hello_messages
@@ -38,19 +41,19 @@ class AgentLink:
 
     @property
     def connected(self) -> bool:
-        """Return True while the connection is open."""
+        """Return True if the connection is open."""
         return self._writer is not None
 
     def send(self, message: Message) -> None:
-        """Send a message if the connection is open, else drop it: the next `hello_messages` repeat what
-        matters.
+        """Send a message if the connection is open, else drop the message. The first messages of the next
+        connection repeat the whole state.
         """
         if self._writer is not None:
             with contextlib.suppress(OSError, RuntimeError):
                 self._writer.write(encode(message))
 
     async def run(self) -> None:
-        """Dial and redial until cancelled."""
+        """Connect, exchange messages and reconnect, until the task is cancelled."""
         pause = DIAL_SECONDS[0]
         while True:
             dialled: Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
@@ -71,7 +74,7 @@ class AgentLink:
             await asyncio.sleep(DIAL_SECONDS[0] * random.uniform(0.5, 1.0))  # noqa: S311
 
     async def flush(self, seconds: float = 2.0) -> None:
-        """Wait until the sent messages have left this process, for at most `seconds`."""
+        """Wait at most `seconds` until this process has written all sent messages to the socket."""
         if self._writer is not None:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
                 await asyncio.wait_for(self._writer.drain(), seconds)

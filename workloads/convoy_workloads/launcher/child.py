@@ -1,4 +1,4 @@
-"""The start of a forked rank: turns a copy of the zygote into what a fresh `python FILE` would be."""
+"""Turns a forked copy of the zygote into the process that a fresh `python FILE` would be."""
 # ruff: noqa: PTH100, PTH123 - as few imports as a fresh interpreter
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from convoy_workloads.launcher import fork_exit, program
 def prepare(request: dict[str, Any]) -> program.Program:
     """Turn this process into the rank of `request` and return the program to run.
 
-    If the program cannot be loaded, execute a fresh interpreter instead, which reports the error best.
+    If the program cannot be loaded, execute a fresh interpreter instead, because the interpreter reports
+    the error best.
     """
     fork_exit.mark_as_fork()
     _reset_signals()
@@ -27,7 +28,8 @@ def prepare(request: dict[str, Any]) -> program.Program:
     loaded = program.load(request["kind"], request["target"], request["arguments"])
     if loaded is None:
         _execute(request)
-    # Exit handlers run in reverse order, so the program's own handlers run first.
+    # Exit handlers run in reverse order. Register this one first, so that the program's own handlers run
+    # before it.
     atexit.register(fork_exit.keep_process_groups)
     _reset_libraries()
     return loaded
@@ -41,8 +43,8 @@ def _reset_signals() -> None:
 
 
 def _set_identity(request: dict[str, Any]) -> None:
-    """Set the interpreter's paths, arguments, thread id and process name to those of the rank."""
-    if hasattr(sys, "orig_argv"):  # Python 3.10 and later
+    """Set the interpreter's paths, arguments, thread id and process name to the values of the rank."""
+    if hasattr(sys, "orig_argv"):  # Python has this attribute from 3.10 on.
         sys.orig_argv = list(request["argv"])
     executable = os.path.abspath(request["executable"])
     if getattr(sys, "_base_executable", "") == sys.executable:
@@ -53,7 +55,7 @@ def _set_identity(request: dict[str, Any]) -> None:
 
 
 def _reset_libraries() -> None:
-    """Reset random generators and thread pools to the state of a fresh process."""
+    """Reset random generators and thread pools to the state that they have in a fresh process."""
     random.seed()
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
@@ -69,7 +71,7 @@ def _reset_libraries() -> None:
 
 
 def _set_comm(name: str) -> None:
-    """Set the process name that `ps` and `top` show. Without it every rank has the zygote's name."""
+    """Set the process name that `ps` and `top` show. Otherwise every rank would have the zygote's name."""
     try:
         with open("/proc/self/comm", "w") as comm:
             comm.write(name)
@@ -78,9 +80,9 @@ def _set_comm(name: str) -> None:
 
 
 def _install_step_hook() -> None:
-    """Install the optimizer hook that reports steps of a program that does not use Convoy.
+    """Install the optimizer hook, which reports the steps of a program that does not use Convoy's API.
 
-    An error of the hook must not end the program.
+    An error in the installation must not end the program.
     """
     try:
         from convoy_workloads.runtime import hooks, rank_context  # noqa: PLC0415
@@ -95,8 +97,8 @@ def _install_step_hook() -> None:
 
 
 def _execute(request: dict[str, Any]) -> NoReturn:
-    """Replace this process by a fresh interpreter."""
-    # Python ignores these two signals, and an executed program inherits that.
+    """Replace this process by a fresh interpreter that runs the same command."""
+    # Python ignores these two signals. An executed program would inherit that, so restore the defaults.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.execve(request["executable"], request["argv"], request["environment"])  # noqa: S606

@@ -1,7 +1,7 @@
-"""The decision how to start a rank's command line: forked from the zygote (warm) or executed (cold).
+"""Decides how to start a rank's command: as a fork of the zygote (warm) or as a new process (cold).
 
 `python FILE ...` and `python -m MODULE ...` start warm. Convoy replaces a launcher such as torchrun, which
-starts one process per rank itself: for `torchrun ... FILE ...` each rank runs FILE.
+would start one process per rank. For `torchrun ... FILE ...` each rank runs FILE.
 """
 # ruff: noqa: PTH112, PTH113, PTH118, PTH119, PTH120, PTH123 - paths as execvp sees them
 
@@ -24,25 +24,28 @@ if TYPE_CHECKING:
 __all__ = ["FILE", "MODULE", "CommandError", "Start", "expand", "interpreter", "parse", "resolve"]
 
 _WARM_OPTIONS = {"u"}
-"""Options of the interpreter that a fork of the zygote honours."""
+"""Options of the interpreter that a fork of the zygote supports."""
 _SHEBANG = re.compile(rb"^(?:#!|'''exec' )(?P<words>[^\r\n]*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Start:
-    """A rank's command. `kind` and `target` are set only if it may start warm."""
+    """The way to start a rank's command. `kind` and `target` are set only if the command may start warm."""
 
     argv: tuple[str, ...]
-    """Command line for a cold start; argv[0] is looked up on PATH."""
+    """Command line for a cold start. argv[0] is searched on PATH."""
     kind: str | None = None
     target: str = ""
-    """Path of the file, or name of the module."""
+    """Path of the program's file, or name of its module."""
     launch: Launch | None = None
-    """Command line of the launcher that Convoy replaces."""
+    """Parsed command line of the launcher that Convoy replaces; None if the command calls no launcher."""
     entry: str = ""
-    """The launcher's own program. Its interpreter runs the rank; if that cannot be read, argv[0] does."""
+    """Path of the launcher's own program. The interpreter in its first line runs the rank. If that line
+    cannot be read, argv[0] runs the rank.
+    """
     refusal: str = ""
-    """Reason not to start: the launcher would refuse its arguments, or they contradict the job. Else empty.
+    """Error message if the launcher would refuse its arguments, or if its arguments contradict the job;
+    else empty.
     """
 
     @property
@@ -52,12 +55,12 @@ class Start:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Arguments of a warm program, without its own name."""
+        """Arguments of a warm program. The program's own name is not included."""
         return self.argv[3:] if self.kind == MODULE else self.argv[2:]
 
     def for_rank(self, local_rank: int) -> Start:
-        """Return the start of one rank of the pod, with its arguments as the launcher would have written
-        them.
+        """Return this start with the arguments that the launcher would give to the rank `local_rank` of the
+        pod.
         """
         launch = self.launch
         if launch is None:
@@ -69,17 +72,18 @@ class Start:
             return replace(self, argv=words)
         from string import Template  # noqa: PLC0415 - PID 1 keeps its imports few
 
-        first = words[:1]  # torchrun substitutes in the arguments, not in the program.
+        first = words[:1]  # torchrun substitutes only in the arguments, so leave the program unchanged.
         rest = tuple(Template(word).safe_substitute(local_rank=local_rank) for word in words[1:])
         target = Template(self.target).safe_substitute(local_rank=local_rank)
         return replace(self, argv=first + rest, target=target)
 
 
 def parse(argv: Sequence[str], environment: Mapping[str, str] | None = None, processes: int = 0) -> Start:
-    """Return how to start `argv`. Nothing is looked up: a command that does not exist parses too.
+    """Return how to start `argv`. The function accesses no files, so it also parses a command that does not
+    exist.
 
-    `environment`: the container's variables; torchrun reads those named PET_*. `processes`: number of ranks
-    of the pod, which a launcher's own number must not contradict; 0 accepts any number.
+    `environment` has the container's variables, because torchrun reads the PET_* variables. `processes` is
+    the number of ranks of the pod. A launcher's own number must not contradict it; 0 accepts any number.
     """
     words = tuple(argv)
     if launcher_of(words):
@@ -92,7 +96,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str] | None = None, pro
 
 
 def _parse_launcher(words: tuple[str, ...], environment: Mapping[str, str], processes: int) -> Start:
-    # These modules import argparse, which only launchers need.
+    # Import these modules only here. They import argparse, which only a launcher's command line needs.
     from convoy_commands.launch import process_count_conflict, read_launch, unknown_option_problem  # noqa: PLC0415
     from convoy_commands.options import HelpRequestedError, RefusedError  # noqa: PLC0415
 
@@ -104,7 +108,8 @@ def _parse_launcher(words: tuple[str, ...], environment: Mapping[str, str], proc
         return Start(words, refusal=str(error))
     if launch is None:
         return Start(words)
-    if launch.unlisted:  # The launcher itself may know these options.
+    # The launcher itself may know these options, so it may run them if Convoy does not replace it.
+    if launch.unlisted:
         return Start(words, refusal=unknown_option_problem(launch, processes or 1))
     if processes and (refusal := process_count_conflict(launch, processes)):
         return Start(words, refusal=refusal)
@@ -116,12 +121,12 @@ def _parse_launcher(words: tuple[str, ...], environment: Mapping[str, str], proc
 
 
 def _interpreter_and_entry(word: str, environment: Mapping[str, str]) -> tuple[str, str]:
-    """Return the default interpreter for a launcher's script, and the program whose interpreter is
-    preferred.
+    """Return the default interpreter for a launcher's script, and the path of the launcher's program. The
+    interpreter in that program's first line takes precedence over the default.
 
-    The second is empty if the first is certain.
+    The path is empty if the default interpreter is certain.
     """
-    if executable := environment.get("PYTHON_EXEC"):  # torchrun reads this variable too.
+    if executable := environment.get("PYTHON_EXEC"):  # torchrun also reads this variable.
         return executable, ""
     if read_python((word, "-")):
         return word, ""
@@ -130,10 +135,11 @@ def _interpreter_and_entry(word: str, environment: Mapping[str, str]) -> tuple[s
 
 
 def interpreter(entry: str, path: str) -> str:
-    """Return the interpreter named in the first lines of an installed Python program; empty if none is.
+    """Return the interpreter in the first lines of an installed Python program; an empty text if they name
+    none.
 
-    The program is looked up on `path`. Installers write a long interpreter path behind `exec` in a shell
-    line.
+    The program is searched on `path`. If the interpreter's path is long, installers write it behind `exec`
+    in a line of shell code, so the function also reads such a line.
     """
     try:
         with open(resolve(entry, path), "rb") as file:
@@ -151,7 +157,9 @@ def interpreter(entry: str, path: str) -> str:
 
 
 class CommandError(Exception):
-    """The command cannot be run. `exit_code` is a shell's: 127 not found, 126 not executable."""
+    """Raised if the command cannot be run. `exit_code` is a shell's exit code: 127 if the command does not
+    exist, 126 if it is not executable.
+    """
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -159,11 +167,11 @@ class CommandError(Exception):
 
 
 def resolve(name: str, path: str) -> str:
-    """Return the path of the executable for argv[0]. Raise CommandError if there is none or it is not
-    executable.
+    """Return the path of the executable for argv[0]. Raises CommandError if the file does not exist or is
+    not executable.
 
-    The look-up is execvp's: a name without a slash is searched on `path`, and the first executable match
-    wins.
+    The rules are those of execvp: a name without a slash is searched on `path`, and the first executable
+    file wins.
     """
     if "/" in name:
         candidates = [name]

@@ -1,4 +1,4 @@
-"""Reasons why a program cannot be executed, with advice how to fix it."""
+"""Explains why a program cannot be executed, with advice on how to fix it."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import errno
 import os
 
 _FIRST_LINE = 256
-"""Bytes of a script's first line that the kernel reads (execve(2))."""
+"""Number of bytes of a script's first line that the kernel reads (execve(2))."""
 
 
 def not_found_advice(name: str) -> str:
-    """Return advice for a command that does not exist; empty if there is none."""
+    """Return advice for a command that does not exist; an empty text if there is no advice."""
     if any(letter.isspace() for letter in name):
         return '. The name contains spaces: make each word an item of the list, or run [sh, -c, "..."]'
     return ""
 
 
 def not_executable_advice(path: str) -> str:
-    """Return advice for a file without execute permission; empty for a folder."""
+    """Return advice for a file that lacks execute permission; an empty text for a folder."""
     if not os.path.isfile(path):  # noqa: PTH113 - as execvp sees paths
         return ""
     return ". Make it executable (for a ConfigMap: defaultMode: 0755), or start it by its interpreter"
 
 
 def exec_error(path: str, error: OSError) -> str:
-    """Return why the kernel refuses to execute a file that has execute permission."""
+    """Return the reason why the kernel refuses to execute a file that has execute permission."""
     words = error.strerror or "unknown error"
     line = _first_line(path)
     if error.errno == errno.ENOENT and line.startswith(b"#!"):

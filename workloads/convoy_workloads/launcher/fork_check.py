@@ -1,8 +1,8 @@
-"""The check whether a fork of the zygote would differ from a fresh interpreter, so that a rank must start
-cold.
+"""Checks whether a fork of the zygote would behave differently from a fresh interpreter. If so, the rank
+must start cold.
 
-A running interpreter cannot undo what it did at its start: it has read variables and imported modules.
-Zygote and ranks get their environment from the same container, so most ranks pass the check.
+An interpreter reads variables and imports modules at its start, and cannot undo this later. The zygote and
+the ranks get their environment from the same container, so most ranks pass the check.
 """
 # ruff: noqa: PTH109, PTH112, PTH118, PTH120, PTH208 - as few imports as a fresh interpreter
 
@@ -17,15 +17,19 @@ from dataclasses import dataclass
 from typing import Any
 
 SINGLE_THREADED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Variables for the size of thread pools: 1 in the zygote. A fork sets its rank's own sizes."""
+"""Variables for the size of thread pools. They are 1 in the zygote. A fork sets the sizes for its rank."""
 
 _READ_AT_START = re.compile(
     r"PYTHON|LD_|LC_|LANG$|LANGUAGE$|TZ$|TZDIR$|LOCPATH$|MALLOC_|GLIBC_TUNABLES$"
     r"|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|GOTO_|BLIS_|NPY_|NUMPY_|DNNL_|ONEDNN_|ATEN_|PYTORCH_|TORCH"
 )
-"""Variables that the C library, the interpreter, or a module that the zygote imports reads only once."""
+"""Names of variables that the C library, the interpreter, or a module imported by the zygote reads only
+once.
+"""
 _READ_LATER = re.compile(r"TORCHELASTIC_|TORCH_NCCL_|TORCH_GLOO_|TORCH_FR_")
-"""Variables that are read when a process group forms, so they may differ."""
+"""Names of variables that are read when a process group forms, so zygote and rank may have different
+values.
+"""
 _FRESH_ONLY = (
     "PYTHONDEBUG",
     "PYTHONDEVMODE",
@@ -39,7 +43,7 @@ _FRESH_ONLY = (
     "PYTHONVERBOSE",
     "PYTHON_PERF_JIT_SUPPORT",
 )
-"""Variables that make the interpreter report on its own start, or change how it ends."""
+"""Variables that make the interpreter report on its own start, or change how the interpreter ends."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +51,18 @@ class ZygoteState:
     """Facts about a zygote that decide which ranks it can fork."""
 
     environment: Mapping[str, str]
-    """The zygote's variables at its start."""
+    """The environment of the zygote at its start."""
     modules: Mapping[str, str]
-    """Top-level modules imported from files, each with its folder."""
+    """Folder of each top-level module that the zygote has imported from a file, by name of the module."""
     unfit: str = ""
-    """Reason why the zygote can fork no rank; empty if it can."""
+    """Reason why the zygote cannot fork any rank; empty if it can fork ranks."""
 
 
 def cold_start_reason(environment: Mapping[str, str], shadowed: Collection[str], zygote: ZygoteState) -> str:
-    """Return why a rank cannot be a fork of the zygote; empty if it can.
+    """Return the reason why a rank cannot be a fork of the zygote; an empty text if it can be.
 
-    `environment`: the rank's variables. `shadowed`: modules that the zygote has imported, but that a fresh
-    interpreter would import from the program's own folder.
+    `environment` has the rank's variables. `shadowed` has the modules that the zygote has imported, but
+    that a fresh interpreter would import from the program's own folder.
     """
     if zygote.unfit:
         return zygote.unfit
@@ -82,7 +86,7 @@ def cold_start_reason(environment: Mapping[str, str], shadowed: Collection[str],
 
 
 def shadowed_modules(folder: str, zygote: ZygoteState) -> set[str]:
-    """Return the names of modules in `folder` that the zygote has imported from elsewhere."""
+    """Return the names of the modules in `folder` that the zygote has imported from another folder."""
     try:
         entries = os.listdir(folder)
     except OSError:
@@ -100,8 +104,8 @@ def shadowed_modules(folder: str, zygote: ZygoteState) -> set[str]:
 
 
 def module_folders(modules: Iterable[tuple[str, Any]]) -> dict[str, str]:
-    """Return the folder of each top-level module among the items of `sys.modules`. Built-in modules have
-    none.
+    """Return the folder of each top-level module among the items of `sys.modules`. Built-in modules have no
+    folder and are left out.
     """
     folders = {}
     for name, module in modules:
@@ -115,9 +119,10 @@ def module_folders(modules: Iterable[tuple[str, Any]]) -> dict[str, str]:
 
 
 def first_path_folder(kind: str, target: str) -> str:
-    """Return the folder that a fresh interpreter puts first in `sys.path`; empty if it adds none.
+    """Return the folder that a fresh interpreter puts first in `sys.path`; an empty text if it adds no
+    folder.
 
-    `target`: the path of the program, unless `kind` is "module".
+    `target` is the path of the program, unless `kind` is "module".
     """
     if kind != "module" and os.path.isdir(target):
         return os.path.realpath(target)
@@ -125,5 +130,5 @@ def first_path_folder(kind: str, target: str) -> str:
         return ""
     try:
         return os.getcwd() if kind == "module" else os.path.dirname(os.path.realpath(target))
-    except OSError:  # the working directory has been deleted
+    except OSError:  # The working directory has been deleted.
         return ""

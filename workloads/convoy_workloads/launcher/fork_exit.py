@@ -1,9 +1,9 @@
-"""The end of a forked rank: like the interpreter's own, with exit codes that tell the operator what
-happened.
+"""Ends a forked rank as the interpreter would, with an exit code that lets the operator recognize the
+cause.
 
-A process that has a torch process group cannot end normally: the group's destructor waits for collectives
-with lost peers, and its threads crash when the C library destroys its globals. A forked rank therefore
-leaves its groups, and the modules that it shares with the zygote, for the kernel to free.
+A process that has a torch process group cannot end normally. The group's destructor waits for collectives
+with lost peers, and its threads crash when the C library destroys its globals. So a forked rank destroys
+neither its process groups nor the modules that it shares with the zygote. The kernel frees their memory.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from convoy_workloads.runtime.process_exit import flush_files
 _zygote_modules: dict[str, Any] = {}
 """Modules that the zygote has imported, by name."""
 _is_fork = False
-"""True in a forked rank, which does not destroy these modules."""
+"""True in a forked rank, which does not destroy the modules in `_zygote_modules`."""
 
 
 def record_zygote_modules() -> None:
     """Record the modules that forks share with this zygote.
 
-    The reference counts change here, in the zygote: in a fork that would copy the shared pages.
+    Recording changes the modules' reference counts. The zygote does it before the fork, because in a fork
+    the change would copy the shared pages.
     """
     _zygote_modules.update(sys.modules)
 
 
 def mark_as_fork() -> None:
-    """Make this process end as a fork does."""
+    """Make `keep_modules` keep the zygote's modules in this process."""
     global _is_fork  # noqa: PLW0603 - a process is a fork or not
     _is_fork = True
 
@@ -40,8 +41,8 @@ def mark_as_fork() -> None:
 def report(error: BaseException) -> None:
     """Report an uncaught error as the interpreter does, then raise SystemExit.
 
-    If the error means a lost peer, exit at once. For KeyboardInterrupt return: the interpreter then ends
-    itself by SIGINT.
+    If the error means a lost peer, exit at once. For KeyboardInterrupt return instead; the interpreter then
+    ends itself by SIGINT.
     """
     code = exit_code_of(error)
     print_uncaught(error)
@@ -49,7 +50,7 @@ def report(error: BaseException) -> None:
         exit_now(code)
     if isinstance(error, KeyboardInterrupt):
         try:
-            # After a KeyboardInterrupt in source text that it runs, the interpreter ends itself by SIGINT.
+            # The interpreter ends itself by SIGINT after a KeyboardInterrupt in source text that it runs.
             exec("raise KeyboardInterrupt")  # noqa: S102
         except KeyboardInterrupt:
             return
@@ -57,7 +58,7 @@ def report(error: BaseException) -> None:
 
 
 def print_uncaught(error: BaseException) -> None:
-    """Pass the error to `sys.excepthook`, without the frames below the program's."""
+    """Pass the error to `sys.excepthook`. The frames below the program's frames are left out."""
     trace = error.__traceback__.tb_next if error.__traceback__ else None
     error.__traceback__ = trace
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
@@ -81,8 +82,8 @@ def print_uncaught(error: BaseException) -> None:
 
 
 def exit_now(code: int) -> NoReturn:
-    """Exit at once, because recovery waits for it. Run exit handlers and flush files, but run no
-    destructors.
+    """Exit at once, because the recovery of the job waits for this exit. Run exit handlers and flush files,
+    but run no destructors.
     """
     try:
         atexit._run_exitfuncs()
@@ -94,20 +95,24 @@ def exit_now(code: int) -> NoReturn:
 
 
 def keep_modules() -> None:
-    """Keep the modules that the zygote has imported from being destroyed. Runs as the last exit handler.
+    """Keep the interpreter from destroying the modules that the zygote has imported. This is the last exit
+    handler to run.
 
-    Destroying them would copy every page that is shared with the zygote, which takes half a second with
-    torch. Files that only such a module refers to are flushed here.
+    Destroying these modules would copy every page that is shared with the zygote, which takes half a second
+    with torch. The interpreter does not flush files that only such a module refers to, so they are flushed
+    here.
     """
     if not _is_fork:
         return
     ctypes = sys.modules.get("ctypes")
-    if ctypes is None:  # without ctypes there is no torch
+    if ctypes is None:  # Without ctypes there is no torch, so a normal end is fast.
         gc.unfreeze()
         return
     flush_files()
     if len(sys._current_frames()) > 1:
-        return  # Daemon threads run until the interpreter stops them, and need the modules.
+        # Daemon threads run until the interpreter stops them and still need the modules, so leave the modules
+        # as they are.
+        return
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_zygote_modules))
     for name, module in _zygote_modules.items():
         if name not in ("sys", "builtins", "__main__") and sys.modules.get(name) is module:
@@ -115,10 +120,12 @@ def keep_modules() -> None:
 
 
 def keep_process_groups() -> None:
-    """Keep torch's process groups from being destroyed, including those that the program has destroyed.
+    """Keep torch's process groups from being destroyed. This includes groups that the program itself has
+    destroyed.
 
-    An extra reference keeps each group alive. The C library's own clean-up is skipped too, because the
-    groups' threads use its globals. The exit code stays, and buffers of C programs are flushed.
+    An extra reference keeps each group alive. The C library's own clean-up is skipped, because the groups'
+    threads use the library's globals. The exit code does not change, and the buffers of C programs are
+    flushed.
     """
     processes = sys.modules.get("convoy_workloads.runtime.processes")
     groups = processes.all_groups() if processes is not None else []
@@ -129,7 +136,8 @@ def keep_process_groups() -> None:
     for group in groups:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
     library = ctypes.CDLL(None)
-    # on_exit runs handlers in reverse order: fcloseall flushes the buffers, then _exit ends the process.
-    for name in ("_exit", "fcloseall") if hasattr(library, "on_exit") else ():  # only glibc has on_exit
+    # on_exit runs handlers in reverse order, so fcloseall flushes the buffers first and then _exit ends the
+    # process.
+    for name in ("_exit", "fcloseall") if hasattr(library, "on_exit") else ():  # Only glibc has on_exit.
         function = getattr(library, name)
         library.on_exit(ctypes.cast(function, ctypes.c_void_p), None)

@@ -1,4 +1,4 @@
-"""The heartbeat files of a container's ranks, which the launcher reads to detect hangs."""
+"""The heartbeat files of a container's ranks. The launcher reads them to detect hangs."""
 # ruff: noqa: PTH118, PTH123 - PID 1 keeps its imports few
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import tempfile
 
 
 class HeartbeatFiles:
-    """A folder of heartbeat files, in memory (/dev/shm) if possible."""
+    """A folder with the heartbeat files, in memory (/dev/shm) if possible."""
 
     def __init__(self) -> None:
         self._folder = _make_folder()
 
     def create(self, incarnation: int, rank: int) -> str:
-        """Return the path of a new, empty heartbeat file.
+        """Create an empty heartbeat file and return its path.
 
-        Empty if no file can be written: the launcher then never counts the rank as hung.
+        Return an empty text if the file cannot be written. The launcher then cannot detect a hang of the
+        rank.
         """
         if not self._folder:
             return ""
@@ -28,7 +29,7 @@ class HeartbeatFiles:
         return ""
 
     def remove(self) -> None:
-        """Delete the folder."""
+        """Delete the folder and its files."""
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 

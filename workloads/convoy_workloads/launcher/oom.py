@@ -1,8 +1,8 @@
-"""Detection of kills by the kernel's out-of-memory killer, from a counter of the container's cgroup.
+"""Detects kills by the kernel's out-of-memory killer, from a counter of the container's cgroup.
 
-cgroup v2 has `oom_kill` in memory.events, v1 in memory.oom_control. On v1 the kernel kills one process: a
-rank, or a process that a rank has started. With `memory.oom.group` (the kubelet's default on v2) it kills
-the whole container, the launcher too, and the kubelet reports OOMKilled to the operator.
+cgroup v2 has the counter `oom_kill` in memory.events, v1 in memory.oom_control. On v1 the kernel kills one
+process: a rank, or a process that a rank has started. With `memory.oom.group` (the kubelet's default on v2)
+the kernel kills the whole container with the launcher. Then the kubelet reports OOMKilled to the operator.
 """
 # ruff: noqa: PTH118, PTH123 - PID 1 keeps its imports few
 
@@ -17,14 +17,14 @@ from convoy_workloads.runtime.errors import OTHER
 ROOT = "/sys/fs/cgroup"
 
 CHILD_SECONDS = 10.0
-"""Seconds after a kill within which a failing rank counts as failed by that kill. Data loaders take up to 5
-s to notice a lost worker.
+"""Seconds. If a rank fails within this time after a kill, the kill counts as the cause. A data loader takes
+up to 5 s to notice a lost worker.
 """
 
 
 def parse_count(text: str) -> int | None:
-    """Return the `oom_kill` count in the text of memory.events or memory.oom_control; None if there is
-    none.
+    """Return the value of `oom_kill` in the text of memory.events or memory.oom_control; None if the text
+    has no such value.
     """
     for line in text.splitlines():
         name, _, value = line.partition(" ")
@@ -34,11 +34,11 @@ def parse_count(text: str) -> int | None:
 
 
 def counter_paths(membership: str, root: str = ROOT) -> list[str]:
-    """Return the files that may hold the counter, best first.
+    """Return the paths of the files that may hold the counter, the most likely path first.
 
-    `membership`: the text of /proc/self/cgroup, whose paths are relative to the cgroup namespace. With a
-    private namespace the mount's root is the container's own cgroup; without one the mount shows the host's
-    tree. So both places are tried.
+    `membership` is the text of /proc/self/cgroup, whose paths are relative to the cgroup namespace. With a
+    private namespace, the mount's root is the container's own cgroup. Without a private namespace, the
+    mount shows the host's tree. So each file is tried at both places.
     """
     found = []
     for line in membership.splitlines():
@@ -57,7 +57,7 @@ def counter_paths(membership: str, root: str = ROOT) -> list[str]:
 
 
 class OomDetector:
-    """Kills of one incarnation, counted from the creation of this object."""
+    """Detects the out-of-memory kills of one incarnation. It counts from its own creation."""
 
     def __init__(self, root: str = ROOT, membership: str = "/proc/self/cgroup") -> None:
         self._path = ""
@@ -69,13 +69,17 @@ class OomDetector:
         self._last_kill_at = 0.0
 
     def poll(self, now: float) -> None:
-        """Record when the counter rises. `now`: seconds of any clock, the same one at each call."""
+        """Read the counter and record the time of a rise. `now` is a time in seconds, of the same clock at
+        each call.
+        """
         count = self._read_count()
         if count > self._count:
             self._count, self._last_kill_at = count, now
 
     def caused_end(self, rank: Rank, now: float) -> bool:
-        """Return True if the out-of-memory killer ended this rank, or a process whose loss made it fail."""
+        """Return True if the out-of-memory killer ended this rank, or ended a process whose loss made the
+        rank fail.
+        """
         self.poll(now)
         if self._count == self._initial_count or rank.killed:
             return False

@@ -1,13 +1,14 @@
-"""Processes that ranks of earlier incarnations have left running in sessions of their own.
+"""Finds and kills processes that ranks of earlier incarnations have left running in sessions of their own.
 
 Experiment trackers, profilers and daemons outlive the rank that started them. They hold ports and the
-memory of accelerators. The launcher adopts orphans, as PID 1 or as a subreaper, so every process that a
-rank has left is among its descendants.
+memory of accelerators. The launcher adopts orphans, as PID 1 or as a subreaper. So every process that a
+rank has left is a descendant of the launcher.
 
-PID 1 has other descendants too. A process started by `kubectl exec` has its parent outside the container,
-but PID 1 adopts its orphans: they have the container's environment without the variables of a rank.
-Processes of a debug container that shares the process namespace are in another cgroup. If the pod shares
-its process namespace, the launcher is a subreaper and has only its own descendants.
+PID 1 also has descendants that no rank has started. A process started by `kubectl exec` has a parent
+outside the container, but PID 1 adopts the orphans of that process. Such orphans have the container's
+environment without the variables of a rank. Processes of a debug container that shares the process
+namespace are in another cgroup. If the pod shares its process namespace, the launcher is a subreaper and
+has only its own descendants.
 """
 
 from __future__ import annotations
@@ -24,23 +25,28 @@ from convoy_workloads.launcher.proc import Process
 from convoy_workloads.launcher.zygote import ZYGOTE_FD
 
 WAIT_SECONDS = 10.0
-"""Longest wait for killed processes to end. A process that takes longer is blocked in the kernel."""
+"""Maximum number of seconds to wait until killed processes have ended. A process that takes longer is
+blocked in the kernel.
+"""
 POLL_SECONDS = 0.02
 MAX_NAMED = 5
-"""Processes named in the log; the others are counted."""
+"""Maximum number of processes to name in the log. The log gives the number of further processes."""
 MAX_CHARACTERS = 80
-"""Length of a command line in the log."""
+"""Maximum number of characters of a command line in the log."""
 
 _CONTAINER = b"CONVOY_SOCKET="
 _RANK = (b"CONVOY_INCARNATION=", f"{ZYGOTE_FD}=".encode())
-"""Variables of a rank and of a zygote. A forked rank still shows the zygote's environment."""
+"""Beginnings of variables that only ranks and zygotes have. A forked rank still shows the zygote's
+environment.
+"""
 
 
 def select(table: Mapping[int, Process], launcher: int, is_exempt: Callable[[int], bool]) -> list[int]:
     """Return the ids of all processes that ranks have left.
 
-    Processes in the launcher's own session are its zygote and the zygote's helpers. `is_exempt` is called
-    for each child of the launcher; a child that it exempts keeps its descendants.
+    Processes in the launcher's own session are the zygote and its helpers, so they are not included.
+    `is_exempt` is called for each child of the launcher. If it returns True, the child and its descendants
+    are not included.
     """
     own = table[launcher].session
     children = proc.children(table.values())
@@ -53,10 +59,10 @@ def select(table: Mapping[int, Process], launcher: int, is_exempt: Callable[[int
 
 
 def is_foreign(environment: Iterable[bytes], cgroup: str, own_cgroup: str) -> bool:
-    """Return True if a child of PID 1 belongs to no rank: it comes from `kubectl exec` or a debug
+    """Return True if a child of PID 1 was not started by a rank but by `kubectl exec` or in a debug
     container.
 
-    A process that has cleared its environment, or overwritten it with a title, counts as a rank's.
+    If a process has cleared its environment, or has overwritten it with a title, return False.
     """
     paths = _paths(cgroup)
     if not all(paths.get(name, "..").startswith(own) for name, own in _paths(own_cgroup).items()):
@@ -66,11 +72,11 @@ def is_foreign(environment: Iterable[bytes], cgroup: str, own_cgroup: str) -> bo
 
 
 def _paths(cgroup: str) -> dict[str, str]:
-    """Return the path of each cgroup hierarchy, with a slash at its end. The hierarchy of version 2 has no
-    name.
+    """Return the path of each cgroup hierarchy by name, with a slash at its end. The name of the version 2
+    hierarchy is empty.
 
-    Version 2 may be mounted beside version 1 without holding containers. In a cgroup namespace another
-    container's path begins with `/../`.
+    Version 2 may be mounted beside version 1 without containing any container. In a cgroup namespace, the
+    path of another container begins with `/../`.
     """
     fields = [line.split(":", 2) for line in cgroup.splitlines()]
     found = {name: path.rstrip("/") + "/" for _, name, path in fields}
@@ -80,7 +86,8 @@ def _paths(cgroup: str) -> dict[str, str]:
 def find(rank_sessions: Collection[int] = ()) -> dict[int, Process]:
     """Return the processes that ranks have left.
 
-    `rank_sessions`: ids of ranks' sessions, whose processes count as left whatever their environment.
+    `rank_sessions` has the ids of ranks' sessions. Processes in these sessions are included whatever their
+    environment is.
     """
     table, launcher = proc.scan(), os.getpid()
     if launcher not in table:
@@ -96,7 +103,7 @@ def find(rank_sessions: Collection[int] = ()) -> dict[int, Process]:
 
 
 def describe(found: Mapping[int, bytes]) -> str:
-    """Return a list of processes for the log. `found`: command lines by process id."""
+    """Return a text for the log that lists processes. `found` has command lines by process id."""
     names = [f"{pid} ({_shorten(words)})" for pid, words in list(found.items())[:MAX_NAMED]]
     more = len(found) - len(names)
     return ", ".join(names) + (f" and {more} more" if more > 0 else "")
@@ -111,24 +118,24 @@ def _shorten(words: bytes) -> str:
 async def kill_all(
     rank_sessions: Collection[int], report: Callable[[str], None], seconds: float = WAIT_SECONDS
 ) -> None:
-    """Kill the processes that ranks have left and wait until they have ended, for at most `seconds`.
+    """Kill the processes that ranks have left, and wait at most `seconds` until they have ended.
 
-    `rank_sessions`: ids of ranks' sessions. A process in one of them was killed with its rank, so it is
-    waited for and not reported.
+    `rank_sessions` has the ids of ranks' sessions. A process in one of these sessions was already killed
+    with its rank, so this function only waits for its end and does not report it.
     """
     deadline = time.monotonic() + seconds
     named: dict[int, bytes] = {}
     found, again = find(rank_sessions), False
     while (found or again) and time.monotonic() < deadline:
-        # A daemon that forks while /proc is read may be missed, so scan again. Those in a rank's session were
-        # killed at once.
+        # A daemon that forks while /proc is read may be missed, so scan again after killing such processes.
+        # Processes in a rank's session were killed at once and cannot be missed.
         again = any(process.session not in rank_sessions for process in found.values())
         for pid, process in found.items():
             if process.session not in rank_sessions:
                 named.setdefault(pid, b" ".join(proc.arguments(pid)) or process.name.encode())
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        await asyncio.sleep(POLL_SECONDS)  # the event loop collects the ended ones
+        await asyncio.sleep(POLL_SECONDS)  # The event loop collects the ended processes during this pause.
         found = find(rank_sessions)
     if named:
         report(f"killed processes that earlier ranks had left running: {describe(named)}")

@@ -1,6 +1,6 @@
-"""The container's log: the launcher's own lines, and the ranks' lines with the rank's mark.
+"""Writes the container's log: the launcher's own lines, and the ranks' lines, each with its rank in front.
 
-The end of a rank's stderr is kept for its report.
+The module also keeps the end of a rank's stderr for the rank's report.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import sys
 import time
 
 LONGEST_LINE = 16 * 1024
-"""Bytes after which a line is broken."""
+"""Maximum number of bytes in a line of a rank. A longer line is split."""
 TAIL = 2048
-"""Bytes of stderr in a report."""
+"""Number of bytes of stderr that a report contains."""
 LONGEST_KEPT = 1000
-"""Bytes of one line in a report. A line of this length fits beside the launcher's own message, which may
-take half of the report.
+"""Maximum number of bytes of one line in a report. A line of this length fits beside the launcher's own
+message, which may take half of the report.
 """
 _HEAD = 700
 _GAP = b" ... "
 
 
 def log(text: str) -> None:
-    """Write one line of the launcher's own to the container's log."""
+    """Write one line of the launcher itself to the container's log."""
     print(f"convoy: {text}", file=sys.stderr, flush=True)
 
 
 def write(data: bytes) -> None:
-    """Write output of ranks to the container's log. Output is lost if the log cannot be written."""
+    """Write output of ranks to the container's log. The output is lost if the log cannot be written."""
     view = memoryview(data)
     while view:
         try:
@@ -39,15 +39,15 @@ def write(data: bytes) -> None:
 
 
 class LinePrefixer:
-    """Cuts a stream of bytes into whole lines and puts `[incarnation/rank] ` before each."""
+    """Splits a stream of bytes into whole lines and puts `[incarnation/rank] ` in front of each line."""
 
     def __init__(self, incarnation: int, rank: int) -> None:
         self._prefix = f"[{incarnation}/{rank}] ".encode()
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return the lines that `data` completes. Of a line redrawn by carriage returns only the last
-        drawing is kept.
+        """Return the lines that `data` completes. If a program has redrawn a line by carriage returns, only
+        its last drawing is kept.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         while len(self._rest) > LONGEST_LINE:
@@ -56,7 +56,7 @@ class LinePrefixer:
         return self._join(lines)
 
     def end(self) -> bytes:
-        """Return the last line if it has no line end."""
+        """Return the rest of the stream as a line, if the last line has no line end."""
         rest, self._rest = self._rest, b""
         return self._join([rest]) if rest else b""
 
@@ -69,7 +69,7 @@ def _last_drawing(line: bytes) -> bytes:
 
 
 class Tail:
-    """The last lines of a stream. A long line keeps its beginning and its end."""
+    """The last lines of a stream. Only the beginning and the end of a long line are kept."""
 
     def __init__(self, size: int = TAIL) -> None:
         self._size = size
@@ -77,7 +77,7 @@ class Tail:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Add output."""
+        """Add output of the stream."""
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = self._rest + lines[0]
@@ -88,7 +88,9 @@ class Tail:
         self._rest = _shortened(rest[rest.rstrip(b"\r").rfind(b"\r") + 1 :])
 
     def text(self, size: int | None = None) -> str:
-        """Return the kept text, or its last `size` bytes from the first whole line on, if there is one."""
+        """Return the kept text. With `size`, return at most its last `size` bytes, without the partial line
+        at the start.
+        """
         most = self._size if size is None else min(size, self._size)
         whole = self._lines + _last_drawing(self._rest)
         data = whole[max(0, len(whole) - most) :]
@@ -98,7 +100,9 @@ class Tail:
 
 
 def _shortened(line: bytes) -> bytes:
-    """Return the line, without its middle if it is long. The beginning names the error."""
+    """Return the line; leave out the middle of a long line. The beginning stays, because it names the
+    error.
+    """
     if len(line) <= LONGEST_KEPT:
         return line
     return line[:_HEAD] + _GAP + line[_HEAD + len(_GAP) - LONGEST_KEPT :]

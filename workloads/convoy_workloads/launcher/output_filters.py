@@ -1,7 +1,9 @@
-"""Clean-up of a rank's session after its first process has ended by itself: kill all but output filters.
+"""Cleans up a rank's session after the rank's first process has ended without SIGTERM. Kills all processes
+except output filters.
 
-A filter such as the `tee` of `exec > >(tee log)` still holds the rank's last output, often its error. It
-ends by itself at the end of its input. A filter whose input another process holds open is killed soon.
+An output filter, such as the `tee` of `exec > >(tee log)`, may still hold the rank's last output, which is
+often the error. A filter ends at the end of its input. If another process keeps that input open, the filter
+is killed after `_TICKS` ticks.
 """
 
 from __future__ import annotations
@@ -15,16 +17,16 @@ from convoy_workloads.launcher import proc
 from convoy_workloads.launcher.proc import Process
 
 _TICKS = 2
-"""Ticks of the launcher that a filter gets: at least half a second."""
+"""Number of the launcher's ticks that a filter may still run: at least half a second."""
 
 
 class RemainingFilters:
-    """The filters that one rank has left."""
+    """The output filters of one rank that still run after the rank's first process has ended."""
 
     def __init__(self, first: int, status: int) -> None:
-        """Kill the rest of the session of `first`, except processes that read a pipe.
+        """Kill the processes in the session of `first`, except processes that read from a pipe.
 
-        `status`: the wait status of `first`.
+        `first` is the id of the rank's first process. `status` is the wait status of that process.
         """
         self._first = first
         self._status = status
@@ -44,20 +46,20 @@ class RemainingFilters:
         return self._status
 
     def record_exit(self, pid: int, status: int) -> None:
-        """Do nothing: no result depends on how a filter ends."""
+        """Do nothing, because the exit status of a filter has no meaning for the rank."""
 
     def is_over(self) -> bool:
         """Return True if all filters have ended."""
         return not self._filters or not self._filters & self._living().keys()
 
     def tick(self) -> None:
-        """Count a tick of the launcher; kill the filters that have used up theirs."""
+        """Count a tick of the launcher. Kill the filters after `_TICKS` ticks."""
         self._ticks += 1
         if self._ticks >= _TICKS:
             self.kill()
 
     def kill(self) -> None:
-        """Kill the filters."""
+        """Kill the filters that still run."""
         self._kill(self._filters & self._living().keys())
 
     def _living(self) -> dict[int, Process]:

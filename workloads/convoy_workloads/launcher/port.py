@@ -1,4 +1,6 @@
-"""The rendezvous port: picked on request of the operator and held until rank 0 is about to listen on it."""
+"""The rendezvous port. The launcher picks it when the operator requests it, and holds it until rank 0
+listens on it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from convoy_workloads.runtime.frames import Message
 
 
 class RendezvousPort:
-    """The port of the newest incarnation."""
+    """The rendezvous port of the newest incarnation."""
 
     def __init__(self) -> None:
         self._incarnation = 0
@@ -17,14 +19,14 @@ class RendezvousPort:
 
     @property
     def picked(self) -> bool:
-        """Return True once a port was picked."""
+        """Return True if a port was picked."""
         return self._incarnation > 0
 
     def pick(self, incarnation: int) -> bool:
-        """Pick and hold a free port, so that no other process gets it before rank 0 listens.
+        """Pick a free port and hold it, so that no other process gets the port before rank 0 listens.
 
-        A repeated request keeps the port. Returns False if a later incarnation has a port already. Raises
-        OSError if no port is free.
+        A repeated request for an incarnation keeps its port. Returns False if a later incarnation already
+        has a port. Raises OSError if no port is free.
         """
         if incarnation > self._incarnation:
             self._close()
@@ -34,12 +36,14 @@ class RendezvousPort:
         return incarnation == self._incarnation
 
     def release(self, incarnation: int) -> None:
-        """Release the port so that rank 0 of `incarnation` can listen. Keep a port of another incarnation."""
+        """Release the port of `incarnation` so that rank 0 can listen on it. Do nothing if the held port
+        belongs to another incarnation.
+        """
         if incarnation == self._incarnation:
             self._close()
 
     def message(self) -> Message:
-        """Return the message to the agent."""
+        """Return the message that reports the port to the agent."""
         return {"type": "portPicked", "incarnation": self._incarnation, "port": self._number}
 
     def _close(self) -> None:
@@ -49,7 +53,9 @@ class RendezvousPort:
 
 
 def _hold() -> socket.socket:
-    """Return a socket bound to a free port on all addresses, IPv6 too if available. It does not listen."""
+    """Return a socket that is bound to a free port on all addresses, including IPv6 if available. The
+    socket does not listen.
+    """
     family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
     try:
         return _bind(family)

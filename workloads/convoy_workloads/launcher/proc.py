@@ -1,6 +1,7 @@
-"""Processes as /proc shows them: parents, sessions, signal handlers and pipes.
+"""Reads processes from /proc: parents, sessions, signal handlers and pipes.
 
-A value that cannot be read is empty: the process has just ended, or belongs to another user.
+If a value cannot be read, the functions return an empty value. The process has then just ended, or belongs
+to another user.
 """
 # ruff: noqa: PTH115, PTH119, PTH123, PTH208 - PID 1 keeps its imports few
 
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 ROOT = "/proc"
 _ENDED = "ZX"
-"""States of a process that has ended and that its parent has not collected."""
+"""State letters of a process that has ended but that its parent has not collected."""
 
 
 class Process(NamedTuple):
@@ -20,7 +21,7 @@ class Process(NamedTuple):
 
     pid: int
     name: str
-    """The `comm` of the process, at most 15 characters."""
+    """Name of the process (`comm`), at most 15 characters."""
     state: str
     parent: int
     group: int
@@ -30,7 +31,7 @@ class Process(NamedTuple):
 def parse_stat(text: str) -> Process | None:
     """Return the process in the text of a `stat` file; None if the text is malformed.
 
-    The name may contain any characters.
+    The parser accepts any character in the process name, including parentheses and blanks.
     """
     head, _, rest = text.rpartition(")")
     pid, _, name = head.partition(" (")
@@ -44,7 +45,8 @@ def parse_stat(text: str) -> Process | None:
 def scan(root: str = ROOT, collector: int = 0) -> dict[int, Process]:
     """Return the living processes by id.
 
-    Ended processes are left out, except children of `collector`, which has yet to collect them.
+    Ended processes are left out. Ended children of the process `collector` are included, because
+    `collector` must still collect them.
     """
     found = {}
     try:
@@ -60,7 +62,7 @@ def scan(root: str = ROOT, collector: int = 0) -> dict[int, Process]:
 
 
 def children(table: Iterable[Process]) -> dict[int, list[int]]:
-    """Return the ids of each parent's children, in the order of the table."""
+    """Return the ids of the children of each parent, in the order of `table`."""
     found: dict[int, list[int]] = {}
     for process in table:
         found.setdefault(process.parent, []).append(process.pid)
@@ -68,7 +70,9 @@ def children(table: Iterable[Process]) -> dict[int, list[int]]:
 
 
 def descendants(table: Mapping[int, Process], pid: int) -> list[int]:
-    """Return the ids of all processes below `pid`, parents first, without `pid` itself."""
+    """Return the ids of all descendants of `pid`, parents before their children. `pid` itself is not
+    included.
+    """
     below = children(table.values())
     found = list(below.get(pid, ()))
     for one in found:
@@ -82,30 +86,36 @@ def arguments(pid: int, root: str = ROOT) -> tuple[bytes, ...]:
 
 
 def environment(pid: int, root: str = ROOT) -> tuple[bytes, ...]:
-    """Return the `NAME=value` entries with which a process was executed; empty if it has overwritten them."""
+    """Return the `NAME=value` entries with which a process was executed; an empty tuple if the process has
+    overwritten them.
+    """
     return tuple(_bytes(f"{root}/{pid}/environ").rstrip(b"\0").split(b"\0"))
 
 
 def program(pid: int, root: str = ROOT) -> str:
-    """Return the name of a process's executable, without the folder."""
+    """Return the file name of a process's executable."""
     path = _link(f"{root}/{pid}/exe") or os.fsdecode(arguments(pid, root)[0])
     return os.path.basename(path)
 
 
 def handles(pid: int, number: int, root: str = ROOT) -> bool:
-    """Return True if a process has a handler for this signal, or a thread that waits for it."""
+    """Return True if a process has a handler for the signal `number`, or a thread that waits for this
+    signal.
+    """
     lines = (line.partition(":") for line in _text(f"{root}/{pid}/status").splitlines())
     masks = [int(value, 16) for name, _, value in lines if name in ("SigBlk", "SigCgt")]
     return any(mask >> (number - 1) & 1 for mask in masks)
 
 
 def cgroup(pid: int, root: str = ROOT) -> str:
-    """Return the cgroups of a process, as the launcher's own namespace shows them."""
+    """Return the cgroups of a process, as the launcher's cgroup namespace shows them."""
     return _text(f"{root}/{pid}/cgroup")
 
 
 def read_pipe(pid: int, root: str = ROOT) -> str:
-    """Return the pipe that is a process's standard input; empty if it is not a pipe."""
+    """Return the pipe that is the standard input of a process; an empty text if the standard input is not a
+    pipe.
+    """
     source = _link(f"{root}/{pid}/fd/0")
     return source if source.startswith("pipe:") else ""
 

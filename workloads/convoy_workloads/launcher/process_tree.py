@@ -1,17 +1,17 @@
-"""The processes of a rank after SIGTERM, until the last of them has ended.
+"""Follows the processes of a rank from SIGTERM until the last of them has ended.
 
-A rank's command is often a shell or another wrapper around the program. After SIGTERM a shell dies at once,
-while the program still saves its state. So the rank lasts as long as any process of its session. Its exit
-code is that of its first process. If SIGTERM has killed the first process, the exit code is that of its
-successor that ended last.
+A rank's command is often a shell or another wrapper around the program. After SIGTERM a shell ends at once,
+while the program still saves its state. So the rank lasts as long as any process of its session. The rank's
+exit code is the exit code of its first process. But if SIGTERM has killed the first process, the rank's
+exit code comes from the successor of that process that ended last.
 
 Three kinds of processes need care:
 
-- Helpers of a Python program (workers of multiprocessing, the resource tracker) do not show how the program
-  ended.
+- The exit codes of a Python program's helpers (workers of multiprocessing, the resource tracker) do not
+  show how the program ended.
 - A filter such as `tee` must outlive the program whose output it reads.
-- A program in a process group or session of its own (`timeout`, `setsid`) does not get a signal to
-  the rank's group.
+- A program in a process group or session of its own (`timeout`, `setsid`) does not get a signal to the
+  rank's group.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from convoy_workloads.launcher.proc import Process
 
 
 class Member(NamedTuple):
-    """A process of the rank at the time of the SIGTERM."""
+    """A process of the rank, as it was when SIGTERM was sent."""
 
     process: Process
     program: str
@@ -35,7 +35,7 @@ class Member(NamedTuple):
     handles_sigterm: bool
     """True if the process handles SIGTERM."""
     read_pipe: str
-    """The pipe that is the standard input; empty if it is not a pipe."""
+    """The pipe that is the standard input of the process; empty if the standard input is not a pipe."""
     written_pipes: frozenset[str]
     """Pipes to which the process can write."""
 
@@ -43,15 +43,17 @@ class Member(NamedTuple):
 Members = Mapping[int, Member]
 
 _HELPER = (b"from multiprocessing.", b"--multiprocessing-fork")
-"""Beginnings of words on the command lines that multiprocessing makes (CPython 3.9 to 3.14)."""
+"""Beginnings of words by which the command lines of multiprocessing's helpers are recognized (CPython 3.9
+to 3.14).
+"""
 
 
 def filters(members: Members) -> frozenset[int]:
-    """Return the processes that read the output of others, such as `tee`. They end at the end of their
-    input.
+    """Return the ids of processes, such as `tee`, that read the output of other processes. A filter ends at
+    the end of its input.
 
-    If a filter is killed, the program dies of SIGPIPE at its next output. A filter that handles SIGTERM
-    does not count: it may get the signal.
+    If a filter is killed, the program dies of SIGPIPE at its next output. A process that handles SIGTERM is
+    not returned, because it may get the signal.
     """
     return frozenset(
         pid
@@ -63,7 +65,7 @@ def filters(members: Members) -> frozenset[int]:
 
 
 def successors(members: Members) -> dict[int, list[int]]:
-    """Return, for each process, the children whose end may stand for its own."""
+    """Return, by process id, the children of each process whose end may count as the end of that process."""
     aside = filters(members)
     found: dict[int, list[int]] = {}
     for pid, one in members.items():
@@ -95,10 +97,11 @@ def rank_status(
     statuses: Mapping[int, int],
     others: frozenset[int] = frozenset(),
 ) -> int:
-    """Return the wait status that counts for the rank.
+    """Return the wait status that counts as the rank's status.
 
-    `below`: successors by process. `statuses`: wait statuses in the order in which the processes ended,
-    `first` among them. `others`: processes in other sessions, which count only if no other process does.
+    `below` has the successors by process id. `statuses` has the wait statuses in the order in which the
+    processes ended, including `first`. `others` has the processes in other sessions, whose statuses count
+    only if no other status counts.
     """
     own = _deciding(first, below, statuses)
     own = [pid for pid in own if pid not in others] or own
@@ -112,7 +115,9 @@ def rank_status(
 
 
 def _deciding(pid: int, below: Mapping[int, list[int]], statuses: Mapping[int, int]) -> list[int]:
-    """Return the processes whose status counts for `pid`: itself, unless SIGTERM has killed it."""
+    """Return the processes whose status counts for `pid`: `pid` itself or, if SIGTERM has killed it, its
+    successors.
+    """
     if pid in statuses and not _ended_by_sigterm(statuses[pid]):
         return [pid]
     found = [one for child in below.get(pid, ()) for one in _deciding(child, below, statuses)]
@@ -120,20 +125,22 @@ def _deciding(pid: int, below: Mapping[int, list[int]], statuses: Mapping[int, i
 
 
 def _ended_by_sigterm(status: int) -> bool:
-    """Return True if SIGTERM ended the process, or ended the child whose status a shell has passed on."""
+    """Return True if SIGTERM ended the process, or if a shell has passed on the status of a child that
+    SIGTERM ended.
+    """
     if os.WIFSIGNALED(status):
         return os.WTERMSIG(status) == signal.SIGTERM
     return os.WEXITSTATUS(status) == 128 + signal.SIGTERM
 
 
 class ProcessTree:
-    """The processes of one rank, from SIGTERM on."""
+    """The processes of one rank, from the time at which SIGTERM is sent."""
 
     def __init__(self, first: int, first_only: bool) -> None:
         """Record the rank's processes.
 
-        `first_only`: the first process is the program itself, so only it gets SIGTERM and its status
-        counts.
+        `first_only` is True if the first process is the program itself. Then only this process gets
+        SIGTERM, and only its status counts.
         """
         self._first = first
         self._first_only = first_only
@@ -146,7 +153,9 @@ class ProcessTree:
         self._waits_for_filters = False
 
     def terminate(self) -> None:
-        """Send SIGTERM to the rank's process group, or with `first_only` to its first process."""
+        """Send SIGTERM to the rank's process group. With `first_only`, send SIGTERM only to the first
+        process.
+        """
         group = {pid for pid, one in self._members.items() if one.process.group == self._first}
         if self._first_only:
             _send(self._first, signal.SIGTERM)
@@ -159,9 +168,11 @@ class ProcessTree:
             self._terminated |= group
 
     def terminate_rest(self) -> None:
-        """Send SIGTERM to the processes that outlive the first one and have not got it yet.
+        """Send SIGTERM to the rank's other processes that have not got it yet, because the first process
+        has ended.
 
-        Processes started since the first SIGTERM do not get it: they may be part of saving the state.
+        Processes that were started after the first SIGTERM do not get it, because they may be saving the
+        state.
         """
         self._terminate(
             pid
@@ -170,17 +181,17 @@ class ProcessTree:
         )
 
     def record_exit(self, pid: int, status: int) -> None:
-        """Record the exit of a process, if it belongs to this rank."""
+        """Record the exit status of a process if the process belongs to this rank."""
         if pid in self._lineage:
             self._statuses.setdefault(pid, status)
 
     def is_over(self) -> bool:
-        """Return True if no process of the rank is left."""
+        """Return True if all processes of the rank have ended."""
         return not self._living()
 
     def tick(self) -> None:
-        """Terminate filters that are the only processes left for two ticks: another process holds their
-        pipe open.
+        """Count a tick of the launcher. If only filters are left for two ticks, terminate them, because
+        another process holds their pipe open.
         """
         left = self._living()
         alone = bool(left) and left <= self._filters
@@ -189,17 +200,19 @@ class ProcessTree:
         self._waits_for_filters = alone
 
     def kill(self) -> None:
-        """Send SIGKILL to all processes that are left."""
+        """Send SIGKILL to all processes of the rank that still run."""
         for pid in self._living():
             _send(pid, signal.SIGKILL)
 
     def status(self) -> int:
-        """Return the wait status that counts for the rank. The first process must have ended."""
+        """Return the wait status that counts as the rank's status. The first process must have ended."""
         others = (pid for pid, one in self._members.items() if one.process.session != self._first)
         return rank_status(self._first, self._successors, self._statuses, frozenset(others))
 
     def _living(self) -> set[int]:
-        """Return the processes that live, or whose status the launcher has yet to collect."""
+        """Return the rank's processes that still run, or whose status the launcher has not yet collected.
+        The first process is not included.
+        """
         table = proc.scan(collector=os.getpid())
         return {pid for pid, one in table.items() if self._contains(one)} - {self._first}
 
@@ -232,7 +245,7 @@ def _members(first: int) -> dict[int, Member]:
         for pid, process in table.items()
         if pid == first or pid in below or process.session == first
     }
-    # else thousands of descriptors would be read for nothing
+    # Read the written pipes only if a process reads a pipe, because there may be thousands of descriptors.
     if any(one.read_pipe for one in found.values()):
         found = {pid: one._replace(written_pipes=proc.written_pipes(pid)) for pid, one in found.items()}
     return found

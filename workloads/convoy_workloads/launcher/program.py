@@ -1,4 +1,6 @@
-"""A Python program, prepared as `python FILE` and `python -m MODULE` do before its first line."""
+"""Prepares a Python program as `python FILE` and `python -m MODULE` do before they run the program's first
+line.
+"""
 # ruff: noqa: PTH109, PTH118, PTH120, PTH123 - as few imports as a fresh interpreter
 
 from __future__ import annotations
@@ -19,16 +21,18 @@ from convoy_workloads.launcher import fork_exit
 
 
 class Program:
-    """A program that is ready to run, and a context manager that keeps the error with which it ends.
+    """A program that is ready to run. As a context manager it keeps the error with which the program ends.
 
-    The caller itself calls `run` with `arguments` within the context, so that only the caller's frame is
-    below the program's.
+    The caller must call `run` with `arguments` within the context, so that only the caller's frame is below
+    the program's frames.
     """
 
     def __init__(
         self, run: Callable[..., Any], arguments: tuple[Any, ...], names: tuple[str, ...] = ()
     ) -> None:
-        """`names`: variables of `__main__` that the interpreter removes after the program."""
+        """Store the function that runs the program, and its arguments. `names` lists variables of
+        `__main__` to remove after the program has ended, as the interpreter does.
+        """
         self.run = run
         self.arguments = arguments
         self._names = names
@@ -38,8 +42,8 @@ class Program:
         """Do nothing."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        """Keep the error. If it were reported here, hooks of the program would see it as an error being
-        handled.
+        """Keep the error and report it only in `end`. Inside this method the error would count as being
+        handled, which hooks of the program could notice.
         """
         hooks = sys.modules.get("convoy_workloads.runtime.hooks")
         if hooks is not None:
@@ -48,9 +52,9 @@ class Program:
         return True
 
     def end(self) -> None:
-        """Report the error as the interpreter would. Raises SystemExit for the program's exit code."""
+        """Report the error as the interpreter would. Raises SystemExit with the program's exit code."""
         error, self._error = self._error, None
-        self.arguments = ()  # this drops the last reference to `__main__`, which destroys it
+        self.arguments = ()  # This drops the last reference to `__main__`, so the module is destroyed.
         if isinstance(error, SystemExit):
             raise error
         for name in self._names:
@@ -60,9 +64,11 @@ class Program:
 
 
 def load(kind: str, target: str, arguments: list[str]) -> Program | None:
-    """Prepare `sys` and `__main__` for the program. Return None if the interpreter itself should run it.
+    """Prepare `sys` and `__main__` for the program. Return None if the interpreter itself must run the
+    program.
 
-    `target`: the path of a file, a folder or an archive; a module's name if `kind` is "module".
+    `target` is the path of a file, folder or archive. If `kind` is "module", `target` is the name of a
+    module.
     """
     if kind == "module":
         sys.argv = ["-m", *arguments]
@@ -71,7 +77,7 @@ def load(kind: str, target: str, arguments: list[str]) -> Program | None:
         return Program(_run_module, (target, True))
     sys.argv = [target, *arguments]
     path = _absolute(target)
-    if pkgutil.get_importer(path) is not None:  # a folder or an archive
+    if pkgutil.get_importer(path) is not None:  # The path is a folder or an archive.
         sys.path.insert(0, path)
         _new_main()
         return Program(_run_module, ("__main__", False))
@@ -95,7 +101,9 @@ _run_module: Callable[..., Any] = runpy._run_module_as_main  # type: ignore[attr
 
 
 def _new_main() -> types.ModuleType:
-    """Return a module `__main__` as the interpreter makes it. Pickles and spawned workers find it."""
+    """Return a new module `__main__` like the interpreter's. Pickles and spawned workers find their names
+    in it.
+    """
     main = types.ModuleType("__main__")
     main.__loader__ = importlib.machinery.BuiltinImporter
     if "__annotations__" in vars(_ORIGINAL_MAIN):
@@ -106,7 +114,7 @@ def _new_main() -> types.ModuleType:
 
 
 def _compiled(path: str) -> tuple[types.CodeType, Any] | None:
-    """Return the code and loader of a source or compiled file; None if it has no valid code."""
+    """Return the code and loader of a source file or compiled file; None if the file has no valid code."""
     try:
         with open(path, "rb") as file:
             source = file.read()
@@ -133,13 +141,13 @@ def _compiled(path: str) -> tuple[types.CodeType, Any] | None:
 
 
 def _put_first(folder: str) -> None:
-    """Put the program's folder first on the path, unless `-P` or PYTHONSAFEPATH forbids it."""
+    """Put the program's folder first in `sys.path`, unless `-P` or PYTHONSAFEPATH forbids it."""
     if folder and not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, folder)
 
 
 def _absolute(path: str) -> str:
-    """Return an absolute path as the interpreter makes `__file__`: without normalising it."""
+    """Return the absolute path that the interpreter gives to `__file__`. It is not normalized."""
     return os.path.join(_working_directory(), path)
 
 
@@ -148,7 +156,7 @@ def _folder(path: str) -> str:
 
 
 def _working_directory() -> str:
-    """Return the working directory; empty if it has been deleted."""
+    """Return the working directory; an empty text if it has been deleted."""
     try:
         return os.getcwd()
     except OSError:

@@ -26,13 +26,15 @@ EXITED = "EXITED"
 
 
 class Rank:
-    """A rank of one incarnation. It is started once; the collector of its exit calls `record_exit`."""
+    """A rank of one incarnation. A rank is started once. The code that collects its exit calls
+    `record_exit`.
+    """
 
     def __init__(self, incarnation: int, rank: int, heartbeat_path: str) -> None:
         self.incarnation = incarnation
         self.rank = rank
         self.heartbeat_path = heartbeat_path
-        """Path of the heartbeat file; empty without one."""
+        """Path of the heartbeat file; empty if the rank has no heartbeat file."""
         self.state = STARTING
         self.pid = 0
         self.warm = False
@@ -42,24 +44,26 @@ class Rank:
         self.hung = False
         self.command_not_found = False
         self.message = ""
-        """The launcher's own explanation of the exit."""
+        """Message in which the launcher itself explains the exit; empty if there is none."""
         self.done = asyncio.Event()
         self.aborted_at = 0.0
         self.ended_at = 0.0
-        """Monotonic seconds of the end; 0 before it. The same holds for `aborted_at`."""
+        """Time of the rank's end; 0 before the end. Times are in seconds of the monotonic clock.
+        `aborted_at` has the same form.
+        """
         self.killed = False
-        """True once the launcher has sent SIGKILL."""
+        """True if the launcher has sent SIGKILL."""
         self._started_ms = 0
         self._ended_ms = 0
         self._last_heartbeat = Heartbeat()
-        """The heartbeat at the rank's end."""
+        """The last heartbeat, read at the rank's end."""
         self._finished_ms = 0
         self._first_ended = False
         self.termination_requested = False
         """True if SIGTERM was sent before the first process had ended."""
         self._remaining: ProcessTree | RemainingFilters | None = None
-        """The rank's processes since SIGTERM or, after an end by itself, the output filters that it has
-        left.
+        """The rank's processes, if the rank got SIGTERM. If the rank ended without SIGTERM, the output
+        filters that still run.
         """
         self._streams = Streams(incarnation, rank, stacks.DUMP_BYTES)
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,7 +71,7 @@ class Rank:
     async def start_warm(
         self, zygote: ZygoteClient, request: Mapping[str, Any], write: Callable[[bytes], None]
     ) -> None:
-        """Fork the rank from the zygote. Raises ZygoteError if that fails."""
+        """Start the rank as a fork of the zygote. Raises ZygoteError if the zygote cannot fork it."""
         ends = self._streams.open(write)
         try:
             await zygote.fork(request, ends[0], ends[1], self._started_warm)
@@ -86,7 +90,7 @@ class Rank:
     def start_cold(
         self, executable: str, argv: list[str], environment: Mapping[str, str], write: Callable[[bytes], None]
     ) -> None:
-        """Execute the rank in a session of its own. Raises OSError if the kernel refuses."""
+        """Start the rank as a new process in a session of its own. Raises OSError if the kernel refuses."""
         ends = self._streams.open(write)
         try:
             self._process = subprocess.Popen(
@@ -112,7 +116,7 @@ class Rank:
         self.state = RUNNING
 
     def fail(self, exit_code: int, message: str, command_not_found: bool) -> None:
-        """Record that the rank could not be started."""
+        """Record that the rank could not be started, and why."""
         self.exit_code = exit_code
         self.message = message
         self.command_not_found = command_not_found
@@ -121,12 +125,14 @@ class Rank:
     def record_exit(self, status: int) -> None:
         """Record the exit of the rank's first process.
 
-        This ends the rank, and the rest of its session is killed. A rank that got SIGTERM ends when its
-        other processes end too: a program behind a shell may still be saving its state.
+        If the rank got no SIGTERM, this kills the rest of the session and ends the rank when the output
+        filters have ended. If the rank got SIGTERM, it ends when all its processes have ended, because a
+        program behind a shell may still be saving its state.
         """
         self._first_ended = True
         if self._process is not None:
-            self._process.returncode = status  # keeps Popen from waiting for a process that has ended
+            # Set this so that Popen does not wait for a process that was already collected.
+            self._process.returncode = status
         if self.killed:
             self._signal(signal.SIGKILL, group=True)
             self._finish(status)
@@ -139,14 +145,16 @@ class Rank:
         self.end_if_over()
 
     def record_member_exit(self, pid: int, status: int) -> None:
-        """Record the exit of another process that the launcher has collected."""
+        """Record the exit of another process that the launcher has collected. The process may belong to
+        this rank.
+        """
         if self._remaining is not None:
             self._remaining.record_exit(pid, status)
 
     def end_if_over(self, tick: bool = False) -> None:
-        """End the rank if its first process has ended and no process is left to wait for.
+        """End the rank if its first process and all processes that it waits for have ended.
 
-        `tick`: True once per tick of the launcher.
+        `tick` is True once per tick of the launcher.
         """
         if self._remaining is None or not self.lingers:
             return
@@ -156,10 +164,11 @@ class Rank:
             self._remaining.tick()
 
     def abandoned_processes(self) -> dict[int, bytes]:
-        """Return the command lines, by id, of processes that a successful command had left running and that
-        were killed.
+        """Return the processes that the command left running when it ended with status 0, and that were
+        then killed. The result has command lines by process id.
 
-        Empty for a warm rank: it is the program itself, and its helpers end shortly after it.
+        Return an empty dict for a warm rank. A warm rank is the program itself, whose helpers end shortly
+        after it.
         """
         left = self._remaining
         if not isinstance(left, RemainingFilters) or left.status() or self.warm or self.hung:
@@ -168,7 +177,7 @@ class Rank:
 
     @property
     def lingers(self) -> bool:
-        """Return True if the first process has ended and the rank waits for others."""
+        """Return True if the first process has ended but the rank waits for its other processes."""
         return self._first_ended and self.state != EXITED
 
     def _finish(self, status: int) -> None:
@@ -180,7 +189,7 @@ class Rank:
             self.exit_code = os.WEXITSTATUS(status)
         if self.hung and self.exit_code in (0, 128 + signal.SIGABRT):
             # A shell around the program has turned the signal into an exit code, or has continued after the
-            # abort.
+            # abort. So set the result of the abort here.
             self.signal, self.exit_code = signal.SIGABRT, 128 + signal.SIGABRT
         if self.hung and (line := stacks.main_line(self._streams.tail.text())):
             self.message += f"; {line}"
@@ -195,9 +204,9 @@ class Rank:
         self.done.set()
 
     def terminate(self) -> None:
-        """Send SIGTERM, once: a program may treat a second SIGTERM as an order to end at once.
+        """Send SIGTERM, but only once, because a program may end at once after a second SIGTERM.
 
-        All processes of a cold command get it, because a shell does not pass signals on.
+        All processes of a cold rank get SIGTERM, because a shell does not pass signals on.
         """
         if not self.pid or self.termination_requested or self._first_ended:
             return
@@ -206,9 +215,9 @@ class Rank:
         tree.terminate()
 
     def abort_if_hung(self, heartbeat: Heartbeat, now: float, hang_seconds: float) -> bool:
-        """Abort the rank if it hangs by this heartbeat. Return True if it does.
+        """Abort the rank if the heartbeat shows that the rank hangs. Return True if the rank was aborted.
 
-        A rank that got SIGTERM is not aborted: it has its grace period.
+        A rank that got SIGTERM is not aborted, because it has a grace period.
         """
         if self.termination_requested or not heartbeats.hung(heartbeat, now, hang_seconds):
             return False
@@ -225,16 +234,16 @@ class Rank:
         return True
 
     def record_finish(self, heartbeat: Heartbeat) -> bool:
-        """Record when the main program finished. Return True if that changed."""
+        """Record the time at which the main program finished. Return True if that time is new."""
         news = self._finished_ms != heartbeat.finished_ms
         self._finished_ms = heartbeat.finished_ms
         return news
 
     def abort(self, program: int = 0) -> None:
-        """Abort the rank, so that it prints the stack of every thread.
+        """Abort the rank, so that it prints the stack of each thread.
 
-        `program`: id of the process that makes the steps, if a shell or another wrapper is the first
-        process.
+        `program` is the id of the process that makes the steps. It differs from the first process if that
+        is a shell or another wrapper.
         """
         if program != self.pid and program in proc.descendants(proc.scan(), self.pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -252,17 +261,19 @@ class Rank:
         if self._first_ended:
             return
         self._signal(signal.SIGKILL, group=True)
-        self._signal(signal.SIGKILL, group=False)  # a rank that was just forked may not lead its session yet
+        # Send this signal too, because a rank that was just forked may not lead its session yet.
+        self._signal(signal.SIGKILL, group=False)
 
     def outcome(self) -> str:
-        """Return how the rank ended, for the log."""
+        """Return a text for the log that says how the rank ended."""
         words = f"signal {self.signal}" if self.signal else f"exit code {self.exit_code}"
         return words + (", out of memory" if self.oom else "") + (", hung" if self.hung else "")
 
     def stderr(self) -> str:
-        """Return the launcher's message and the end of the rank's stderr, at most `TAIL` bytes.
+        """Return the launcher's message and the end of the rank's stderr, together at most `TAIL` bytes.
 
-        Of a stack dump, return the main thread's stack from the innermost call on.
+        If the rank hung, return the main thread's stack from its stack dump instead of the end of stderr.
+        The stack starts at the innermost call.
         """
         head = self.message.encode()[: TAIL // 2].decode(errors="ignore")
         room = max(0, TAIL - len(head.encode()) - 1)
@@ -271,7 +282,7 @@ class Rank:
         return "\n".join(part for part in (head, rest.decode(errors="ignore")) if part)
 
     def report(self) -> dict[str, Any]:
-        """Return the rank's `rank` message for the agent."""
+        """Return the message of type `rank` that reports the rank's state to the agent."""
         ended = self.state == EXITED
         return {
             "type": "rank",

@@ -1,4 +1,6 @@
-"""The environment of a rank: the variables that torchrun would set, and those of Convoy's runtime."""
+"""Builds the environment of a rank: the variables that torchrun would set, and the variables of Convoy's
+runtime.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +33,18 @@ class Assignment:
     role: str = ""
     replica: int = 0
     slots: int = 0
-    """Pods of the incarnation; 0 if the agent does not know."""
+    """Number of pods in the incarnation; 0 if the agent does not know it."""
 
     @property
     def pods(self) -> int:
-        """Pods of the incarnation. If the agent does not know, every pod is taken to have as many ranks as
-        this one.
+        """Return the number of pods in the incarnation. If the agent does not know it, assume that every
+        pod has as many ranks as this pod.
         """
         return self.slots or self.world // self.processes
 
     @property
     def ranks(self) -> range:
-        """Global ranks of this pod."""
+        """Return the global ranks of this pod."""
         return range(self.rank_offset, self.rank_offset + self.processes)
 
 
@@ -51,16 +53,16 @@ class Container:
     """The container that the ranks of a pod share."""
 
     cpus: int
-    """Cores that the container may use."""
+    """Number of cores that the container may use."""
     interface: str
-    """Network interface for gloo; empty for gloo's own choice."""
+    """Network interface for gloo; empty if gloo itself must choose."""
     library: str
-    """Folder of Convoy's packages."""
+    """Path of the folder with Convoy's packages."""
 
 
 def parse_assignment(message: Mapping[str, Any]) -> Assignment:
-    """Return the assignment in an agent's message. Raises KeyError, TypeError or ValueError if it is
-    malformed.
+    """Return the assignment in an agent's message. Raises KeyError, TypeError or ValueError if the message
+    is malformed.
     """
     assignment = Assignment(
         incarnation=int(message["incarnation"]),
@@ -89,7 +91,7 @@ def parse_assignment(message: Mapping[str, Any]) -> Assignment:
 
 
 def common_environment(base: Mapping[str, str], library: str) -> dict[str, str]:
-    """Return the variables with which every interpreter of the pod starts, the zygote included."""
+    """Return the environment that every interpreter in the pod starts with, including the zygote."""
     environment = dict(base)
     environment.setdefault("PYTHONUNBUFFERED", "1")
     environment.setdefault("PYTHONFAULTHANDLER", "1")
@@ -107,12 +109,13 @@ def rank_environment(
     heartbeat_path: str,
     launch: Launch | None = None,
 ) -> dict[str, str]:
-    """Return the variables of one rank on top of the container's (`base`).
+    """Return the environment of one rank: the container's environment `base` with the rank's own variables.
 
-    `heartbeat_path`: the rank's heartbeat file. `launch`: the launcher's command line that Convoy replaces.
+    `heartbeat_path` is the path of the rank's heartbeat file. `launch` is the command line of the launcher
+    that Convoy replaces.
 
-    A variable set by the user stays, unless it defines the rank's place in the job. References to such
-    variables in the user's values, such as `$(RANK)`, are replaced by the rank's own values.
+    A variable that the user has set is kept, unless it defines the rank's place in the job. References in
+    the user's values to such a variable, such as `$(RANK)`, are replaced by the rank's own value.
     """
     own = placement(assignment, local_rank)
     environment = {
@@ -131,7 +134,9 @@ def rank_environment(
 
 
 def placement(assignment: Assignment, local_rank: int) -> dict[str, str]:
-    """Return the variables for a rank's place in the job, which the kubelet does not know."""
+    """Return the variables that define the rank's place in the job. The kubelet cannot expand references to
+    them, because it does not know their values.
+    """
     return {
         **_group(assignment, local_rank),
         **_elastic(assignment),
@@ -145,7 +150,7 @@ def placement(assignment: Assignment, local_rank: int) -> dict[str, str]:
 
 
 def _group(assignment: Assignment, local_rank: int) -> dict[str, str]:
-    """Return the variables for the rank's place in the process group."""
+    """Return the variables that define the rank's place in the process group."""
     rank, world = str(assignment.rank_offset + local_rank), str(assignment.world)
     return {
         "RANK": rank,
@@ -154,7 +159,7 @@ def _group(assignment: Assignment, local_rank: int) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(assignment.processes),
         "GROUP_RANK": str(assignment.slot),
         "GROUP_WORLD_SIZE": str(assignment.pods),
-        # torchrun gives all ranks one role, whatever the roles of the pods are.
+        # torchrun gives all ranks the same role, although the pods may have different roles.
         "ROLE_NAME": "default",
         "ROLE_RANK": rank,
         "ROLE_WORLD_SIZE": world,
@@ -164,22 +169,22 @@ def _group(assignment: Assignment, local_rank: int) -> dict[str, str]:
 
 
 def _elastic(assignment: Assignment) -> dict[str, str]:
-    """Return the marks of torch's elastic agent, which make `torch.distributed.is_torchelastic_launched()`
-    true.
+    """Return the variables that torch's elastic agent sets, so that
+    `torch.distributed.is_torchelastic_launched()` is True.
     """
     return {
         "TORCHELASTIC_RUN_ID": assignment.job_uid or "none",
         "TORCHELASTIC_RESTART_COUNT": str(assignment.incarnation - 1),
         "TORCHELASTIC_MAX_RESTARTS": "0",
-        # No agent serves a store: rank 0 itself serves it at MASTER_PORT.
+        # There is no elastic agent with a store, so rank 0 itself serves the store at MASTER_PORT.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }
 
 
 def _nested(assignment: Assignment, local_rank: int) -> dict[str, str]:
-    """Return the defaults for a torchrun that the command itself starts, for example from a shell.
+    """Return the default options for a torchrun that the command itself starts, for example in a shell.
 
-    To that torchrun each of Convoy's ranks is one node, so all of them form one group.
+    For that torchrun, each of Convoy's ranks is a node, so all nodes form one group.
     """
     return {
         "PET_NNODES": str(assignment.world),
@@ -193,7 +198,7 @@ def _nested(assignment: Assignment, local_rank: int) -> dict[str, str]:
 def _launcher_variables(
     launch: Launch, assignment: Assignment, local_rank: int, base: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables that the launcher's own options decide for a rank."""
+    """Return the rank's variables that depend on the options of the launcher that Convoy replaces."""
     if launch.launcher == "deepspeed":
         return {
             "CROSS_RANK": str(assignment.slot),
@@ -214,10 +219,11 @@ def _launcher_variables(
 
 
 def default_interface(route: str, ipv6_route: str = "") -> str:
-    """Return the interface of the default route in /proc/net/route or ipv6_route; empty without one.
+    """Return the network interface of the default route in /proc/net/route or ipv6_route; an empty text if
+    there is no default route.
 
-    In a pod this is the interface of the pod's address. Without it, gloo uses the address to which the host
-    name resolves.
+    In a pod, this interface has the pod's address. If no interface is given, gloo uses the address to which
+    the host name resolves.
     """
     for line in route.splitlines()[1:]:
         fields = line.split()
@@ -231,8 +237,8 @@ def default_interface(route: str, ipv6_route: str = "") -> str:
 
 
 def available_cpus(affinity: int, cpu_max: str) -> int:
-    """Return the whole cores for this container: its CPU affinity, limited by the quota in cgroup v2's
-    `cpu.max`.
+    """Return the number of whole cores for this container. It is the number of cores in the CPU affinity,
+    limited by the quota in `cpu.max` of cgroup v2.
     """
     quota = _quota(cpu_max)
     return max(1, affinity if quota is None else min(affinity, int(quota)))

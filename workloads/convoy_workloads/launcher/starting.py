@@ -1,4 +1,4 @@
-"""The start of one rank: forked from a zygote if possible, else executed."""
+"""Starts one rank: as a fork of the zygote if possible, else as a new process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def start_rank(
         role = environment.get("CONVOY_ROLE", "")
         message = f"spec.roles[{role}].template.spec.containers[].command: {start.refusal}"
         log(message)
-        rank.fail(2, message, False)  # argparse's exit code
+        rank.fail(2, message, False)  # argparse uses the same exit code for invalid arguments.
         return
     path = environment.get("PATH", os.defpath)
     program = (command.interpreter(start.entry, path) if start.entry else "") or start.argv[0]

@@ -1,4 +1,4 @@
-"""The stop of ranks: SIGTERM, time to save their state, then SIGKILL."""
+"""Stops ranks: sends SIGTERM, waits while they save their state, then sends SIGKILL."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from convoy_workloads.launcher.rank import EXITED, Rank
 from convoy_workloads.runtime import heartbeat
 
 KILL_SECONDS = 10.0
-"""Seconds after SIGKILL in which a rank must end. A rank that survives is blocked in the kernel, mostly on
-a network file system that does not respond. No process of this pod can end it.
+"""Seconds to wait for the end of a rank after SIGKILL. A rank that still exists is blocked in the kernel,
+usually on a network file system that does not respond. No process of this pod can end such a rank.
 """
 
 
 async def stop(ranks: Iterable[Rank], grace: float) -> list[Rank]:
-    """Stop the ranks within `grace` seconds, at once if it is 0. Return those that survive SIGKILL."""
+    """Stop the ranks within `grace` seconds; kill them at once if `grace` is 0. Return the ranks that
+    survive SIGKILL.
+    """
     left = [rank for rank in ranks if rank.state != EXITED]
     if grace:
         for rank in left:
             rank.terminate()
         left = await wait_for(left, grace)
     while left:
-        killed = [rank for rank in left if rank.pid]  # ranks without a process are about to start: not stuck
+        # A rank without a process is about to be started, so it is not stuck.
+        killed = [rank for rank in left if rank.pid]
         for rank in killed:
             rank.kill()
         left = await wait_for(left, KILL_SECONDS)
@@ -36,10 +39,11 @@ async def stop(ranks: Iterable[Rank], grace: float) -> list[Rank]:
 
 
 async def replace(ranks: list[Rank], grace: float) -> list[Rank]:
-    """Stop the ranks of a replaced incarnation. Return those that survive SIGKILL.
+    """Stop the ranks of a replaced incarnation. Return the ranks that survive SIGKILL.
 
-    Only ranks that save their state on SIGTERM get time for it: the job stands still meanwhile. A rank that
-    waits for a peer in a collective cannot handle a signal anyway.
+    Only ranks that save their state on SIGTERM get `grace` seconds, because the job cannot continue before
+    they end. The other ranks are killed at once. A rank that waits for a peer in a collective cannot handle
+    a signal anyway.
     """
     saving = ranks_that_save(ranks)
     others = [rank for rank in ranks if rank not in saving]
@@ -53,10 +57,11 @@ async def replace(ranks: list[Rank], grace: float) -> list[Rank]:
 
 
 def ranks_that_save(ranks: Iterable[Rank]) -> list[Rank]:
-    """Return the ranks that handle SIGTERM and save their state in their own way.
+    """Return the ranks that handle SIGTERM and save their state without Convoy.
 
-    A program that calls `convoy.join()` is left out: its checkpoints are refused once its incarnation is
-    replaced. Only the program of a warm rank gets SIGTERM; all processes of a cold rank do.
+    A program that calls `convoy.join()` is left out, because the checkpoints of a replaced incarnation are
+    refused. For a warm rank, only the program itself is checked, because only it gets SIGTERM. For a cold
+    rank, all processes are checked.
     """
     candidates = [
         rank
@@ -76,13 +81,13 @@ def ranks_that_save(ranks: Iterable[Rank]) -> list[Rank]:
 
 
 def _processes(first: int, table: Mapping[int, Process]) -> list[int]:
-    """Return the ids of a cold command's processes, including those in sessions of their own."""
+    """Return the ids of the processes of a cold rank, including processes in sessions of their own."""
     session = [pid for pid, one in table.items() if one.session == first]
     return [*session, *(set(proc.descendants(table, first)) - {*session})]
 
 
 async def wait_for(ranks: Iterable[Rank], seconds: float) -> list[Rank]:
-    """Wait at most `seconds` for the ranks to end. Return those that have not ended."""
+    """Wait at most `seconds` until the ranks have ended. Return the ranks that have not ended."""
     left = [rank for rank in ranks if rank.state != EXITED]
     if left:
         waiting = [asyncio.ensure_future(rank.done.wait()) for rank in left]

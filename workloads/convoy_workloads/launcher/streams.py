@@ -1,4 +1,4 @@
-"""The pipes from a rank's stdout and stderr to the container's log."""
+"""Pipes that carry a rank's stdout and stderr to the container's log."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from convoy_workloads.launcher.output import LinePrefixer, Tail
 
 _READ = 65536
 _MOST_READS = 64
-"""Most reads before a pipe is closed: another process may hold its other end and write without end."""
+"""Maximum number of reads before a pipe is closed. The limit is needed because another process may hold the
+pipe open and write without end.
+"""
 
 
 class Streams:
-    """Both pipes of a rank, read on the event loop while they are open."""
+    """The two pipes of a rank. The event loop reads them while they are open."""
 
     def __init__(self, incarnation: int, rank: int, tail: int) -> None:
-        """`tail`: bytes of stderr to keep."""
+        """Create the object without pipes. `tail` is the number of bytes of stderr to keep."""
         self.tail = Tail(tail)
         self._incarnation = incarnation
         self._rank = rank
         self._open: dict[int, _Stream] = {}
 
     def open(self, write: Callable[[bytes], None]) -> list[int]:
-        """Open the pipes. Return the rank's ends: stdout, stderr."""
+        """Open the pipes. Return the descriptors for the rank's stdout and stderr."""
         ends = []
         for tail in (None, self.tail):
             ours, theirs = os.pipe2(os.O_CLOEXEC)
@@ -35,7 +37,9 @@ class Streams:
         return ends
 
     def close(self) -> None:
-        """Read what is left in the pipes and close them, even if another process still holds an end."""
+        """Read the rest of the data in the pipes, then close the pipes. Another process may still hold them
+        open.
+        """
         for end in list(self._open):
             for _ in range(_MOST_READS):
                 try:
@@ -68,7 +72,7 @@ class Streams:
 
 
 class _Stream:
-    """One stream of output on its way to the container's log."""
+    """One of a rank's two output streams, which passes its lines to the container's log."""
 
     def __init__(self, prefixer: LinePrefixer, tail: Tail | None, write: Callable[[bytes], None]) -> None:
         self._prefixer = prefixer

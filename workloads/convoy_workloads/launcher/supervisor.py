@@ -1,4 +1,4 @@
-"""The launcher's event loop: requests of the agent, exits of ranks, signals of the kubelet."""
+"""The launcher's event loop. It handles messages of the agent, exits of ranks and signals of the kubelet."""
 
 from __future__ import annotations
 
@@ -33,36 +33,36 @@ from convoy_workloads.runtime.frames import Message
 SHUTDOWN_SECONDS = 5.0
 """Seconds from SIGTERM to SIGKILL when the operator shuts the launcher down."""
 GRACE_SECONDS = 25.0
-"""Seconds from SIGTERM to SIGKILL when the pod ends, and for replaced ranks that save their state; below
-the kubelet's 30 s. Set by `CONVOY_GRACE_SECONDS`.
+"""Seconds from SIGTERM to SIGKILL if the pod ends, or if a replaced rank saves its state. The value is
+below the kubelet's 30 s. `CONVOY_GRACE_SECONDS` overrides it.
 """
 ABORT_SECONDS = 5.0
-"""Seconds from the abort of a hung rank, which prints its stacks, to SIGKILL."""
+"""Seconds from the abort of a hung rank to SIGKILL. In this time the rank prints its stacks."""
 AGENT_WAIT_SECONDS = 60.0
-"""Seconds to wait for a disconnected agent after all ranks have ended. Set by `CONVOY_AGENT_WAIT_SECONDS`."""
+"""Seconds to wait for a disconnected agent after all ranks have ended. `CONVOY_AGENT_WAIT_SECONDS`
+overrides it.
+"""
 ORPHAN_SECONDS = 2.0
-"""Seconds to wait for the end of orphans when the launcher exits and is not PID 1."""
+"""Seconds to wait for the end of killed orphans when the launcher exits and is not PID 1."""
 TICK_SECONDS = 0.5
 
 
 def run() -> int:
-    """Run the launcher until it is told to end. Return its exit code."""
+    """Run the launcher until it must exit. Return its exit code."""
 
     for line in user_defaults.apply_defaults(os.environ):
         log(line)
 
     async def main() -> int:
-        return (
-            await Supervisor().run()
-            # Created on the loop: before Python 3.10 its events bind to the loop that is current at their
-            # creation.
-        )
+        # Create the Supervisor inside the loop, because asyncio events before Python 3.10 belong to the loop
+        # that is current when they are created.
+        return await Supervisor().run()
 
     return asyncio.run(main())
 
 
 class Supervisor:
-    """The launcher's state. All methods run on its event loop."""
+    """The state of the launcher. All methods run on the launcher's event loop."""
 
     def __init__(self) -> None:
         self._environment = dict(os.environ)
@@ -73,7 +73,7 @@ class Supervisor:
         )
         self._ranks: list[Rank] = []
         self._sessions: set[int] = set()
-        """Ids of the first processes of all ranks so far; each leads a session."""
+        """Ids of the first processes of the ranks started so far. Each of these processes leads a session."""
         self._current: Assignment | None = None
         self._requested: Assignment | None = None
         self._wake = asyncio.Event()
@@ -83,12 +83,14 @@ class Supervisor:
         self._heartbeats = HeartbeatFiles()
         self._terminating = False
         self._exit_code_ordered = False
-        """True once the operator has ordered an exit code."""
+        """True if the operator has ordered an exit code."""
         self._immediate = False
         self._exit: asyncio.Future[int] | None = None
 
     async def run(self) -> int:
-        """Serve until a shutdown message, SIGTERM, or the agent's absence after all ranks have ended."""
+        """Run until the agent sends a shutdown message, SIGTERM arrives, or the agent stays disconnected
+        after all ranks have ended. Return the exit code.
+        """
         loop = asyncio.get_running_loop()
         self._exit = loop.create_future()
         system.become_subreaper()
@@ -104,7 +106,7 @@ class Supervisor:
             waiting: list[asyncio.Future[Any]] = [self._exit, *tasks]
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                task.result()  # raises the error of a failed task
+                task.result()  # This raises the error of a task that has failed.
             return self._exit.result()
         finally:
             for task in tasks:
@@ -112,9 +114,10 @@ class Supervisor:
             for rank in self._ranks:
                 rank.kill()
             await self._link.flush()
-            if os.getpid() != 1:  # if PID 1 exits, the kernel kills all others
+            if os.getpid() != 1:  # If PID 1 exits, the kernel kills all other processes.
                 await orphans.kill_all(self._sessions, log, ORPHAN_SECONDS)
-            loop.remove_signal_handler(signal.SIGCHLD)  # the zygote may end after the loop has closed
+            # The zygote may end after the loop has closed, so the handler must not run then.
+            loop.remove_signal_handler(signal.SIGCHLD)
             self._zygotes.stop()
             self._heartbeats.remove()
 
@@ -159,7 +162,9 @@ class Supervisor:
         self._wake.set()
 
     async def _shut_down(self, code: int, reason: str, immediate: bool) -> None:
-        """Stop the ranks and end with `code`, even during a termination with a longer grace period."""
+        """Stop the ranks and make the launcher exit with `code`. This also shortens a termination that has
+        a longer grace period.
+        """
         log(f"the operator ends the launcher with exit code {code}" + (f": {reason}" if reason else ""))
         self._terminating = self._exit_code_ordered = True
         self._immediate = self._immediate or immediate
@@ -173,7 +178,7 @@ class Supervisor:
     # Start and stop of ranks
 
     async def _form_incarnations(self) -> None:
-        """Start each newly requested incarnation once the one before has ended."""
+        """Start each newly requested incarnation after the previous incarnation has ended."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -229,21 +234,22 @@ class Supervisor:
         )
 
     def _parse_command(self, assignment: Assignment, local_rank: int) -> command.Start:
-        """Return how to start a rank's command, with its references to variables expanded.
+        """Return how to start a rank's command. References to variables in the command are expanded.
 
-        The kubelet expands only the container's own command, which is the launcher's.
+        The kubelet expands only the command of the container, which is the launcher's command, so the
+        launcher expands the rank's command.
         """
         known = {**self._environment, **placement(assignment, local_rank)}
         words = command.expand(assignment.command, known)
         return command.parse(words, self._environment, assignment.processes)
 
     async def _stop(self, grace: float) -> None:
-        """Stop all ranks. Give up if some survive SIGKILL."""
+        """Stop all ranks. Make the launcher exit if some ranks survive SIGKILL."""
         if stuck := await stopping.stop(self._ranks, grace):
             self._give_up(stuck)
 
     def _give_up(self, ranks: list[Rank]) -> None:
-        """End the launcher, so that the pod is replaced."""
+        """Make the launcher exit, so that the pod is replaced."""
         names = ", ".join(f"{rank.rank} (process {rank.pid})" for rank in ranks)
         log(
             f"SIGKILL has not ended rank {names} within {stopping.KILL_SECONDS:.0f} s, most likely because a "
@@ -255,7 +261,7 @@ class Supervisor:
     # Exits of ranks
 
     def _reap(self) -> None:
-        """Collect every exited child: cold ranks, the zygote, and orphans adopted by PID 1."""
+        """Collect every child that has exited: cold ranks, the zygote, and adopted orphans."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -263,7 +269,7 @@ class Supervisor:
                     break
                 if not self._zygotes.handle_exit(pid, status):
                     self._on_exit(pid, status)
-        for rank in self._ranks:  # once after all exits, because each call reads all of /proc
+        for rank in self._ranks:  # Do this once after all exits, because each call reads all of /proc.
             if rank.lingers:
                 rank.end_if_over()
                 self._report_end(rank)
@@ -293,7 +299,9 @@ class Supervisor:
             self._link.send(rank.report())
 
     async def _check_periodically(self) -> None:
-        """Check every tick for hung ranks, ranks that vanished with their zygote, and an absent agent."""
+        """Check at every tick for ranks that hang, ranks that ended with their zygote, and a disconnected
+        agent.
+        """
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
@@ -306,8 +314,8 @@ class Supervisor:
                 since = max(self._link.lost_at, self._ended_at())
                 if now - since > self._agent_wait:
                     log(
-                        f"all ranks have ended and the agent has been away for {self._agent_wait:.0f} s: "
-                        "the launcher exits"
+                        f"all ranks have ended and the agent has been disconnected for "
+                        f"{self._agent_wait:.0f} s, so the launcher exits"
                     )
                     self._set_exit_code(worst([rank.exit_code for rank in self._ranks]))
 
@@ -340,7 +348,7 @@ class Supervisor:
         asyncio.get_running_loop().create_task(self._terminate())
 
     async def _terminate(self) -> None:
-        """Stop the ranks because the pod ends. They may save their state first."""
+        """Stop the ranks because the pod ends. The ranks may save their state before they end."""
         log(f"SIGTERM: the ranks get {self._grace:g} s to save their state")
         await self._stop(self._grace)
         codes = [rank.exit_code for rank in self._ranks]
@@ -348,7 +356,9 @@ class Supervisor:
             self._set_exit_code(self._stopped_exit_code(codes))
 
     def _stopped_exit_code(self, codes: list[int]) -> int:
-        """Return the launcher's exit code after SIGTERM: not 0 if a rank was told to end."""
+        """Return the launcher's exit code after SIGTERM. The code is not 0 if any rank got SIGTERM while it
+        was running.
+        """
         if not codes:
             return 128 + signal.SIGTERM
         return worst(codes) or (PREEMPTED if any(rank.termination_requested for rank in self._ranks) else 0)

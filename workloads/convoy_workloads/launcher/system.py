@@ -1,4 +1,4 @@
-"""Facts about the machine and the container, and calls to the kernel."""
+"""Reads facts about the machine and the container, and calls the kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> bool:
-    """Adopt orphans as PID 1 does. Return True if that works: some images lack ctypes."""
+    """Make this process adopt orphans, as PID 1 does. Return True if it succeeds. It fails in images that
+    lack ctypes.
+    """
     if os.getpid() == 1:
         return True
     try:
@@ -25,23 +27,23 @@ def become_subreaper() -> bool:
 
 
 def can_fork_warm() -> bool:
-    """Return True if this Python can pass file descriptors to a zygote."""
+    """Return True if this version of Python can pass file descriptors to a zygote."""
     return hasattr(os, "memfd_create") and hasattr(socket, "send_fds")
 
 
 def library() -> str:
-    """Return the folder that holds Convoy's packages: the agent's mount, or the source tree."""
+    """Return the folder with Convoy's packages: the agent's mount, or the source tree."""
     return str(Path(__file__).resolve().parents[2])
 
 
 def entry() -> str:
-    """Return the path of the launcher's script."""
+    """Return the path of the script that starts the launcher."""
     beside = Path(library()) / "convoy_launch.py"
     return str(beside if beside.exists() else Path(__file__).with_name("convoy_launch.py"))
 
 
 def cpus() -> int:
-    """Return the whole cores that this container may use."""
+    """Return the number of whole cores that this container may use."""
     text = ""
     with contextlib.suppress(OSError):
         text = Path("/sys/fs/cgroup/cpu.max").read_text()
@@ -49,7 +51,7 @@ def cpus() -> int:
 
 
 def interface() -> str:
-    """Return the network interface of the default route; empty without one."""
+    """Return the network interface of the default route; an empty text if there is no default route."""
     texts = []
     for path in ("/proc/net/route", "/proc/net/ipv6_route"):
         try:
@@ -60,7 +62,7 @@ def interface() -> str:
 
 
 def alive(pid: int) -> bool:
-    """Return True if a process with this id exists, zombies included."""
+    """Return True if a process with this id exists. A zombie counts as existing."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

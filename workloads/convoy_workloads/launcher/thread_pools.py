@@ -1,4 +1,6 @@
-"""Thread pools of numerical libraries: one thread each in the zygote, the rank's own number in a fork."""
+"""Sizes of the thread pools of numerical libraries. The zygote has one thread per pool. A fork gives each
+pool its rank's own number of threads.
+"""
 # ruff: noqa: PTH123 - as few imports as a fresh interpreter
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ _SETTERS = tuple(
 )
 
 _openblas: list[Callable[[int], Any]] = []
-"""Setters of the loaded OpenBLAS libraries. Each library reads its variables once, when it is loaded."""
+"""Functions that set the number of threads of each loaded OpenBLAS library. They are needed because a
+library reads its variables only once, when it is loaded.
+"""
 
 
 def find_openblas() -> None:
-    """Find the OpenBLAS libraries of this process, such as numpy's."""
+    """Find the OpenBLAS libraries that this process has loaded, such as numpy's."""
     import ctypes  # noqa: PLC0415 - torch is imported by now, and needs it too
 
     with open("/proc/self/maps") as maps:
@@ -31,7 +35,7 @@ def find_openblas() -> None:
 
 
 def resize(environment: Mapping[str, str]) -> None:
-    """Give each pool the size that a fresh process would read from the environment."""
+    """Give each thread pool the size that it would have in a fresh process with this environment."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(torch_threads(environment, torch.backends.mkl.is_available(), cores))
@@ -42,8 +46,8 @@ def resize(environment: Mapping[str, str]) -> None:
 
 
 def torch_threads(environment: Mapping[str, str], mkl: bool, cores: Callable[[], int]) -> int:
-    """Return torch's number of threads. With MKL that is at most the number of cores, unless MKL_DYNAMIC is
-    off.
+    """Return the number of threads for torch. With MKL it is at most the number of cores, unless
+    MKL_DYNAMIC is off.
     """
     if not mkl:
         return _first_positive(environment, "OMP_NUM_THREADS")
@@ -53,7 +57,9 @@ def torch_threads(environment: Mapping[str, str], mkl: bool, cores: Callable[[],
 
 
 def cores() -> int:
-    """Return the physical cores on which this process may run. Hardware threads of one core count once."""
+    """Return the number of physical cores on which this process may run. The hardware threads of one core
+    count once.
+    """
     cpus = os.sched_getaffinity(0)
     try:
         return len({_siblings(cpu) for cpu in cpus})
@@ -67,6 +73,6 @@ def _siblings(cpu: int) -> str:
 
 
 def _first_positive(environment: Mapping[str, str], *names: str) -> int:
-    """Return the first of these variables that is a positive number; else 1."""
+    """Return the value of the first of these variables that is a positive number; 1 if there is none."""
     values = (environment.get(name, "") for name in names)
     return next((int(value) for value in values if value.isdecimal() and int(value)), 1)

@@ -1,7 +1,9 @@
-"""Defaults for what an image may lack for the pod's user: a name, a home, a folder for temporary files.
+"""Sets defaults if the image lacks something for the pod's user: a user name, a home, or a folder for
+temporary files.
 
-A worker runs under a uid that most images do not know. Then HOME is `/`, no cache can be created below it,
-and `getpass.getuser()` fails. If the image is complete for its user, nothing changes.
+A worker often runs under a uid that its image does not know. Then HOME is `/`, programs cannot create a
+cache below HOME, and `getpass.getuser()` fails. If the image lacks nothing for the user, this module
+changes nothing.
 """
 # ruff: noqa: PTH102, PTH103, PTH109, PTH112, PTH118, PTH208, PTH211 - PID 1 keeps its imports few
 
@@ -11,18 +13,22 @@ import os
 from collections.abc import MutableMapping
 
 HOME_VARIABLE = "CONVOY_HOME"
-"""Variable that names a folder writable by every uid of the pod: `convoy_crds.terms.ENV_HOME`."""
+"""Variable with the path of a folder that every uid of the pod can write (`convoy_crds.terms.ENV_HOME`)."""
 NAME = "convoy"
 """User name for a uid without an account."""
 TEMPORARY = "/tmp"  # noqa: S108 - the default of all programs
 LINK_DEPTH = 4
-"""Depth to which hidden folders of an unwritable home are recreated, with links to their entries."""
+"""Number of levels to which hidden folders of an unwritable home are recreated, with links to their
+entries.
+"""
 MAX_LINKS = 4096
-"""Most links into an unwritable home; creating them takes about 50 ms."""
+"""Maximum number of links into an unwritable home. Creating this many takes about 50 ms."""
 
 
 def apply_defaults(environment: MutableMapping[str, str]) -> list[str]:
-    """Complete the environment for this process's user. Return log lines about what was missing."""
+    """Set missing variables in the environment for this process's user. Return log lines that say what was
+    missing.
+    """
     user = f"uid {os.getuid()}"
     fallback = environment.get(HOME_VARIABLE, "")
     found = _name(environment, user)
@@ -42,7 +48,7 @@ def apply_defaults(environment: MutableMapping[str, str]) -> list[str]:
 
 
 def _name(environment: MutableMapping[str, str], user: str) -> list[str]:
-    """Set USER and LOGNAME for a user without an account, so that `getpass.getuser()` works."""
+    """Set USER and LOGNAME if the user has no account, so that `getpass.getuser()` works."""
     if _has_account(os.getuid()):
         return []
     name = environment.get("LOGNAME") or environment.get("USER") or NAME
@@ -52,7 +58,7 @@ def _name(environment: MutableMapping[str, str], user: str) -> list[str]:
 
 
 def _home(environment: MutableMapping[str, str], fallback: str, user: str) -> list[str]:
-    """Set HOME to a folder below `fallback` if it is not writable. Raises OSError if `fallback` is not
+    """Set HOME to a folder below `fallback` if HOME is not writable. Raises OSError if `fallback` is not
     writable either.
     """
     old = environment.get("HOME", "")
@@ -67,7 +73,7 @@ def _home(environment: MutableMapping[str, str], fallback: str, user: str) -> li
 
 
 def _temporary(environment: MutableMapping[str, str], fallback: str) -> list[str]:
-    """Set TMPDIR to a folder below `fallback` if it is unset and /tmp is not writable."""
+    """Set TMPDIR to a folder below `fallback` if TMPDIR is not set and /tmp is not writable."""
     if environment.get("TMPDIR") or _writable(TEMPORARY):
         return []
     folder = os.path.join(fallback, "tmp")
@@ -77,11 +83,12 @@ def _temporary(environment: MutableMapping[str, str], fallback: str) -> list[str
 
 
 def link_home(home: str, old: str) -> None:
-    """Link the readable entries of the folder `old` into `home`.
+    """Create links in `home` to the readable entries of the folder `old`.
 
-    Programs then find settings, packages of `pip install --user` and cached models as before. Hidden
-    folders that are not writable become real folders with links in them, so that a cache can take more
-    files. Of the root directory only hidden entries are linked: the others belong to the system.
+    So programs still find their settings, packages of `pip install --user` and cached models. A hidden
+    folder that is not writable becomes a real folder with links in it, so that a cache can store more files
+    there. If `old` is the root directory, only hidden entries are linked, because the other entries belong
+    to the system.
     """
     left = MAX_LINKS
     for name, path in _entries(old):
@@ -91,7 +98,9 @@ def link_home(home: str, old: str) -> None:
 
 
 def _link(path: str, target: str, levels: int, left: int) -> int:
-    """Make `target` a link to `path`, or a folder of links. Return how many more links may be made."""
+    """Make `target` a link to `path`, or a folder with links to the entries of `path`. Return how many more
+    links may be created.
+    """
     if left <= 0 or os.path.lexists(target) or not os.access(path, os.R_OK):
         return left
     if not levels or not os.path.isdir(path) or _writable(path):
@@ -104,7 +113,9 @@ def _link(path: str, target: str, levels: int, left: int) -> int:
 
 
 def _entries(folder: str) -> list[tuple[str, str]]:
-    """Return the sorted names and paths in a folder, hidden ones first; none if it cannot be read."""
+    """Return the sorted names and paths of the entries in a folder; an empty list if the folder cannot be
+    read.
+    """
     try:
         names = os.listdir(folder)
     except OSError:
@@ -113,7 +124,7 @@ def _entries(folder: str) -> list[tuple[str, str]]:
 
 
 def _usable(folder: str) -> bool:
-    """Return True if the folder is writable, after creating it if its parent allows that."""
+    """Create the folder if it does not exist. Return True if the folder is writable."""
     try:
         os.makedirs(folder, 0o700, exist_ok=True)
     except OSError:
@@ -133,7 +144,9 @@ def _working_directory() -> str:
 
 
 def _has_account(uid: int) -> bool:
-    """Return True if the image knows the uid. Without the module pwd `getpass` finds no account either."""
+    """Return True if the image has an account for the uid. Without the module pwd, return False, because
+    `getpass` then finds no account either.
+    """
     try:
         import pwd  # noqa: PLC0415 - some images' Python lacks it
 

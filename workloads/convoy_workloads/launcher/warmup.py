@@ -1,5 +1,5 @@
-"""Warm-up of the zygote: the slow first actions of a rank, done once. Imports torch and makes one tiny
-step.
+"""Warms up the zygote, so that the ranks need not repeat slow first actions. It imports torch and makes one
+tiny training step.
 """
 # ruff: noqa: PTH110 - as few imports as a fresh interpreter
 
@@ -24,7 +24,7 @@ def warm_up() -> tuple[str, str]:
     """Prepare this process to be forked.
 
     Returns the version of torch (empty without torch), and the reason why no rank may be forked (empty if
-    none).
+    ranks may be forked).
     """
     for name in (
         "argparse",
@@ -43,7 +43,7 @@ def warm_up() -> tuple[str, str]:
         torch = importlib.import_module("torch")
     except ModuleNotFoundError as error:
         return "", "" if error.name == "torch" else f"the zygote cannot import torch: {error}"
-    except Exception as error:  # The ranks report a broken torch, with their own stack traces.
+    except Exception as error:  # Let the ranks report the broken torch with their own stack traces.
         return "", f"the zygote cannot import torch: {error}"
     for name in _MODULES:
         try:
@@ -53,7 +53,7 @@ def warm_up() -> tuple[str, str]:
     try:
         if not _cuda_visible():
             _tiny_step()
-    except Exception as error:  # The ranks then start a little slower.
+    except Exception as error:  # The ranks still work, but start a little slower.
         problem = f"{type(error).__name__}: {error}"
         print(
             f"convoy: the zygote's warm-up step failed, so ranks start a little slower: {problem}",
@@ -67,15 +67,18 @@ def warm_up() -> tuple[str, str]:
 
 
 def _cuda_visible() -> bool:
-    """Return True if a step might start CUDA, which does not survive a fork. Does not load the driver."""
+    """Return True if a training step might start CUDA, which does not survive a fork. The check does not
+    load the driver.
+    """
     return os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/nvidia0")
 
 
 def _tiny_step() -> None:
-    """Make one forward pass, backward pass and optimizer step, on one thread: more would make forks hang in
-    libgomp.
+    """Make one forward pass, backward pass and optimizer step on one thread. With more threads, forks would
+    hang in libgomp.
 
-    The first optimizer step alone imports some 800 modules. The random generators keep their state.
+    The first optimizer step alone imports about 800 modules. The state of the random generators does not
+    change.
     """
     from torch import get_rng_state, nn, optim, set_num_threads, set_rng_state, zeros  # noqa: PLC0415
 

@@ -1,12 +1,13 @@
-"""The zygote: a process that has done a rank's slow start once, so that ranks are forked instead of
-started.
+"""The zygote: a process that has already done the slow start of a rank. Ranks are forked from it instead of
+being started from scratch.
 
-It has one thread: a fork has only the thread that forked, so a lock or pool of another thread would hang
-it. It runs under the user's interpreter with the user's packages, and knows nothing of jobs.
+The zygote has only one thread. A fork contains only the thread that called fork, so a lock or pool of
+another thread would hang it. The zygote runs under the user's interpreter with the user's packages, and has
+no information about jobs.
 
-It talks to the launcher over one socket. A fork request is one byte with three descriptors: the request as
-JSON, stdout, stderr. Events come back as JSON datagrams. The zygote refuses ranks whose fork would differ
-from a fresh interpreter.
+The zygote communicates with the launcher over one socket. A fork request is one byte with three
+descriptors: the request as JSON, stdout, stderr. The zygote sends events as JSON datagrams. It refuses a
+rank if the fork would differ from a fresh interpreter.
 """
 # ruff: noqa: PTH123, PTH208 - as few imports as a fresh interpreter
 
@@ -29,24 +30,25 @@ if TYPE_CHECKING:
     from convoy_workloads.launcher.program import Program
 
 ZYGOTE_FD = "CONVOY_ZYGOTE_FD"
-"""Variable with the number of the zygote's end of the socket."""
+"""Variable with the file descriptor of the zygote's end of the socket."""
 
 
 def main() -> int | Program:
-    """Serve fork requests until the launcher closes its end, then return 0. In a fork, return its rank's
-    program.
+    """Serve fork requests until the launcher closes its end of the socket, then return 0. In a fork, return
+    the program of the rank.
     """
     server = socket.socket(fileno=int(os.environ.pop(ZYGOTE_FD)))
     os.set_inheritable(server.fileno(), False)
     given = _given_environment()
     own = {name: value for name, value in os.environ.items() if name not in given}
-    # The launcher decides what a terminal's Ctrl-C or a stray SIGTERM means.
+    # Ignore both signals, because the launcher decides what a terminal's Ctrl-C or a stray SIGTERM means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # A fork unblocks SIGTERM once it is a rank, so a signal sent earlier is not lost.
+    # Block SIGTERM. A fork unblocks it when it has become a rank, so a SIGTERM that arrives before is not
+    # lost.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     started_at = time.monotonic()
-    atexit.register(fork_exit.keep_modules)  # Exit handlers run in reverse order: this one runs last.
+    atexit.register(fork_exit.keep_modules)  # Exit handlers run in reverse order, so this one runs last.
     from convoy_workloads.launcher import warmup  # noqa: PLC0415
 
     torch, unfit = warmup.warm_up()
@@ -55,7 +57,8 @@ def main() -> int | Program:
         unfit = f"the modules imported by the zygote run {threads} threads, which a fork would lose"
     fork_exit.record_zygote_modules()
     gc.collect()
-    gc.freeze()  # The collector then never touches, and so never copies, pages shared with forks.
+    # The collector then never touches the pages that are shared with forks, so they are never copied.
+    gc.freeze()
     _send(server, {"event": "ready", "torch": torch, "seconds": round(time.monotonic() - started_at, 3)})
     state = fork_check.ZygoteState(given, fork_check.module_folders(sys.modules.items()), unfit)
     request = ZygoteServer(server, state).serve()
@@ -64,16 +67,16 @@ def main() -> int | Program:
     server.close()
     from convoy_workloads.launcher import child  # noqa: PLC0415
 
-    # The interpreter adds LC_CTYPE if the locale is C.
+    # Add the zygote's own variables, because the interpreter adds LC_CTYPE if the locale is C.
     return child.prepare({**request, "environment": {**request["environment"], **own}})
 
 
 def _given_environment() -> dict[str, str]:
-    """Return the variables with which this process was executed."""
+    """Return the environment with which this process was executed."""
     try:
         with open("/proc/self/environ", "rb") as file:
             entries = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0") if entry]
-    except OSError:  # /proc denies access if the interpreter has capabilities
+    except OSError:  # /proc denies access if the interpreter has capabilities.
         return dict(os.environ)
     return {name: value for name, _, value in entries if name != ZYGOTE_FD}
 
@@ -81,7 +84,8 @@ def _given_environment() -> dict[str, str]:
 def _decode_for_locale(value: Any) -> Any:
     """Return the texts of a request decoded as this interpreter decodes its environment and arguments.
 
-    The launcher decodes bytes as UTF-8 whatever the locale is. Here the user's locale and options count.
+    The launcher always decodes bytes as UTF-8. The ranks must use the encoding of the user's locale and
+    options instead.
     """
     if isinstance(value, str):
         return os.fsdecode(value.encode("utf-8", "surrogateescape"))
@@ -97,16 +101,18 @@ def _send(server: socket.socket, event: dict[str, Any]) -> None:
 
 
 class ZygoteServer:
-    """The loop that forks on request and reports exits."""
+    """Forks ranks on request and reports their exits to the launcher."""
 
     def __init__(self, server: socket.socket, state: fork_check.ZygoteState) -> None:
         self._server = server
         self._state = state
         self._children: dict[int, int] = {}
-        """The launcher's token by process id."""
+        """The token of the launcher's request, by process id of the fork."""
 
     def serve(self) -> dict[str, Any] | None:
-        """Serve until the launcher is gone, then return None. In a fork, return its request."""
+        """Serve requests until the launcher closes the socket, then return None. In a fork, return the
+        request of its rank.
+        """
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         previous = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -130,7 +136,9 @@ class ZygoteServer:
                 return request
 
     def _fork(self, descriptors: list[int]) -> dict[str, Any] | None:
-        """Fork. In the fork, connect the output and return the request; in the zygote, return None."""
+        """Fork a process. In the fork, connect its output and return the request. In the zygote, return
+        None.
+        """
         payload, stdout, stderr = descriptors
         with os.fdopen(payload, "rb") as file:
             file.seek(0)
@@ -150,7 +158,8 @@ class ZygoteServer:
             _send(self._server, {"event": "started", "token": request["token"], "pid": pid})
             return None
         os.setsid()
-        nothing = os.open(os.devnull, os.O_RDWR)  # as for subprocess.DEVNULL
+        # Use /dev/null as standard input, as subprocess.DEVNULL does for a cold rank.
+        nothing = os.open(os.devnull, os.O_RDWR)
         for source, target in ((nothing, 0), (stdout, 1), (stderr, 2)):
             os.dup2(source, target)
             os.close(source)
@@ -174,7 +183,7 @@ class ZygoteServer:
                 _send(self._server, {"event": "exited", "token": token, "pid": pid, "status": status})
 
     def _kill_children(self) -> None:
-        """Kill all forks: without a launcher nothing watches them."""
+        """Kill all forks, because without a launcher no process watches them."""
         for pid in self._children:
             try:
                 os.killpg(pid, signal.SIGKILL)

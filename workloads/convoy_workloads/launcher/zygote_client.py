@@ -1,4 +1,6 @@
-"""The launcher's side of the zygote: starts it, requests forks, receives starts and exits."""
+"""The launcher's client of a zygote. It starts the zygote, requests forks, and receives the starts and
+exits of forks.
+"""
 
 from __future__ import annotations
 
@@ -18,31 +20,35 @@ from convoy_workloads.launcher.output import write
 from convoy_workloads.launcher.zygote import ZYGOTE_FD
 
 READY_SECONDS = 120.0
-"""Longest wait for a zygote to import torch; after it the ranks start cold."""
+"""Maximum number of seconds to wait until a zygote has imported torch. After this time the ranks start
+cold.
+"""
 START_SECONDS = 20.0
-"""Longest wait for a fork; after it the fork has failed."""
+"""Maximum number of seconds to wait for a fork. After this time the fork counts as failed."""
 
 
 class ZygoteError(Exception):
-    """The zygote cannot fork a rank; start the rank cold."""
+    """Raised if the zygote cannot fork a rank. The caller then starts the rank cold."""
 
 
 class _PendingFork(NamedTuple):
-    """A requested fork."""
+    """A fork that was requested but has not started."""
 
     on_started: Callable[[int], None]
     done: asyncio.Future[None]
 
 
 class ZygoteClient:
-    """The client of one zygote, which runs one interpreter."""
+    """The client of one zygote. A zygote runs one interpreter."""
 
     def __init__(self, python: str, entry: str, on_exit: Callable[[int, int], None]) -> None:
-        """`on_exit` gets process id and wait status of each forked rank that exits."""
+        """Create the client without starting the zygote. `on_exit` is called with the process id and wait
+        status of each forked rank that exits.
+        """
         self.python = python
         self.pid = 0
         self.seconds = 0.0
-        """Seconds that the warm-up took."""
+        """Duration of the zygote's warm-up in seconds."""
         self._entry = entry
         self._on_exit = on_exit
         self._socket: socket.socket | None = None
@@ -53,7 +59,7 @@ class ZygoteClient:
 
     @property
     def alive(self) -> bool:
-        """Return True if the zygote can be asked for forks."""
+        """Return True if the zygote can accept fork requests."""
         return self._socket is not None
 
     def start(self, environment: Mapping[str, str]) -> None:
@@ -65,7 +71,9 @@ class ZygoteClient:
                 [self.python, self._entry, "--zygote"],
                 env={**environment, ZYGOTE_FD: str(theirs.fileno())},
                 stdin=subprocess.DEVNULL,
-                stdout=output,  # pipes like a rank's, because an interpreter chooses its buffering by them
+                # Use pipes as for a rank, because an interpreter chooses its buffering by the type of its
+                # output.
+                stdout=output,
                 stderr=output,
                 pass_fds=(theirs.fileno(),),
             )
@@ -92,9 +100,11 @@ class ZygoteClient:
         on_started: Callable[[int], None],
         seconds: float = READY_SECONDS,
     ) -> None:
-        """Fork a rank with these ends of its output, after the zygote's warm-up if that still runs.
+        """Fork a rank whose output goes to the descriptors `stdout` and `stderr`. If the zygote's warm-up
+        still runs, wait for its end.
 
-        `on_started` gets the process id; it is called before `on_exit`.
+        `on_started` is called with the process id of the rank. It is called before `on_exit`. Raises
+        ZygoteError if the zygote cannot fork the rank.
         """
         try:
             await asyncio.wait_for(asyncio.shield(self._ready), seconds)
@@ -118,17 +128,19 @@ class ZygoteClient:
             os.close(payload)
 
     def stop(self) -> None:
-        """Close the socket. The zygote ends when it sees that, and kills what it has forked."""
+        """Close the socket. The zygote notices this, kills all its forks and ends."""
         warm = self._ready.done()
         self._disconnect("")
         if not warm and self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):  # a zygote in its warm-up does not read the socket
+            # A zygote in its warm-up does not read the socket, so kill it.
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
     def record_exit(self, status: int) -> None:
-        """Record the zygote's exit, which the launcher has collected."""
+        """Record the exit of the zygote. The launcher has already collected the process."""
         if self._process is not None:
-            self._process.returncode = status  # keeps Popen from waiting for a process that has ended
+            # Set this so that Popen does not wait for a process that was already collected.
+            self._process.returncode = status
         self._read()
         self._disconnect(f"ended with wait status {status}")
 
@@ -155,7 +167,7 @@ class ZygoteClient:
             if start is not None and not start.done.done():
                 start.on_started(event["pid"])
                 start.done.set_result(None)
-            else:  # The launcher gave up this fork and started the rank cold: it must not run twice.
+            else:  # The launcher gave up this fork and started the rank cold, so this fork must not run.
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(event["pid"], signal.SIGKILL)
         elif event["event"] == "refused":
@@ -178,12 +190,12 @@ class ZygoteClient:
         for waiting in waiters:
             if not waiting.done():
                 waiting.set_exception(error)
-                # Marks the exception as retrieved, so that asyncio does not warn about it.
+                # Retrieve the exception, so that asyncio does not warn that it was never retrieved.
                 waiting.exception()
 
 
 def _forward(printed: int) -> None:
-    """Copy the zygote's output to the container's log until the zygote ends."""
+    """Copy available output of the zygote to the container's log. Stop at the end of the output."""
     try:
         data = os.read(printed, 65536)
     except BlockingIOError:

@@ -1,4 +1,6 @@
-"""Manager of the launcher's zygote: at most one at a time, of the interpreter that the ranks use."""
+"""Manages the launcher's zygote. There is at most one zygote at a time, and it runs the interpreter that
+the ranks use.
+"""
 # ruff: noqa: PTH100, PTH120 - links stay unresolved: a venv's interpreter is one
 
 from __future__ import annotations
@@ -14,17 +16,17 @@ from convoy_workloads.launcher.rank_env import common_environment
 from convoy_workloads.launcher.zygote_client import ZygoteClient, ZygoteError
 
 MAX_STARTS = 4
-"""Most zygotes started in a container's life; after them ranks start cold."""
+"""Maximum number of zygotes that are started in the life of a container. After that, ranks start cold."""
 WARM_VARIABLE = "CONVOY_WARM"
-"""Variable that makes all ranks start cold if it is `false`: `convoy_crds.terms.ENV_WARM`."""
+"""Variable that makes all ranks start cold if its value is `false` (`convoy_crds.terms.ENV_WARM`)."""
 
 
 class ZygoteManager:
-    """At most one zygote. It is replaced if it has ended or if ranks need another interpreter."""
+    """Starts and replaces the zygote. It is replaced if it has ended or if ranks need another interpreter."""
 
     def __init__(self, environment: Mapping[str, str], on_exit: Callable[[int, int], None]) -> None:
-        """`environment`: the container's. `on_exit` gets process id and wait status of each forked rank
-        that exits.
+        """Create the manager without starting a zygote. `environment` is the container's environment.
+        `on_exit` is called with the process id and wait status of each forked rank that exits.
         """
         self._environment = environment
         self._enabled = environment.get(WARM_VARIABLE) != "false"
@@ -34,13 +36,16 @@ class ZygoteManager:
 
     @property
     def alive(self) -> bool:
-        """Return True if a zygote runs. It then reports the exits of the ranks that it has forked."""
+        """Return True if the zygote runs. A running zygote reports the exits of the ranks that it has
+        forked.
+        """
         return self._client is not None and self._client.alive
 
     def prewarm(self, *names: str) -> None:
-        """Start a zygote before the first assignment, of the first of `names` that is on PATH.
+        """Start a zygote before the first assignment arrives, with the first interpreter of `names` that is
+        on PATH.
 
-        Importing torch takes longer than forming the job.
+        Importing torch takes longer than forming the incarnation, so the zygote must start early.
         """
         for name in names:
             with contextlib.suppress(command.CommandError):
@@ -48,14 +53,16 @@ class ZygoteManager:
                 return
 
     def for_interpreter(self, executable: str) -> ZygoteClient | None:
-        """Return a zygote of this interpreter, which may still warm up; None if there can be none."""
+        """Return a zygote of the interpreter `executable`. The zygote may still be in its warm-up. Return
+        None if no zygote can be started.
+        """
         client = self._client
         if client is not None and client.alive and same_interpreter(client.python, executable):
             return client
         return self._start(executable)
 
     def handle_exit(self, pid: int, status: int) -> bool:
-        """Record the exit of a child if it is the zygote. Return True if it is."""
+        """Record the exit of a child process if it is the zygote. Return True if it is the zygote."""
         if self._client is None or pid != self._client.pid:
             return False
         self._client.record_exit(status)
@@ -91,8 +98,8 @@ class ZygoteManager:
 def same_interpreter(one: str, other: str) -> bool:
     """Return True if two paths run the same interpreter with the same packages.
 
-    `python` and `python3` of one folder do. A virtual environment's link to the system's interpreter does
-    not: it has packages of its own.
+    That is True for `python` and `python3` of one folder. It is False for a virtual environment's link to
+    the system's interpreter, because the virtual environment has its own packages.
     """
     one, other = os.path.abspath(one), os.path.abspath(other)
     beside = os.path.dirname(one) == os.path.dirname(other)
