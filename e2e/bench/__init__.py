@@ -1,1 +1,1 @@
-"""Benches on local clusters: `python -m e2e.bench --help`. Each writes docs/bench/<name>.json."""
+"""Benches on local clusters: `python -m e2e.bench --help`. Each bench writes docs/bench/<name>.json."""

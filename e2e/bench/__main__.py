@@ -35,7 +35,7 @@ app = typer.Typer(
 
 @app.callback()
 def _benches() -> None:
-    """Define the group, so that each bench is a subcommand."""
+    """Do nothing: this callback makes Typer treat each bench as a subcommand."""
 
 
 if __name__ == "__main__":

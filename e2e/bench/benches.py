@@ -1,4 +1,4 @@
-"""All benches, one per line."""
+"""List of all benches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bench:
-    """A subcommand of `python -m e2e.bench`."""
+    """A bench, which is a subcommand of `python -m e2e.bench`."""
 
     name: str
     module: str

@@ -1,4 +1,4 @@
-"""Generator of docs/performance.md from docs/bench: `python -m e2e.bench.report [--check]`."""
+"""Generates docs/performance.md from docs/bench: `python -m e2e.bench.report [--check]`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _NOT_MEASURED = "not measured"
 
 
 def documents(folder: Path) -> list[dict[str, Any]]:
-    """Return the files of `folder` that have rows, sorted by file name."""
+    """Return the contents of the JSON files in `folder` that have rows, sorted by file name."""
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     return [one for one in found if "rows" in one]
 
 
 def page(found: Iterable[Mapping[str, Any]]) -> str:
-    """Return the whole page."""
+    """Return the text of the page."""
     chosen = list(found)
     return (
         "\n".join([HEAD, *_summary(chosen), *(line for one in chosen for line in _file(one))]).rstrip() + "\n"
@@ -57,7 +57,7 @@ def _summary(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def anchor(name: str) -> str:
-    """Return the id that the site gives to the heading of a file's section."""
+    """Return the HTML id that the site gives to the heading of a file's section."""
     return name.lower()
 
 
@@ -74,9 +74,9 @@ def _file(one: Mapping[str, Any]) -> Iterator[str]:
 
 
 def grouped(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[str, Mapping[str, Any]]]]:
-    """Return the rows by subject, each with the rest of its name.
+    """Return the rows by subject, each row with the rest of its metric's name.
 
-    Single rows come first, under an empty subject.
+    Rows that are alone with their subject come first, under an empty subject.
     """
     found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for row in rows:
@@ -89,7 +89,9 @@ def grouped(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[str, Mapp
 
 
 def parted(metric: str) -> tuple[str, str]:
-    """Return subject and name of a metric. `a pod is deleted: formed` has the subject `a pod is deleted`."""
+    """Split a metric's name into subject and rest: `a pod is deleted: formed` has the subject `a pod is
+    deleted`.
+    """
     group, colon, name = metric.partition(": ")
     return (group, name) if colon else ("", metric)
 
@@ -108,7 +110,7 @@ def _row(name: str, row: Mapping[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    """Return a number without exponent and without trailing zeros."""
+    """Return a number as text, without exponent and trailing zeros."""
     if value is None:
         return ""
     if isinstance(value, int) or value == int(value):
@@ -121,7 +123,7 @@ def _cell(text: object) -> str:
 
 
 def main() -> None:
-    """Write the page, or check it with `--check`."""
+    """Write the page. With `--check`, check that the page is up to date."""
     write_or_check({PAGE: page(documents(FOLDER))}, "e2e.bench.report")
 
 

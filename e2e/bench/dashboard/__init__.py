@@ -1,1 +1,1 @@
-"""The bench of the dashboard with 500 jobs in a real browser."""
+"""Bench of the dashboard with 500 jobs in a real browser."""

@@ -1,6 +1,6 @@
-"""The time until the dashboard shows 500 jobs in a real browser, and until it shows a change.
+"""Measures the seconds until the dashboard shows 500 jobs, and until it shows a change, in a real browser.
 
-tests/integration/dashboard/measure.py provides the API server and the browser, and measures the times.
+tests/integration/dashboard/measure.py starts the API server and the browser, and measures the times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SECONDS = 1500.0
 
 
 def bench(found: Figures) -> None:
-    """Measure and add the figures. Raise ClusterError if the measurement fails."""
+    """Measure the dashboard and add the figures. Raise ClusterError if the measurement fails."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
         done = subprocess.run(

@@ -1,7 +1,7 @@
-"""The time from failed verdict to taint when two hundred nodes fail a health sweep at once.
+"""Measures the seconds from a failed verdict to the taint when 200 nodes fail a health sweep at once.
 
 The operator process, the API server and the audit log are real. kwok simulates the nodes, and simulated
-agents hold real sessions. The time runs from the write of the verdict to the patch of the Node.
+agents hold real sessions. The audit log has both times: the write of the verdict and the patch of the Node.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from e2e.cluster.progress import Progress
 
 NODES, REPEATS = 200, 5
 _QPS = 100.0
-"""The chart's limit of API requests per second."""
+"""Maximum API requests per second of the operator, as in the chart."""
 _NAME = "burst"
 
 
 def bench(figures: Figures, nodes: int = NODES, repeats: int = REPEATS) -> None:
-    """Measure the bursts. Requires the binaries of a local cluster."""
+    """Measure the bursts. Requires the programs of a local cluster."""
     asyncio.run(_bench(figures, nodes, repeats))
 
 
@@ -39,7 +39,7 @@ async def _bench(figures: Figures, nodes: int, repeats: int) -> None:
 
 
 def failing_report(order: wire.SweepOrder, node: str) -> wire.SweepReport:
-    """Return the report of a node whose processors compute a different result each time."""
+    """Return the report of a node whose processors computed two different results for the same input."""
     report = wire.SweepReport(
         name=order.name, node=node, state=wire.SweepReport.DONE, inventory_digest="kwok"
     )
@@ -49,13 +49,13 @@ def failing_report(order: wire.SweepOrder, node: str) -> wire.SweepReport:
 
 
 async def _burst(rig: Rig) -> list[float]:
-    """Fail all nodes once, and return the sorted seconds from verdict to taint."""
+    """Fail all nodes at once, and return the sorted seconds from verdict to taint."""
     api = rig.api
     async with guarded(rig):
         rig.log.restart()
         sweep = {"apiVersion": API_VERSION, "kind": "HealthSweep", "metadata": {"name": _NAME}}
         await api.create(f"{API}/healthsweeps", {**sweep, "spec": {"selector": {}}})
-        # Poll rarely: a poll lists all nodes, which costs the API server as much as tainting them.
+        # A poll lists all nodes, which costs the API server as much as the taints do, so poll rarely.
         what = "all nodes are tainted"
         await rig.wait_until(lambda: labelled(rig, "Suspect"), TIMEOUT_SECONDS, what, every=3.0)
         delays = delays_to_taint(rig.entries)
@@ -64,7 +64,7 @@ async def _burst(rig: Rig) -> list[float]:
 
 
 def delays_to_taint(entries: list[Entry]) -> list[float]:
-    """Return the sorted seconds from each node's stored verdict to the next patch of its Node."""
+    """Return, sorted, the seconds from each node's stored verdict to the next patch of its Node."""
     verdicts: dict[str, float] = {}
     for one in entries:
         if one.is_a("patch", "healthsweeps", "status"):

@@ -21,7 +21,7 @@ PARTS: dict[str, Callable[[int, figures.Figures], None]] = {
     "burst": lambda _, found: burst.bench(found),
     "large": lambda _, found: large.bench(found),
 }
-"""Parts by name. Each takes the number of seeds and the figures to add to."""
+"""Parts of the bench by name. Each gets the number of seeds and the figures to which it adds."""
 
 
 def run(

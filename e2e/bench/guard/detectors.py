@@ -1,6 +1,6 @@
-"""Detectors of slow ranks: Convoy's, ablations of it, and reimplementations of others' rules.
+"""Detectors of slow ranks: Convoy's, Convoy's without one of its methods, and rules of other projects.
 
-A detector takes one table at a time and returns the ranks that it accuses after it.
+A detector is called with one table at a time. It returns the ranks that it accuses after this table.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from convoy_controllers.guard.telemetry import Floats, Layout, Table
 
 Detector = Callable[[Table], set[int]]
 _RECENT_WINDOWS = 8
-"""Number of latest windows whose median a rule uses."""
+"""Number of latest windows over which a rule takes the median."""
 
 
 def convoy(state: State, persistent: bool = False) -> Detector:
-    """Return Convoy's detector in a given state.
+    """Return Convoy's detector, which starts in the state `state`.
 
-    `persistent` limits it to findings that may lead to action.
+    With `persistent`, it accuses only on persistent findings. Only those may lead to action.
     """
 
     def detector(table: Table) -> set[int]:
@@ -39,21 +39,22 @@ def convoy(state: State, persistent: bool = False) -> Detector:
 
 
 def without_curve(layout: Layout) -> State:
-    """Return the state of an ablation that compares ranks only with their peers."""
+    """Return the first state of a detector that compares ranks only with their peers, not over stages."""
     state = initial_state(layout)
     return replace(state, setting=replace(state.setting, cells=None))
 
 
 def without_strata(layout: Layout) -> State:
-    """Return the state of an ablation that treats all ranks as peers."""
+    """Return the first state of a detector that compares every rank with all other ranks."""
     state = without_curve(layout)
     return replace(state, setting=replace(state.setting, peers=np.zeros(layout.size, dtype=np.int64)))
 
 
 def _on_recent_medians(rule: Callable[[Floats], np.ndarray], windows: int) -> Detector:
-    """Return a detector that applies a rule to each rank's median compute time over the last windows.
+    """Return a detector that applies a rule to each rank's median compute time over the last `windows`
+    windows.
 
-    Ranks without a report in these windows are left out.
+    Ranks that reported nothing in these windows are left out.
     """
     recent: list[Floats] = []
 
@@ -68,20 +69,24 @@ def _on_recent_medians(rule: Callable[[Floats], np.ndarray], windows: int) -> De
 
 
 def nvrx() -> Detector:
-    """Return the rule of NVIDIA's Resiliency Extension: the fastest rank's median is below 0.75 of the
-    rank's own.
+    """Return the rule of NVIDIA's Resiliency Extension.
+
+    It accuses a rank if the fastest rank's median is below 0.75 of this rank's median.
     """
     return _on_recent_medians(lambda times: times.min() / times < 0.75, _RECENT_WINDOWS)
 
 
 def dlrover() -> Detector:
-    """Return the rule of DLRover's node check: a rank's median is above twice the median of all ranks."""
+    """Return the rule of DLRover's node check. It accuses a rank whose median is above twice the median of
+    all ranks.
+    """
     return _on_recent_medians(lambda times: times > 2 * np.median(times), _RECENT_WINDOWS)
 
 
 def constant() -> Detector:
-    """Return a simple baseline that no project uses: a rank's median is over 10 % above the median of all
-    ranks.
+    """Return a simple baseline that no project uses.
+
+    It accuses a rank whose median is more than 10 % above the median of all ranks.
     """
     return _on_recent_medians(lambda times: times > 1.1 * np.median(times), _RECENT_WINDOWS)
 
@@ -89,7 +94,8 @@ def constant() -> Detector:
 def z_score() -> Detector:
     """Return a simple baseline that no project uses.
 
-    In one window, a rank's time is more than three standard deviations above the mean.
+    It accuses a rank whose time in the latest window is over three standard deviations above the mean of
+    all ranks.
     """
     return _on_recent_medians(lambda times: (times - times.mean()) / times.std() > 3, 1)
 

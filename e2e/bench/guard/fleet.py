@@ -1,9 +1,11 @@
-"""A fleet in which an eighth of the machines is slow: with Convoy's guard, with another rule, and without.
+"""Compares jobs on a fleet with slow machines: with Convoy's guard, with another rule, and without a guard.
 
-Every arm has the same machines, the same faults and the same jobs, at the same times. Convoy sweeps
-machines before their first use, watches jobs, and has drained machines repaired. The other rule is that of
-NVIDIA's Resiliency Extension: it accuses a rank if the fastest rank's median is below 0.75 of its own. The
-accused node is cordoned at once and for good.
+An eighth of the machines is slow. Each of these arms has the same machines, faults and jobs at the same
+times.
+
+Convoy sweeps machines before their first use, watches jobs, and has drained machines repaired. The other
+rule is that of NVIDIA's Resiliency Extension: it accuses a rank if the fastest rank's median is below 0.75
+of the accused rank's. A node that it accuses is cordoned at once and never comes back.
 """
 
 from __future__ import annotations
@@ -27,19 +29,19 @@ from e2e.cluster import machine
 from e2e.cluster.progress import Progress
 
 FIRST_SEED = 10
-MOST_SEEDS = 20
+MAX_SEEDS = 20
 MACHINES, BAD, BAD_LATER = 32, 3, 1
-"""Number of all machines, of those slow from the start, and of those that become slow in the first runs."""
+"""Number of machines, of machines slow from the start, and of machines that become slow in the first runs."""
 RUNS, COUNTED = 16, 8
-"""Number of runs, and of the last runs that are compared."""
+"""Number of runs in a fleet, and number of the last runs whose results are compared."""
 JOB = Job(stages=2, replicas=16, per_node=2, seconds=20.0, work=0.1, last_stage=1.2)
 NODES = JOB.size // JOB.per_node
 ENOUGH = 8
-"""Windows before the accusations of other rules are used."""
+"""Number of windows of a run before accusations of other rules count."""
 SWEEP_MINUTES, RUN_MINUTES = 240.0, 30.0
-"""Minutes before the first run, and of each run."""
+"""Minutes of the sweep before the first run, and minutes of each run."""
 _KINDS = ("slow", "slow", "thermal", "pcie", "hog")
-"""Fault kinds of a machine. A slow data loader is not among them, since it belongs to a job."""
+"""Kinds of machine faults to choose from. A slow data loader is missing because it is a fault of a job."""
 POLICY = {
     "onJoin": "Gate",
     "sweeps": {"atOncePercent": 15},
@@ -49,18 +51,18 @@ POLICY = {
 
 @dataclass(frozen=True)
 class ArmResult:
-    """The result of one arm."""
+    """Throughput and lost machines of one arm: one way to guard the fleet."""
 
     step_seconds: tuple[float, ...]
-    """Median step of each run, in seconds."""
+    """Median seconds of a step in each run."""
     steps_per_hour: float
-    """Steps per hour in the compared runs."""
+    """Steps per hour in the last COUNTED runs."""
     healthy_removed: int
-    """Healthy machines taken out of service."""
+    """Number of healthy machines that were taken out of service."""
 
 
 def faults(seed: int) -> tuple[HardwareFault, ...]:
-    """Return the faults of this seed's fleet."""
+    """Return the faults of the fleet with this seed."""
     rng = random.Random(seed)
     bad = rng.sample(range(MACHINES), BAD + BAD_LATER)
     found = []
@@ -72,7 +74,7 @@ def faults(seed: int) -> tuple[HardwareFault, ...]:
 
 
 def guarded(seed: int, **policy: Any) -> ArmResult:
-    """Run Convoy's arm. `policy`: fields that replace those of the GuardPolicy."""
+    """Run the fleet with Convoy's guard. Fields in `policy` replace those of the GuardPolicy."""
     whole = POLICY | policy
     setup = Setup(faults(seed), JOB, spares=MACHINES - NODES, new_hardware=True, policy=whole, every=120.0)
     world, rng = GuardedFleet(setup, seed), _placement_rng(seed)
@@ -89,10 +91,10 @@ def guarded(seed: int, **policy: Any) -> ArmResult:
 
 
 def unguarded(seed: int, make: Callable[[], Detector] | None = None, no_faults: bool = False) -> ArmResult:
-    """Run an arm without Convoy.
+    """Run the fleet without Convoy.
 
-    `make` makes the detector, if any. The nodes that it accuses are cordoned while spares are left.
-    `no_faults` makes all machines healthy.
+    `make` returns a new detector for each incarnation. While there are spare nodes, the nodes that it
+    accuses are cordoned. With `no_faults` all machines are healthy.
     """
     fleet_faults, rng, cordoned = (
         FleetFaults(() if no_faults else faults(seed)),
@@ -127,7 +129,7 @@ class _Run:
         self._ages: dict[int, int] = {}
 
     def incarnation(self, seed: int, detector: Detector | None) -> None:
-        """Run until a node is replaced or the run's time is over."""
+        """Run the job until a node is replaced or the time of this run is over."""
         faults: list[Fault] = []
         for window, table in enumerate(play(JOB, faults, 1 << 40, seed), start=1):
             self.step_seconds.append(float(table.wall.max()))
@@ -139,11 +141,11 @@ class _Run:
                 self.seconds += RESTART_SECONDS
                 return
             minute = self._begins + self.seconds / 60
-            # play() reads this list for each next table.
+            # play() reads this list again for each table, so these faults apply from the next table on.
             faults[:] = self._fleet_faults.of_job(JOB, self._nodes, minute, window + 1, self._ages)
 
     def _replaced(self, accused: set[int]) -> bool:
-        """Cordon the accused nodes and replace them. Return True if any node was replaced."""
+        """Cordon the accused nodes and replace each by a spare. Return True if any node was replaced."""
         before = len(self._cordoned)
         for one in sorted(accused):
             in_use = {*self._cordoned, *self._nodes}
@@ -177,9 +179,9 @@ ARMS: dict[str, Callable[[int], ArmResult]] = {
 
 
 def bench(seeds: int, figures: Figures) -> None:
-    """Run all arms with the same seeds."""
+    """Run all arms with the same seeds, and add their rows."""
     progress = Progress()
-    count = min(seeds, MOST_SEEDS)
+    count = min(seeds, MAX_SEEDS)
     found: dict[str, list[ArmResult]] = {arm: [] for arm in ARMS}
     tasks = [(arm, seed) for seed in range(FIRST_SEED, FIRST_SEED + count) for arm in ARMS]
     with ProcessPoolExecutor(machine.cores()) as pool:
@@ -195,7 +197,9 @@ def _run_task(task: tuple[str, int]) -> ArmResult:
 
 
 def add_rows(found: dict[str, list[ArmResult]], figures: Figures) -> None:
-    """Add throughput against no guard, variation between runs, and healthy machines removed."""
+    """Add the rows of throughput compared with no guard, of variation between runs, and of healthy machines
+    removed.
+    """
     for arm, results in found.items():
         ours = arm == "Convoy"
         if arm != "no guard":
@@ -237,7 +241,7 @@ def add_rows(found: dict[str, list[ArmResult]], figures: Figures) -> None:
 
 
 def _add_recovered_share(arm: str, found: dict[str, list[ArmResult]], figures: Figures) -> None:
-    """Add the recovered share of the bad machines' cost. The upper bound is 1."""
+    """Add the row of the share of the slow machines' cost that an arm recovers. 1 is the maximum."""
     if arm == NO_FAULTS:
         return
     rows = zip(found[arm], found["no guard"], found[NO_FAULTS], strict=True)

@@ -7,14 +7,14 @@ import statistics
 from collections.abc import Sequence
 
 _STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
-"""Two-sided 95 % quantiles of Student's t by degrees of freedom, from 1 on.
+"""Two-sided 95 % quantiles of Student's t for 1, 2, ... 10 degrees of freedom.
 
-Above ten, 2.1 is slightly too wide.
+For more than ten, 2.1 is used, which is slightly too wide.
 """
 
 
 def mean_interval(values: Sequence[float]) -> str:
-    """Return the 95 % interval of the mean as text, from one value per seed."""
+    """Return the 95 % confidence interval of a mean as text. There is one value per seed."""
     if len(values) < 2:
         return f"n={len(values)}"
     half = _STUDENT[min(len(values) - 2, 9)] if len(values) < 12 else 2.1
@@ -24,7 +24,9 @@ def mean_interval(values: Sequence[float]) -> str:
 
 
 def count_with_bound(count: int, all_of: int) -> str:
-    """Return a count with the upper bound of its rate as text. The bound is 3/n if the count is 0."""
+    """Return a count and the upper bound of its rate as text. If the count is 0, the bound is about 3 /
+    `all_of`.
+    """
     return f"{count} of {all_of}; at most {poisson_upper_bound(count) / max(1, all_of):.3g} each with 95 %"
 
 

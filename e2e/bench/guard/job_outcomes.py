@@ -1,4 +1,4 @@
-"""The verdicts of all rules on one synthetic job with one fault or none."""
+"""Plays one synthetic job, with one fault or none, and counts whom each rule accuses."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from e2e.bench.guard.detectors import Detector
 
 ONSET, WINDOWS = 25, 60
 SECONDS = 1.0
-"""Length of a window. Node-hours and delays are counted in windows."""
+"""Seconds of a window. Node-hours and delays are counted in windows and converted with it."""
 SETTLED = 8
-"""Windows before the accusations of other rules count."""
+"""Number of windows before accusations of other rules count."""
 LARGE = 1024
-"""Most ranks for which other rules are evaluated. They would take too long on larger jobs."""
+"""Maximum number of ranks for which other rules are evaluated. They take too long on larger jobs."""
 SIZES = ((16, 0.35), (32, 0.3), (64, 0.2), (256, 0.1), (1024, 0.05))
-"""Replicas of each of four stages, and their probabilities: jobs have 64 to 4,096 ranks."""
+"""Numbers of replicas of each of four stages, with their probabilities. Jobs have 64 to 4,096 ranks."""
 CAUSES = {
     "calm": "",
     "two in one column": "Compute",
@@ -33,30 +33,30 @@ CAUSES = {
     "bursts": "",
     "half as fast": "Compute",
 }
-"""Expected causes of the scenarios that are not named after their fault."""
+"""Expected cause in each scenario whose name is not the kind of its fault; empty if no cause is expected."""
 TRANSIENT = ("bursts",)
-"""Scenarios with a transient fault. A lasting verdict on anyone is wrong in them."""
+"""Scenarios whose fault is transient, so that a persistent verdict on any node is wrong."""
 _SLIGHT = ("pauses",)
-"""Scenarios with a fault so rare that a job without findings is right, too."""
+"""Scenarios with so rare a fault that no finding at all is correct as well."""
 _ARGUABLE = ("hot rack",)
-"""Scenarios left out of the comparison of rules: in a hot rack, accusing any node of the rack is
-defensible.
+"""Scenarios that the comparison of rules leaves out. In a hot rack, one may rightly accuse any node of the
+rack.
 """
 UNCONFIRMED = "no persistence"
 
 
 @dataclass(frozen=True)
 class Accused:
-    """Numbers of nodes that a rule has accused at any time."""
+    """Numbers of nodes that a rule has accused during a job."""
 
     guilty: int
-    """Accused nodes with a culprit."""
+    """Number of accused nodes with a culprit."""
     healthy: int
 
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """The outcome of one job."""
+    """Verdicts of Convoy and of other rules on one job."""
 
     scenario: str
     seed: int
@@ -64,21 +64,24 @@ class JobOutcome:
     guilty: int
     """Number of nodes with culprits."""
     node_hours: float
-    """Node-hours in which a lasting verdict was possible."""
+    """Node-hours in which a persistent verdict was possible."""
     cause_right: bool
-    """True if the findings at the end have the expected cause and no other."""
+    """True if the findings at the end have the expected cause and no other cause."""
     first_right: bool
-    """True if the first accused ranks are culprits and nobody was accused before the onset."""
+    """True if no rank was accused before the onset and the first accused ranks are culprits."""
     delay: float | None
-    """Seconds from the onset to the first accusation of a culprit. None if there was none."""
+    """Seconds from the onset to the first accusation of a culprit. None if no culprit was accused."""
     lasting: Accused
-    """Nodes with a lasting verdict of any cause. Only such verdicts may lead to action."""
+    """Nodes with a persistent verdict of any cause. Only persistent verdicts may lead to action."""
     others: dict[str, Accused] = field(default_factory=dict)
-    """Nodes accused by each rule, in jobs without culprits or with culprits that compute slowly."""
+    """Accused nodes by rule; empty if the rules cannot be compared on this job.
+
+    They are compared on jobs without culprits and on jobs whose culprits compute slowly.
+    """
 
 
 def scenarios(rng: np.random.Generator) -> dict[str, tuple[Job, list[Fault]]]:
-    """Return the scenarios by name. Culprits and sizes are random."""
+    """Return job and faults of each scenario by name. Culprits and sizes of faults are random."""
     replicas = int(rng.choice([size for size, _ in SIZES], p=[often for _, often in SIZES]))
     plain = Job(stages=4, replicas=replicas, work=float(rng.choice([0.0, 0.15])))
     lanes = Job(stages=4, replicas=replicas // 2, lanes=2)
@@ -113,7 +116,7 @@ def scenarios(rng: np.random.Generator) -> dict[str, tuple[Job, list[Fault]]]:
 
 
 def play_job(scenario: str, seed: int) -> JobOutcome:
-    """Play one job and return its outcome."""
+    """Play one job and return the verdicts on it."""
     job, faults = scenarios(np.random.default_rng(seed))[scenario]
     layout, state = job.layout(), initial_state(job.layout())
     culprits = _culprits(faults, layout)
@@ -161,7 +164,11 @@ def play_job(scenario: str, seed: int) -> JobOutcome:
 
 
 def _rules(layout: Layout) -> dict[str, Detector]:
-    """Return ablations, which accuse only on persistent findings, and others' rules, which accuse at once."""
+    """Return the detectors to compare with Convoy's, by name.
+
+    Convoy's detectors without one of its methods accuse only on persistent findings. Other rules accuse at
+    once.
+    """
     ours = {
         "no curve over stages": detectors.convoy(detectors.without_curve(layout), persistent=True),
         "no strata": detectors.convoy(detectors.without_strata(layout), persistent=True),
@@ -170,9 +177,9 @@ def _rules(layout: Layout) -> dict[str, Detector]:
 
 
 def _reported(findings: Iterable[Finding], job: Job, scenario: str) -> set[str]:
-    """Return the reported causes.
+    """Return the causes of the findings.
 
-    Leave out Imbalance if the job's work is uneven and the scenario is about another fault.
+    Imbalance is left out if the job's work is uneven and the scenario tests another fault.
     """
     plain = not job.work or scenario == "sequences"
     return {one.cause.value for one in findings if one.cause != "Imbalance" or plain}

@@ -1,6 +1,6 @@
-"""Synthetic jobs with known faults: correct causes, correct culprits and the rate of false verdicts.
+"""Plays synthetic jobs with known faults. Counts correct causes, correct culprits and false verdicts.
 
-The detector's parameters were chosen on seeds 0 to 9. The figures come from seeds 10 and above.
+The detector's parameters were chosen on seeds 0 to 9. The figures come from later seeds only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIRST_SEED = 10
 
 
 def bench(seeds: int, figures: Figures) -> None:
-    """Play all scenarios with `seeds` seeds."""
+    """Play every scenario with `seeds` seeds, and add the rows."""
     progress, outcomes = Progress(), list[JobOutcome]()
     tasks = [
         (name, seed)
@@ -42,7 +42,10 @@ def _play_task(task: tuple[str, int]) -> JobOutcome:
 
 
 def add_rows(outcomes: Sequence[JobOutcome], figures: Figures) -> None:
-    """Add causes, culprits, delays and false verdicts, and other rules on the jobs that they can judge."""
+    """Add the rows of correct causes, of culprits, of delays and of false verdicts.
+
+    Other rules have rows too, for the jobs on which they can be compared.
+    """
     table = _ShareRows(figures)
     table.share("jobs with the right cause and no other", outcomes, _right, 0.98)
     for name in sorted({outcome.scenario for outcome in outcomes}):
@@ -95,7 +98,7 @@ def _size(outcome: JobOutcome) -> str:
 
 
 def _delays(guilty: Sequence[JobOutcome], figures: Figures) -> None:
-    """Add the delays from the fault to the first accusation of a culprit.
+    """Add the rows of seconds from the fault to the first accusation of a culprit.
 
     If a job's culprits are never accused, its delay counts as infinite.
     """
@@ -121,7 +124,7 @@ def _false(outcomes: Sequence[JobOutcome], figures: Figures) -> None:
 
 
 class _ShareRows:
-    """Rows of shares over jobs. In their intervals, the jobs of one seed form one cluster."""
+    """Adds rows of shares over jobs. The confidence intervals treat the jobs of one seed as one cluster."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures

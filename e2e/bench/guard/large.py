@@ -1,7 +1,7 @@
-"""The operator's memory with a fleet of 5,000 nodes.
+"""Measures the operator's memory with a fleet of 5,000 nodes.
 
-The operator process and the API server are real. Ten nodes have agents. The others have only a Node and a
-NodeHealth, such as an earlier operator would have left.
+The operator process and the API server are real. Ten nodes have agents. Every other node has only a Node
+and a NodeHealth, as an earlier operator would have left it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ NODES, WITH_AGENTS = 5000, 10
 _API = f"/apis/{API_VERSION}"
 _TIMEOUT_SECONDS = 900.0
 _POLL_SECONDS = 10.0
-"""Poll rarely: a list of all objects costs the API server as much as storing them."""
+"""Seconds between polls. A poll lists all objects, which costs the API server as much as their creation."""
 _SINCE = "2026-01-01T00:00:00Z"
 
 
 def bench(figures: Figures, nodes: int = NODES) -> None:
-    """Measure the memory, or record that the fleet was not guarded in time.
+    """Measure the memory. If not all nodes are guarded in time, add a row without a value.
 
-    Requires a local cluster's binaries.
+    Requires the programs of a local cluster.
     """
     metric = Metric(f"{nodes} nodes that the guard watches, the operator's memory", "MB", 512)
     try:
@@ -38,7 +38,7 @@ def bench(figures: Figures, nodes: int = NODES) -> None:
 
 
 async def _bench(nodes: int) -> float | None:
-    """Return the operator's peak memory in MB."""
+    """Return the operator's peak memory in MB, or None if the operator has ended."""
     progress = Progress()
     async with running_rig(WITH_AGENTS, progress, 0.0) as rig, rig.operating(0.0):
         await each(range(WITH_AGENTS, nodes), lambda number: _add(rig, number))
@@ -67,6 +67,6 @@ async def _add(rig: Rig, number: int) -> None:
 
 
 async def _guarded(rig: Rig, nodes: int) -> bool:
-    """Return True if the NodeHealths of all nodes name the policy."""
+    """Return True if the NodeHealth of every node names the policy."""
     found = await rig.api.get(f"{_API}/nodehealths")
     return sum(1 for one in found["items"] if one.get("status", {}).get("policy") == "large") >= nodes

@@ -1,4 +1,4 @@
-"""Replays of public traces: unmodified, and with each healthy rank slowed in turn."""
+"""Replays public traces: first unmodified, then with one healthy rank slowed, for each rank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from e2e.cluster import files
 
 FOLDER = files.CHECKOUT / "tests" / "data" / "straggler"
 ONSET, WITHIN = 20, 12
-"""Steps before the slowness begins, and steps within which it must be found."""
+"""Step after which a rank is slowed, and number of slowed steps that are replayed."""
 _CASES = (
     ("AR", 1.05, 4, None),
     ("AR", 1.1, 4, 0.99),
@@ -24,19 +24,20 @@ _CASES = (
     ("SE", 1.1, 12, 0.9),
     ("SE", 1.2, 4, 1.0),
 )
-"""Trace, slowdown factor, most steps until the slow rank is named, and the least share of ranks for which
-this holds.
+"""Cases: trace, slowdown factor, maximum steps until the slow rank is accused, and target.
+
+The target is the minimum share of ranks that are accused in time; None for no target.
 """
 
 
 def bench(figures: Figures) -> None:
-    """Replay the traces unmodified, then with slowed ranks."""
+    """Replay the traces unmodified and with slowed ranks, and add the rows."""
     unmodified(figures)
     with_slowed_ranks(figures)
 
 
 def unmodified(figures: Figures) -> None:
-    """Add the ranks accused in AR, where one worker is slow, and in SE, where none is."""
+    """Add rows of the ranks accused in the trace AR, where one worker is slow, and in SE, where none is."""
     for name, culprits in (("AR", {0}), ("SE", set[int]())):
         trace = read(FOLDER / f"{name}.npz")
         state, causes, accused, first = initial_state(trace.layout), set[Cause](), set[int](), None
@@ -62,7 +63,7 @@ def unmodified(figures: Figures) -> None:
 
 
 def with_slowed_ranks(figures: Figures) -> None:
-    """Slow every rank in turn, from the same step on, and add how often it is named in time."""
+    """Slow each rank in turn from step ONSET on. Add rows of the share of ranks that are accused in time."""
     for name, factor, within, target in _CASES:
         trace = read(FOLDER / f"{name}.npz")
         trace = trace.without_slowness(0, 0) if name == "AR" else trace
@@ -79,12 +80,14 @@ def with_slowed_ranks(figures: Figures) -> None:
 @dataclass(frozen=True)
 class _Score:
     delays: list[int | None]
-    """Steps from the onset to the accusation, for each rank. The step of the onset counts as 1."""
+    """Number of steps from the onset to the accusation, for each rank. The step of the onset counts as 1."""
     others: int
 
 
 def _detectors(trace: Trace) -> dict[str, Callable[[], Detector]]:
-    """Return functions that make a detector which has seen the steps before the onset, by rule."""
+    """Return, by rule, a function that makes a detector that has already processed the steps before the
+    onset.
+    """
 
     def warmed_up(state: State) -> Callable[[], Detector]:
         for table in trace.tables()[:ONSET]:

@@ -1,4 +1,4 @@
-"""The processor time of one detector window for 10,000 ranks."""
+"""Measures the processor time that the detector needs for one window of 10,000 ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _WARM_UP, _WINDOWS = 4, 12
 
 
 def bench(figures: Figures) -> None:
-    """Measure windows with 8 and 32 micro-batches. CPU seconds do not depend on the machine's other load."""
+    """Measure windows with 8 and 32 micro-batches. CPU time is measured, because it ignores the machine's
+    other load.
+    """
     for micro in (8, 32):
         job = Job(stages=8, replicas=1250, micro=micro, work=0.1, groups=False)
         state = initial_state(job.layout())

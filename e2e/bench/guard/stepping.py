@@ -1,7 +1,7 @@
 """A program that trains as one rank, with or without telemetry, and prints the cost of its steps.
 
-`python -m e2e.bench.guard.stepping WIDTH BATCH STEPS [SOCKET]`. With a socket, it sends telemetry windows
-there.
+`python -m e2e.bench.guard.stepping WIDTH BATCH STEPS [SOCKET]`. With SOCKET, the program sends telemetry
+windows to this socket.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from convoy_workloads.runtime.link import RankLink
 from convoy_workloads.runtime.telemetry import torch_hooks
 
 WARM_UP = 5
-"""Steps before the measured ones. Their telemetry is sent as well."""
+"""Number of steps before the measured steps. The telemetry of these steps is sent as well."""
 
 
 def main(width: int, batch: int, steps: int, socket: str = "") -> None:

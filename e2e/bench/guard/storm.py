@@ -1,11 +1,11 @@
-"""Storms: half of a fleet is accused at once.
+"""Plays storms: half of a fleet is accused at once.
 
-Counts the nodes drained in error and those that never return.
+The bench counts the nodes that are drained in error and the nodes that never return to service.
 
-The first kind runs end to end: half of a job's nodes become slow together, as by a power cap. In the second
-kind the detector accuses half of the fleet without cause while other nodes are in repair, and half of the
-reconciles are preceded by one that crashes. In the third kind a node goes through all states while the
-operator crashes after a fixed number of writes in every second reconcile.
+- Slow half: half of a job's nodes become slow together, as by a power cap. This storm runs end to end.
+- False accusations: the detector accuses half of the fleet without cause while other nodes are in repair.
+  A crashed reconcile precedes half of the reconciles.
+- Crashes: one node goes through all states. Every second reconcile crashes after a fixed number of writes.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from e2e.cluster.progress import Progress
 FIRST_SEED = 10
 NODES, RECOVERING = 24, 2
 SLOW_HALF_MINUTES = 40.0
-"""Duration of a storm with slow nodes."""
+"""Minutes of a storm with slow nodes."""
 FALSE_ACCUSATION_HOURS = 6.0
-"""Duration of a storm of false accusations."""
+"""Hours of a storm of false accusations."""
 WRITES = range(6)
-"""Numbers of writes after which the operator crashes."""
+"""Numbers of API writes after which a reconcile crashes, one storm for each."""
 _BACK = (State.UNVERIFIED, State.QUALIFIED, State.PROBATION, State.CONDEMNED)
 _POLICY = {
     "mode": "Act",
@@ -48,21 +48,21 @@ _POLICY = {
 
 @dataclass(frozen=True)
 class Storm:
-    """The outcome of one storm."""
+    """Counts of one storm."""
 
     kind: str
     drains: int = 0
-    """Drains that began during the storm."""
+    """Number of drains that began during the storm."""
     recovering: int = 0
-    """Nodes that were returning to service when the storm began."""
+    """Number of nodes that were returning to service when the storm began."""
     lost: int = 0
-    """Recovering nodes that were not in service a day after the storm."""
+    """Number of recovering nodes that are not back in service at the end, about a day later."""
     violation: str = ""
-    """The violated guarantee about budgets, breaker or taints; empty if there is none."""
+    """Message of the violated guarantee about budgets, breaker or taints; empty if none was violated."""
     leftover_taints: int = 0
-    """Nodes in service that still have one of Convoy's taints at the end."""
+    """Number of nodes in service that still have one of Convoy's taints at the end."""
     accused_by_nvrx: int = 0
-    """Nodes that the rule of NVIDIA's Resiliency Extension accuses."""
+    """Number of nodes that the rule of NVIDIA's Resiliency Extension accuses."""
     opened: bool = False
 
 
@@ -121,7 +121,7 @@ def play_false_accusations(seed: int) -> Storm:
 
 
 def _continue_storm(fleet: SimulatedFleet, chance: random.Random, hours: float) -> bool:
-    """Run two more minutes of a storm. Return False once `hours` have passed since the first accusation."""
+    """Run the storm for two more minutes. Return False if `hours` have passed since the first accusation."""
     if chance.random() < 0.5:
         fleet.reconcile(crash_after=chance.randrange(14))
     fleet.run(120, every=120)
@@ -130,7 +130,7 @@ def _continue_storm(fleet: SimulatedFleet, chance: random.Random, hours: float) 
 
 
 def play_operator_crashes(writes: int) -> Storm:
-    """Take a node through all states while every second reconcile crashes after so many writes."""
+    """Take a node through all states while every second reconcile crashes after `writes` API writes."""
     fleet, violation = SimulatedFleet(_POLICY, 3, seed=writes), ""
     one = fleet.hardware["hw0"]
     one.job, one.bad, one.accused_since = "ns/j", True, fleet.kernel.time
@@ -149,7 +149,7 @@ def play_operator_crashes(writes: int) -> Storm:
 
 
 def _count_leftover_taints(fleet: SimulatedFleet) -> int:
-    """Return the number of nodes in service that have one of Convoy's taints, except nodes in a sweep."""
+    """Return the number of nodes in service, outside a sweep, that have one of Convoy's taints."""
     in_service = (State.UNVERIFIED, State.QUALIFIED, State.PROBATION)
     return sum(
         any(taint["key"] in TAINTS for taint in one.taints)
@@ -159,7 +159,7 @@ def _count_leftover_taints(fleet: SimulatedFleet) -> int:
 
 
 def bench(seeds: int, figures: Figures) -> None:
-    """Play all storms and add their figures."""
+    """Play all storms and add the rows of their counts."""
     progress = Progress()
     tasks = [
         (kind, seed)
@@ -186,7 +186,7 @@ def _storm(task: tuple[str, int]) -> Storm:
 
 
 def add_rows(storms: list[Storm], figures: Figures) -> None:
-    """Add the counts of all storms."""
+    """Add the rows of the counts of all storms."""
     slow_half = [one for one in storms if one.kind == "slow half"]
     accused_wrongly = [one for one in storms if one.kind == "false accusations"]
 

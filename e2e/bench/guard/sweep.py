@@ -1,4 +1,4 @@
-"""Slow nodes that a pair sweep finds in synthetic fleets, compared with others' rules.
+"""Counts the slow nodes that a pair sweep finds in synthetic fleets, compared with rules of other projects.
 
 The sweep's settings were chosen on seeds 0 to 9. The figures come from seeds 10 to 59.
 """
@@ -19,7 +19,7 @@ from e2e.cluster.progress import Progress
 NAME, COMMAND = "guard_sweep", "make bench-guard-sweep"
 SEEDS = range(10, 60)
 FLEETS = 20
-"""Fleets per seed. Cases with large fleets have a quarter of them."""
+"""Number of fleets per seed. Cases with over 128 nodes have a quarter as many."""
 
 _HEAVY = Noise(heavy=True, collided=0.03)
 _RACKS = Noise(rack=0.015, rack_round=0.015)
@@ -28,7 +28,7 @@ _LARGE = 128
 
 @dataclass(frozen=True)
 class Goal:
-    """Targets of Convoy's rule."""
+    """Targets of Convoy's rule in a case; None for no target."""
 
     recall: float | None = None
     precision: float | None = None
@@ -52,7 +52,7 @@ CASES: tuple[tuple[Case, Goal], ...] = (
 
 @dataclass(frozen=True)
 class Count:
-    """Counts of one rule over the fleets of one seed."""
+    """Counts of one rule's verdicts over the fleets of one seed."""
 
     found: int = 0
     wrong: int = 0
@@ -65,7 +65,7 @@ class Count:
 
 
 def bench(seeds: Sequence[int], fleets: int, figures: Figures) -> None:
-    """Apply every rule to every case."""
+    """Apply every rule to every case, and add the rows."""
     progress = Progress()
     with ProcessPoolExecutor(machine.cores()) as pool:
         for case, goal in CASES:
@@ -79,7 +79,7 @@ def bench(seeds: Sequence[int], fleets: int, figures: Figures) -> None:
 
 
 def count(case: Case, rule: str, seed: int, fleets: int) -> Count:
-    """Count a rule's verdicts on the fleets of one seed. Every rule sees the same fleets."""
+    """Return the counts of a rule's verdicts on the fleets of one seed. Every rule gets the same fleets."""
     found = wrong = unknown = tests = rounds = 0
     for number in range(fleets):
         fleet = Fleet(case, (seed, number))

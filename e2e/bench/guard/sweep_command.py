@@ -11,7 +11,7 @@ from e2e.bench.guard import sweep
 
 
 def run(fleets: Annotated[int, typer.Option(min=1, help="Fleets per seed.")] = sweep.FLEETS) -> None:
-    """Sweep synthetic fleets, compared with others' rules.
+    """Compare how Convoy and rules of other projects find slow nodes in synthetic fleets.
 
     A complete run replaces docs/bench/guard_sweep.json.
     """

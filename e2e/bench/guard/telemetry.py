@@ -1,4 +1,4 @@
-"""The cost of a rank's telemetry: processor time, bytes, and training with and without it."""
+"""Measures the cost of a rank's telemetry: processor time, bytes, and steps with and without telemetry."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ from e2e.cluster import files
 from e2e.cluster.run import run
 
 TINY = (8, 8, 4000)
-"""Width, batch and steps of a model so small that a step is almost only overhead of torch and telemetry."""
+"""Width, batch and steps of a model so small that its steps are almost only overhead of torch and
+telemetry.
+"""
 SECOND = (2048, 1536, 12)
-"""Width, batch and steps of a model whose step takes about one second of one core."""
+"""Width, batch and steps of a model whose step takes about one second on one core."""
 _ROUNDS = 6
-_MOST_OVERHEAD = 0.003
-"""Largest overhead that meets the target, as a share of a step of one second."""
+_MAX_OVERHEAD = 0.003
+"""Target for the overhead of telemetry: its maximum share of a step of one second."""
 _UID = "0" * 36
 
 
 @dataclass
 class _Agent:
-    """The agent's end of a rank's socket. It counts the bytes received and those forwarded to the hub."""
+    """The agent's end of a rank's socket. It counts the bytes that it receives and those that it would send
+    to the hub.
+    """
 
     path: Path
     received: int = 0
@@ -55,7 +59,7 @@ class _Agent:
                             self._pass_on(message)
 
     def _pass_on(self, message: Message) -> None:
-        """Encode a message as the agent of a node with one rank does."""
+        """Encode a message as an agent with one rank does, and count the bytes."""
         buffer = TelemetryBuffer()
         buffer.add(_UID, 1, parse(message, 0))
         if (received := buffer.pop_message()) is not None:
@@ -63,10 +67,10 @@ class _Agent:
 
 
 def bench(figures: Figures) -> None:
-    """Run the program alternately with and without telemetry."""
+    """Run the program with and without telemetry in turn, and add the rows."""
     with tempfile.TemporaryDirectory() as folder:
         agent = _Agent(Path(folder) / "agent.sock")
-        tiny = Metric("telemetry: processor time of a step", "us", 1e6 * _MOST_OVERHEAD)
+        tiny = Metric("telemetry: processor time of a step", "us", 1e6 * _MAX_OVERHEAD)
         for _ in range(_ROUNDS):
             without, with_it = _steps(TINY)["cpu"], _steps(TINY, agent)["cpu"]
             figures.add(tiny, 1e6 * (with_it - without))
@@ -80,7 +84,7 @@ def bench(figures: Figures) -> None:
             seconds += wall * (SECOND[2] + WARM_UP) if on else 0.0
         for without, with_it in zip(walls[False], walls[True], strict=True):
             figures.add(
-                Metric("steps of about a second, with telemetry / without", "x", 1 + _MOST_OVERHEAD),
+                Metric("steps of about a second, with telemetry / without", "x", 1 + _MAX_OVERHEAD),
                 with_it / without,
             )
         for one, another in zip(walls[False], walls[False][1:], strict=False):

@@ -1,1 +1,1 @@
-"""Command-line checks and resource sampling that several benches share."""
+"""Checks of command-line options and samples of resource use that several benches share."""

@@ -8,6 +8,6 @@ import typer
 
 
 def require_known(given: Iterable[str] | None, known: Collection[str]) -> None:
-    """Raise BadParameter with the known names if an unknown one is given."""
+    """Raise BadParameter, which lists the known names, if `given` has an unknown name."""
     if unknown := sorted(set(given or ()) - set(known)):
         raise typer.BadParameter(f"unknown: {', '.join(unknown)}; choose from {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""Samples of the memory and processor time of Convoy's own processes on the nodes."""
+"""Samples the memory and processor time of Convoy's own processes on the nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
 
 EVERY_SECONDS = 10.0
-# Linux truncates process names to 15 characters.
+# Linux truncates process names to 15 characters, so the last letter of `convoy-dashboard` is missing.
 _NAMES = {"convoy-operator": "operator", "convoy-agent": "agent", "convoy-dashboar": "dashboard"}
 _SAMPLE_SCRIPT = f"""
 for pid in /proc/[0-9]*; do
@@ -27,28 +27,28 @@ true
 """
 _PAGE_MIB = 4096 / 2**20
 _TICKS = 100
-_LEAST_SAMPLES = 30
-"""Least number of samples of a process for a statement about its growth."""
+_MIN_SAMPLES = 30
+"""Minimum number of samples of a process from which its growth is computed."""
 
 
 class Sample(NamedTuple):
-    """One sample of a process."""
+    """Memory and processor time of a process at one moment."""
 
     at: float
-    """Time of the sample, in seconds of a monotonic clock."""
+    """Seconds of the monotonic clock."""
     mib: float
-    """Resident memory."""
+    """Resident memory in MiB."""
     cpu_seconds: float
     """Processor seconds since the process started."""
 
 
 class UsageSummary(NamedTuple):
-    """Largest values over all processes of a name. None if no process has enough samples."""
+    """Largest values over all processes of a name. A value is None if no process has enough samples."""
 
     mib: float | None
     """Median resident memory in MiB in the last third of the samples."""
     growth: float | None
-    """Median memory in the last third of the samples divided by that in the first."""
+    """Median memory in the last third of the samples, divided by the median in the first third."""
     cores: float | None
     """Mean number of processors used."""
 
@@ -58,15 +58,15 @@ class Usage:
     """Samples of each process, in order of time."""
 
     series: defaultdict[tuple[str, str, int], list[Sample]] = field(default_factory=lambda: defaultdict(list))
-    """Samples by process name, node and process number."""
+    """Samples by process name, node and pid."""
 
-    def summaries(self, least_samples: int = _LEAST_SAMPLES) -> dict[str, UsageSummary]:
-        """Return a summary by process name. Processes with fewer than `least_samples` are left out."""
-        return {name: self._summary(name, least_samples) for name in _NAMES.values()}
+    def summaries(self, min_samples: int = _MIN_SAMPLES) -> dict[str, UsageSummary]:
+        """Return a summary by process name. Processes with fewer samples than `min_samples` are left out."""
+        return {name: self._summary(name, min_samples) for name in _NAMES.values()}
 
-    def _summary(self, name: str, least_samples: int) -> UsageSummary:
+    def _summary(self, name: str, min_samples: int) -> UsageSummary:
         long = [
-            one for (known, _, _), one in self.series.items() if known == name and len(one) >= least_samples
+            one for (known, _, _), one in self.series.items() if known == name and len(one) >= min_samples
         ]
         pairs = [(_median_mib(one[: len(one) // 3]), _median_mib(one[-(len(one) // 3) :])) for one in long]
         return UsageSummary(
@@ -79,7 +79,7 @@ class Usage:
         )
 
     def add_lines(self, node: str, lines: str, now: float) -> None:
-        """Add the lines that the script printed on a node."""
+        """Add the samples in the lines that _SAMPLE_SCRIPT printed on a node."""
         for line in lines.splitlines():
             name, pid, pages, user, system = line.split()
             sample = Sample(now, int(pages) * _PAGE_MIB, (int(user) + int(system)) / _TICKS)
@@ -91,7 +91,7 @@ def _median_mib(samples: list[Sample]) -> float:
 
 
 class UsageSampler:
-    """A context manager that samples all nodes in the background."""
+    """A context manager that samples all nodes every EVERY_SECONDS in a background thread."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -113,5 +113,5 @@ class UsageSampler:
                 try:
                     lines = node.run(["sh", "-c", _SAMPLE_SCRIPT])
                 except ClusterError:
-                    continue  # The node is down, as a soak intends.
+                    continue  # A soak crashes nodes on purpose, so skip a node that is down.
                 self.usage.add_lines(node.name, lines, time.monotonic())

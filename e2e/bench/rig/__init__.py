@@ -1,1 +1,3 @@
-"""The rig: a control plane, an operator, fake nodes, and simulated agents that hold real sessions."""
+"""The rig of the scale benches: a control plane, an operator, fake nodes, and simulated agents with real
+sessions.
+"""

@@ -1,4 +1,4 @@
-"""Service account credentials for processes of the machine, such as a pod would have."""
+"""Writes credentials of service accounts for programs that run outside pods."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _TOKEN_SECONDS = 24 * 3600
 
 
 async def account_config(plane: Plane, api: Api, user: str) -> Path:
-    """Write a kubeconfig for the service account `system:serviceaccount:NAMESPACE:NAME` and return its
-    path.
+    """Write a kubeconfig for the service account `user` and return its path.
+
+    `user` has the form `system:serviceaccount:NAMESPACE:NAME`.
     """
     namespace, name = user.split(":")[-2:]
     response = await api.create(

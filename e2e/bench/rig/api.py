@@ -1,4 +1,4 @@
-"""The bench's own API client: it has administrator rights and no rate limit."""
+"""The API client of the bench itself. It has administrator rights and no rate limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AT_ONCE = 16
 
 
 class ApiError(Exception):
-    """The API server refused a request."""
+    """Raised when the API server refuses a request."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"{status}: {text[:500]}")
@@ -97,7 +97,7 @@ class Api:
         return await self.call("DELETE", path, params=params)
 
     async def watch(self, path: str, version: str, **params: str) -> AsyncIterator[tuple[str, Object]]:
-        """Yield (event type, object) until the server ends the watch, within five minutes."""
+        """Yield (event type, object) until the server ends the watch, which takes at most five minutes."""
         query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "290", **params}
         limits = aiohttp.ClientTimeout(total=320, sock_connect=10)
         async with self._open().get(self._server + path, params=query, timeout=limits) as response:
@@ -119,7 +119,7 @@ class Api:
 
 
 async def each(items: Iterable[T], work: Callable[[T], Awaitable[Any]], at_once: int = _AT_ONCE) -> None:
-    """Run `work` on all items, at most `at_once` at a time. The first error stops the rest."""
+    """Run `work` on all items, at most `at_once` at a time. The first error stops the remaining items."""
     waiting = list(reversed(list(items)))
 
     async def one() -> None:

@@ -1,7 +1,7 @@
-"""The API server's audit log, the source of all times and counts of requests.
+"""Reads the API server's audit log, from which the bench takes all times and counts of requests.
 
-The API server writes an entry when it answers a request. It sees every request, so no component's own clock
-is used. Bodies are kept only for the operator's status patches, because they contain the phase.
+The API server writes an entry when it answers a request. It sees every request, so all times are from one
+clock. Bodies are logged only for the operator's status patches, because those contain phases and verdicts.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
-# Leases are renewed by heartbeats, which have nothing to do with jobs.
+# Heartbeats renew Leases. They have nothing to do with jobs, so they do not count as writes.
 _LEASES = "leases"
-# A POST of these kinds is a query: nothing is stored.
+# A POST of these kinds is a query that stores nothing, so it does not count as a write.
 _REVIEWS = frozenset(
     {"tokenreviews", "subjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectreviews"}
 )
@@ -25,7 +25,7 @@ _REVIEWS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One answered request."""
+    """A request and its response. Times are Unix seconds."""
 
     user: str
     verb: str
@@ -35,7 +35,7 @@ class Entry:
     name: str
     code: int
     received: float
-    """Unix seconds, as all times in this module."""
+    """Time at which the API server received the request."""
     answered: float
     body: Mapping[str, Any] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class Entry:
 
     @property
     def wrote(self) -> bool:
-        """True if the request changed a stored object. Changes of Leases do not count."""
+        """True if the request changed a stored object that is not a Lease."""
         return (
             self.succeeded
             and self.verb in WRITES
@@ -55,7 +55,7 @@ class Entry:
         )
 
     def is_a(self, verb: str, resource: str, subresource: str = "") -> bool:
-        """Return True if this is a successful request of the given verb and resource."""
+        """Return True if this is a successful request with this verb, resource and subresource."""
         return self.succeeded and (self.verb, self.resource, self.subresource) == (
             verb,
             resource,
@@ -64,7 +64,9 @@ class Entry:
 
 
 def parse(line: bytes) -> Entry | None:
-    """Return the entry of one log line, or None if the line is not of the stage ResponseComplete."""
+    """Return the entry of a log line. None if the line does not mark the end of a request (stage
+    ResponseComplete).
+    """
     event = orjson.loads(line)
     if event.get("stage") != "ResponseComplete":
         return None
@@ -90,7 +92,7 @@ def _unix(text: str) -> float:
 
 
 class Log:
-    """A reader of a growing log file. `entries` holds all entries read since the last `restart`."""
+    """Reads a growing log file. `entries` holds all entries read since the last `restart`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -98,14 +100,14 @@ class Log:
         self.entries: list[Entry] = []
 
     def read(self) -> list[Entry]:
-        """Read and return the entries added since the last call."""
+        """Return the entries that were added since the last call, and append them to `entries`."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
             return []
-        # The server may not have finished the last line.
+        # The server may be in the middle of the last line, so read only complete lines.
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         fresh = [entry for line in whole.splitlines() if (entry := parse(line)) is not None]
@@ -113,24 +115,24 @@ class Log:
         return fresh
 
     def restart(self) -> None:
-        """Skip everything written so far and clear `entries`."""
+        """Skip all entries written so far and clear `entries`."""
         self.read()
         self.entries = []
 
 
 def writes(entries: Iterable[Entry], users: Iterable[str]) -> list[Entry]:
-    """Return the writes of these users."""
+    """Return those requests of `users` that changed a stored object."""
     wanted = set(users)
     return [entry for entry in entries if entry.user in wanted and entry.wrote]
 
 
 def last(entries: Iterable[Entry], which: Callable[[Entry], bool]) -> float | None:
-    """Return the time at which the server answered the last matching request, or None if none matches."""
+    """Return the Unix time at which the server answered the last matching request; None if none matches."""
     return max((entry.answered for entry in entries if which(entry)), default=None)
 
 
 def phases(entries: Iterable[Entry]) -> dict[str, list[tuple[float, str]]]:
-    """Return the times and phases of each job's status patches, by the job's name."""
+    """Return, by job name, (Unix time, phase) of each status patch."""
     found: dict[str, list[tuple[float, str]]] = {}
     for entry in entries:
         if entry.resource == "trainingjobs" and entry.subresource == "status" and entry.succeeded:
@@ -141,7 +143,7 @@ def phases(entries: Iterable[Entry]) -> dict[str, list[tuple[float, str]]]:
 
 
 def busiest(times: Iterable[float], seconds: float) -> int:
-    """Return the largest number of events within any window of `seconds`."""
+    """Return the largest number of `times` that lie within any interval of `seconds`."""
     ordered = sorted(times)
     most = first = 0
     for index, at in enumerate(ordered):
@@ -152,10 +154,10 @@ def busiest(times: Iterable[float], seconds: float) -> int:
 
 
 def policy(operator: str, controllers: Iterable[str]) -> dict[str, Any]:
-    """Return the audit policy: log every request of the controllers under test, and every write of an
-    object.
+    """Return an audit policy that logs every request of `operator` and `controllers`, and every other
+    write.
 
-    The bodies of status patches by the user `operator` are logged as well.
+    The bodies of the operator's status patches are logged too.
     """
     return {
         "apiVersion": "audit.k8s.io/v1",

@@ -1,4 +1,4 @@
-"""Convoy's dashboard as a process of its own, with the rights that the chart gives it."""
+"""Runs Convoy's dashboard as a separate process, with the rights that the chart gives it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _READY_SECONDS = 60.0
 
 
 class DashboardProcess(ConvoyProcess):
-    """One replica of the dashboard, without authentication: the simulated viewers do not log in."""
+    """One replica of the dashboard. It needs no authentication, because the simulated viewers do not log
+    in.
+    """
 
     def __init__(self, plane: Plane) -> None:
         super().__init__(plane.programs, _NAME)
@@ -29,14 +31,11 @@ class DashboardProcess(ConvoyProcess):
 
     @property
     def url(self) -> str:
-        """Address of the dashboard's pages."""
+        """Base URL of the dashboard's pages."""
         return f"http://{self._plane.host}:{_PORT}"
 
     async def start(self, api: Api) -> None:
-        """Start the dashboard and wait until it is ready.
-
-        Raise ClusterError if it does not become ready in time.
-        """
+        """Start the dashboard and wait until it is ready. Raise ClusterError if it is not ready in time."""
         plane = self._plane
         environment = {
             "KUBECONFIG": str(await account_config(plane, api, DASHBOARD_USER)),

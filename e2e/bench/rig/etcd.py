@@ -1,4 +1,4 @@
-"""Sizes of stored values, read from etcd through its JSON gateway."""
+"""Reads sizes of stored values from etcd's JSON gateway."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _SECONDS = 30.0
 
 
 def sizes(cluster: Cluster, prefix: str) -> list[int]:
-    """Return the bytes of each key and its value below a prefix. Raise OSError if etcd does not answer."""
+    """Return the bytes of key and value together, for each key with this prefix.
+
+    Raise OSError if etcd does not answer.
+    """
     pki = cluster.control_plane.pki
     context = ssl.create_default_context(cafile=str(pki / "etcd-ca.crt"))
     context.load_cert_chain(pki / "apiserver-etcd.crt", pki / "apiserver-etcd.key")

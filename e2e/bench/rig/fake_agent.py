@@ -1,4 +1,4 @@
-"""A simulated agent of one node: the wire protocol and the certificate are real, the pods are fake."""
+"""A simulated agent of one node. Its wire protocol and certificate are real, its pods are fake."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _VERSION = "bench"
 
 Call = grpc.aio.StreamStreamCall[wire.AgentMessage, wire.HubMessage]
 MemberNodes = dict[tuple[str, int], set[str]]
-"""Nodes whose agents have an assignment, by job uid and incarnation. All agents share one mapping."""
+"""Nodes whose agents have received a job's assignment, by job uid and incarnation. All agents share one
+mapping.
+"""
 
 
 @dataclass(eq=False)
@@ -39,14 +41,14 @@ class FakeAgent:
     identity: Identity
     member_nodes: MemberNodes
     shut_down: Callable[[FakePod, int], None]
-    """Callback for an order to shut a launcher down, with the exit code."""
+    """Called when the hub orders a launcher to shut down, with the pod and the exit code."""
     progressing: Callable[[FakePod], bool]
     pods: dict[str, FakePod] = field(default_factory=dict)
     connected: bool = False
     dead: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while the node is down. The agent then sends nothing and ignores every message."""
+    """Set while the node is down. While it is set, the agent sends nothing and ignores every message."""
     measure: Callable[[wire.SweepOrder, str], wire.SweepReport] | None = None
-    """Function that makes the report of a sweep. None if the node does not answer sweep orders."""
+    """Function that makes the report of a sweep. With None, the agent does not answer sweep orders."""
     telemetry: bool = False
     """True if the agent forwards the ranks' telemetry."""
     _sweep_reports: list[wire.SweepReport] = field(default_factory=list)
@@ -65,21 +67,21 @@ class FakeAgent:
         self._mark_changed(pod.uid)
 
     def reboot(self) -> None:
-        """Drop everything that was in the node's memory."""
+        """Drop everything that a reboot removes from the node's memory."""
         self.pods.clear()
         self._telemetry.clear()
         self._held_tokens.clear()
         self._held_changed = False
 
     def remove_pod(self, uid: str) -> None:
-        """Remove a pod that has left the node, and report the removal."""
+        """Remove a pod that is no longer on the node, and report the removal."""
         if self.pods.pop(uid, None) is not None:
             self._changed.pop(uid, None)
             self._removed.append(uid)
             self._wake.set()
 
     async def run(self) -> None:
-        """Hold a session until cancelled. Reconnect with back-off, as real agents do."""
+        """Hold a session with the hub until cancelled. Reconnect with back-off, as a real agent does."""
         backoff = Backoff()
         while True:
             while self.dead.is_set():  # noqa: ASYNC110 - a node that is gone waits for nothing
@@ -88,10 +90,11 @@ class FakeAgent:
             try:
                 await self._session()
             except (grpc.aio.AioRpcError, TimeoutError, ConnectionError, asyncio.InvalidStateError):
-                # A write to an ended stream raises InvalidStateError.
+                # A write to an ended stream raises InvalidStateError, which means that the session is lost.
                 pass
             except asyncio.CancelledError:
-                # gRPC also raises CancelledError for a broken call.
+                # gRPC raises CancelledError for a broken call too, so raise it only if this task is
+                # cancelled.
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     raise
             self.connected = False
@@ -203,9 +206,8 @@ class FakeAgent:
                     await self._wake.wait()
 
     def _progress(self) -> None:
-        """Advance the pods that train.
-
-        Real agents also report progress once per second, so this runs as often.
+        """Advance each pod that trains by one step. This runs once per second, as often as real agents
+        report progress.
         """
         now = time.time()
         for pod in self.pods.values():
@@ -216,9 +218,8 @@ class FakeAgent:
                     self._telemetry.append(pod.telemetry())
 
     def _set_held(self, job_uid: str, slot_token: str | None) -> None:
-        """Record the slot token under which this node's memory holds the job's checkpoints.
-
-        None: it holds none.
+        """Record that this node's memory holds a job's checkpoints under a slot token, or with None that it
+        holds none.
         """
         if self._held_tokens.get(job_uid) != slot_token:
             self._held_tokens.pop(job_uid, None)

@@ -1,4 +1,4 @@
-"""The state of a simulated worker pod, as its node's agent knows it. No I/O."""
+"""The state of a simulated worker pod, as the pod's agent knows it. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import slot_tokens
 
-# Nothing listens on this port, so every fake launcher can report the same one.
+# No program listens on this port, so every fake launcher may report the same port.
 _PORT = 29500
 _TOTAL_STEPS = 10_000_000
 _GRADIENTS = 2**28
-# Standard deviation of times between ranks of equal hardware, as a share.
+# Standard deviation of step times between ranks on equal hardware, as a share of the time.
 _NOISE = 0.01
 
 
@@ -20,8 +20,8 @@ _NOISE = 0.01
 class FakePod:
     """The launcher and the ranks of one pod. The ranks run as soon as the pod has an assignment.
 
-    The pod keeps only the needed fields of an assignment. With a thousand pods of a thousand members each,
-    whole assignments would be a million members.
+    The pod copies only the needed fields of an assignment: a thousand assignments that list a thousand
+    members each would hold a million members in memory.
     """
 
     uid: str
@@ -37,11 +37,11 @@ class FakePod:
     coordinator: tuple[str, str] = ("", "")
     """Node and peer address of the agent of slot 0."""
     authority: str = ""
-    """Id of the key that signed the assignment's slot token."""
+    """Id of the key that signed the slot token in the assignment."""
     interval: int = 0
-    """Seconds, and also steps, between two checkpoints in memory. 0 if the job keeps none."""
+    """Steps between two checkpoints in memory; a step takes one second. 0 if the job saves none."""
     member_nodes: set[str] = field(default_factory=set)
-    """Nodes whose ranks take part in each step of this job."""
+    """Nodes whose ranks take part in each of the job's steps."""
     began_ms: int = 0
     step: int = 0
     stepped_ms: int = 0
@@ -52,7 +52,7 @@ class FakePod:
         self.port_incarnation = max(self.port_incarnation, request.incarnation)
 
     def assign(self, assignment: wire.Assignment, member_nodes: set[str], now: float) -> None:
-        """Restart the ranks at step 0. An incarnation that is not newer changes nothing."""
+        """Restart the ranks at step 0, unless the assignment's incarnation is not newer than the pod's."""
         if assignment.incarnation <= self.incarnation:
             return
         self.incarnation = assignment.incarnation
@@ -71,7 +71,7 @@ class FakePod:
         self.stepped_ms = int(now * 1000)
 
     def report(self) -> wire.PodReport:
-        """Return the complete report of the pod."""
+        """Return a complete report about the pod."""
         node, address = self.coordinator
         report = wire.PodReport(
             pod_uid=self.uid,
@@ -87,7 +87,7 @@ class FakePod:
         for rank in range(self.rank_offset, self.rank_offset + self.processes):
             one = report.ranks.add(rank=rank, state=wire.RankReport.RUNNING, started_unix_ms=self.began_ms)
             if self.step:
-                # A real agent reports the first step of this incarnation with the first report.
+                # A real agent too includes the time of the incarnation's first step.
                 one.first_step_unix_ms = self.began_ms
                 one.progress.step = self.step
                 one.progress.total_steps = _TOTAL_STEPS
@@ -97,7 +97,7 @@ class FakePod:
         return report
 
     def telemetry(self) -> wire.PodTelemetry:
-        """Return the ranks' times of the latest step: about one second, nearly equal between ranks."""
+        """Return the times of the latest step by rank: about one second, nearly equal between ranks."""
         telemetry = wire.PodTelemetry(pod_uid=self.uid, incarnation=self.incarnation)
         for rank in range(self.rank_offset, self.rank_offset + self.processes):
             compute = random.gauss(0.8, 0.8 * _NOISE)
@@ -111,7 +111,7 @@ class FakePod:
         return telemetry
 
     def _committed(self) -> list[wire.Committed]:
-        """Return the latest checkpoint, committed on the pod's node and on a peer."""
+        """Return the latest checkpoint, once as committed on the pod's node and once on a peer."""
         kept = self.step - self.step % self.interval if self.interval else 0
         return [
             wire.Committed(

@@ -16,9 +16,9 @@ _NAME = "all"
 
 @asynccontextmanager
 async def guarded(rig: Rig) -> AsyncIterator[None]:
-    """Create a GuardPolicy in mode Act and wait until it covers every node.
+    """Create a GuardPolicy in mode Act, and wait until all nodes are Unverified.
 
-    Remove it and its traces at the end.
+    After the block, delete the policy, its NodeHealths and its HardwareClasses.
     """
     policy = {"apiVersion": API_VERSION, "kind": "GuardPolicy", "metadata": {"name": _NAME}}
     await rig.api.create(f"{API}/guardpolicies", {**policy, "spec": {"mode": "Act"}})
@@ -33,6 +33,6 @@ async def guarded(rig: Rig) -> AsyncIterator[None]:
 
 
 async def labelled(rig: Rig, state: str | None) -> bool:
-    """Return True if the health label of every node is `state`. None means no label."""
+    """Return True if every node has the health label `state`. With None: if no node has a health label."""
     found = await rig.api.get("/api/v1/nodes")
     return {one["metadata"]["labels"].get(LABEL_NODE_HEALTH) for one in found["items"]} == {state}

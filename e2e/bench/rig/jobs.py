@@ -1,4 +1,4 @@
-"""Jobs of a given number and size, as TrainingJobs and as JobSets."""
+"""Makes jobs of a given number and size, as TrainingJobs and as JobSets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENGINE = "gpt"
 
 @dataclass(frozen=True)
 class Shape:
-    """A number of jobs, and the number of workers of each."""
+    """A number of jobs, and the number of workers of each job."""
 
     jobs: int
     workers: int
@@ -41,7 +41,7 @@ ONE_LARGE, HUNDRED, THOUSAND_SMALL = Shape(1, 1000), Shape(100, 10), Shape(1000,
 
 
 def training_job(name: str, workers: int, *, checkpoints: bool = False) -> Object:
-    """Return a TrainingJob with an engine of the catalogue, optionally with checkpoints in the nodes'
+    """Return a TrainingJob with an engine of the catalogue. With `checkpoints`, it saves in the nodes'
     memory.
     """
     kept = {"checkpoint": {"interval": "10s", "tiers": {"local": {}, "peer": {"copies": 1}}}}
@@ -58,7 +58,7 @@ def training_job(name: str, workers: int, *, checkpoints: bool = False) -> Objec
 
 
 def job_set(name: str, workers: int) -> Object:
-    """Return a JobSet for the same work: one Job with `workers` indexed pods."""
+    """Return a JobSet that corresponds to a TrainingJob: one Job with `workers` indexed pods."""
     container = {"name": "worker", "image": "convoy/workloads:bench", "command": ["train"]}
     pod = {"restartPolicy": "Never", "containers": [container]}
     job = {

@@ -1,4 +1,4 @@
-"""Fake nodes, and the configuration of kwok, which simulates their kubelets."""
+"""Fake nodes, and the configuration of kwok, which simulates the nodes' kubelets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SURVIVING, CRASHING = "surviving", "crashing"
 """Groups of nodes. Each group has its own kwok, so that one group can lose all its kubelets at once."""
 _LEASE_SECONDS = 40
 _AT_ONCE = 128
-"""Number of objects that kwok handles at a time. Real kubelets do not wait for each other."""
+"""Number of objects that kwok handles at the same time. Real kubelets do not wait for each other."""
 
 _NODE_READY = """
 {{ $now := Now }}
@@ -69,7 +69,9 @@ def _stage(name: str, kind: str, where: list[dict[str, Any]], then: dict[str, An
 
 
 def config(group: str) -> str:
-    """Return kwok's configuration: nodes are ready and renew Leases, pods run at once and disappear when
+    """Return kwok's configuration for a group of nodes.
+
+    Nodes become Ready and renew their Leases; pods run at once, and disappear at once when they are
     deleted.
     """
     ready = '.status.conditions.[] | select( .type == "Ready" ) | .status'
@@ -110,14 +112,16 @@ def command(program: Path, kubeconfig: Path, configuration: Path) -> list[str]:
 
 
 def names(count: int) -> tuple[list[str], list[str]]:
-    """Return the names of the surviving nodes and of those that crash, which are every tenth node."""
+    """Return the names of the surviving nodes and of the crashing nodes. Every tenth node is a crashing
+    node.
+    """
     every = [f"fake-{index:03}" for index in range(count)]
     crashing = every[9::10]
     return [name for name in every if name not in set(crashing)], crashing
 
 
 def node(name: str, index: int, group: str, addresses: Addresses) -> dict[str, Any]:
-    """Return a Node with 64 processors whose pod addresses lie in the cluster's own range."""
+    """Return a Node with 64 processors and a pod range inside the cluster's own addresses."""
     resources = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"}
     first, second = addresses.pods.split(".")[:2]
     pods = f"{first}.{second}.{128 + index // 2}.{128 * (index % 2)}/25"

@@ -1,4 +1,4 @@
-"""Processor time used by other programs on this machine, which can falsify measurements."""
+"""Measures the processor time of other programs on this machine, which can falsify a bench."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ def busy_seconds() -> float:
 
 
 class OtherLoad:
-    """Processor use of the machine since `restart`, without that of this process and of the rig."""
+    """Processor use of all programs except this process and the rig, since the last `restart`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.restart()
 
     def restart(self) -> None:
-        """Start counting at this moment."""
+        """Start the measurement again."""
         self._at, self._busy = time.monotonic(), busy_seconds()
         self._alive, self._ended = self._rig(), _ended_seconds()
         self._self = time.process_time()
 
     def cores(self) -> float:
-        """Return the mean number of processors that other programs have used."""
+        """Return the mean number of processors that other programs have used since the last `restart`."""
         now = self._rig()
         ours = time.process_time() - self._self
-        # `_ended_seconds` counts the whole life of an ended process. Subtract what it had used before
-        # `restart`.
+        # `_ended_seconds` counts the whole life of an ended process, so subtract its use before `restart`.
         ours += sum(now.values()) - sum(self._alive.values()) + _ended_seconds() - self._ended
         return max(0.0, (busy_seconds() - self._busy - ours) / (time.monotonic() - self._at))
 
     async def wait_quiet(self, most_cores: float, seconds: float, deadline: float) -> None:
-        """Wait until other programs use at most `most_cores` for `seconds`, or until `deadline` seconds
-        have passed.
+        """Wait until other programs use at most `most_cores` processors during `seconds`.
+
+        Return without an error after `deadline` seconds.
         """
         end = time.monotonic() + deadline
         while time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""Convoy's operator as a process of its own, with the rights that the chart gives it and its real hub."""
+"""Runs Convoy's operator as a separate process, with the rights that the chart gives it and a real hub."""
 
 from __future__ import annotations
 
@@ -31,17 +31,16 @@ class OperatorProcess(ConvoyProcess):
 
     @property
     def hub(self) -> str:
-        """Address to which agents connect."""
+        """Host and port to which agents connect."""
         return f"{self._plane.host}:{SESSION_PORT}"
 
     async def prepare(self, api: Api) -> None:
-        """Create the kubeconfig with the rights of the chart's service account."""
+        """Write a kubeconfig with the rights of the chart's service account."""
         self._config = await account_config(self._plane, api, OPERATOR_USER)
 
     def start(self, qps: float) -> None:
-        """Start the operator with a limit of `qps` API requests per second (0: no limit).
-
-        The burst is the chart's.
+        """Start the operator with a limit of `qps` API requests per second (0: no limit). The burst is the
+        chart's.
         """
         plane = self._plane
         environment = {
@@ -58,9 +57,9 @@ class OperatorProcess(ConvoyProcess):
         plane.programs.start(_NAME, [sys.executable, "-m", "convoy_operator"], environment)
 
     async def ready(self, agents: int, deadline: float = 60.0) -> None:
-        """Wait until the operator is the leader and has `agents` sessions.
+        """Wait until the operator is the leader and at least `agents` agents are connected.
 
-        Raise ClusterError if that takes too long.
+        Raise ClusterError after `deadline` seconds.
         """
         end = time.monotonic() + deadline
         while True:
@@ -74,7 +73,9 @@ class OperatorProcess(ConvoyProcess):
             await asyncio.sleep(0.2)
 
     def metrics(self) -> dict[str, float]:
-        """Return the operator's metrics without labels. Empty if the operator does not answer."""
+        """Return those of the operator's metrics that have no labels. Empty if the operator does not
+        answer.
+        """
         try:
             with urllib.request.urlopen(
                 f"http://{self._plane.host}:{METRICS_PORT}/metrics", timeout=5
@@ -86,5 +87,5 @@ class OperatorProcess(ConvoyProcess):
         return {name: float(value) for name, value in pairs}
 
     def kill(self) -> None:
-        """Send SIGKILL."""
+        """Send SIGKILL to the operator."""
         self._plane.programs.kill(_NAME)

@@ -1,7 +1,7 @@
-"""The rig's control plane: etcd, API server, controller manager, scheduler and kwok's fake nodes.
+"""The rig's control plane: etcd, API server, controller manager, scheduler, and fake nodes of kwok.
 
-There is no kubelet and no container. The rig is a local cluster (see e2e.cluster) without real nodes, so
-`make clean` also removes it.
+No kubelet and no container runs. The rig is a local cluster (see e2e.cluster) without real nodes, so `make
+clean` also removes it.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ MANAGER_USERS = tuple(
     f"system:serviceaccount:kube-system:{controller}"
     for controller in ("job-controller", "endpointslice-controller", "endpoint-controller")
 )
-"""Controllers of the controller manager that work for a JobSet."""
+"""User names of the controllers in the controller manager that do part of a JobSet's work."""
 JOBSET_USER = "system:serviceaccount:jobset-system:jobset-controller"
 MANAGER = "kube-controller-manager"
 UNLIMITED = ("--kube-api-qps=2000", "--kube-api-burst=4000")
-"""Rate limits for all components that are not under test, so that they do not limit the measurement."""
-# Kinds of the chart that are left out: their programs run as processes of the machine, or are simulated.
+"""Flags with rate limits so high that they do not limit the measurement. For components that are not under
+test.
+"""
+# Kinds of the chart's objects that are not installed, because their programs run outside pods or are
+# simulated.
 _NOT_INSTALLED = {"Deployment", "DaemonSet", "Service", "PodDisruptionBudget"}
 
 
 class Plane:
-    """The control plane. `down` also removes one whose creator has crashed."""
+    """The control plane of a rig. `down` removes it even if the process that created it has crashed."""
 
     def __init__(self, nodes: int, progress: Progress) -> None:
         self.cluster = Cluster(NAME, progress=progress)
@@ -57,7 +60,7 @@ class Plane:
 
     @property
     def host(self) -> str:
-        """The rig's own address, on which all its programs listen."""
+        """IP address of the rig, on which all its programs listen."""
         return self.cluster.addresses.host
 
     @property
@@ -66,7 +69,7 @@ class Plane:
         return sorted([*self.surviving, *self.crashing])
 
     def up(self) -> None:
-        """Remove what is left of an earlier rig and create a new one. Raise ClusterError if that fails."""
+        """Create a rig. Remove the remains of an earlier rig first. Raise ClusterError if that fails."""
         machine.require_root_and_tools()
         self.cluster.down()
         programs, self._kwok = binaries.ensure(self._progress), binaries.tool("kwok", self._progress)
@@ -82,7 +85,8 @@ class Plane:
         self._start("etcd")
         self._start(
             "kube-apiserver",
-            # The log must stay one file. Between two measurements a thousand pods are deleted at once.
+            # The log must stay one file, which the bench reads. A thousand pods are deleted between two
+            # measurements, so allow more deletions at a time.
             "--audit-log-maxsize=100000",
             "--delete-collection-workers=16",
         )
@@ -102,20 +106,22 @@ class Plane:
         self.cluster.down()
 
     def start_manager(self, *flags: str) -> None:
-        """Start the controller manager with these flags. Stop one that runs with other flags."""
+        """Start the controller manager with these flags, unless it runs with them. Stop one with other
+        flags first.
+        """
         if self._manager != flags or self.programs.get(MANAGER) is None:
             self.programs.stop(MANAGER)
             self._start(MANAGER, *flags)
             self._manager = flags
 
     def start_kwok(self, group: str) -> None:
-        """Start kwok for one group of nodes."""
+        """Start the kwok of one group of nodes."""
         file = self.cluster.folder / "config" / f"kwok-{group}.yaml"
         files.write(file, kwok.config(group))
         self.programs.start(f"kwok-{group}", kwok.command(self._kwok, self.cluster.kubeconfig, file))
 
     def cut(self, *, cut: bool) -> None:
-        """Make the pods of the crashing nodes unreachable, or reachable again."""
+        """Make the pods of the crashing nodes unreachable if `cut` is True, otherwise reachable again."""
         for name in self.crashing:
             network = self._node(name)["spec"]["podCIDR"]
             change = "replace" if cut else "del"
@@ -126,17 +132,17 @@ class Plane:
         return [self._node(name) for name in self.nodes]
 
     def manifests(self) -> list[Object]:
-        """Return the manifests of this checkout's chart."""
+        """Return the objects that this checkout's chart renders."""
         return rendered(self.cluster.binaries, "--set=images.tag=bench", "--set=dashboard.enabled=true")
 
     @property
     def engines(self) -> Path:
-        """Folder with the engine catalogue, which the operator's pod would mount."""
+        """Folder with the engine catalogue, which the chart mounts into the operator's pod."""
         return self.cluster.folder / "engines"
 
     def _claim_pod_addresses(self) -> None:
-        """Route all pod addresses to this machine, which then refuses connections as a pod without a
-        listener does.
+        """Route all pod addresses to this machine. It refuses connections, as a pod does on which no
+        program listens.
         """
         bridge = self.cluster.network.bridge
         run(["ip", "route", "replace", "local", self.cluster.addresses.pods, "dev", bridge, "table", "main"])
@@ -149,7 +155,7 @@ class Plane:
         self.programs.start(component, [*self.control.commands()[component], *flags])
 
     def _install(self) -> None:
-        """Install the chart without its pods: CRDs, rights, CSI driver and catalogue."""
+        """Install the chart without its pods: CRDs, rights, CSI driver and engine catalogue."""
         self.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
         documents = [one for one in self.manifests() if one["kind"] not in _NOT_INSTALLED]
         self.apply(documents)
@@ -159,6 +165,6 @@ class Plane:
                     files.write(self.engines / name, text)
 
     def apply(self, documents: list[Object]) -> None:
-        """Apply manifests on the server side."""
+        """Apply objects with server-side apply."""
         manifest = yaml.safe_dump_all(documents)
         self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=manifest)

@@ -1,6 +1,6 @@
-"""The rig's processes.
+"""Starts and ends the rig's processes.
 
-Each is recorded in the cluster's state file, so that `down` always finds and ends it.
+Each process is recorded in the cluster's state file, so that `down` always finds and ends it.
 """
 
 from __future__ import annotations
@@ -20,41 +20,43 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Programs:
-    """The rig's processes by name, at most one of each name."""
+    """The rig's processes by name. Each name has at most one process."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def log(self, name: str) -> Path:
-        """Return the path of a process's output. Processes of the same name append to one file."""
+        """Return the path of the file with a process's output. Processes of the same name append to the
+        same file.
+        """
         return self._cluster.folder / "logs" / f"{name}.log"
 
     def start(self, name: str, argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> ProcessId:
-        """Start a process under this name."""
+        """Start a process and record it under this name."""
         process = release(spawn(argv, identity=self._cluster.identity, log=self.log(name), env=env))
         with self._cluster.changing() as state:
             state.processes[name] = process
         return process
 
     def get(self, name: str) -> ProcessId | None:
-        """Return the process of that name, or None if it does not run."""
+        """Return the process with this name; None if it does not run."""
         process = self._cluster.state().processes.get(name)
         return process if process is not None and process.alive else None
 
     def check(self, name: str) -> ProcessId:
-        """Return the running process. Raise ClusterError with the end of its log if it has ended."""
+        """Return the process with this name. If it does not run, raise ClusterError with its log."""
         process = self.get(name)
         if process is None:
             raise ClusterError(f"{name} has ended:\n{tail(self.log(name))}")
         return process
 
     def kill(self, name: str) -> None:
-        """Send SIGKILL. A process that has ended is not an error."""
+        """Send SIGKILL to a process. It is no error if the process has ended."""
         if process := self.get(name):
             end([process])
 
     def stop(self, name: str, deadline: float = 20.0) -> None:
-        """Send SIGTERM, and SIGKILL after `deadline` seconds."""
+        """Send SIGTERM to a process, and SIGKILL if it still runs after `deadline` seconds."""
         process = self.get(name)
         if process is None:
             return
@@ -77,7 +79,7 @@ class ConvoyProcess:
 
     @property
     def alive(self) -> bool:
-        """True while the process runs."""
+        """True if the process runs."""
         return self._programs.get(self._name) is not None
 
     def stop(self) -> None:
@@ -85,12 +87,12 @@ class ConvoyProcess:
         self._programs.stop(self._name)
 
     def memory_mb(self, *, peak: bool = False) -> float | None:
-        """Return the resident memory in MB, or its peak. None if the process has ended."""
+        """Return the resident memory in MB, or with `peak` its peak. None if the process has ended."""
         process = self._programs.get(self._name)
         return memory_mb(process, "VmHWM" if peak else "VmRSS") if process else None
 
     def spent(self, since: float | None = 0.0) -> float | None:
-        """Return the processor seconds used so far, minus `since`.
+        """Return the processor seconds that the process has used, minus `since`.
 
         None if the process has ended or `since` is None.
         """

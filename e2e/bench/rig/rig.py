@@ -1,4 +1,4 @@
-"""The whole rig for a scenario: control plane, operator and agents."""
+"""A complete rig for a scenario: control plane, operator and agents."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from e2e.install import NAMESPACE
 
 _CLEAR_SECONDS = 180.0
 _POLL_SECONDS = 0.2
-# Processors that other programs may use on a quiet machine, and the seconds to observe them.
+# Processors that other programs may use on a quiet machine, and the seconds for which this is measured.
 _QUIET_CORES, _QUIET_SECONDS = 0.2, 3.0
 
 
 class Rig:
-    """The running components, and the audit log of their requests."""
+    """The running components of a rig, and the audit log of their requests."""
 
     def __init__(
         self, plane: Plane, api: Api, operator: OperatorProcess, progress: Progress, patience: float
@@ -39,7 +39,9 @@ class Rig:
         self.report = progress.report
         self.log = Log(plane.control.audit_log)
         self.disturbance = 0.0
-        """Processors that other programs used during the most disturbed wait since this was set to 0."""
+        """Maximum, over all waits since this was set to 0, of the processors that other programs used
+        during a wait.
+        """
         self.checkpoints = False
         """True if jobs are created with checkpoints in memory."""
         self._other_load = OtherLoad(plane.cluster)
@@ -55,15 +57,14 @@ class Rig:
 
     @property
     def entries(self) -> list[Entry]:
-        """Entries of the audit log since `log.restart`."""
+        """Entries of the audit log since the last `log.restart`."""
         self.log.read()
         return self.log.entries
 
     @asynccontextmanager
     async def operating(self, qps: float) -> AsyncIterator[None]:
-        """Run the operator and all agents until the block ends.
-
-        The block starts when all nodes are labelled.
+        """Run the operator and all agents while the block runs. The block starts when all nodes have the
+        agent-ready label.
         """
         self.operator.start(qps)
         try:
@@ -88,7 +89,7 @@ class Rig:
     async def wait_until(
         self, holds: Callable[[], Awaitable[bool]], seconds: float, what: str, every: float = 0.2
     ) -> None:
-        """Wait until `holds` returns True. Raise ClusterError after `seconds`."""
+        """Poll `holds` every `every` seconds until it returns True. Raise ClusterError after `seconds`."""
         deadline = time.monotonic() + seconds
         while not await holds():
             if time.monotonic() > deadline:
@@ -96,9 +97,9 @@ class Rig:
             await asyncio.sleep(every)
 
     async def wait_quiet(self) -> None:
-        """Wait until other programs leave the machine quiet, at most `patience` seconds.
+        """Wait at most `patience` seconds until other programs leave the machine quiet.
 
-        Then restart the measurement of their load.
+        Then restart the measurement of the other programs' load.
         """
         await self._other_load.wait_quiet(_QUIET_CORES, _QUIET_SECONDS, self._patience)
         self._other_load.restart()
@@ -106,9 +107,9 @@ class Rig:
     async def holds_in_time(
         self, holds: Callable[[], bool], seconds: float, program: str = "operator"
     ) -> bool:
-        """Return True as soon as the condition holds.
+        """Return True as soon as `holds` returns True.
 
-        Return False after `seconds`, or at once if `program` ends.
+        Return False after `seconds`, or as soon as the process `program` has ended.
         """
         deadline = time.monotonic() + seconds
         try:
@@ -125,19 +126,19 @@ class Rig:
             self.disturbance = max(self.disturbance, self._other_load.cores())
 
     async def crash(self) -> None:
-        """Crash the nodes of the crashing group: agent, kubelet and routes to the pods."""
+        """Crash the agents and kubelets of the crashing group, and make the group's pods unreachable."""
         self.swarm.crash(self.plane.crashing)
         await asyncio.to_thread(self.plane.programs.kill, f"kwok-{CRASHING}")
         await asyncio.to_thread(self.plane.cut, cut=True)
 
     async def reboot(self) -> None:
-        """Bring the crashed nodes back, with no pod running."""
+        """Start the crashed nodes again, with no pod running."""
         await asyncio.to_thread(self.plane.cut, cut=False)
         await asyncio.to_thread(self.plane.start_kwok, CRASHING)
         self.swarm.reboot(self.plane.crashing)
 
     async def create(self, shape: Shape) -> None:
-        """Create the TrainingJobs of a shape as fast as the server accepts them."""
+        """Create the TrainingJobs of a shape as fast as the API server accepts them."""
         await each(
             shape.names,
             lambda name: self.api.create(
@@ -146,11 +147,11 @@ class Rig:
         )
 
     async def each_job(self, names: Iterable[str], patch: dict[str, object]) -> None:
-        """Patch the spec of all these jobs."""
+        """Apply a merge patch to the spec of each of these jobs."""
         await each(names, lambda name: self.api.patch(f"{TRAINING_JOBS}/{name}", {"spec": patch}))
 
     async def clear(self) -> None:
-        """Delete all jobs and pods, and wait until they are gone."""
+        """Delete all jobs and pods, and wait until they no longer exist."""
         background = {"propagationPolicy": "Background"}
         for collection in (TRAINING_JOBS, JOBSETS):
             try:
@@ -167,16 +168,16 @@ class Rig:
                 break
             if time.monotonic() > deadline:
                 raise ClusterError(f"still not deleted after {_CLEAR_SECONDS:g} s: {', '.join(left)}")
-            # Delete the pods directly: the garbage collector would take longer.
+            # Delete the pods directly, because the garbage collector would take longer.
             await self.api.delete(PODS, gracePeriodSeconds="0")
             await asyncio.sleep(0.5)
         await self.api.delete(f"/api/v1/namespaces/{SPACE}/events")
-        # Wait until the operator has handled the last watch events of the deleted objects.
+        # Give the operator time to handle the last watch events of the deleted objects.
         await asyncio.sleep(2.0)
 
 
 async def slots_with_two_pods(api: Api) -> list[str]:
-    """Return the slots that have more than one pod, as JOB/INDEX."""
+    """Return the slots that have more than one pod. A slot is written as JOB/INDEX."""
     found = await api.get(PODS, labelSelector=LABEL_JOB)
     seen: set[tuple[str, str]] = set()
     doubled = []
@@ -191,7 +192,7 @@ async def slots_with_two_pods(api: Api) -> list[str]:
 
 @asynccontextmanager
 async def running_rig(nodes: int, progress: Progress, patience: float) -> AsyncIterator[Rig]:
-    """Create a rig, and remove it when the block ends."""
+    """Create a rig and yield it. Remove the rig after the block."""
     plane = Plane(nodes, progress)
     try:
         await asyncio.to_thread(plane.up)
@@ -204,12 +205,12 @@ async def running_rig(nodes: int, progress: Progress, patience: float) -> AsyncI
             await operator.prepare(api)
             yield Rig(plane, api, operator, progress, patience)
     finally:
-        # A second signal must not interrupt the removal. `make clean` would find what is left.
+        # A second signal must not interrupt the removal. If it did, `make clean` would remove the rest.
         await asyncio.shield(asyncio.to_thread(plane.down))
 
 
 async def _create_nodes(plane: Plane, api: Api) -> None:
-    """Create the namespace of the jobs and the nodes, and wait until the nodes are ready."""
+    """Create the jobs' namespace and the fake nodes, and wait until the nodes are Ready."""
     await api.ensure("/api/v1/namespaces", {"metadata": {"name": SPACE}})
     await each(plane.node_bodies(), lambda body: api.create("/api/v1/nodes", body))
     deadline = time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""Times and costs of a rollout, computed from the audit log. No I/O."""
+"""Computes times and costs of a rollout from the audit log. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ RUNNING = "Running"
 
 @dataclass(frozen=True)
 class Rollout:
-    """Seconds from the first create request of a job to the last response of each stage.
+    """Times of the stages of a rollout, and its writes.
 
-    None if a stage did not complete for all pods or jobs.
+    Times are seconds from the first request that creates a job to the last response of a stage. A time is
+    None if the stage did not complete for all pods or jobs.
     """
 
     created: float | None
     bound: float | None
     up: float | None
-    """Time until kubelets had reported all pods as Running."""
+    """Seconds until the kubelets had reported all pods as Running."""
     running: float | None
-    """Time until all TrainingJobs were Running. None for other kinds."""
+    """Seconds until all TrainingJobs were Running. None for other kinds of jobs."""
     writes_per_pod: float
     surplus: int
-    """Number of pods created beyond those required."""
+    """Number of created pods beyond those that the jobs need."""
 
 
 def rollout(entries: Sequence[Entry], shape: Shape, kind: str, users: Collection[str]) -> Rollout:
-    """Compute the rollout of the jobs of the resource `kind`. Count the writes of `users`."""
+    """Return the rollout of the jobs of the resource `kind`. Only writes of `users` count."""
     start = min((entry.received for entry in entries if entry.is_a("create", kind)), default=None)
     if start is None:
         return Rollout(None, None, None, None, 0.0, 0)
@@ -56,9 +57,9 @@ def rollout(entries: Sequence[Entry], shape: Shape, kind: str, users: Collection
 
 
 def running_since(entries: Sequence[Entry], after: float = 0.0) -> dict[str, float]:
-    """Return when each job first became Running after a time.
+    """Return, by job name, the Unix time at which a job first became Running after the time `after`.
 
-    Leave out jobs whose last phase is not Running.
+    Jobs whose last phase is not Running are left out.
     """
     found = {}
     for job, reported in phases(entries).items():

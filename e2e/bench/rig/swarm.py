@@ -1,7 +1,7 @@
-"""Simulated agents of all fake nodes, in one event loop. kwok simulates the kubelets.
+"""Simulates the agents of all fake nodes in one event loop. kwok simulates the kubelets.
 
-The certificates are signed directly with the hub's CA, which the bench may read. The hub itself would issue
-only two a second to one address.
+The bench signs the agents' certificates itself with the hub's CA. The hub would issue only two certificates
+a second to one address.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LIFE = timedelta(hours=24)
 
 
 async def identities(api: Api, namespace: str, nodes: Iterable[str]) -> dict[str, Identity]:
-    """Issue a certificate for each node's agent, as the hub's Enrolment service would."""
+    """Issue a certificate for each node's agent, as the hub's Enrolment service does."""
     secret = await api.get(f"/api/v1/namespaces/{namespace}/secrets/{CA_SECRET}")
     pair = {name: base64.b64decode(text) for name, text in secret["data"].items()}
     authority = ca.Authority(ca.Identity(pair["tls.key"], pair["tls.crt"]))
@@ -47,7 +47,7 @@ def _issue(authority: ca.Authority, node: str) -> Identity:
 
 
 class Swarm:
-    """All agents, and one watch of running pods that feeds them."""
+    """All simulated agents, and one watch that tells them which pods run."""
 
     def __init__(self, api: Api, hub: str, certificates: dict[str, Identity]) -> None:
         self._api = api
@@ -57,7 +57,7 @@ class Swarm:
             for node, identity in certificates.items()
         }
         self.training = False
-        """True while the ranks of all pods make steps."""
+        """True if the ranks of all pods make steps."""
         self._dead: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._exit_tasks: set[asyncio.Task[None]] = set()
@@ -68,7 +68,7 @@ class Swarm:
         self._tasks += [asyncio.create_task(agent.run()) for agent in self.agents.values()]
 
     async def stop(self) -> None:
-        """Stop all agents abruptly, as a crash would."""
+        """Stop all agents at once, without a goodbye, as a crash does."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -78,7 +78,7 @@ class Swarm:
 
     @property
     def connected(self) -> int:
-        """Number of agents that hold a session."""
+        """Number of agents with a session."""
         return sum(agent.connected for agent in self.agents.values())
 
     def crash(self, nodes: Sequence[str]) -> None:
@@ -88,14 +88,14 @@ class Swarm:
             self.agents[node].dead.set()
 
     def reboot(self, nodes: Sequence[str]) -> None:
-        """Bring these nodes back after a reboot, with no pod running."""
+        """Start these crashed nodes again, with no pod running."""
         self._dead -= set(nodes)
         for node in nodes:
             self.agents[node].reboot()
             self.agents[node].dead.clear()
 
     def _progressing(self, pod: FakePod) -> bool:
-        # A step needs all members, so one dead node stops the whole job.
+        # A step needs all members of the job, so one dead node stops the whole job.
         return self.training and not (pod.member_nodes & self._dead)
 
     def _shut_down(self, pod: FakePod, exit_code: int) -> None:
@@ -104,7 +104,7 @@ class Swarm:
         task.add_done_callback(self._exit_tasks.discard)
 
     async def _set_ended(self, pod: FakePod, exit_code: int) -> None:
-        """Patch the pod's status as a kubelet does when the main container ends."""
+        """Patch a pod's status as a kubelet does when the main container ends."""
         ended = {"terminated": {"exitCode": exit_code, "reason": "Completed" if exit_code == 0 else "Error"}}
         status = {
             "phase": "Failed" if exit_code else "Succeeded",
@@ -124,7 +124,7 @@ class Swarm:
             await self._api.patch(path, {"status": status})
 
     async def _watch(self) -> None:
-        """Watch the running pods and pass each change to its node's agent."""
+        """Watch the running pods and report each change to the agent of the pod's node."""
         which = {"labelSelector": LABEL_JOB, "fieldSelector": "status.phase=Running"}
         while True:
             with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError, OSError):

@@ -1,1 +1,1 @@
-"""The bench of a thousand workers on fake nodes, compared with JobSet."""
+"""Bench of a thousand workers on fake nodes, compared with JobSet."""

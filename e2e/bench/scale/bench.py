@@ -1,4 +1,4 @@
-"""`make bench-scale`: the load of a thousand workers on the control plane, and the time until they run."""
+"""`make bench-scale`: measures the control plane with a thousand workers, and the seconds until they run."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ from e2e.cluster.progress import Progress
 
 NAME, COMMAND = "scale", "make bench-scale"
 BASELINE = "baseline"
-# The baseline follows directly after Convoy's rollouts, so that both run under the same load of the machine.
+# The baseline comes directly after Convoy's rollouts, so that the machine's other load is about the same.
 _ROLLOUTS = tuple(map(str, ROLLOUTS))
 ALL = (*_ROLLOUTS, BASELINE, *(name for name in SCENARIOS if name not in _ROLLOUTS))
 RATES = {"uncapped": UNCAPPED, "100": CAPPED}
-# Faults and long measurements run only with the chart's own rate limit.
+# Scenarios with faults or long measurements run only with the chart's own rate limit.
 _ONE_RATE = frozenset({"kill", "nodes", "steady", "everything", "everything-steady"})
-# These take minutes each, so they are repeated less often.
+# Scenarios that take minutes are repeated less often.
 _MAX_REPEATS = {"nodes": 3, "steady": 1, "everything-steady": 1}
-# Processors that other programs may use during an undisturbed measurement.
+# Maximum number of processors that other programs may use during a measurement.
 _UNDISTURBED_CORES = 0.3
 _MAX_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
 class Options:
-    """The parts of the bench to run."""
+    """The parts of the bench to run, and how often."""
 
     scenarios: Collection[str] = ALL
     rates: Collection[str] = tuple(RATES)
     repeats: int = 5
     nodes: int = 100
     patience: float = 0.0
-    """Longest time in seconds to wait before each step until other programs leave the machine quiet."""
+    """Maximum seconds to wait before each step until other programs leave the machine quiet."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One measurement."""
+    """One measurement and its title."""
 
     title: str
     run: Callable[[Figures], Awaitable[None]]
 
 
 def bench(options: Options, figures: Figures) -> None:
-    """Run the bench. After SIGTERM or SIGINT, remove the rig and raise asyncio.CancelledError."""
+    """Run the bench. On SIGTERM or SIGINT, remove the rig and raise asyncio.CancelledError."""
     asyncio.run(_bench(options, figures, Progress()))
 
 
@@ -78,7 +78,7 @@ async def _bench(options: Options, figures: Figures, progress: Progress) -> None
 
 
 def _steps(rig: Rig, baseline: JobSet, options: Options, repeat: int) -> Iterator[Step]:
-    """Yield the steps of one repeat."""
+    """Yield the measurements of one repeat."""
     for name in ALL:
         if name not in options.scenarios or repeat >= _MAX_REPEATS.get(name, options.repeats):
             continue
@@ -91,10 +91,10 @@ def _steps(rig: Rig, baseline: JobSet, options: Options, repeat: int) -> Iterato
 
 
 async def _attempt(rig: Rig, step: Step, title: str, patience: float, figures: Figures) -> None:
-    """Measure once. If `patience` is set, measure again when other programs disturbed the measurement.
+    """Run a measurement. If other programs disturbed it and `patience` is set, run it again.
 
-    The least disturbed of the attempts counts, whatever its result. A step that fails loses only its own
-    figures.
+    The figures of the least disturbed attempt count, whatever they are. A measurement that fails adds no
+    figures, and the bench goes on.
     """
     best, least_disturbance = Figures(), math.inf
     for _ in range(_MAX_ATTEMPTS if patience else 1):

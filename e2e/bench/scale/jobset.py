@@ -1,7 +1,7 @@
-"""The baseline: JobSet's controller on the same rig, installed from its own chart.
+"""The baseline: JobSet's controller on the same rig, installed from JobSet's own chart.
 
-The controller is a process of the machine, like Convoy's operator, and serves the webhooks that admit every
-pod of a JobSet. The controller manager creates the pods, so its rate limit is set as well.
+The controller runs as a plain process, like Convoy's operator, and serves the webhooks that admit every pod
+of a JobSet. The controller manager creates the pods, so its rate limit is set as well.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _GO = {"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=mod"}
 
 @dataclass(frozen=True)
 class Limits:
-    """Command-line flags with the rate limits of JobSet's controller and of the controller manager."""
+    """Command-line flags that set the rate limits of JobSet's controller and of the controller manager."""
 
     title: str
     controller: tuple[str, ...]
@@ -70,7 +70,7 @@ class JobSet:
         self._config = Path()
 
     async def install(self) -> None:
-        """Build the controller and install its CRDs, rights and webhooks, without starting the controller."""
+        """Build the controller and install its CRDs, rights and webhooks. Does not start the controller."""
         self._program = await asyncio.to_thread(build, self._progress)
         await asyncio.to_thread(self._apply)
         self._config = await account_config(self._plane, self._rig.api, JOBSET_USER)
@@ -101,8 +101,9 @@ class JobSet:
         return [document for document in yaml.safe_load_all(text) if document]
 
     def _adapted(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Point webhooks at the machine's address: without real nodes the API server cannot reach a
-        Service.
+        """Return a manifest whose webhooks have the machine's address.
+
+        Without real nodes the API server cannot reach a Service.
         """
         authority = self._plane.control.authority()
         for webhook in document.get("webhooks", ()):
@@ -125,7 +126,7 @@ class JobSet:
             if time.monotonic() > deadline:
                 raise ClusterError("JobSet's controller is not ready after 60 s")
             await asyncio.sleep(0.2)
-        # If the controller manager was restarted, it needs this time to fill its caches.
+        # If the controller manager was restarted, wait until its caches are full.
         await asyncio.sleep(5.0)
 
     def _ready(self) -> bool:
@@ -143,7 +144,7 @@ class JobSet:
         self._plane.start_manager(*UNLIMITED)
 
     async def measure(self, limits: Limits, shape: Shape, figures: Figures) -> None:
-        """Measure one rollout from the audit log, as for Convoy."""
+        """Measure one rollout in the same way as for Convoy, from the audit log."""
         rig = self._rig
         await self.start(limits)
         try:
@@ -169,7 +170,7 @@ class JobSet:
 
 
 def build(progress: Progress) -> Path:
-    """Build the controller from its Go module, unless a built one is cached, and return its path.
+    """Return the path of the controller. Build it from its Go module unless it is in the cache.
 
     `go install` is not used: it requests the list of all versions, which not every module proxy serves.
     """
@@ -198,7 +199,7 @@ def _build(target: Path, module: Path) -> None:
 
 
 def source() -> Path:
-    """Return the folder of JobSet's Go module, which contains its chart."""
+    """Download JobSet's Go module, which contains its chart, and return the module's folder."""
     found = run(
         [str(binaries.go()), "mod", "download", "-json", f"{MODULE}@{VERSION}"], deadline=300, env=_GO
     )

@@ -1,1 +1,1 @@
-"""Benches of faults on real nodes: the time to recover from each, and a soak of random ones."""
+"""Benches with faults on real nodes: the seconds to recover from each fault, and a soak."""

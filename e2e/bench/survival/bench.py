@@ -1,4 +1,4 @@
-"""The seconds from each fault on real nodes until each stage of the job's recovery."""
+"""Measures the seconds from each fault on real nodes to each stage of the job's recovery."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ STAGES = ("decided", "deleted", "created", "scheduled", "running", "formed", "st
 
 @dataclass(frozen=True)
 class Scenario:
-    """A fault and its target."""
+    """A fault, the job that it hits, and the target for the recovery."""
 
     title: str
     target: float | None
-    """Most seconds from the fault to the end of the next step."""
+    """Maximum seconds from the fault to the end of the next step; None for no target."""
     inject: Callable[[JobUnderTest], Recovery]
     own_script: bool = False
-    """True to run the unmodified script of examples/torchrun.yaml.
+    """True if the job runs the unmodified script of examples/torchrun.yaml.
 
-    False runs the engine with checkpoints in memory.
+    False if it runs the engine with checkpoints in memory.
     """
     elastic: bool = False
     excludes_restore: bool = False
@@ -51,14 +51,14 @@ class Scenario:
 
 
 def _kill_node(job: JobUnderTest) -> Recovery:
-    """Kill the node of a worker, but not the leader's node: `_kill_leader` covers that."""
+    """Kill the node of a worker that is not the leader's node. `_kill_leader` kills the leader's node."""
     node = leader(job.cluster)[1]
     pods = list(enumerate(job.pods))
     return job.kill_node(next(number for number, pod in reversed(pods) if pod.spec.node_name != node))
 
 
 def _kill_leader(job: JobUnderTest) -> Recovery:
-    """Kill the node that runs the leading operator and a worker."""
+    """Kill the node that runs both the leading operator and a worker."""
     node = leader(job.cluster)[1]
     index = next(number for number, pod in enumerate(job.pods) if pod.spec.node_name == node)
     return job.kill_node(index, 120)
@@ -80,7 +80,7 @@ SCENARIOS = {
 
 
 def bench(only: list[str], repeats: int, stock: bool, found: Figures) -> None:
-    """Create a cluster, inject every fault `repeats` times in turn, and remove the cluster."""
+    """Create a cluster, inject every fault `repeats` times, and remove the cluster."""
     cluster = bring_up(NAME, NODES, Progress())
     try:
         jobs = Jobs.of(cluster, restricted_namespace(cluster, NAME))
@@ -121,7 +121,7 @@ def _measure(cluster: Cluster, jobs: Jobs, name: str, scenario: Scenario) -> Rec
 
 
 def _restore_seconds(log: str) -> float | None:
-    """Return the seconds that rank 0 needed to read its checkpoint, from its log."""
+    """Return the seconds that rank 0 needed to read its checkpoint, as its log says; None if it read none."""
     seconds: list[str] = re.findall(r"continues after step .* restored in ([0-9.]+) s", log)
     return float(seconds[-1]) if seconds else None
 
@@ -140,9 +140,10 @@ def _record(found: Figures, scenario: Scenario, recovery: Recovery) -> None:
 
 
 def _stock(cluster: Cluster, jobs: Jobs) -> float | None:
-    """Return the seconds until Kubernetes alone replaces a Job's pod after its node died.
+    """Return the seconds that Kubernetes without Convoy needs to replace a Job's pod after its node has
+    died.
 
-    None if it takes too long.
+    None if no replacement runs within STOCK_SECONDS.
     """
     container = {
         "name": "sleep",

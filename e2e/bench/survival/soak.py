@@ -1,4 +1,4 @@
-"""A soak: random faults hit running jobs for half an hour. Afterwards nothing may be left over."""
+"""A soak: random faults hit running jobs for half an hour. At the end, no object or trace may be left."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ NAME = "soak"
 COMMAND = "make soak"
 NODES = 3
 JOBS_AT_ONCE = 3
-"""Jobs that run at the same time. Two cores cannot run more."""
+"""Maximum number of unfinished jobs. Two cores cannot run more."""
 END_SECONDS = 300.0
-"""Seconds within which every job must end after the last fault."""
+"""Maximum seconds from the last fault until every job has ended."""
 _REST_SECONDS, _SAMPLES_AT_REST = 120.0, 6
-"""Seconds without jobs before the first one, and least samples of a process in that time."""
+"""Seconds of the measurement before the first job, and minimum number of samples of a process in it."""
 RECOVERY = {"maxRestarts": 1000, "maxIdenticalErrors": 0, "windowSeconds": 60, "hangSeconds": 60}
 
 
 @dataclass(frozen=True)
 class JobKind:
-    """A kind of job, and how it must end."""
+    """A kind of job: its spec and its expected end."""
 
     spec: dict[str, Any]
     expected_end: tuple[str, str]
-    """Expected phase and reason. Two empty strings if the soak deletes the job while it runs."""
+    """Expected phase and reason of the job. Two empty strings if the soak deletes the running job."""
 
 
 def _gpt(steps: int, **role: Any) -> dict[str, Any]:
@@ -93,15 +93,15 @@ class SoakJob:
     created_at: float
     deleted: bool = False
     finished: bool = False
-    """True if the job has ended and the job and its pods are deleted."""
+    """True if the job has ended and neither the job nor its pods exist any longer."""
     ended_as_expected: bool = False
-    """True if the job ended as its kind says."""
+    """True if the job ended with the phase and the reason of its kind."""
     suspended: bool = False
 
 
 @dataclass
 class Soak:
-    """The state of a soak."""
+    """The jobs and faults of a soak."""
 
     cluster: Cluster
     jobs: Jobs
@@ -110,10 +110,12 @@ class Soak:
     soak_jobs: list[SoakJob] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=dict)
     pods: set[str] = field(default_factory=set)
-    """Uids of all pods seen so far."""
+    """Uids of all pods that the jobs ever had."""
 
     def check_jobs(self, create: bool) -> None:
-        """Check every job. Create jobs up to the limit if `create` is true."""
+        """Check every unfinished job. With `create`, also create jobs until there are JOBS_AT_ONCE
+        unfinished ones.
+        """
         try:
             for job in self.soak_jobs:
                 if not job.finished:
@@ -161,9 +163,10 @@ class Soak:
     def inject_fault(self, spare_processes: bool) -> None:
         """Inject a random fault.
 
-        `spare_processes` excludes faults that restart the processes whose memory is sampled.
+        With `spare_processes`, exclude the faults that restart processes, because the processes' memory is
+        sampled.
         """
-        # An API outage also restarts processes: a leader that cannot renew its Lease exits.
+        # An API outage restarts processes too, because a leader that cannot renew its Lease exits.
         faults = ["rank", "pod", "node", "cut", "drain"] + (
             [] if spare_processes else ["agent", "operator", "api"]
         )
@@ -172,7 +175,7 @@ class Soak:
         try:
             getattr(self, f"_{fault}")()
         except (AssertionError, ClusterError, client.ApiException, HTTPError) as error:
-            # The target has disappeared in the meantime.
+            # The target of the fault disappeared before the fault.
             self.progress.report(f"fault {fault} was not injected: {str(error)[:200]}")
             return
         finally:
@@ -209,13 +212,13 @@ class Soak:
         self._wait(35)
 
     def _nodes_without_leader(self) -> list[Any]:
-        """Return the nodes without the leader. The fault `operator` covers the leader."""
+        """Return all nodes except the leader's. The fault `operator` hits the leader."""
         leads = leader(self.cluster)[1]
         return [node for node in self.cluster.nodes if node.name != leads]
 
     def _api(self) -> None:
         self.cluster.components.stop("kube-apiserver")
-        time.sleep(10)  # length of the outage; `inject_fault` then restores everything
+        time.sleep(10)  # Length of the outage. `inject_fault` restores the cluster afterwards.
 
     def _drain(self) -> None:
         node = self._random_pod().spec.node_name
@@ -226,7 +229,7 @@ class Soak:
             self.cluster.kubectl("uncordon", node)
 
     def _wait(self, seconds: float) -> None:
-        """Let a fault last, and keep checking the jobs meanwhile."""
+        """Keep checking the jobs for `seconds`, while the fault lasts."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.check_jobs(create=True)
@@ -234,7 +237,7 @@ class Soak:
 
 
 def bench(minutes: float, seed: int, found: Figures) -> None:
-    """Create a cluster, inject faults for `minutes`, and record what is left over."""
+    """Create a cluster, inject faults for `minutes`, record the figures, and remove the cluster."""
     progress = Progress()
     cluster = bring_up(NAME, NODES, progress)
     try:
@@ -264,9 +267,9 @@ def _script_file(jobs: Jobs) -> Iterator[None]:
 
 
 def _inject_faults(soak: Soak, seconds: float) -> None:
-    """Create jobs and inject faults.
+    """Create jobs and inject faults for `seconds`.
 
-    Processes are killed only in the first third: later their memory is sampled.
+    Processes are killed only in the first third of the time, because their memory is sampled in the rest.
     """
     began = time.monotonic()
     due = began + 20
@@ -279,7 +282,9 @@ def _inject_faults(soak: Soak, seconds: float) -> None:
 
 
 def _wait_for_ends(soak: Soak) -> list[str]:
-    """Stop injecting faults, and return the names of the jobs that have not ended after `END_SECONDS`."""
+    """Wait for the jobs to end, without further faults. Return the names of jobs that run after
+    `END_SECONDS`.
+    """
     restore(soak.cluster)
     until = time.monotonic() + END_SECONDS
     while time.monotonic() < until and not all(job.finished for job in soak.soak_jobs):
@@ -289,7 +294,7 @@ def _wait_for_ends(soak: Soak) -> list[str]:
 
 
 def _leftovers(soak: Soak) -> list[str]:
-    """Return the objects and the traces on nodes that are left after all jobs are deleted."""
+    """Delete all jobs. Return the objects and the traces on nodes that are still left."""
     soak.jobs.delete_all()
     objects = soak.cluster.get("-n", soak.jobs.namespace, "pods,trainingjobs")["items"]
     uids = soak.pods | {job.uid for job in soak.soak_jobs}

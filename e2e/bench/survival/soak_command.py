@@ -18,7 +18,7 @@ def run(
     ] = 30.0,
     seed: Annotated[int, typer.Option(help="Seed of the random faults.")] = 1,
 ) -> None:
-    """Run jobs while random faults hit everything.
+    """Run jobs on a cluster while random faults hit nodes, pods, processes and the API server.
 
     A run of 30 minutes or more replaces docs/bench/soak.json.
     """

@@ -1,4 +1,4 @@
-"""Services that run beside the jobs on a production platform: alerts, a guard and a dashboard viewer."""
+"""Runs what a production platform runs beside the jobs: alerts, a guard and a dashboard viewer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def everything_on(cluster: Cluster, namespace: str) -> Iterator[None]:
 
 @contextmanager
 def _viewer(cluster: Cluster, namespace: str) -> Iterator[None]:
-    """Keep the dashboard's overview open in a browser. Open it again whenever the connection is lost."""
+    """Keep the dashboard's overview open in a browser. Reopen it when the connection is lost."""
     stop = threading.Event()
 
     def keep_open() -> None:
@@ -63,7 +63,7 @@ def _viewer(cluster: Cluster, namespace: str) -> Iterator[None]:
 
 @contextmanager
 def _page(cluster: Cluster, token: str) -> Iterator[Browser]:
-    """Open the overview in a browser and log in."""
+    """Log in to the dashboard in a browser and open the overview."""
     with tempfile.TemporaryDirectory(prefix="convoy-viewer-") as folder:
         browser = Browser(Path(folder))
         try:

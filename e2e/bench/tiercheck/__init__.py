@@ -1,1 +1,1 @@
-"""Benches of checkpoints: the costs of saving and restoring, and the protocol under random schedules."""
+"""Benches of checkpoints: the costs of saves and restores, and the protocol under random schedules."""

@@ -1,6 +1,4 @@
-"""`make bench-tiercheck`: the costs of saving and restoring, compared with plain copies and with other
-libraries.
-"""
+"""`make bench-tiercheck`: measures saves and restores, compared with plain copies and other libraries."""
 
 from __future__ import annotations
 
@@ -16,16 +14,16 @@ from e2e.cluster.progress import Progress
 
 NAME, COMMAND = "tiercheck", "make bench-tiercheck"
 PARAMETERS = 90_000_000
-"""Parameters of the model. With AdamW's two moments in fp32 the state has 1.08 GB."""
+"""Number of the model's parameters. With AdamW's two moments in fp32, the state has 1.08 GB."""
 ROUNDS = 10
 STEP_SECONDS = (0.5, 2.0, 5.0)
-"""Seconds of matrix products in a step. The optimizer's time comes on top."""
+"""Seconds of matrix products in a step. A step takes longer by the time of the optimizer."""
 ALL = ("memory", "steps", "peer", "upload")
 
 
 @dataclass(frozen=True)
 class Options:
-    """The parts to measure, and their sizes."""
+    """The parts to measure, and the sizes of model and steps."""
 
     only: Collection[str] = ALL
     parameters: int = PARAMETERS
@@ -34,7 +32,7 @@ class Options:
 
 
 def bench(options: Options, figures: Figures) -> None:
-    """Measure on this machine, with real agents and a rank in a process of its own. Requires root."""
+    """Measure on this machine, with real agents and a rank in a separate process. Requires root."""
     asyncio.run(_bench(options, figures, Progress()))
 
 

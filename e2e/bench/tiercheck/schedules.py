@@ -1,8 +1,7 @@
-"""A hundred thousand random schedules of the checkpoint protocol, and schedules with each of its rules
-broken.
+"""Plays a hundred thousand random schedules of the checkpoint protocol, and schedules with one rule broken.
 
-The bench takes hours, but it can be interrupted: a tally of the played schedules is kept in a file. The
-tally counts as long as the code under test stays unchanged.
+The bench takes hours, but may be interrupted: a file keeps a tally of the schedules played. The tally is
+valid until the code under test changes.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ NAME, COMMAND = "schedules", "make bench-schedules"
 COUNT = 100_000
 TALLY = files.CHECKOUT / "docs" / "bench" / "schedules.tally.json"
 _CODE = ("checkpoint/*.py", "simulate/checkpoints/*.py", "simulate/kernel.py")
-"""Files of convoy_controllers with the code under test and its simulation."""
+"""Files, below convoy_controllers, with the code under test and its simulation."""
 _BATCH = 100
 _WRITE_EVERY = 1_000
-"""Number of schedules after which the tally is written."""
+"""Number of schedules between two writes of the tally."""
 _MAX_SCHEDULES = 20_000
-"""Number of schedules after which a broken rule counts as not detected."""
+"""Maximum number of schedules played with a broken rule. After that, the rule counts as not detected."""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """The outcome of all schedules played so far, from seed 0 on."""
+    """Counts of all schedules played, from seed 0 on."""
 
     code: str
-    """Digest of the code under test."""
+    """Digest of the code with which the schedules were played."""
     played: int = 0
     committed: int = 0
     restores: int = 0
@@ -54,10 +53,7 @@ class Tally:
 
 
 def bench(count: int, figures: Figures, path: Path = TALLY) -> None:
-    """Play the schedules that the tally lacks, up to `count`.
-
-    Then play each broken rule until it is detected.
-    """
+    """Play schedules until the tally has `count` of them. Then play each broken rule until it is detected."""
     progress = Progress()
     tally = read(path, digest())
     if tally.played:
@@ -85,14 +81,14 @@ def bench(count: int, figures: Figures, path: Path = TALLY) -> None:
 
 
 def digest() -> str:
-    """Return the digest of the code under test and of its simulation."""
+    """Return the SHA-256 digest of the code under test and its simulation."""
     root = files.CHECKOUT / "controllers" / "convoy_controllers"
     paths = sorted(path for pattern in _CODE for path in root.glob(pattern))
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
 def read(path: Path, code: str) -> Tally:
-    """Return the tally in the file, or an empty one if the file is missing or belongs to other code."""
+    """Return the tally in the file. It is empty if the file is missing or has the digest of other code."""
     try:
         body = json.loads(path.read_text())
     except FileNotFoundError:
@@ -106,7 +102,7 @@ def _metric(name: str, unit: str, target: float | None = None) -> Metric:
 
 
 def broken_rules() -> dict[str, Rules]:
-    """Return the protocol's rules with one rule broken, by the name of that rule."""
+    """Return, for each rule's name, the protocol's rules with this rule broken."""
     return {
         one.name: Rules(**{one.name: 1 if one.name == "absent" else False})  # type: ignore[arg-type]
         for one in fields(Rules)

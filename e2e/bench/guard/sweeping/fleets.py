@@ -1,4 +1,4 @@
-"""A synthetic fleet with slow nodes, and the times of tests of its node pairs."""
+"""A synthetic fleet with slow nodes, and the simulated times of tests of node pairs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 RACK = 8
-"""Nodes in a rack."""
+"""Number of nodes in a rack."""
 Row = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Sources of noise in a test's time.
+    """Sources of noise in the time of a test.
 
-    Values are standard deviations, as shares, unless stated otherwise.
+    Unless stated otherwise, a value is the standard deviation as a share of the time.
     """
 
     fleet: float = 0.01
@@ -26,33 +26,33 @@ class Noise:
     test: float = 0.02
     """Difference between tests."""
     heavy: bool = False
-    """True to draw the noise of tests from Student's t with 3 degrees of freedom, with the same standard
-    deviation.
+    """True if the noise between tests has heavy tails: Student's t with 3 degrees of freedom, scaled with
+    `test`.
     """
     collided: float = 0.0
-    """Share of tests that collide with other traffic and take 15 % longer."""
+    """Share of tests (0 to 1) that collide with other traffic and take 15 % longer."""
     rack: float = 0.0
     """Permanent difference between racks."""
     rack_round: float = 0.0
-    """Noise of a rack in one round, common to all its tests."""
+    """Noise of a rack during one round. All tests of the rack in this round have it in common."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A fleet size, its slow nodes and its noise."""
+    """The size of a fleet, its slow nodes and its noise."""
 
     words: str
     nodes: int
     faulty: int
     slow: float
-    """Factor of the slow nodes' times: 1.1 means 10 % longer."""
+    """Factor by which a slow node's tests take longer: 1.1 means 10 % longer."""
     noise: Noise = Noise()
 
 
 class Fleet:
     """A random fleet of a case.
 
-    The slower node of a pair determines the time of a test. Two perfect nodes take 1.
+    The slower node of a pair determines the time of the pair's test. For two perfect nodes it is 1.
     """
 
     def __init__(self, case: Case, seed: Sequence[int]) -> None:
@@ -68,16 +68,16 @@ class Fleet:
         self.tests = 0
 
     def matching(self) -> list[tuple[int, int]]:
-        """Return a random matching of all nodes into pairs."""
+        """Return pairs of nodes, chosen at random, in which each node occurs at most once."""
         row = self._rng.permutation(self.count)
         return [(int(row[2 * at]), int(row[2 * at + 1])) for at in range(self.count // 2)]
 
     def pick(self, some: Sequence[int]) -> int:
-        """Return a random element."""
+        """Return a random element of `some`."""
         return some[int(self._rng.integers(len(some)))]
 
     def run(self, pairs: Sequence[tuple[int, int]]) -> list[float]:
-        """Return the times of tests that run in one round."""
+        """Return the time of each pair's test. All tests run in the same round."""
         self.tests += len(pairs)
         noise, rng = self._noise, self._rng
         ends = np.array(pairs, int).reshape(-1, 2)

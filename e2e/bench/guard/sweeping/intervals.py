@@ -1,4 +1,4 @@
-"""Shares with 95 % intervals for counts that come in clusters."""
+"""Shares with 95 % confidence intervals, for counts that come in clusters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Z = 1.96
 
 @dataclass(frozen=True)
 class Share:
-    """A share and its interval. The value is None if nothing was counted."""
+    """A share and its confidence interval. `value` is None if nothing was counted."""
 
     value: float | None
     low: float = 0.0
@@ -19,9 +19,10 @@ class Share:
 
 
 def share(counts: Sequence[tuple[int, int]]) -> Share:
-    """Return the share of hits, from (hits, total) of each cluster, here of each seed.
+    """Return the share of hits in all clusters. `counts` has (hits, total) of each cluster; here a cluster
+    is a seed.
 
-    The interval is Wilson's. Its count is divided by the design effect of the clusters if that is above 1.
+    The interval is Wilson's. If the design effect of the clusters is above 1, the count is divided by it.
     """
     hits, total = sum(one for one, _ in counts), sum(one for _, one in counts)
     if not total:

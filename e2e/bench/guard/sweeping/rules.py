@@ -1,4 +1,4 @@
-"""Rules by which a sweep finds slow nodes: Convoy's, and published rules of others."""
+"""Rules that find slow nodes in a sweep: Convoy's, and published rules of other projects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from e2e.bench.guard.sweeping.fleets import RACK, Fleet
 
 @dataclass(frozen=True)
 class Verdict:
-    """A rule's verdict on one fleet."""
+    """The nodes of a fleet that a rule fails, and those on which it cannot decide."""
 
     failed: frozenset[int]
     unknown: frozenset[int] = frozenset()
@@ -27,9 +27,10 @@ Rule = Callable[[Fleet, int], Verdict]
 
 
 def convoy(fleet: Fleet, seed: int) -> Verdict:
-    """Convoy's rule: two matchings, then another test of each suspect with good partners.
+    """Apply Convoy's rule: two rounds of random pairs, then further tests of each suspect with good
+    partners.
 
-    The limits come from the fleet itself.
+    The rule takes its limits from the times of the fleet itself.
     """
     state, rounds = _start(fleet, seed), 0
     while todo := pairs.next_round(state):
@@ -44,7 +45,7 @@ def convoy(fleet: Fleet, seed: int) -> Verdict:
 
 
 def unconfirmed(fleet: Fleet, seed: int) -> Verdict:
-    """An ablation of Convoy's rule: every suspect after two matchings fails."""
+    """Apply Convoy's rule without confirmation: every node that is suspect after two rounds fails."""
     state = _start(fleet, seed)
     for _ in range(2):
         state = _run(fleet, state, pairs.next_round(state))
@@ -62,11 +63,11 @@ def _run(fleet: Fleet, state: PairState, todo: Sequence[Pair]) -> PairState:
 
 
 def second_pass(margin: float) -> Rule:
-    """Return a rule with a bound on a pair's time.
+    """Return a rule that fails a node if two tests of it take longer than 1 + `margin`.
 
-    Both nodes of a slow pair run again, each with one that passed.
+    After the first round, each node of a slow pair is tested again with a node whose pair was fast.
 
-    The source is GoogleCloudPlatform/cluster-health-scanner, src/health_runner/nccl_runner.py.
+    Source: GoogleCloudPlatform/cluster-health-scanner, src/health_runner/nccl_runner.py.
     """
 
     def rule(fleet: Fleet, _: int) -> Verdict:
@@ -86,10 +87,10 @@ def second_pass(margin: float) -> Rule:
 
 
 def twice_median(fleet: Fleet, _: int) -> Verdict:
-    """A rule with two rounds, in which a node is slow if its better time is above twice the median.
+    """Apply a rule with two rounds. A node fails if the shorter of its two times is above twice the median.
 
-    The second round pairs the slowest nodes with the fastest. The source is
-    intelligent-machine-learning/dlrover, master/elastic_training/rdzv_manager.py.
+    The second round pairs the slowest nodes with the fastest. Source: intelligent-machine-learning/dlrover,
+    master/elastic_training/rdzv_manager.py.
     """
     first = fleet.matching()
     best = np.full(fleet.count, np.inf)

@@ -1,6 +1,6 @@
-"""Scenarios of the scale bench. Each acts on the rig and adds figures.
+"""Scenarios of the scale bench. Each scenario acts on the rig and adds figures.
 
-A scenario starts on an empty rig and leaves an empty rig. One that does not complete in time adds figures
+The rig is empty before and after each scenario. A scenario that does not complete in time adds figures
 without a value.
 """
 

@@ -1,4 +1,4 @@
-"""Waits and counts that several scenarios use."""
+"""Waits and counts that several scenarios share."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from e2e.bench.rig.rig import Rig
 from e2e.bench.rig.rollout import running_since
 
 SETTLE_SECONDS = 3.0
-"""Seconds to wait for late writes after a job runs, such as Events."""
+"""Seconds to wait for late writes, such as Events, after a job runs."""
 ROLLOUT_SECONDS = 150.0
-"""Longest wait for a rollout or a recovery."""
+"""Maximum seconds to wait for a rollout or a recovery."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """A limit on the operator's API requests per second. A `qps` of 0 means no limit."""
+    """A limit on the operator's API requests per second (`qps`). 0 means no limit."""
 
     qps: float
     title: str
@@ -33,17 +33,17 @@ UNCAPPED, CAPPED = Rate(0.0, "uncapped"), Rate(100.0, "100 requests/s")
 
 
 def ours(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the operator's writes."""
+    """Return the entries in which the operator changed an object."""
     return writes(entries, [OPERATOR_USER])
 
 
 def created(entries: Sequence[Entry]) -> int:
-    """Return the number of pods created."""
+    """Return the number of created pods."""
     return sum(entry.is_a("create", "pods") for entry in entries)
 
 
 async def bring_up(rig: Rig, shape: Shape, seconds: float = ROLLOUT_SECONDS) -> bool:
-    """Wait for a quiet machine and create the jobs of a shape. Return True if all ran in time."""
+    """Wait for a quiet machine and create the jobs of a shape. Return True if all became Running in time."""
     await rig.wait_quiet()
     rig.log.restart()
     await rig.create(shape)

@@ -1,4 +1,4 @@
-"""The rollouts and running jobs again, with all of Convoy's features in use.
+"""Measures rollouts and running jobs with all of Convoy's features in use.
 
 The features are guard, checkpoints, telemetry, Prometheus, dashboard and viewers.
 """
@@ -30,12 +30,14 @@ T = TypeVar("T")
 _VIEWERS = 10
 """Number of open dashboard pages."""
 _EVERY = "30s"
-"""Interval of scrapes, as in the chart, and of alert evaluations."""
+"""Interval of metric scrapes (as in the chart) and of alert evaluations."""
 
 
 @asynccontextmanager
 async def everything_on(rig: Rig, words: str, figures: Figures) -> AsyncIterator[DashboardProcess]:
-    """Run all features beside the operator. Add a row with the number of pages that lost their connection."""
+    """Run all features beside the operator. After the block, add a row of the pages that lost their
+    connection.
+    """
     dashboard = DashboardProcess(rig.plane)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(guarded(rig))
@@ -53,21 +55,20 @@ async def everything_on(rig: Rig, words: str, figures: Figures) -> AsyncIterator
 
 @asynccontextmanager
 async def _in_thread(context: AbstractContextManager[T]) -> AsyncIterator[T]:
-    """Enter and leave a context manager in another thread: blocking this one would stop the agents'
-    heartbeats.
-    """
+    """Enter and leave a context manager in another thread, so that the agents' heartbeats are not blocked."""
     entering = asyncio.create_task(asyncio.to_thread(context.__enter__))
     try:
         yield await asyncio.shield(entering)
     finally:
-        # If this task is cancelled while the thread enters the context, leave the context all the same.
+        # This task may be cancelled while the thread enters the context, so wait for the thread, then leave
+        # the context.
         await asyncio.wait([entering])
         if entering.exception() is None:
             await asyncio.to_thread(context.__exit__, None, None, None)
 
 
 def _set_reporting(rig: Rig, *, on: bool) -> None:
-    """Turn checkpoints of jobs created later, and the telemetry of all ranks, on or off."""
+    """Turn telemetry of all ranks, and checkpoints of jobs created from then on, on or off."""
     rig.checkpoints = on
     for agent in rig.swarm.agents.values():
         agent.telemetry = on
@@ -88,7 +89,7 @@ def _scrapes(rig: Rig) -> list[dict[str, Any]]:
 
 
 def _rules(rig: Rig) -> list[dict[str, Any]]:
-    """Return the rule groups of the chart's alerts."""
+    """Return the groups of the chart's alert rules."""
     groups: list[dict[str, Any]] = alerts(monitored(rig.plane.cluster.binaries, {}))["spec"]["groups"]
     return groups
 

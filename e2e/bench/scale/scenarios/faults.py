@@ -1,4 +1,4 @@
-"""Faults: the operator is killed, or a tenth of the nodes crashes."""
+"""Scenarios with faults: the operator is killed, or a tenth of the nodes crashes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TRAIN_SECONDS = 15.0
 
 
 async def kill_operator(rig: Rig, rate: Rate, figures: Figures) -> None:
-    """Kill the operator during a rollout, and start it again after one second, as a kubelet would."""
+    """Kill the operator during a rollout, start it again after one second as a kubelet would, and measure."""
     async with rig.operating(rate.qps):
         await rig.wait_quiet()
         rig.log.restart()
@@ -33,8 +33,8 @@ async def kill_operator(rig: Rig, rate: Rate, figures: Figures) -> None:
         entries = rig.entries
         again = [e.answered for e in entries if e.is_a("create", "pods") and e.received > died + 1.0]
         ran = max(running_since(entries).values(), default=None)
-        # A create in flight at the kill may have no response in the log. So the phase, not the number of
-        # creates, shows that all pods exist.
+        # The log may lack the response to a create that was in flight at the kill. So the job's phase, not
+        # the number of creates, shows that all pods exist.
         whole = half and ran is not None
         words = f"operator killed in the middle of {ONE_LARGE}, {rate.title}"
         figures.add(
@@ -51,7 +51,7 @@ async def kill_operator(rig: Rig, rate: Rate, figures: Figures) -> None:
 
 
 async def crash_nodes(rig: Rig, rate: Rate, figures: Figures) -> None:
-    """Crash every tenth node: kubelet, agent and pods stop at once."""
+    """Crash every tenth node, so that kubelet, agent and pods stop at once, and measure the recovery."""
     async with rig.operating(rate.qps):
         up = await bring_up(rig, HUNDRED)
         rig.swarm.training = True

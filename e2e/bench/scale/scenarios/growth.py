@@ -1,4 +1,4 @@
-"""Rollouts: many pods at once, and a small job beside a large one."""
+"""Rollout scenarios: many pods at once, and a small job beside a large one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def measure_rollout(
 ) -> None:
     """Measure a rollout by the running operator.
 
-    Row names start with `words`, those of the baseline with `baseline`.
+    Row names start with `words`, and those of the baseline to compare with start with `baseline`.
     """
     cpu_before = rig.operator.spent()
     await bring_up(rig, shape)
@@ -42,7 +42,7 @@ async def measure_rollout(
         ("all jobs Running", found.running, "seconds", None),
     ):
         figures.add(Metric(f"{words}: {what}", unit, target, f"{baseline}: {what}"), value)
-    # This row has no baseline: the processor time depends on what the operator did before this rollout.
+    # This row has no baseline, because the processor time depends on the operator's work before this rollout.
     figures.add(Metric(f"{words}: the operator's processor time", "seconds"), rig.operator.spent(cpu_before))
     await rig.clear()
 
@@ -67,7 +67,7 @@ async def small_beside_large(rig: Rig, rate: Rate, figures: Figures) -> None:
             words = f"one replica {f'while {ONE_LARGE} is created' if large else 'alone'}, {rate.title}"
             figures.add(Metric(f"{words}: Running", "seconds", 1.0 if large else None), found.running)
             figures.add(Metric(f"{words}: of it, until its pod is created", "seconds"), found.created)
-            # The scheduler and the kubelets determine this time, not Convoy.
+            # The scheduler and the kubelets determine this time, not Convoy, so it has no target.
             elsewhere = found.up - found.created if found.up and found.created else None
             figures.add(Metric(f"{words}: of it, until the created pod is up", "seconds"), elsewhere)
             await rig.clear()

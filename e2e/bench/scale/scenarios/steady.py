@@ -1,4 +1,4 @@
-"""A thousand running jobs: their load on the operator and on etcd."""
+"""Measures the load of a thousand running jobs on the operator and on etcd."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _WINDOW = 10.0
 
 
 async def steady(rig: Rig, rate: Rate, figures: Figures) -> None:
-    """Measure the operator's memory, and its writes while no job progresses and while all jobs do."""
+    """Measure the operator's memory, and its writes first without progress of any job and then with
+    progress of all.
+    """
     async with rig.operating(rate.qps):
         await measure(rig, f"{THOUSAND_SMALL} Running, {rate.title}", "", figures)
 
@@ -29,9 +31,9 @@ async def steady(rig: Rig, rate: Rate, figures: Figures) -> None:
 async def measure(
     rig: Rig, words: str, baseline: str, figures: Figures, dashboard: DashboardProcess | None = None
 ) -> None:
-    """Measure running jobs with the running operator.
+    """Measure a thousand running jobs under the running operator.
 
-    Row names start with `words`, those of the baseline with `baseline`.
+    Row names start with `words`, and those of the baseline to compare with start with `baseline`.
     """
     up = await bring_up(rig, THOUSAND_SMALL, 2 * ROLLOUT_SECONDS)
 
@@ -47,7 +49,7 @@ async def measure(
     rig.swarm.training = True
     rig.log.restart()
     await asyncio.sleep(_FIRST_SECONDS)
-    # The operator writes each job's first progress at once.
+    # The operator writes each job's first progress at once, so these writes are counted separately.
     add(
         f"objects written in the first {_FIRST_SECONDS:g} s of progress",
         "objects",
@@ -56,7 +58,8 @@ async def measure(
     rig.log.restart()
     cpu_before, began = rig.operator.spent(), time.monotonic()
     dashboard_before = dashboard.spent() if dashboard else None
-    # The operator writes each job's progress once in this time. A shorter measurement could miss a burst.
+    # In this time the operator writes the progress of each job once. A shorter measurement could miss a
+    # burst.
     await asyncio.sleep(max(10.0, THOUSAND_SMALL.jobs / _WRITES_PER_SECOND) + _WINDOW)
     written, seconds = ours(rig.entries), time.monotonic() - began
     cpu_used = rig.operator.spent(cpu_before)

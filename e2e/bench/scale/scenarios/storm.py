@@ -1,4 +1,4 @@
-"""All jobs are suspended at once, then resumed at once."""
+"""Suspends all jobs at once, then resumes all at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from e2e.bench.scale.scenarios.common import ROLLOUT_SECONDS, SETTLE_SECONDS, Ra
 
 
 async def suspend_and_resume(rig: Rig, rate: Rate, figures: Figures) -> None:
-    """Measure a hundred jobs of ten workers each."""
+    """Measure the suspension and the resumption of a hundred jobs of ten workers each."""
     async with rig.operating(rate.qps):
         up = await bring_up(rig, HUNDRED)
         for suspend, wanted in ((True, "Suspended"), (False, "Running")):

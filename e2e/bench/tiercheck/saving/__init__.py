@@ -1,1 +1,1 @@
-"""The parts of `make bench-tiercheck`, which measure the costs of saving and restoring."""
+"""Parts of `make bench-tiercheck` that measure the costs of saves and restores."""

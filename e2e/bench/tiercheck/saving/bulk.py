@@ -1,4 +1,4 @@
-"""Generations of any size with random, incompressible bytes, saved through the ranks of `MemoryJob`."""
+"""Makes generations of any size from random, incompressible bytes, through the ranks of a `MemoryJob`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from collections.abc import Callable
 from tests.integration.agents.memory_job import Rank
 
 TIMEOUT_SECONDS = 300.0
-"""Longest wait for any single operation."""
+"""Maximum seconds to wait for any single operation."""
 _PIECE = 16 * 2**20
 
 
 async def prepare(ranks: list[Rank], size: int) -> None:
-    """Let the ranks restore what exists, which is not measured, and reserve buffers of `size` bytes each."""
+    """Let each rank restore what exists, and reserve buffers of `size` bytes. Not part of the measured
+    time.
+    """
     replies = await asyncio.gather(*(rank.restore() for rank in ranks))
     for rank, reply in zip(ranks, replies, strict=True):
         for shard in reply["shards"]:
@@ -26,7 +28,7 @@ async def prepare(ranks: list[Rank], size: int) -> None:
 
 
 async def fill(rank: Rank, size: int, copy_to: Callable[[bytes], object] | None = None) -> str:
-    """Fill a free buffer with `size` random bytes and return its name.
+    """Fill a free buffer with `size` random bytes and return the buffer's name.
 
     `copy_to` receives the same bytes in pieces.
     """
@@ -45,7 +47,7 @@ async def fill(rank: Rank, size: int, copy_to: Callable[[bytes], object] | None 
 
 
 async def seal(rank: Rank, buffer: str, step: int, size: int, world: int) -> None:
-    """Seal the buffer as the rank's shard of a generation. Raise RuntimeError if the agent refuses."""
+    """Seal the buffer as the rank's shard of step `step`. Raise RuntimeError if the agent refuses."""
     reply = await rank.request(
         type="seal", buffer=buffer, step=step, length=size, world=world, torch="none", plan="same"
     )

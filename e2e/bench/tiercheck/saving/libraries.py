@@ -1,4 +1,4 @@
-"""Libraries of other projects for the comparison, installed in folders outside the environment."""
+"""Installs libraries of other projects for the comparison, in folders outside the Python environment."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ LIBRARIES = {
     DLROVER: ("dlrover==0.6.1", "psutil==7.2.1"),
     RESILIENCY: ("nvidia-resiliency-ext==0.4.1",),
 }
-"""Requirements by row name. The environment already contains everything else that a save in memory imports.
+"""Pip requirements of each library, by row name. The environment has all else that a save in memory
+imports.
 """
 _SECONDS = 300.0
 
 
 def installed(name: str) -> Path:
-    """Return the folder from which to import a library, and install it if needed.
+    """Return the folder from which to import a library. Install the library if it is missing.
 
-    Raise ClusterError on failure.
+    Raise ClusterError if the installation fails.
     """
     wanted = LIBRARIES[name]
     digest = hashlib.sha256("\0".join([sys.version, *wanted]).encode()).hexdigest()[:16]

@@ -1,6 +1,4 @@
-"""A network link of limited speed between this machine and a network namespace that stands for another
-node.
-"""
+"""A network link of limited speed from this machine to a network namespace, which acts as another node."""
 
 from __future__ import annotations
 
@@ -14,29 +12,32 @@ from pathlib import Path
 from e2e.cluster.network import machine_routes
 from e2e.cluster.run import run, wait_for
 
-LONGEST_SECONDS = 1800
-"""Seconds after which the namespace disappears, even if the bench was killed."""
+MAX_SECONDS = 1800
+"""Seconds after which the namespace disappears, even if the bench was killed and could not remove it."""
 _BURST_BYTES = 256 * 1024
 _LATENCY = "50ms"
 
 
 @dataclass(frozen=True)
 class Link:
-    """Both ends of a link, and the way to start a program at the far end."""
+    """Addresses of the link's two ends, and the command prefix that runs a program at the far end."""
 
     near: str
     far: str
     prefix: tuple[str, ...]
-    """Words to put before a command. The program sees the files and processes of this machine."""
+    """Arguments to put before a command to run it at the far end. It sees this machine's files and
+    processes.
+    """
 
 
 @contextlib.contextmanager
 def link(bits_per_second: int) -> Iterator[Link]:
-    """Limit each direction to `bits_per_second` by token buckets (tc-tbf) at both ends.
+    """Create a link and yield it. Each direction is limited to `bits_per_second` by a token bucket
+    (tc-tbf).
 
-    Raise ClusterError on failure.
+    Raise ClusterError if the link cannot be created.
     """
-    holder = subprocess.Popen(["unshare", "--net", "sleep", str(LONGEST_SECONDS)])
+    holder = subprocess.Popen(["unshare", "--net", "sleep", str(MAX_SECONDS)])
     try:
         wait_for(
             lambda: _in_namespace(holder.pid),
@@ -51,7 +52,7 @@ def link(bits_per_second: int) -> Iterator[Link]:
             *("burst", str(_BURST_BYTES), "latency", _LATENCY),
         ]
         inside = ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
-        # The veth pair disappears with the namespace.
+        # No clean-up is needed: the kernel deletes the veth pair with the namespace.
         run(["ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid)])
         run(["ip", "addr", "add", f"{near}/30", "dev", name])
         run(["ip", "link", "set", name, "up"])
@@ -67,13 +68,13 @@ def link(bits_per_second: int) -> Iterator[Link]:
 
 
 def _in_namespace(pid: int) -> bool:
-    """Return True once the process has entered its namespace and runs `sleep`."""
+    """Return True if the process runs `sleep`, which it does once it is in its own namespace."""
     return Path(f"/proc/{pid}/comm").read_text().strip() == "sleep"
 
 
 def _free_network() -> str:
-    """Return the first three numbers of an unused network from the range for benchmarks (RFC 2544)."""
+    """Return the first three numbers of an unused IPv4 network in the range for benchmarks (RFC 2544)."""
     routes = machine_routes()
     candidates = [f"198.18.{number}" for number in range(256)]
-    random.shuffle(candidates)  # another bench may choose at the same time
+    random.shuffle(candidates)  # Shuffle, because another bench may choose at the same moment.
     return next(one for one in candidates if not any(route.startswith(f"{one}.") for route in routes))

@@ -1,4 +1,4 @@
-"""Saves to and restores from a node's memory. A real agent runs in this process, the rank in another."""
+"""Measures saves and restores in a node's memory. A real agent runs in this process, the rank in another."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ LOOPBACK = "127.0.0.1"
 RESTORES = 3
 CPU, FULL, ALL = "agent's processor time", "space of full saves", "space of all"
 _SECONDS = 1500.0
-"""Longest time for one incarnation of the rank."""
+"""Maximum seconds for one incarnation of the rank."""
 
 
 @dataclass
 class Measurements:
-    """Measured values by kind, and the reasons for missing values."""
+    """Measured values by kind, and the reasons why kinds could not be measured."""
 
     values: dict[str, list[float]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
     def add(self, kind: str, value: float) -> None:
-        """Add one value."""
+        """Add a value of a kind."""
         self.values.setdefault(kind, []).append(value)
 
 
 async def measure(
     root: Path, parameters: int, rounds: int, lengths: Sequence[float], methods: bool, progress: Progress
 ) -> Measurements:
-    """Measure saves and steps. If `methods` is true, measure the other save methods and restores as well."""
+    """Measure saves and steps. With `methods`, measure other save methods and restores too."""
     folder = root / "saves"
     folder.mkdir()
     found = Measurements()
-    # Install the libraries before the agents start: it takes a while, and the agents run in this process.
+    # Install the libraries first: it takes a while, and would block the agents, which run in this process.
     libraries = {name: _folder_or_why(name) for name in LIBRARIES} if methods else {}
     async with hub_at() as hub, node(root / "nodes", hub, 28 * parameters * 3) as host:
         job = MemoryJob(hub, root)
@@ -88,7 +88,7 @@ async def measure(
 
 @contextlib.asynccontextmanager
 async def hub_at(address: str = LOOPBACK) -> AsyncIterator[FakeHub]:
-    """Run a hub for agents until the block ends."""
+    """Run a simulated hub for agents while the block runs."""
     hub = FakeHub(Authority(), address)
     await hub.start()
     try:
@@ -99,7 +99,10 @@ async def hub_at(address: str = LOOPBACK) -> AsyncIterator[FakeHub]:
 
 @contextlib.asynccontextmanager
 async def node(root: Path, hub: FakeHub, memory: int) -> AsyncIterator[Host]:
-    """Run a node whose agent is in this process and has said Hello. Unmount everything at the end."""
+    """Run a node whose agent is in this process. Yield it when the agent has sent Hello.
+
+    After the block, unmount everything that the agent has mounted.
+    """
     host = Host(root, "one", hub, memory, hub.address)
     await host.start()
     try:
@@ -111,7 +114,7 @@ async def node(root: Path, hub: FakeHub, memory: int) -> AsyncIterator[Host]:
 
 
 def unmount(root: Path) -> None:
-    """Unmount everything that is mounted below a folder."""
+    """Unmount everything below a folder."""
     for mount in mounts.table():
         if Path(mount.target).is_relative_to(root):
             mounts.unmount(Path(mount.target))
@@ -124,7 +127,7 @@ async def _rank(
     found: Measurements,
     on_value: Callable[[str], None] = lambda kind: None,
 ) -> None:
-    """Run the rank's program. Raise RuntimeError if it fails and TimeoutError if it does not end."""
+    """Run the rank's program. Raise RuntimeError if it fails, and TimeoutError if it takes over _SECONDS."""
     environment = {
         **os.environ,
         "PYTHONPATH": f"{files.CHECKOUT}:{files.CHECKOUT / 'workloads'}",
@@ -154,7 +157,7 @@ async def _rank(
             if await process.wait():
                 raise RuntimeError(f"the rank's program failed with exit code {process.returncode}")
     finally:
-        # Kill the processes that libraries have forked as well.
+        # Kill the whole process group, because libraries fork processes.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
@@ -168,15 +171,15 @@ def _folder_or_why(name: str) -> str:
 
 
 def _clean_up(name: str) -> None:
-    """Remove what libraries leave in memory when their process is killed."""
+    """Remove what libraries leave in memory when their processes are killed."""
     for path in Path("/dev/shm").glob(f"{name}*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    # DLRover's sockets are here.
+    # DLRover keeps its sockets in this folder.
     shutil.rmtree(Path("/tmp/ckpt_sock") / name, ignore_errors=True)
 
 
 def _used_memory(host: Host) -> int:
-    """Return the bytes of the node's memory that the job uses."""
+    """Return the number of bytes of the node's memory that the job uses."""
     shares = [Path(one.target) for one in mounts.table()]
     return sum(used_bytes(one) for one in shares if one.is_relative_to(host.settings.run_dir / "memory"))
 

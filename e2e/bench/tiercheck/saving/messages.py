@@ -1,4 +1,4 @@
-"""Messages from a rank to the bench, as JSON lines on the original standard output."""
+"""Sends messages from a rank to the bench, as JSON lines on the process's original standard output."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import IO
 
 
 class Messages:
-    """Writer of messages. It redirects all other output, such as that of libraries, to standard error."""
+    """Writes messages. It redirects all other output, such as that of libraries, to standard error."""
 
     def __init__(self) -> None:
         self._out: IO[str] = os.fdopen(os.dup(1), "w")
-        # Close the pipe in forked children. A process left by a library would otherwise hide that this one
-        # has ended.
+        # Close the pipe in forked children. Otherwise the bench would not see that this process has ended
+        # while a child of a library still runs.
         os.register_at_fork(after_in_child=self._out.close)
         os.dup2(2, 1)
         sys.stdout = sys.stderr
 
     def value(self, kind: str, value: float) -> None:
-        """Report a measurement, in seconds, or in bytes if its kind says so."""
+        """Report a measurement. Its unit is seconds, unless its kind names another unit."""
         self._line({"kind": kind, "value": value})
 
     def missing(self, kind: str, reason: str) -> None:
-        """Report that a kind cannot be measured here."""
+        """Report that a kind cannot be measured on this machine, and why."""
         self._line({"kind": kind, "why": reason})
 
     def _line(self, body: dict[str, object]) -> None:

@@ -1,4 +1,6 @@
-"""A node without its job's state restores it from another node, over a link of 1 Gbit/s."""
+"""Measures how a node without its job's state restores the state from another node, over a link of 1
+Gbit/s.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +24,23 @@ from e2e.cluster import files
 
 BITS_PER_SECOND = 10**9
 PORT = 8472
-"""Port of the far agent, which has an address of its own."""
+"""Peer port of the far agent. It can be the default port, because the far agent has its own address."""
 NEAR_UID = "aaaa-1111"
 
 
 @dataclass(frozen=True)
 class Restore:
-    """The measurement of one restore."""
+    """Seconds of one restore, and the seconds that the link needs at least."""
 
     seconds: float
     link_seconds: float
-    """Least seconds in which the link can transfer the same bytes."""
+    """Minimum seconds in which the link can transfer the same bytes."""
 
 
 class FarHost(Host):
     """A node at the far end of the link.
 
-    Its agent is a process, so that SIGKILL ends it like a node failure.
+    Its agent is a separate process, so that SIGKILL ends it as a node failure would.
     """
 
     def __init__(self, root: Path, name: str, hub: FakeHub, memory: int, cable: Link) -> None:
@@ -49,11 +51,11 @@ class FarHost(Host):
 
     @property
     def peer_address(self) -> str:
-        """Peer address of the far agent."""
+        """Address and port at which other agents reach the far agent."""
         return f"{self._cable.far}:{PORT}"
 
     async def start(self) -> None:
-        """Start the agent and wait until it has said Hello."""
+        """Start the agent and wait until it has sent Hello to the hub."""
         settings = {
             one.metadata["env"]: str(getattr(self.settings, one.name))
             for one in dataclasses.fields(self.settings)
@@ -67,7 +69,7 @@ class FarHost(Host):
         await self._hub.until(lambda name, message: name == self.node and message.HasField("hello"))
 
     async def stop(self) -> None:
-        """Kill the agent and delete everything in its memory."""
+        """Kill the agent and delete the node's memory and files."""
         if self._process is not None:
             self._process.kill()
             await self._process.wait()
@@ -77,9 +79,8 @@ class FarHost(Host):
 
 
 async def measure(root: Path, size: int, times: int) -> list[Restore]:
-    """Measure restores of a generation of `size` bytes by two ranks on two nodes.
-
-    One node is lost `times` times.
+    """Save a generation of `size` bytes by two ranks on two nodes. Then lose one node `times` times and
+    measure.
     """
     half = size // 2
     found: list[Restore] = []
@@ -106,7 +107,7 @@ async def measure(root: Path, size: int, times: int) -> list[Restore]:
 
 
 async def _restore(ranks: list[Rank], size: int) -> Restore:
-    """Restore both shards on the far node, which has none."""
+    """Restore both shards on the far node, which has neither."""
     near, far = ranks
     began = time.monotonic()
     _, reply = await asyncio.gather(near.restore(), far.restore())

@@ -1,8 +1,9 @@
-"""Program of the rank for `make bench-tiercheck`. It saves one state with every method in turn.
+"""The rank's program in `make bench-tiercheck`. It saves one state with every method in turn.
 
     python -m e2e.bench.tiercheck.saving.rank TASK
 
-TASK is a `Task` as JSON. The first incarnation saves, later ones restore. Results are JSON lines.
+TASK is a `Task` as JSON. The first incarnation saves; later incarnations restore. The program prints
+results as JSON lines.
 """
 
 from __future__ import annotations
@@ -36,28 +37,28 @@ from e2e.bench.tiercheck.saving.save_methods import (
 from e2e.bench.tiercheck.saving.steps import WIDTH
 
 LAST = 1_000_000
-"""Step of the save that is restored."""
+"""Step of the last save, which later incarnations restore."""
 GAP = 100
-"""Steps between two saves: too many for the journal, so that each save is a full one."""
+"""Number of steps between two saves. It is too large for the journal, so each save is a full one."""
 RESERVED = "memory made ready"
 SPACE = "full saves are made"
-"""Kind of the message that the node's memory holds only full saves."""
+"""Kind of the message that says: the node's memory has full saves and no journal yet."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """The measurements to take."""
+    """The measurements that a rank takes."""
 
     parameters: int
     rounds: int
     folder: str
-    """Folder for files."""
+    """Folder for files that save methods write."""
     libraries: dict[str, str] = field(default_factory=dict)
-    """Libraries as in `save_methods.other_methods`."""
+    """Folder of each library, or the reason why it has none, as in `save_methods.other_methods`."""
     lengths: Sequence[float] = ()
-    """Lengths in seconds of the steps beside which saves are made."""
+    """Lengths, in seconds, of the steps that are measured with and without saves."""
     parts: Sequence[str] = ()
-    """Parts to measure: methods, journal and restore."""
+    """Parts to measure: `methods`, `journal`, `restore`."""
 
     def text(self) -> str:
         """Return the task as a command-line argument."""
@@ -65,13 +66,13 @@ class Task:
 
 
 def model_of(parameters: int) -> torch.nn.Module:
-    """Return a model of square layers with about `parameters` parameters."""
+    """Return a model of square linear layers with about `parameters` parameters."""
     layers = max(1, parameters // (WIDTH * WIDTH))
     return torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)))
 
 
 def main(task: Task) -> None:
-    """Save or restore, according to the task."""
+    """Take the measurements of a task: save, or restore."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     messages, folder = Messages(), Path(task.folder)
@@ -79,7 +80,7 @@ def main(task: Task) -> None:
         methods: Sequence[SaveMethod] = ()
         if "methods" in task.parts:
             # torch's asynchronous saves need a process group, even for one rank. Create it before this
-            # process joins the job: forked children must not inherit the job's connections and signal
+            # process joins the job, so that forked children do not inherit the job's connections and signal
             # handlers.
             dist.init_process_group("gloo", f"file://{folder / 'group'}", rank=0, world_size=1)
             methods = stack.enter_context(other_methods(folder, task.libraries, messages.missing))
@@ -98,7 +99,7 @@ def main(task: Task) -> None:
         for parameter in model.parameters():
             parameter.grad = torch.randn_like(parameter)
         optimizer.step()
-        # The agent prepares the node's memory while the training goes on.
+        # The agent prepares the node's memory beside the training, so measure how long that takes.
         began = time.perf_counter()
         wait_until_idle(job._checkpoints)
         messages.value(RESERVED, time.perf_counter() - began)
@@ -117,7 +118,7 @@ def main(task: Task) -> None:
 
 
 def measure_saves(job: Any, messages: Messages, rounds: int, methods: Sequence[SaveMethod]) -> None:
-    """Save once with every method, then `rounds` times. Each round starts with another method."""
+    """Save once with every method, then `rounds` times more. Each round starts with a different method."""
     ours = ConvoySave(job._checkpoints)
     turns: list[SaveMethod] = [PlainCopy(job._state.collect()), ours, *methods]
     failed: set[str] = set()
@@ -141,7 +142,7 @@ def measure_saves(job: Any, messages: Messages, rounds: int, methods: Sequence[S
 
 
 def report_restore(job: Any, messages: Messages, seconds: float, copies: int = 3) -> None:
-    """Report the seconds of a restore, and the seconds to copy the restored state."""
+    """Report the seconds of a restore, and the seconds of a plain copy of the restored state."""
     messages.value("restore from memory", seconds)
     state = job._state.collect()
     began = time.perf_counter()

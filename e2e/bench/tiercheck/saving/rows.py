@@ -1,4 +1,4 @@
-"""The rows of docs/bench/tiercheck.json. A ratio compares two values of the same round."""
+"""Adds the rows of docs/bench/tiercheck.json. A ratio compares two values of the same round."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMES = {
     "fresh copy at the restore": "copy of the state into fresh memory at the restore",
     "restore from memory": "restore from local memory",
 }
-"""Names of the rows in seconds, by kind."""
+"""Names of the rows whose unit is seconds, by kind of measurement."""
 RATIOS: tuple[tuple[str, str, str, float | None], ...] = (
     ("full save, stall / copy", OURS, COPY, 1.15),
     ("full save, stall / torch save", OURS, SYNC, None),
@@ -52,9 +52,9 @@ RATIOS: tuple[tuple[str, str, str, float | None], ...] = (
         None,
     ),
 )
-"""Ratios: row name, kind of the numerator, kind of the denominator, and target."""
+"""Ratios: row name, kind of the numerator, kind of the denominator, and target (None for no target)."""
 LONG_SECONDS = 5.0
-"""Least length of steps that have a target."""
+"""Minimum length, in seconds, of steps that have a target."""
 
 
 def add_memory_rows(found: Measurements, figures: Figures) -> None:
@@ -130,7 +130,8 @@ def _steps(found: Measurements, figures: Figures) -> None:
             for value in values:
                 figures.add(Metric(f"{steps} {kind}", "s"), value)
         plain = seconds[WITHOUT]
-        # Each block with saves lies between two blocks without saves: compare with their mean.
+        # Each block with saves lies between two blocks without saves, so compare it with the mean of these
+        # two.
         beside = [statistics.mean(pair) for pair in zip(plain[::2], plain[1::2], strict=True)]
         targeted = float(steps.split()[2]) >= LONG_SECONDS
         for kind, target in ((EACH, 1.03), (SPARSE, 1.01)):
@@ -141,13 +142,13 @@ def _steps(found: Measurements, figures: Figures) -> None:
 
 
 def journalled(values: dict[str, list[float]]) -> list[float]:
-    """Return the extra seconds of each step that is journalled and saved."""
+    """Return the seconds that the journal and the save add to each journalled step."""
     plain = statistics.median(values["step"])
     steps, saves = values.get("step with its gradients written", ()), values.get("segment", ())
     return [step - plain + save for step, save in zip(steps, saves, strict=False)]
 
 
 def _ratios(figures: Figures, metric: Metric, ones: Sequence[float], others: Sequence[float]) -> None:
-    # Some methods are not used in every round, but all are used in the first rounds.
+    # A method that fails leaves the later rounds without values, so compare only rounds that have both.
     for one, other in zip(ones, others, strict=False):
         figures.add(metric, one / other)

@@ -1,6 +1,6 @@
-"""Methods to save a state: Convoy's, and alternatives.
+"""Methods that save a state: Convoy's, and those to compare with.
 
-Each returns the seconds for which the training stalls.
+Each method returns the seconds for which the training stalls.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ _IDLE_TIMEOUT_SECONDS = 120.0
 
 
 Collect = Callable[[], dict[str, Any]]
-"""Function that gathers the state. Called for each save, because some methods write into the dictionaries."""
+"""Function that returns the state. It is called for each save, because some methods change the
+dictionaries.
+"""
 
 
 class SaveMethod(Protocol):
-    """A method to save a state. All methods save the same state."""
+    """A method that saves a state. All methods save the same state."""
 
     name: str
 
@@ -41,7 +43,7 @@ class SaveMethod(Protocol):
         ...
 
     def close(self) -> None:
-        """Remove everything that the method has left behind."""
+        """Remove everything that the method left behind."""
         ...
 
 
@@ -54,7 +56,7 @@ def tensors(state: dict[str, Any]) -> list[torch.Tensor]:
 
 
 def wait_until_idle(memory: Any) -> None:
-    """Wait until Convoy accepts the next save. Raise TimeoutError if that takes too long."""
+    """Wait until Convoy accepts the next save. Raise TimeoutError after _IDLE_TIMEOUT_SECONDS."""
     deadline = time.monotonic() + _IDLE_TIMEOUT_SECONDS
     while memory.busy() or not memory.settle(60):
         if time.monotonic() > deadline:
@@ -63,7 +65,7 @@ def wait_until_idle(memory: Any) -> None:
 
 
 class PlainCopy:
-    """The lower bound: one copy into memory that is already mapped."""
+    """The lower bound for a save: one copy into memory that is already mapped."""
 
     name = COPY
 
@@ -71,7 +73,7 @@ class PlainCopy:
         self._targets = [one.clone() for one in tensors(state)]
 
     def save(self, collect: Collect, step: int) -> float:
-        """Copy all tensors once."""
+        """Copy all tensors once, and return the seconds."""
         sources = tensors(collect())
         began = time.perf_counter()
         for target, source in zip(self._targets, sources, strict=True):
@@ -79,23 +81,23 @@ class PlainCopy:
         return time.perf_counter() - began
 
     def close(self) -> None:
-        """Do nothing: the memory is freed with the object."""
+        """Do nothing: the copy is freed with this object."""
 
 
 class ConvoySave:
-    """A full save in the node's memory."""
+    """Convoy's full save in the node's memory."""
 
     name = OURS
 
     def __init__(self, memory: Any) -> None:
         self._memory = memory
         self.committed = 0.0
-        """Seconds from the start of the last save until it was committed."""
+        """Seconds from the start of the last save until the save was committed."""
 
     def save(self, collect: Collect, step: int) -> float:
-        """Gather and save the state, as `job.checkpoint` does. `steps.py` measures the journal."""
-        # A save that finds too little memory requests more and returns False. Count the stall of every
-        # attempt.
+        """Gather and save the state, as `job.checkpoint` does. The journal is measured in `steps.py`."""
+        # A save that finds too little memory requests more and returns False, so try again. The stalls of all
+        # attempts count.
         first_start, seconds = time.perf_counter(), 0.0
         for _ in range(3):
             began = time.perf_counter()
@@ -108,11 +110,11 @@ class ConvoySave:
         raise RuntimeError("the node's memory did not accept the state in 3 attempts")
 
     def close(self) -> None:
-        """Do nothing: the agent keeps the generations."""
+        """Do nothing: the agent owns the saved generations."""
 
 
 class DcpSave:
-    """A save by torch.distributed.checkpoint to files."""
+    """A save to files by torch.distributed.checkpoint."""
 
     def __init__(self, name: str, folder: Path, checkpointer: AsyncCheckpointerType | None) -> None:
         self.name = name
@@ -120,7 +122,7 @@ class DcpSave:
         self._checkpointer = checkpointer
 
     def save(self, collect: Collect, step: int) -> float:
-        """Save to a folder per step, as its documentation recommends."""
+        """Save to a separate folder for each step, as the documentation of torch recommends."""
         state = collect()
         target = self._folder / f"{self.name.replace(' ', '-')}-{step}"
         began = time.perf_counter()
@@ -136,7 +138,7 @@ class DcpSave:
         return seconds
 
     def close(self) -> None:
-        """Do nothing: its process ends with this one."""
+        """Do nothing: torch's save process ends with this process."""
 
 
 class DlroverSave:
@@ -145,7 +147,8 @@ class DlroverSave:
     name = DLROVER
 
     def __init__(self, folder: Path, library: Path) -> None:
-        # This is the prefix of its shared memory and socket names. A name of its own keeps other jobs apart.
+        # DLRover takes the prefix of its shared memory and sockets from this variable. A unique prefix keeps
+        # jobs apart.
         os.environ["TORCHELASTIC_RUN_ID"] = folder.parent.name
         os.environ["DLROVER_LOG_LEVEL"] = "ERROR"
         sys.path.append(str(library))
@@ -160,7 +163,9 @@ class DlroverSave:
         self._memory = StorageType.MEMORY
 
     def save(self, collect: Collect, step: int) -> float:
-        """Save. Raise RuntimeError if DLRover has skipped the save, which it does not report."""
+        """Save with DLRover. Raise RuntimeError if DLRover has skipped the save, which it does without an
+        error.
+        """
         state = collect()
         began = time.perf_counter()
         self._checkpointer.save_checkpoint(step, state, storage_type=self._memory)
@@ -170,7 +175,7 @@ class DlroverSave:
         return seconds
 
     def close(self) -> None:
-        """Remove the shared memory and the saver process, which outlive the trainer by design."""
+        """Remove the shared memory and the saver process, which DLRover keeps after the trainer ends."""
         engine = self._checkpointer._engine
         engine._shm_handler.unlink()
         if engine.saver_proc is not None:
@@ -179,7 +184,7 @@ class DlroverSave:
 
 
 class ResiliencySave:
-    """NVIDIA's local checkpoint on a RAM disk, synchronous because the asynchronous one needs CUDA."""
+    """NVIDIA's local checkpoint on a RAM disk. It is synchronous, because the asynchronous one needs CUDA."""
 
     name = RESILIENCY
 
@@ -197,8 +202,8 @@ class ResiliencySave:
         self._manager = local_manager.LocalCheckpointManager(self._folder)
 
     def save(self, collect: Collect, step: int) -> float:
-        """Save a file with torch.save. The manager deletes the previous file."""
-        # Skip the constructor: it accepts only tensors on a GPU, and on a CPU its work is not needed.
+        """Save to a file with torch.save. NVIDIA's manager deletes the previous file."""
+        # Skip the constructor: it accepts only tensors on a GPU, and its work is not needed on a CPU.
         given = self._kind.__new__(self._kind)
         given.state_dict, given._is_hollow = collect(), False
         began = time.perf_counter()
@@ -211,7 +216,7 @@ class ResiliencySave:
 
 
 def memory_of(folder: Path) -> Path:
-    """Return a folder on the machine's RAM disk for the bench whose files are in `folder`."""
+    """Return a folder on the machine's RAM disk for the bench that has its files in `folder`."""
     return Path("/dev/shm") / f"{folder.parent.name}-files"
 
 
@@ -219,9 +224,10 @@ def memory_of(folder: Path) -> Path:
 def other_methods(
     folder: Path, libraries: dict[str, str], missing: Callable[[str, str], None]
 ) -> Iterator[Sequence[SaveMethod]]:
-    """Yield all methods but Convoy's, ready for use. Call `missing` for those that do not work here.
+    """Yield all save methods except Convoy's, ready for use. Call `missing` for each that does not work
+    here.
 
-    `libraries` maps a method's name to the folder of its library, or to the reason why there is no such
+    `libraries` maps a method's name to its library's folder, or to the reason why the library has no
     folder. Requires a process group.
     """
     methods: list[SaveMethod] = [
@@ -236,7 +242,8 @@ def other_methods(
             continue
         try:
             methods.append(kind(folder, Path(found)))
-        except Exception as error:  # any error of its import or its set-up
+        # A library may raise any error at its import or set-up, so report the error instead.
+        except Exception as error:
             missing(kind.name, f"{type(error).__name__}: {error}")
     try:
         yield methods

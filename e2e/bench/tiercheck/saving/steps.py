@@ -1,4 +1,4 @@
-"""The cost of saves to training steps: the journal, and steps with and without saves in turn."""
+"""Measures how saves slow training steps: the journal, and steps with and without saves in turn."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from e2e.bench.tiercheck.saving.save_methods import wait_until_idle
 WIDTH = 1024
 """Width of the layers, and of the matrices that a step multiplies."""
 TURNS = 3
-"""Number of blocks of each kind, for steps of one length."""
+"""Number of times that each kind of block is measured, for steps of one length."""
 EVERY = 10
-"""Steps from one save to the next in blocks of the kind `SPARSE`."""
+"""Number of steps from one save to the next in a SPARSE block."""
 _CHUNK = 4 << 20
 WITHOUT, EACH, SPARSE = "without saves", "with a save after each", f"with a save every {EVERY}"
 
 
 class Steps:
-    """Training steps of one optimizer, always with the same gradients."""
+    """Training steps of one optimizer. Every step has the same gradients."""
 
     def __init__(self, job: Any, optimizer: torch.optim.Optimizer, messages: Messages) -> None:
         self._job = job
@@ -32,13 +32,13 @@ class Steps:
         self._number = 100_000
         self._left, self._right = torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, WIDTH)
         self._product_seconds = 0.0
-        """Seconds of one product of the two matrices."""
+        """Seconds of one matrix product, from which a step of a given length is built."""
 
     def measure_journal(self, rounds: int) -> None:
-        """Measure steps that write their gradients to the journal, and the save after each.
+        """Measure steps that write their gradients to the journal, and the save after each step.
 
-        The first measurement uses the gradients as they are. The second uses values that bf16 can
-        represent, as the optimizer receives them when the model computes in bf16 and the optimizer in fp32.
+        The first measurement uses the gradients as they are. The second rounds them to bf16 first, because
+        models that compute in bf16 give such gradients to an optimizer in fp32.
         """
         self._journal(rounds, "")
         gradients = [one.grad for group in self._optimizer.param_groups for one in group["params"]]
@@ -73,7 +73,7 @@ class Steps:
             self._messages.missing(f"segment bytes{kind}", why)
 
     def _encoded_share(self) -> float:
-        """Return the encoded size of the gradients, as sent over a slow link, divided by their raw size."""
+        """Return the size of the gradients as encoded for a slow link, divided by their raw size."""
         gradients = [one.grad for group in self._optimizer.param_groups for one in group["params"]]
         raw_bytes = encoded_bytes = 0
         for one in gradients:
@@ -88,8 +88,8 @@ class Steps:
     def measure_steps(self, length: float, rounds: int) -> None:
         """Measure blocks of steps of `length` seconds with and without saves, in turn.
 
-        The agent still works on a save during the following steps. So a block with a save after each step
-        starts while a save is under way, in the same state in which it ends.
+        The agent still works on a save during later steps. So a block with a save after each step starts
+        while a save is in progress, because it also ends so.
         """
         self._time_product()
         for _ in range(min(TURNS, rounds)):
@@ -103,7 +103,7 @@ class Steps:
                     self._work(length)
                     self._step()
                     due = kind == EACH or (kind == SPARSE and not step)
-                    # Skip a save that has no free buffer, as `job.checkpoint` does.
+                    # Skip the save if no buffer is free, as `job.checkpoint` does.
                     if due and not self._memory.busy():
                         saves += self._save()
                 name = f"steps of {length:g} s {kind}"
@@ -112,13 +112,15 @@ class Steps:
                     self._messages.value(f"{name}: saves", saves / (count if kind == EACH else 1))
 
     def wait_until_idle(self) -> None:
-        """Wait until no save is under way and no step is journalled."""
+        """Wait until no save is in progress and no step is journalled."""
         wait_until_idle(self._memory)
         while self._memory._journal_saves.writing:
             self._step()
 
     def _fill_journal(self) -> None:
-        """Save after quick steps until they are journalled. The last save is still under way on return."""
+        """Save after short steps until steps are journalled. Returns while the last save is still in
+        progress.
+        """
         for _ in range(4):
             wait_until_idle(self._memory)
             self._step()

@@ -1,6 +1,4 @@
-"""Uploads of a generation from a node's memory to an S3 server, compared with boto3's upload of equal
-bytes.
-"""
+"""Measures uploads from a node's memory to an S3 server, compared with boto3's upload of as many bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ UID = "aaaa-1111"
 
 @dataclass
 class Uploads:
-    """Seconds of each upload."""
+    """Seconds of each upload, by Convoy (`ours`) and by boto3 (`theirs`)."""
 
     ours: list[float] = field(default_factory=list)
     """Seconds from the seal of a generation in memory until it is committed in the store."""
@@ -34,8 +32,9 @@ class Uploads:
 
 
 async def measure(root: Path, size: int, times: int, progress: Progress) -> Uploads:
-    """Upload a generation of `size` random bytes, and a file of the same bytes, `times` times in changing
-    order.
+    """Upload a generation of `size` random bytes, and a file with the same bytes, `times` times.
+
+    The order of the two uploads alternates.
     """
     found = Uploads()
     with serve(binaries.tool("versitygw", progress), LOOPBACK) as objects:
@@ -46,7 +45,7 @@ async def measure(root: Path, size: int, times: int, progress: Progress) -> Uplo
             (rank,) = await job.form(1, [(UID, one)])
             await bulk.prepare([rank], size)
             for step in range(1, times + 1):
-                # The file is on the RAM disk, so that neither upload reads from slower storage.
+                # Write the file to the RAM disk, so that boto3 reads from memory too.
                 path = Path("/dev/shm") / f"{root.parent.name}-upload"
                 try:
                     with path.open("wb") as file:
@@ -65,9 +64,8 @@ async def measure(root: Path, size: int, times: int, progress: Progress) -> Uplo
 
 
 def _plain(objects: S3Server, path: Path) -> float:
-    """Upload with boto3's managed upload and its defaults: parts of 8 MiB on ten threads.
-
-    Return the seconds.
+    """Upload with boto3's managed upload and its defaults (parts of 8 MiB on ten threads). Return the
+    seconds.
     """
     client = boto3.client(
         "s3",
