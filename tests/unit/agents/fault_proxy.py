@@ -1,4 +1,4 @@
-"""An in-process S3 server behind a proxy that injects faults of networks and stores."""
+"""An in-process S3 server, and a proxy in front of it that injects faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Request:
     method: str
     path: str
     headers: dict[str, str]
-    """Headers with lower-case names."""
+    """The headers by lower-case name."""
     body: bytes
 
 
@@ -38,12 +38,15 @@ class Response:
     headers: dict[str, str]
     body: bytes
     sent: int | None = None
-    """Bytes of the body after which the connection breaks; None for the whole body."""
+    """Number of bytes of the body after which the proxy breaks the connection; None to send the whole body.
+    """
 
 
 Forward = Callable[[Request], Response]
 Fault = Callable[[Request, Forward], Response | None]
-"""Returns the response; None breaks the connection."""
+"""Handles a request in place of the proxy. It may call `forward` to get the server's response. It returns
+the response for the client, or None to break the connection.
+"""
 
 
 def refuse(status: int, code: str = "SlowDown", message: str = "") -> Fault:
@@ -52,24 +55,27 @@ def refuse(status: int, code: str = "SlowDown", message: str = "") -> Fault:
 
 
 def drop(request: Request, forward: Forward) -> None:
-    """Lose the request."""
+    """Break the connection without forwarding the request to the server."""
 
 
 def lose(request: Request, forward: Forward) -> None:
-    """Lose the response."""
+    """Forward the request to the server, but break the connection instead of sending the response."""
     forward(request)
 
 
 def tear(request: Request, forward: Forward) -> None:
-    """Reset the connection in the middle of the request, on both sides of the proxy.
+    """Break the connection in the middle of the request, both to the client and to the server.
 
-    The proxy recognizes this function by identity, because it must act before it reads the request's body.
+    The proxy does not call this function but recognizes it, because the proxy must act before it reads the
+    request's body.
     """
     raise AssertionError("the proxy tears it itself")
 
 
 def held(until: threading.Event) -> Fault:
-    """Perform the request, but delay the response until no client waits for it."""
+    """Forward the request, then wait until the event is set and break the connection. The client gets no
+    response in time.
+    """
 
     def hold(request: Request, forward: Forward) -> None:
         forward(request)
@@ -96,7 +102,9 @@ def flip(request: Request, forward: Forward) -> Response:
 
 
 def without(header: str, access: str = "", secret: str = "") -> Fault:
-    """Imitate a server that ignores the header. With keys, the request is signed again."""
+    """Imitate a server that ignores the header `header`. If keys are given, sign the request again without
+    the header.
+    """
 
     def strip(request: Request, forward: Forward) -> Response:
         headers = {name: value for name, value in request.headers.items() if name != header}
@@ -116,7 +124,7 @@ def _signed(request: Request, access: str, secret: str) -> dict[str, str]:
 
 
 def empty_list(request: Request, forward: Forward) -> Response:
-    """Imitate a server whose lists lag behind."""
+    """Imitate a server whose lists do not contain the newest objects: remove all objects from a list."""
     answer = forward(request)
     start = answer.body.find(b"<Contents>")
     end = answer.body.rfind(b"</Contents>") + len(b"</Contents>")
@@ -124,7 +132,7 @@ def empty_list(request: Request, forward: Forward) -> Response:
 
 
 def check_crc32(request: Request, forward: Forward) -> Response | None:
-    """Imitate a server that verifies checksums."""
+    """Imitate a server that verifies the CRC-32 checksum of a request's body."""
     expected = request.headers.get("x-amz-checksum-crc32")
     if expected and base64.b64decode(expected) != zlib.crc32(request.body).to_bytes(4, "big"):
         return refuse(400, "BadDigest")(request, forward)
@@ -132,7 +140,7 @@ def check_crc32(request: Request, forward: Forward) -> Response | None:
 
 
 def meet(barrier: threading.Barrier) -> Fault:
-    """Hold the requests until all of them have arrived."""
+    """Hold requests until as many have arrived as the barrier expects, then forward them."""
 
     def wait(request: Request, forward: Forward) -> Response:
         barrier.wait(20)
@@ -143,13 +151,13 @@ def meet(barrier: threading.Barrier) -> Fault:
 
 @dataclass
 class Rule:
-    """A fault and the requests that it applies to."""
+    """A fault, and the requests to which the proxy applies it."""
 
     fault: Fault
     method: str
     path: str
     times: int
-    """Remaining number of requests."""
+    """Number of further requests to which the fault applies."""
     fired: int = 0
 
 
@@ -188,8 +196,8 @@ class FaultProxy:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def inject(self, fault: Fault, method: str = "", path: str = "", times: int = 1_000_000) -> Rule:
-        """Apply a fault to the next `times` requests of this method whose path contains `path`. The latest
-        rule wins.
+        """Apply a fault to the next `times` requests with this method and a path that contains `path`. The
+        rule injected last has priority.
         """
         rule = Rule(fault, method, path, times)
         with self._lock:
@@ -233,7 +241,7 @@ class FaultProxy:
         handler.close_connection = answer.sent is not None
 
     def _tear(self, handler: BaseHTTPRequestHandler, request: Request, half: bytes) -> None:
-        """Send a part of the request to the server, then break the connection."""
+        """Send the head and half of the body to the server, then reset both connections."""
         reset = struct.pack("ii", 1, 0)
         with socket.create_connection(("127.0.0.1", self._port), timeout=20) as torn:
             connection = http.client.HTTPConnection("127.0.0.1", self._port)
@@ -289,12 +297,12 @@ def s3_server() -> Iterator[int]:
 
 
 def age(key: str, seconds: float) -> None:
-    """Set back the time at which an object was written."""
+    """Set the modification time of an object back by `seconds`."""
     _objects()[key].last_modified -= timedelta(seconds=seconds)
 
 
 def spoil(key: str, data: bytes) -> None:
-    """Replace an object's bytes without any notice."""
+    """Replace an object's bytes without changing its metadata."""
     _objects()[key].value = data
 
 

@@ -25,7 +25,7 @@ def message(**changes: Any) -> hub_pb2.Assignment:
 
 
 def fields_of(descriptor: Any) -> set[str]:
-    """Return the field names of a message and of its nested messages."""
+    """Return the names of all fields of a message, including those of nested messages."""
     found = set()
     for field in descriptor.fields:
         found.add(field.name)
@@ -34,8 +34,10 @@ def fields_of(descriptor: Any) -> set[str]:
     return found
 
 
-def test_what_is_told_of_a_slot_has_no_credentials_of_its_store() -> None:
-    """The assignment goes to the slot's pod and into a file of the node."""
+def test_an_assignment_contains_no_store_credentials() -> None:
+    """The agent sends the assignment to the pod and writes it to a file, so it must not contain the store's
+    credentials.
+    """
     credentials = {"access_key", "secret_key", "session_token"}
     assert credentials <= fields_of(hub_pb2.Store.DESCRIPTOR)
     told = fields_of(hub_pb2.Assignment.DESCRIPTOR)

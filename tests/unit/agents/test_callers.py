@@ -1,4 +1,4 @@
-"""The caller and expiry that a certificate contains."""
+"""Tests of the caller that the agent reads from a client certificate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW = datetime.now(UTC)
 
 
 class Context:
-    """A connection with a client certificate for these names."""
+    """A fake gRPC context whose connection has a client certificate with these names."""
 
     def __init__(self, *names: str, life: timedelta = timedelta(hours=1)) -> None:
         pem, self.ends = Authority(make_authority(NOW)).agent(request(), "n", life, NOW)

@@ -1,4 +1,6 @@
-"""A server's certificate changes at run time, and gRPC receives it after a change only."""
+"""Tests of the certificate provider: gRPC receives a new configuration only after the certificate has
+changed.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,16 @@ from convoy_agents.wire.certificate_provider import CertificateProvider
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Records the pauses before gRPC receives a change."""
+    """Replace `time.sleep`, and return the list of its calls' arguments."""
     found: list[float] = []
     monkeypatch.setattr(certificate_provider.time, "sleep", found.append)
     return found
 
 
-def test_grpc_is_told_of_changes_alone(pauses: list[float]) -> None:
-    """With each configuration gRPC frees the previous one, which other threads may be about to use."""
+def test_grpc_receives_a_configuration_only_after_a_change(pauses: list[float]) -> None:
+    """gRPC frees the previous configuration when it receives one, but other threads may be about to use the
+    previous one.
+    """
     now = "first"
     its: Any = CertificateProvider(lambda: now, lambda name: f"configuration of {name}")  # type: ignore[arg-type, return-value]
     assert [its.poll() for _ in range(3)] == [None] * 3 and not pauses
@@ -66,8 +70,8 @@ def test_what_cannot_be_told_is_tried_again(pauses: list[float]) -> None:
     assert its.poll() == "good"
 
 
-class Enrolled:
-    """An agent with a first certificate, followed by those of the test."""
+class FakeEnrolment:
+    """A fake enrolment. A test renews the certificate by setting `current`."""
 
     def __init__(self, first: Identity) -> None:
         self.current = first
@@ -88,7 +92,7 @@ async def test_an_agent_s_port_tells_grpc_of_a_renewed_certificate_and_of_nothin
 
     monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", noted)
     authority = Authority()
-    enrolled: Any = Enrolled(authority.identity("node-1"))
+    enrolled: Any = FakeEnrolment(authority.identity("node-1"))
     nobody: Any = None
     shards: Any = hub_pb2_grpc.ShardsServicer()
     pairs: Any = hub_pb2_grpc.PairsServicer()

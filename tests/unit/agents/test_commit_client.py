@@ -1,4 +1,4 @@
-"""The retries of a commit request and the coordinator's decision, in virtual time."""
+"""Tests of commits from the request to the coordinator's decision, in virtual time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pod(assignment: Assignment) -> PodState:
 
 
 class Ledger:
-    """A ledger that writes at once, unless it is full."""
+    """A fake ledger that writes without delay. While it is full, no write succeeds."""
 
     def __init__(self) -> None:
         self.written: list[Generation] = []
@@ -49,7 +49,7 @@ class Ledger:
 
 
 class Node:
-    """A node with both slots."""
+    """A node whose agent coordinates a job and runs both of the job's slots."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()

@@ -21,7 +21,9 @@ from convoy_agents.wire.connection_limit import ConnectionLimit
     ],
 )
 def test_connection_to_close(total: int, per_owner: int | None, added: str, closed: str) -> None:
-    """The first letter of a connection's name is its owner."""
+    """Add connections in order, and check which ones are closed. The first letter of a connection's name is
+    its owner.
+    """
     limit: ConnectionLimit[str] = ConnectionLimit(total, per_owner)
     names = added.split()
     out = [limit.add(name, name[0]) for name in names]

@@ -1,4 +1,4 @@
-"""The node's hardware identity, read from files as NVIDIA's kernel module writes them."""
+"""Tests of the hardware identity that the agent reads from the files of NVIDIA's kernel module."""
 
 from __future__ import annotations
 

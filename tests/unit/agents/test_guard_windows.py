@@ -150,7 +150,8 @@ def test_what_waits_for_a_hub_is_bounded_and_each_rank_keeps_its_newest(
     buffer.add("a", 1, (window(1, 9),))
     found = {uid: [last for _, last in windows] for uid, (_, windows) in sent(buffer).items()}
     assert found == {"a": [2, 3, 4, 5, 6, 7, 8, 9], "b": [7, 8], "c": []}
-    # Sent, dropped and removed windows no longer use the buffer's bytes.
+    # Sent, dropped and removed windows must not count as used bytes. If they did, the last windows would not
+    # fit.
     for uid in "cd":
         buffer.add(uid, 1, (window(1, 5),) * 10)
         buffer.drop_pod(uid)

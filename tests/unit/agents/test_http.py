@@ -1,4 +1,4 @@
-"""Probes get a response despite other clients; otherwise the kubelet restarts the container."""
+"""Tests that the server responds to the kubelet's probes whatever other clients do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Clients:
-    """Clients of one server, from any address of this machine."""
+    """Connects to one server from several local addresses."""
 
     def __init__(self, server: HttpServer, port: int) -> None:
         self.server = server
@@ -30,7 +30,9 @@ class Clients:
         return found
 
     async def get(self, path: str, address: str = KUBELET) -> str:
-        """Return the first line of the response; empty if the connection ends without one."""
+        """Send a GET request, and return the first line of the response. Return an empty text if the
+        connection ends without a response.
+        """
         reader, writer = await self.connect(address)
         with suppress(ConnectionError):
             writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
@@ -56,8 +58,10 @@ async def clients() -> AsyncIterator[Clients]:
 
 
 async def ended(connection: Connection) -> bool:
-    """Return True if the server closed the connection. The server has answered another request since, so
-    the close has arrived.
+    """Return True if the server closed the connection.
+
+    Before the call, the test must get another response from the server. Then a close of this connection has
+    already arrived.
     """
     try:
         async with asyncio.timeout(0.2):
@@ -113,7 +117,7 @@ async def test_who_reads_no_answer_is_given_up(clients: Clients, monkeypatch: py
     head = await reader.readuntil(b"\r\n\r\n")
     length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if b"Length" in line)
     async with asyncio.timeout(10):
-        while clients.server._clients:  # noqa: ASYNC110 - it tells nobody
+        while clients.server._clients:  # noqa: ASYNC110 - the server has no event for this
             await asyncio.sleep(0.05)
     with suppress(ConnectionError):
         assert len(await reader.read()) < length

@@ -1,4 +1,6 @@
-"""The requests of an isolated agent and the stop of its Strict jobs, in virtual time."""
+"""Tests of an isolated agent in virtual time: its probes, its attestation requests, and the stop of its
+Strict jobs.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,14 @@ from convoy_controllers.liveness import fence
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 STRICT = replace(plan(1), strict=True)
-"""A Strict job on this node, "one", and on node "two"."""
+"""The assignment of slot 0 of a Strict job. Slot 0 is on this node, "one", and slot 1 is on node "two"."""
 
 
 class Surroundings:
-    """The agent's environment. `api` and `peer` set whether they respond; the hub responds as the test
-    says.
+    """Fakes of everything outside the `Isolation` under test.
+
+    If `api` or `peer` is False, the API server or the peers do not respond. The hub responds only while
+    `hub_replies` runs.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **pods: PodState) -> None:
@@ -76,7 +80,7 @@ def test_a_node_that_is_cut_off_stops_its_strict_job_once(
 ) -> None:
     async def work() -> None:
         surroundings = Surroundings(monkeypatch)
-        await surroundings.hub_replies(30)  # the last reply is at 29 s
+        await surroundings.hub_replies(30)  # the hub replies for the last time at 29 s
         assert (surroundings.probes, surroundings.requests) == ([], [])
         await asyncio.sleep(60)
         [(at, uid, shutdown)] = surroundings.stopped
@@ -85,7 +89,8 @@ def test_a_node_that_is_cut_off_stops_its_strict_job_once(
         assert "it reached only 0 of the job's 1 other nodes" in shutdown.reason
         assert 32 <= surroundings.probes[0] < 32.5
         assert {round(b - a, 2) for a, b in itertools.pairwise(surroundings.probes)} == {2.0}
-        # No attestation is requested before the API server's probe can end, or after all jobs are stopped.
+        # The first attestation request must follow the end of the first probe. No request may follow the stop
+        # of the last job.
         asked = [when for when, *_ in surroundings.requests]
         assert surroundings.probes[0] + isolation.PROBE_TIMEOUT <= asked[0] <= surroundings.probes[0] + 2
         assert {round(b - a, 2) for a, b in itertools.pairwise(asked)} == {1.0}
@@ -108,7 +113,7 @@ def test_an_outage_of_the_control_plane_stops_nothing(
         assert surroundings.stopped == []
         assert len(surroundings.probes) > 100
         assert bool(surroundings.requests) is (who == "peer")
-        # The peer stops responding as well.
+        # From here on neither the API server nor the peers respond, so the job must stop.
         began = surroundings.clock() - surroundings.began
         setattr(surroundings, who, False)
         await asyncio.sleep(60)
@@ -137,7 +142,8 @@ def test_an_answer_counts_from_when_it_was_asked_for(virtual: Run, monkeypatch: 
         surroundings = Surroundings(monkeypatch)
         await asyncio.sleep(10)
         surroundings.isolation.reached_hub(surroundings.began + 4)
-        surroundings.isolation.reached_hub(surroundings.began + 2)  # out of order
+        # this reply is older than the one before, so it must change nothing
+        surroundings.isolation.reached_hub(surroundings.began + 2)
         await asyncio.sleep(20)
         [(at, *_)] = surroundings.stopped
         assert 24 <= at <= 24 + 2 * isolation.CHECK_SECONDS
@@ -206,7 +212,7 @@ async def test_a_refusal_is_an_answer_and_silence_is_none() -> None:
 
 
 class Deaf:
-    """An address that drops SYNs: a listener with a full queue."""
+    """A context manager with a listener whose queue is full. The kernel drops further SYNs to its port."""
 
     def __enter__(self) -> Deaf:
         import socket

@@ -17,7 +17,9 @@ BATCHED, NOW, NONE = Urgency.BATCHED, Urgency.NOW, Urgency.NONE
 
 
 def sent_at(puts: list[tuple[float, Urgency]]) -> list[float]:
-    """Return the times of one pod's reports, if the outbox is emptied whenever something is due."""
+    """Return the times at which the outbox reports one pod, if `puts` are its changes and each report is
+    sent when due.
+    """
     outbox, sent, pending = Outbox(), [], sorted(puts, key=lambda entry: entry[0])
     while pending or outbox.next_due() is not None:
         due = outbox.next_due()

@@ -1,4 +1,4 @@
-"""The forwarding of the hub's commands to pods' sessions."""
+"""Tests of the hub's commands to pods' sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convoy_agents.wire import hub_pb2
 
 
 class Session:
-    """A session whose commands all fail."""
+    """A fake session that fails on every event."""
 
     def dispatch(self, event: Any) -> None:
         raise ValueError("a bug")

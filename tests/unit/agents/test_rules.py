@@ -45,7 +45,9 @@ UID = "pod"
 def plan(
     incarnation: int, *, slot: int = 0, processes: int = 2, address: str = "10.0.0.1:8472"
 ) -> Assignment:
-    """Return the assignment of one of two slots, with ranks 0 and 1, or 2 and 3."""
+    """Return the assignment of one slot of a job with two slots. Slot 0 has ranks 0 and 1, and slot 1 has
+    ranks 2 and 3.
+    """
     members = (Member(0, UID, "one", address, 2), Member(1, UID, "two", "10.0.0.2:8472", 2))
     return Assignment(
         pod_uid=UID, job_uid="job", job="ns/job", incarnation=incarnation, slot=slot, rank_offset=2 * slot,
@@ -55,7 +57,7 @@ def plan(
 
 
 def run(*events: Event, state: PodState | None = None) -> Outcome:
-    """Return the outcome of the last event."""
+    """Apply the events in order to `state` (default: a new pod), and return the outcome of the last event."""
     outcome = Outcome(state or PodState(UID))
     for event in events:
         outcome = reduce(outcome.state, event)
@@ -126,7 +128,8 @@ class TestLauncher:
         assert outcome.to_launcher == ()
         assert outcome.state.assignment == plan(2)
         assert not outcome.save
-        assert outcome.urgency is Urgency.NOW  # the hub does not know yet that the assignment is here
+        # the hub repeated the assignment, so it needs a report that the agent has it
+        assert outcome.urgency is Urgency.NOW
 
     def test_the_same_incarnation_may_bring_a_peer_s_new_address(self) -> None:
         moved = plan(1, address="10.0.0.9:8472")
@@ -287,7 +290,7 @@ class TestRanks:
         progress = to_wire(outcome.state).ranks[0].progress
         assert (progress.checkpoint_ms, progress.save_ms, progress.copy_ms) == (250, 12, 70)
         assert progress.restore_ms == 33
-        # A new incarnation has its own first step.
+        # The first step of each incarnation must be reported without delay.
         outcome = run(plan(2), progress_of(0, Progress(41, first_step_ms=95), 2), state=outcome.state)
         assert outcome.urgency is Urgency.NOW
         assert to_wire(outcome.state).ranks[0].first_step_unix_ms == 95
@@ -427,7 +430,7 @@ events: st.SearchStrategy[Event] = st.one_of(
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """Messages of a pod and the hub in random order."""
+    """Applies random events to a pod's state, and checks the invariants after each event."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -452,7 +455,7 @@ class AnyHistory(RuleBasedStateMachine):
         for frame in outcome.to_launcher:
             assert outcome.state.connected
             assert frame["type"] in ("assignment", "pickPort", "shutdown")
-        assert reduce(self.state, event) == outcome  # a pure function
+        assert reduce(self.state, event) == outcome  # reduce must be a pure function
         self.state = outcome.state
 
     @invariant()

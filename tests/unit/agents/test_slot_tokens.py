@@ -1,4 +1,4 @@
-"""Slot tokens: verified and read as they were signed."""
+"""Tests of signing and verifying slot tokens."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_an_authority_signs_is_read_whatever_its_key(key: Any) -> None:
     token = slot_tokens.sign(TOKEN, key)
     assert slot_tokens.verify(token, authority.pem) == TOKEN
     assert slot_tokens.signing_key_id(token) == slot_tokens.key_id(key.public_key())
-    # The authority file contains the renewed certificate and the previous one.
+    # After a renewal of the authority, the authority file contains two certificates.
     assert slot_tokens.verify(token, OTHERS.pem + authority.pem) == TOKEN
 
 

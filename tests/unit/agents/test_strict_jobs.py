@@ -1,4 +1,4 @@
-"""The Strict jobs of a node, derived from its pods' state."""
+"""Tests of the Strict jobs that the agent finds in its pods' state."""
 
 from __future__ import annotations
 

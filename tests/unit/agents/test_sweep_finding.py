@@ -35,7 +35,8 @@ def test_a_result_is_read() -> None:
         (ChildExit(-9, b"x" * 9, "", Stop.FLOOD), Outcome.GARBAGE),
         (ChildExit(-9, b"", "", oom=True), Outcome.OUT_OF_MEMORY),
         (ChildExit(-9, b"", ""), Outcome.CRASHED),
-        # Another process was killed for lack of memory meanwhile.
+        # In the next two cases the kernel killed another process of the container, so the outcome is not
+        # OutOfMemory.
         (ChildExit(-11, b"", "", oom=True), Outcome.CRASHED),
         (ChildExit(0, json.dumps(GOOD).encode(), "", oom=True), Outcome.MEASURED),
         (ChildExit(-200, b"", ""), Outcome.CRASHED),

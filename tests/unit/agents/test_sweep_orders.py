@@ -1,4 +1,4 @@
-"""Sweep reports, with a runner under the test's control."""
+"""Tests of sweep orders and reports, with a fake runner."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_a_report_that_was_taken_does_not_change(bench: Bench) -> None:
 
 async def test_a_new_session_hears_what_runs_and_what_nobody_has_confirmed(bench: Bench) -> None:
     bench.order("a")
-    bench.received("a")  # a confirmation of a running sweep does not confirm its final report
+    bench.received("a")  # the sweep is still running, so this does not confirm its final report
     assert bench.states(again=True) == {"a": State.RUNNING}
     bench.runner.go_on.set()
     await settle()
@@ -114,7 +114,7 @@ async def test_a_new_session_hears_what_runs_and_what_nobody_has_confirmed(bench
     bench.received("a")
     assert bench.states(again=True) == {"b": State.DONE}
     bench.received("unknown")
-    # Already confirmed, but ordered once more.
+    # If the hub repeats an order, the agent sends the report again, even though the report is confirmed.
     bench.order("a")
     assert bench.states() == {"a": State.DONE}
     assert bench.runner.started == 2

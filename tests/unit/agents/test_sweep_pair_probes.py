@@ -1,4 +1,6 @@
-"""Pair probes whose channel is closed during a call, as at the renewal of a certificate."""
+"""Tests of pair probes whose channel is closed during a call. A renewal of the certificate closes channels
+in this way.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 PARTNER = hub_pb2.NodeAddress(node="two", peer_address="two:1")
 
 
-class Two(hub_pb2_grpc.PairsServicer):
-    """The partner. While it hangs, it does not reply after the first `answers` calls."""
+class FakePartner(hub_pb2_grpc.PairsServicer):
+    """A fake partner node. After `answers` calls it stops replying, as long as `hangs` is True."""
 
     def __init__(self) -> None:
         self.answers = 0
@@ -46,8 +48,8 @@ class Two(hub_pb2_grpc.PairsServicer):
         return hub_pb2.TransferReply(bytes=total)
 
 
-class Line:
-    """This node's side: one channel, kept until it is closed."""
+class MeasuringSide:
+    """The measuring side's connection. It keeps one channel and dials again after the channel was closed."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -72,16 +74,16 @@ class Line:
 
 
 @pytest.fixture
-async def two() -> Two:
-    return Two()
+async def two() -> FakePartner:
+    return FakePartner()
 
 
 @pytest.fixture
-async def line(two: Two, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Line]:
+async def line(two: FakePartner, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MeasuringSide]:
     monkeypatch.setattr(pair_probes, "TRANSFER_BYTES", 2 * pair_probes.PIECE_BYTES)
     server = grpc.aio.server()
     hub_pb2_grpc.add_PairsServicer_to_server(two, server)
-    line = Line(server.add_insecure_port("127.0.0.1:0"))
+    line = MeasuringSide(server.add_insecure_port("127.0.0.1:0"))
     await server.start()
     try:
         yield line
@@ -91,7 +93,7 @@ async def line(two: Two, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Line]
         await server.stop(None)
 
 
-def measured(line: Line, metric: str, seconds: float = 20) -> asyncio.Task[Any]:
+def measured(line: MeasuringSide, metric: str, seconds: float = 20) -> asyncio.Task[Any]:
     measure = PairProbes(line.stub).pair_probe("sweep", PARTNER)
     return asyncio.ensure_future(measure(Probe(metric, Tier.L2, "", True, 0.01, ""), seconds))
 
@@ -99,7 +101,7 @@ def measured(line: Line, metric: str, seconds: float = 20) -> asyncio.Task[Any]:
 @pytest.mark.parametrize("answers", [0, 2], ids=["before it answers", "while it is measured"])
 @pytest.mark.parametrize("metric", [LATENCY, BANDWIDTH])
 async def test_a_channel_that_is_closed_below_a_call_is_dialled_anew(
-    line: Line, two: Two, metric: str, answers: int
+    line: MeasuringSide, two: FakePartner, metric: str, answers: int
 ) -> None:
     two.answers = answers
     work = measured(line, metric)
@@ -111,14 +113,16 @@ async def test_a_channel_that_is_closed_below_a_call_is_dialled_anew(
     assert len(found.samples) >= 3
 
 
-async def test_so_is_one_that_is_closed_between_two_calls(line: Line, two: Two) -> None:
+async def test_so_is_one_that_is_closed_between_two_calls(line: MeasuringSide, two: FakePartner) -> None:
     two.hangs = False
     line.closes_next = True
     assert (await measured(line, LATENCY)).outcome is Outcome.MEASURED
     assert line.dialled == 2
 
 
-async def test_who_is_cancelled_itself_ends_and_so_does_the_time(line: Line, two: Two) -> None:
+async def test_who_is_cancelled_itself_ends_and_so_does_the_time(
+    line: MeasuringSide, two: FakePartner
+) -> None:
     work = measured(line, LATENCY)
     await two.called.wait()
     work.cancel()
@@ -127,7 +131,9 @@ async def test_who_is_cancelled_itself_ends_and_so_does_the_time(line: Line, two
     assert (await measured(line, LATENCY, 0.05)).outcome is Outcome.TIMED_OUT
 
 
-async def test_a_partner_that_cannot_be_told_of_the_end_holds_nobody_up(line: Line, two: Two) -> None:
+async def test_a_partner_that_cannot_be_told_of_the_end_holds_nobody_up(
+    line: MeasuringSide, two: FakePartner
+) -> None:
     pair = PairProbes(line.stub)
     line.closes_next = True
     await pair.release("sweep", PARTNER)

@@ -1,4 +1,4 @@
-"""The pure parts of probes, and values read from the kernel."""
+"""Tests of the runner, of the pure parts of probes, and of values that probes read from the kernel."""
 
 from __future__ import annotations
 
@@ -77,8 +77,10 @@ def test_those_of_accelerators_are_left_out_without_any() -> None:
     )
 
 
-class Recorded(Children):
-    """Children that end once all concurrent ones have started."""
+class FakeChildren(Children):
+    """Fake children. Each exits when `together` children are running, so fewer concurrent children would
+    hang.
+    """
 
     def __init__(self, together: int) -> None:
         super().__init__()
@@ -99,7 +101,7 @@ async def test_accelerators_are_taken_at_once_or_in_turn(
     tmp_path: Path, name: str, together: int, found: list[int | None]
 ) -> None:
     write(tmp_path, nvidia0="", nvidia1="", nvidia2="", nvidiactl="")
-    children, told = Recorded(together), list[Result]()
+    children, told = FakeChildren(together), list[Result]()
 
     async def paired(probe: Probe, seconds: float) -> Finding:
         raise AssertionError(probe)
@@ -129,7 +131,7 @@ def test_the_same_training_has_the_same_bits_and_another_has_not(monkeypatch: py
         out = tanh(values)
         calls.append(0)
         if len(calls) == 2:
-            out.view(np.uint32)[7, 7] ^= 1  # flip the lowest bit of one number
+            out.view(np.uint32)[7, 7] ^= 1  # flip the lowest bit of one intermediate value
         return out
 
     monkeypatch.setattr(np, "tanh", wrong_once)
@@ -137,7 +139,8 @@ def test_the_same_training_has_the_same_bits_and_another_has_not(monkeypatch: py
 
 
 def test_the_training_goes_on_moving_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Infinite or constant numbers would hide errors of a core.
+    # The values must stay finite and must keep changing, because otherwise they would hide computation
+    # errors.
     sizes: list[float] = []
     tanh = np.tanh
 

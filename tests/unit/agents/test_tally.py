@@ -1,4 +1,4 @@
-"""Countable events of a pod's ranks, from its launcher's messages."""
+"""Tests of the counts of starts, ends and restarts of a pod's ranks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rank(number: int, incarnation: int = 1, state: str = "RUNNING", **facts: Any
 
 
 class Pod:
-    """A pod that the agent knows since second 100. One event arrives per second."""
+    """A pod that the agent first saw at second 100. The clock advances by one second per event."""
 
     def __init__(self) -> None:
         self.state = PodState("u")

@@ -1,3 +1,1 @@
-"""The code of the probes that run in child processes. Only child processes import it, except for
-`inventory.PYTHON`.
-"""
+"""The code of the probes. Only child processes run it."""
