@@ -1,4 +1,4 @@
-"""Chromium for tests."""
+"""Chromium for tests of the dashboard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAIT = 60.0
 
 
 def eventually(check: Callable[[], Any], seconds: float = WAIT, what: str = "") -> Any:
-    """Wait until `check` returns a true value, and return it."""
+    """Wait until `check` returns a true value, and return that value."""
     deadline, last = time.monotonic() + seconds, None
     while time.monotonic() < deadline:
         try:
@@ -26,12 +26,12 @@ def eventually(check: Callable[[], Any], seconds: float = WAIT, what: str = "") 
                 return found
         except Exception as error:
             last = error
-        time.sleep(0.05)  # Seconds between two checks.
+        time.sleep(0.05)  # Wait between two checks.
     pytest.fail(f"not within {seconds} s: {what or check} {last or ''}")
 
 
 class Browser:
-    """Chromium, with its requests and console messages recorded."""
+    """Chromium. Tests can read its requests and its console messages."""
 
     def __init__(self, folder: Path) -> None:
         options = webdriver.ChromeOptions()
@@ -51,14 +51,14 @@ class Browser:
         self.driver.get(url)
 
     def size(self, width: int, height: int = 900) -> None:
-        """Set the size of the window."""
+        """Set the size of the window in pixels."""
         self.driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
         )
 
     def dark(self, dark: bool) -> None:
-        """Set the system's preferred colour scheme."""
+        """Set the preferred colour scheme of the system to dark or light."""
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
@@ -77,7 +77,7 @@ class Browser:
         eventually(lambda: text in self.text, seconds, f"{text!r} in the page")
 
     def row(self, key: str) -> list[str]:
-        """Return the texts of a row's cells."""
+        """Return the texts of the cells in the row with this key."""
         script = (
             "const found = document.querySelector(`tr[data-key='${arguments[0]}']`);"
             "return found ? [...found.children].map((cell) => cell.innerText.trim()) : [];"
@@ -88,13 +88,13 @@ class Browser:
         return self.driver.execute_script(script, *given)
 
     def console_errors(self) -> list[str]:
-        """Return the console messages of level WARNING or SEVERE since the last call."""
+        """Return the console messages of level WARNING or SEVERE that are new since the last call."""
         return [
             one["message"] for one in self.driver.get_log("browser") if one["level"] in ("WARNING", "SEVERE")
         ]
 
     def requested_urls(self) -> set[str]:
-        """Return the URLs requested since the last call."""
+        """Return the URLs that the browser requested since the last call."""
         found = set()
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]

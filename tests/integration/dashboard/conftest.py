@@ -1,4 +1,4 @@
-"""The dashboard's process with the permissions from the chart, and a real browser."""
+"""Fixtures with the dashboard's process, which has the permissions from the chart, and a real browser."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GROUP = "/apis/convoy.dev/v1alpha1"
 
 
 def chart_rules() -> list[dict[str, Any]]:
-    """Return the rules of the dashboard's role in the chart, with logs enabled."""
+    """Return the rules of the dashboard's role in the chart. Logs are enabled."""
     text = (ROOT / "charts/convoy/templates/dashboard.yaml").read_text()
     kinds = "".join(f"\n      - {kind.plural}" for kind in KINDS)
     text = re.sub(r"\s*\{\{- range .*?\{\{- end \}\}", kinds, text, count=1, flags=re.DOTALL)
@@ -43,12 +43,14 @@ def chart_rules() -> list[dict[str, Any]]:
 
 @dataclass
 class Cluster:
-    """The API server, with accounts and objects for the tests."""
+    """The API server, with methods that create accounts and objects for the tests."""
 
     plane: Any
 
     def account(self, name: str, rules: list[dict[str, Any]], namespace: str | None = None) -> str:
-        """Create a service account with these rules in one namespace or in all. Return its token."""
+        """Create a service account with these rules, in one namespace or in all. Return a token of the
+        account.
+        """
         with contextlib.suppress(urllib.error.HTTPError):
             self.plane.request(
                 "POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": name}}
@@ -70,7 +72,7 @@ class Cluster:
         return str(response["status"]["token"])
 
     def make(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Create a Convoy object with its status."""
+        """Create a Convoy object together with its status."""
         namespace = body["metadata"].get("namespace")
         path = f"{GROUP}{f'/namespaces/{namespace}' if namespace else ''}/{kind}"
         made = self.plane.request("POST", path, {"apiVersion": "convoy.dev/v1alpha1", **body})
@@ -81,7 +83,7 @@ class Cluster:
     def status(
         self, kind: str, name: str, status: dict[str, Any], namespace: str | None = None
     ) -> dict[str, Any]:
-        """Patch a status."""
+        """Patch the status of an object."""
         path = f"{GROUP}{f'/namespaces/{namespace}' if namespace else ''}/{kind}/{name}/status"
         return self.plane.request("PATCH", path, {"status": status}, "application/merge-patch+json")
 
@@ -113,7 +115,7 @@ def empty(cluster: Cluster) -> Cluster:
 
 @dataclass
 class Process:
-    """A running dashboard."""
+    """A running dashboard process."""
 
     port: int
     metrics_port: int
@@ -126,7 +128,7 @@ class Process:
         return f"http://127.0.0.1:{self.port}"
 
     def get(self, path: str, port: int | None = None, host: str = "127.0.0.1") -> str:
-        """Return the body of a GET response."""
+        """Send a GET request and return the body of the response."""
         with urllib.request.urlopen(f"http://{host}:{port or self.port}{path}", timeout=10) as response:
             return response.read().decode()
 
@@ -142,7 +144,7 @@ class Process:
 
 @dataclass
 class Starter:
-    """Starts dashboards, and stops them at the end of the session."""
+    """Starts dashboards, and stops them when the test session ends."""
 
     cluster: Cluster
     folder: Path
@@ -153,7 +155,7 @@ class Starter:
         found = self.launch(mode, kubeconfig, **settings)
 
         def ready() -> bool:
-            # `eventually` retries after an AssertionError, so fail the test directly.
+            # Call pytest.fail, because `eventually` retries after an AssertionError.
             if found.process.poll() is not None:
                 pytest.fail(found.log.read_text()[-3000:])
             return found.get("/readyz", found.probe_port) == "ok\n"
@@ -162,7 +164,7 @@ class Starter:
         return found
 
     def launch(self, mode: str = "None", kubeconfig: Path | None = None, **settings: str) -> Process:
-        """Start a dashboard without waiting."""
+        """Start a dashboard. Do not wait until it is ready."""
         if kubeconfig is None:
             token = self.cluster.account("convoy-dashboard", chart_rules())
             kubeconfig = self.cluster.plane.kubeconfig(token)
@@ -216,8 +218,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(chromium: Browser) -> Browser:
-    """A browser without cookies, as wide as a laptop, with a light colour scheme."""
-    # The page of the previous test may poll a stopped dashboard.
+    """A browser without cookies. It is as wide as a laptop screen and has a light colour scheme."""
+    # Leave the page of the previous test, which may belong to a stopped dashboard.
     chromium.open("about:blank")
     chromium.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
     chromium.size(1280)

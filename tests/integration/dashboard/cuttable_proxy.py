@@ -1,4 +1,4 @@
-"""A TCP proxy to the API server that tests can cut."""
+"""A TCP proxy to the API server. Tests can cut its connections."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CuttableProxy:
                     key.data.sendall(data)
 
     def cut(self) -> None:
-        """Close all connections and refuse further ones."""
+        """Close all connections and refuse new ones."""
         self._cut.set()
         for one in self._open:
             with contextlib.suppress(OSError):
@@ -55,7 +55,7 @@ class CuttableProxy:
         self._open.clear()
 
     def mend(self) -> None:
-        """Accept connections again."""
+        """Accept connections again after `cut`."""
         self._cut.clear()
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""The part of a kubelet that the API server needs for logs of pods."""
+"""The part of a kubelet that the API server needs to serve logs of pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 class Kubelet:
-    """Responds with `text`. A follower also gets each line put into `more`, until a None."""
+    """A server that responds to each log request with `text`. A request that follows the log also gets each
+    line in the queue `more`, until a None.
+    """
 
     def __init__(self, folder: Path, text: str) -> None:
         self.more: Queue[str | None] = Queue()
@@ -38,7 +40,7 @@ class Kubelet:
                     self.wfile.flush()
 
             def log_message(self, *_: object) -> None:
-                """Suppress the log."""
+                """Suppress the server's own log."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), LogHandler)
         self.port = self._server.server_address[1]
@@ -49,7 +51,7 @@ class Kubelet:
 
     @property
     def status(self) -> dict[str, Any]:
-        """Return the status of a Node with this kubelet."""
+        """Return the status of a Node that has this kubelet."""
         return {
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self.port}},

@@ -1,6 +1,7 @@
-"""The history of a made-up job, llama-8b. All values on its page follow from the step at each time.
+"""The history of an invented job, llama-8b. All values on its page are computed from the step at each time.
 
-The job lost a node, then a rank. A slow rank now delays the others. Times are minutes before now.
+The job lost a node, and later a rank. At the end a slow rank delays the others. Times are in minutes before
+now.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from tests.integration.dashboard.times import at
 NAME, TOTAL, RANKS = "llama-8b", 60_000, 8
 PATH = f"/apis/convoy.dev/v1alpha1/namespaces/default/trainingjobs/{NAME}"
 STEP_SECONDS, SLOW_SECONDS = 0.865, 1.042
-"""Duration of a normal step, and of a step that waits for the slow rank."""
+"""Seconds of a normal step, and of a step in which the other ranks wait for the slow rank."""
 BATCH = 1600
-"""Samples per step."""
+"""Number of samples per step."""
 MADE, LOST, KILLED = 283.0, 160.0, 47.0
 STARTS = ((279.0, 0), (158.5, 8_192), (46.2, 15_878))
-"""Start time and first step of each incarnation."""
+"""Start time in minutes and first step of each incarnation."""
 WATCHED = 60.0
-"""Start of the dashboard."""
+"""Minutes since the dashboard started to watch the job."""
 LOST_MESSAGE = (
     f"node node-09 is lost with pod {NAME}-worker-3: its agent and its kubelet are silent; "
     "Convoy restarts the pod on another node"
@@ -34,7 +35,7 @@ KILLED_MESSAGE = (
 
 
 def step(minutes: float) -> int:
-    """Return the step at that time."""
+    """Return the step that the job had reached `minutes` ago."""
     end = LOST if minutes > STARTS[1][0] else KILLED if minutes > STARTS[2][0] else 0.0
     start, first = next(one for one in reversed(STARTS) if one[0] >= minutes)
     minutes = max(minutes, end)
@@ -49,7 +50,7 @@ SLOW = (
 
 
 def losses(reached: int) -> dict[str, Any]:
-    """Return the loss and the metrics in `status.progress` at that step."""
+    """Return the loss and the metrics of `status.progress` when the job had reached this step."""
     fall = math.exp(-reached / 9000)
     return {"loss": round(2.1 + 5.2 * fall, 4), "metrics": [
         {"name": "held_out_loss", "value": round(2.3 + 5.1 * fall, 4), "step": reached // 500 * 500},
@@ -58,7 +59,7 @@ def losses(reached: int) -> dict[str, Any]:
 
 
 def progress(minutes: float, noise: float = 0.0) -> dict[str, Any]:
-    """Return `status.progress`."""
+    """Return `status.progress` as it was `minutes` ago."""
     seconds = SLOW_SECONDS if minutes < SLOW_MINUTES else STEP_SECONDS
     reached = step(minutes)
     reported = losses(reached)
@@ -75,7 +76,7 @@ def progress(minutes: float, noise: float = 0.0) -> dict[str, Any]:
 
 
 def checkpoint(incarnation: int, minutes: float) -> dict[str, Any]:
-    """Return `status.checkpoint` of a checkpoint at that time."""
+    """Return `status.checkpoint` after a checkpoint of this incarnation `minutes` ago."""
 
     def mark(back: float) -> dict[str, Any]:
         when = minutes + back
@@ -90,13 +91,13 @@ def checkpoint(incarnation: int, minutes: float) -> dict[str, Any]:
 
 
 def spent() -> dict[str, Any]:
-    """Return `status.goodput` for the whole time since the job was created."""
+    """Return `status.goodput` for the whole life of the job."""
     waited = 60 * SLOW_MINUTES * (1 - STEP_SECONDS / SLOW_SECONDS)
     other = {
         "queue": 140, "schedule": 65, "start": 35, "detect": 5, "restart": 133, "recompute": 95,
         "checkpoint": 70, "straggler": round(waited),
     }  # fmt: skip
-    # The 2 minutes since the last sum are also productive.
+    # The ledger was written 2 minutes ago, so it does not contain the productive time since.
     productive = 60 * (MADE - 2) - sum(other.values())
     return {
         "ratio": round(productive / (60 * MADE), 3),
@@ -121,7 +122,9 @@ def engine(cluster: Cluster) -> None:
 
 
 def create_job(cluster: Cluster, body: dict[str, Any]) -> None:
-    """Create the job in its state at the start of the dashboard. `body`: the job without a status."""
+    """Create the job in its state at the time when the dashboard started. `body` is the job without a
+    status.
+    """
     last = {
         "reason": "NodeLost", "message": LOST_MESSAGE, "node": "node-09", "pod": f"{NAME}-worker-3",
         "step": step(LOST), "scope": "Pod", "counted": False, "at": at(minutes=LOST),
@@ -135,7 +138,7 @@ def create_job(cluster: Cluster, body: dict[str, Any]) -> None:
 
 
 def replay(cluster: Cluster, points: int) -> None:
-    """Write the job's later history, in as many status updates as `points`."""
+    """Write the later history of the job in `points` status updates."""
     rng = random.Random(3)
     restarted = False
     for number in range(1, points + 1):
@@ -213,7 +216,7 @@ def pods(cluster: Cluster) -> None:
 
 
 def _events(cluster: Cluster) -> None:
-    """Create the Events of the last hour. The API server keeps no older ones."""
+    """Create the Events of the last hour, because the API server keeps no older ones."""
     job = cluster.plane.request("GET", PATH)
     reported = (
         ("Warning", "RankKilled", KILLED_MESSAGE, KILLED),

@@ -1,4 +1,4 @@
-"""A made-up cluster's nodes with their health, policies and stores."""
+"""The nodes of an invented cluster, with their health, their policies and their stores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def condition(kind: str, status: str, reason: str, message: str = "", **ago: flo
 SLOW_MINUTES = 13.0
 """Minutes for which node-06 has been slow."""
 COST = 1060
-"""GPU-seconds lost by the 8 ranks of the job on node-06, which lose 17 % of their time."""
+"""GPU-seconds that the job on node-06 has lost: its 8 ranks lose 17 % of their time."""
 STATES = ("Qualified", "Qualified", "Qualified", "Quarantined", "Qualified", "Suspect", "Sweeping",
           "Repairing", "Probation", "Unverified")  # fmt: skip
 TEXTS = {
@@ -40,7 +40,7 @@ TEXTS = {
 }
 SINCE = {"Quarantined": 4.0, "Suspect": (SLOW_MINUTES - 2) / 60, "Sweeping": 0.2, "Repairing": 8.0,
          "Probation": 2.0, "Unverified": 10.0, "Qualified": 48.0}  # fmt: skip
-"""Hours for which a node has been in each state."""
+"""Hours that a node has been in each state."""
 
 
 def nodes(cluster: Cluster) -> None:
@@ -107,7 +107,7 @@ METRICS = (
 
 
 def hardware(cluster: Cluster) -> None:
-    """Create the hardware class of the ten nodes, and two sweeps."""
+    """Create the hardware class of the ten nodes, and two health sweeps."""
     rng = random.Random(7)
     metrics = []
     for name, unit, higher, middle in METRICS:
@@ -153,13 +153,14 @@ def hardware(cluster: Cluster) -> None:
 
 
 def policies(cluster: Cluster) -> None:
-    """Create a policy with an open breaker and a store that is not ready."""
+    """Create a policy with an open breaker, and a store that is not ready."""
     cluster.make(
         "guardpolicies",
         {"kind": "GuardPolicy", "metadata": {"name": "default"}, "spec": {"mode": "Act"},
          "status": {"nodes": 10, "breaker": {
              "state": "Open", "since": at(minutes=18), "reason": "CommonMode",
-             "message": "3 of 4 confirmed nodes share rack 'r2': the shared rack is a likelier cause than the nodes"}}},
+             "message": "3 of 4 confirmed nodes share rack 'r2': "
+                        "the shared rack is a likelier cause than the nodes"}}},
     )  # fmt: skip
     cluster.make(
         "checkpointstores",

@@ -1,6 +1,6 @@
-"""The measurement of `python -m e2e.bench dashboard`: 500 jobs in a browser.
+"""The measurement behind `python -m e2e.bench dashboard`: 500 jobs in a browser.
 
-The file's name keeps it out of test runs.
+The name of the file keeps it out of normal test runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ JOBS, PAINTS, UPDATES = 500, 10, 100
 VIEWERS = (10, 30)
 SETTLE_SECONDS, LOAD_SECONDS = 5.0, 20.0
 WRITES_PER_SECOND = 4.0
-"""Rate at which the operator writes the progress of all jobs together."""
+"""Number of progress writes per second, as many as the operator writes for all jobs together."""
 PAINT = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 WATCH = """
 window.rowsAt = null; window.seen = {};
@@ -37,19 +37,19 @@ new MutationObserver(() => {
 
 
 def memory_mb(pid: int) -> float:
-    """Return the resident memory of a process."""
+    """Return the resident memory of a process in megabytes."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.split("VmRSS:")[1].split()[0]) / 1024
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time of a process."""
+    """Return the processor time of a process in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def updates(cluster: Cluster, browser: Browser, name: str, rng: random.Random) -> list[float]:
-    """Return the milliseconds from each write to its display in the page."""
+    """Change a job several times. Return the milliseconds from each write until the page shows it."""
     found = []
     for number in range(UPDATES):
         mark = f"{name}/{number}"
@@ -57,25 +57,26 @@ def updates(cluster: Cluster, browser: Browser, name: str, rng: random.Random) -
         cluster.status("trainingjobs", "bench-499", {"ready": mark}, "default")
         eventually(lambda mark=mark: browser.run("return window.seen[arguments[0]]", mark), 60)
         found.append(browser.run("return window.seen[arguments[0]]", mark) - start * 1000)
-        time.sleep(rng.uniform(0.6, 1.4))  # Random delays cover all phases of the page's update interval.
+        # Use random delays, so that the writes fall into all phases of the page's update interval.
+        time.sleep(rng.uniform(0.6, 1.4))
     return found
 
 
 class Load:
-    """The processor time and memory of the dashboard's process."""
+    """Measures the processor time and the memory of the dashboard's process."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._spent, self._start = cpu_seconds(pid), time.monotonic()
 
     def figures(self) -> dict[str, float]:
-        """Return the share of a processor since the start, and the current memory."""
+        """Return the used share of a processor since the start of the measurement, and the current memory."""
         share = (cpu_seconds(self._pid) - self._spent) / (time.monotonic() - self._start)
         return {"cores": share, "memory_mb": memory_mb(self._pid)}
 
 
 def load(pid: int) -> dict[str, float]:
-    """Return the load over `LOAD_SECONDS`, after a pause for the previous action to settle."""
+    """Measure the load for `LOAD_SECONDS`, after a pause in which the effects of earlier actions end."""
     time.sleep(SETTLE_SECONDS)
     found = Load(pid)
     time.sleep(LOAD_SECONDS)
@@ -84,7 +85,7 @@ def load(pid: int) -> dict[str, float]:
 
 @contextmanager
 def progress(cluster: Cluster, rng: random.Random) -> Iterator[None]:
-    """Write progress of other jobs at the operator's rate. Fail if the rate is not reached."""
+    """Write progress of other jobs at the operator's rate. Fail if this rate is not reached."""
     ended, start = threading.Event(), time.monotonic()
     written = 0
 
@@ -123,7 +124,9 @@ def fill(cluster: Cluster) -> None:
 
 
 def first_contents(browser: Browser, url: str) -> tuple[list[float], list[float]]:
-    """Return the milliseconds from the start of an uncached load to the first paint and to the first rows."""
+    """Load the page several times without the browser's cache. Return the milliseconds to the first paint
+    and to the first rows.
+    """
     browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
     contents, rows = [], []
     for _ in range(PAINTS):
@@ -135,7 +138,7 @@ def first_contents(browser: Browser, url: str) -> tuple[list[float], list[float]
 
 
 def test_measure(empty: Cluster, starter: Starter, browser: Browser) -> None:
-    """Write the results to the file that CONVOY_BENCH_OUT names."""
+    """Run the measurement, and write the results to the file that the variable CONVOY_BENCH_OUT names."""
     rng = random.Random(1)
     fill(empty)
     process = starter()
@@ -150,7 +153,7 @@ def test_measure(empty: Cluster, starter: Starter, browser: Browser) -> None:
         loads["1 browser"] = one.figures()
     browser.open("about:blank")
     crowd: list[float] = []
-    # The largest number comes last, because a process seldom returns memory.
+    # Measure the largest number of viewers last, because a process seldom returns memory.
     for number in VIEWERS:
         with Viewers(process.url, number) as viewers, progress(empty, rng):
             loads[f"{number} viewers"] = load(pid)

@@ -1,6 +1,6 @@
 """Takes the pictures of the dashboard in docs/images: `pytest tests/integration/dashboard/pictures.py`.
 
-The file's name keeps it out of test runs.
+The name of the file keeps it out of normal test runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AGES = {
     (RESEARCH, "tiny-probe"): 9,
     (RESEARCH, "vit-22b"): 28,
 }
-"""Age of each job in minutes."""
+"""Age of each job in minutes, by namespace and name."""
 DRAWN = (
     "return [...document.querySelectorAll('.chart canvas')].every((canvas) => canvas.getContext('2d')"
     ".getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0))"
@@ -54,7 +54,7 @@ PICTURES = (
 
 
 def etcd_request(cluster: Cluster, verb: str, **body: bytes) -> Any:
-    """Send a request to the API server's etcd."""
+    """Send a request directly to the etcd of the API server."""
     encoded = {key: base64.b64encode(value).decode() for key, value in body.items()}
     request = urllib.request.Request(
         f"{cluster.plane.etcd_url}/v3/kv/{verb}", json.dumps(encoded).encode(), method="POST"

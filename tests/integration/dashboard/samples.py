@@ -1,4 +1,4 @@
-"""A made-up cluster with jobs in all states."""
+"""The jobs of an invented cluster, in all phases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def training_job(
 
 
 def running(step: int, total: int, minutes: float = 0.2) -> dict[str, Any]:
-    """Return `status.progress`."""
+    """Return `status.progress` of a job at this step."""
     return {
         "step": step,
         "totalSteps": total,
@@ -37,7 +37,7 @@ def running(step: int, total: int, minutes: float = 0.2) -> dict[str, Any]:
 
 
 def ledger(cause: str = "productive", **seconds: float) -> dict[str, Any]:
-    """Return `status.goodput`."""
+    """Return `status.goodput` with these seconds."""
     return {"ratio": 0.9, "seconds": seconds, "cause": cause, "since": at(minutes=2)}
 
 
@@ -45,7 +45,7 @@ TIERS = {"tiers": {"local": {}, "peer": {"copies": 1}, "remote": {"store": "s3-m
 
 
 def checkpoint(step: int, incarnation: int = 1, minutes: float = 1) -> dict[str, Any]:
-    """Return `status.checkpoint`."""
+    """Return `status.checkpoint` with a checkpoint at this step."""
 
     def mark(back: int, more: float) -> dict[str, Any]:
         return {"incarnation": incarnation, "step": max(0, step - back), "time": at(minutes=minutes + more)}
@@ -59,7 +59,7 @@ def checkpoint(step: int, incarnation: int = 1, minutes: float = 1) -> dict[str,
 
 
 def jobs(cluster: Cluster, research: str) -> None:
-    """Create the jobs of two namespaces."""
+    """Create the jobs in two namespaces."""
     trained = {"engine": {"name": "llama"}, "checkpoint": {"interval": "Auto", **TIERS}}
     llama.create_job(cluster, training_job(llama.NAME, "default", 4, 2, **trained))
     failed = training_job("odb-ablation-7", research, 2)
@@ -119,8 +119,8 @@ def jobs(cluster: Cluster, research: str) -> None:
 
 
 def fill(cluster: Cluster, research: str, points: int = 60) -> None:
-    """Create the whole cluster. `research`: the second namespace; `points`: status updates in the last
-    hour.
+    """Create the whole cluster. `research` is the name of the second namespace. `points` is the number of
+    status updates in the last hour.
     """
     llama.engine(cluster)
     machines.nodes(cluster)

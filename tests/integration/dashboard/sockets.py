@@ -1,4 +1,4 @@
-"""A client for a page and its websocket, without a browser."""
+"""A client that loads a page and opens its websocket, without a browser."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import aiohttp
 import socketio
 
 ACK_SECONDS = 3.0
-"""Seconds between two acknowledgements, as in NiceGUI's pages."""
+"""Seconds between two acknowledgements. NiceGUI's pages use the same interval."""
 OnEvent = Callable[[str, dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A page in its initial state."""
+    """A page as it was loaded, before any update."""
 
     id: str
     elements: dict[str, dict[str, Any]]
 
     def click(self, label: str) -> dict[str, Any]:
-        """Return the message of a click on the only button with that label."""
+        """Return the websocket message for a click on the only button with this label."""
         ((key, button),) = (
             (key, one)
             for key, one in self.elements.items()
@@ -38,7 +38,7 @@ class Loaded:
 
 
 async def load(session: aiohttp.ClientSession, url: str) -> Loaded:
-    """Load a page."""
+    """Load a page and return it."""
     async with session.get(url) as response:
         page = await response.text()
     name = re.search(r"['\"]client_id['\"]: ['\"]([0-9a-f-]+)", page)
@@ -48,8 +48,8 @@ async def load(session: aiohttp.ClientSession, url: str) -> Loaded:
 
 
 async def connect(url: str, page: str, headers: dict[str, str], on_event: OnEvent) -> socketio.AsyncClient:
-    """Open the websocket of a page and acknowledge its messages. `on_event`: called with each name and
-    message.
+    """Open the websocket of a page and acknowledge its messages. `on_event` is called with the name and the
+    data of each message.
     """
     ids = {name: str(uuid.uuid4()) for name in ("document_id", "tab_id")}
     params = {"client_id": page, "next_message_id": "0", "implicit_handshake": "true", **ids}

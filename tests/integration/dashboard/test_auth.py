@@ -1,4 +1,4 @@
-"""Authentication and authorization with reviews of a real API server."""
+"""Tests of authentication and authorization. A real API server makes the reviews."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def guarded(starter: Starter) -> Process:
 
 @pytest.fixture(scope="module")
 def other(cluster: Cluster, guarded: Process) -> str:
-    """The name of a second namespace. Both namespaces contain a job, and the cluster contains a node."""
+    """The name of a second namespace. Both namespaces contain a job, and the cluster has one node."""
     cluster.clear()
     name = str(cluster.plane.namespace("other"))
     cluster.make("trainingjobs", training_job("here") | {"status": {"phase": "Running"}})
@@ -36,7 +36,9 @@ def other(cluster: Cluster, guarded: Process) -> str:
 def request(
     process: Process, method: str, path: str, headers: dict[str, str] | None = None, **form: str
 ) -> tuple[int, dict[str, str], str]:
-    """Return status, headers and body of a response. Redirects are not followed."""
+    """Send a request and return the status, the headers and the body of the response. Redirects are not
+    followed.
+    """
     connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=10)
     body = urlencode(form) if form else None
     own = {"Content-Type": "application/x-www-form-urlencoded"} if form else {}
@@ -135,7 +137,7 @@ def test_an_idle_session_ends(other: str, cluster: Cluster, starter: Starter, br
     process = starter("TokenReview", idle_seconds="15")
     token = cluster.account("idler", LIST_JOBS)
     cookie = request(process, "POST", "/login", {"Origin": process.url}, token=token)[1]["set-cookie"]
-    # A client that ignores the redirect is disconnected.
+    # This client ignores the redirect to the login page, so the dashboard must disconnect it.
     with Viewers(process.url, 1, cookie.partition(";")[0]) as stays:
         log_in(process, browser, token)
         browser.wait_for_text("default/here")
@@ -184,7 +186,7 @@ def test_after_a_restart_an_open_page_returns_through_the_login(
 
 def test_pages_are_bounded(other: str, starter: Starter) -> None:
     process = starter(most_pages="3")
-    # Missing paths must not count as open pages.
+    # Request pages that do not exist. They must not count as open pages.
     for path in ("/login.php", "/_nicegui/x", "/_nicegui/x/y", "/static/x/y", "/static/x") * 2:
         assert request(process, "GET", path)[0] == 404, path
     assert request(process, "GET", "/", {"Host": "rebound.example.com"})[0] == 403
@@ -243,7 +245,9 @@ def test_user_headers_are_trusted_only_from_the_proxy_address(
     assert statuses == [403, 403, 403]
     nobody = request(near, "GET", "/", {"X-Forwarded-User": "eve", "X-Forwarded-Groups": "system:masters"})[2]
     assert "default/here" not in nobody
-    assert [request(near, "GET", "/", user)[0] for _ in range(2)] == [200, 503], "a reader has so many pages"
+    assert [request(near, "GET", "/", user)[0] for _ in range(2)] == [200, 503], (
+        "a user may open only so many pages"
+    )
     assert request(near, "GET", "/", {"X-Forwarded-User": "eve"})[0] == 200
     near.stop()
     far.stop()
@@ -258,7 +262,9 @@ HEADERS = {
 
 
 OURS = r"'none'|'self'|'nonce-[\w-]{16,}'"
-"""Allowed sources: no other hosts, and no inline content without a nonce."""
+"""Pattern of the allowed sources in the Content-Security-Policy. Other hosts and inline content without a
+nonce are not allowed.
+"""
 ALLOWED = {"img-src": r"'self'|data:", "style-src-attr": r"'unsafe-hashes'|'sha256-[\w+/]{43}='"}
 
 

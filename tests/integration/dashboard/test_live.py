@@ -1,4 +1,4 @@
-"""Live updates of pages in a real browser."""
+"""Tests of live updates of pages in a real browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page with made-up data, in a real browser."""
+"""Tests of every page with invented data, in a real browser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture(scope="module")
 def research(cluster: Cluster, dashboard: Process) -> str:
-    """The name of the made-up cluster's second namespace."""
+    """The name of the second namespace of the invented cluster."""
     cluster.clear()
     name = str(cluster.plane.namespace("research"))
     samples.fill(cluster, name, 12)
@@ -130,7 +130,8 @@ def test_focus_stays_while_rows_move(
     eventually(lambda: browser.row("default/moe-sweep-b")[2] == "7/8")
     focused = "return document.activeElement.innerText"
     assert browser.run(focused) == "default/moe-sweep-b"
-    # After the change the row moves from the last position to the first and keeps the focus.
+    # Sort by restarts and then give the job the most restarts, so that its row moves to the first position.
+    # The focus must stay on the row.
     order = (
         "const jobs = [...document.querySelectorAll('section[aria-labelledby=jobs] tbody tr')];"
         "return jobs.map((one) => one.dataset.key).indexOf('default/moe-sweep-b')"

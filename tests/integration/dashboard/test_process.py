@@ -1,4 +1,4 @@
-"""The dashboard's process: probes, metrics, permissions and exit."""
+"""Tests of the dashboard's process: probes, metrics, permissions and exit."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_probes_and_pages_are_answered_while_strangers_hold_connections(
     empty: Cluster, starter: Starter
 ) -> None:
     process = starter("TokenReview")
-    # Fewer descriptors than the strangers' connections need.
+    # Allow the process fewer file descriptors than the strangers' connections need.
     resource.prlimit(process.process.pid, resource.RLIMIT_NOFILE, (640, 640))
     ports = [process.metrics_port, process.probe_port] * 200 + [process.port] * 800
     own = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -158,7 +158,7 @@ def test_the_log_of_a_rank_is_read_and_followed(
         eventually(lambda: [one for one in browser.all("button") if one.text.startswith(name)])[0].click()
 
     browser.wait_for_text("llama-8b-worker-2")
-    # The link in a pod's row leads to the log of its first rank.
+    # Follow the link in a pod's row, which leads to the log of the pod's first rank.
     browser.find("tr a[href$='?rank=4#logs']").click()
     eventually(lambda: browser.find("input[type=number]").get_attribute("value") == "4")
     assert browser.run("return document.querySelector('#logs').getBoundingClientRect().top < innerHeight")

@@ -1,4 +1,4 @@
-"""The dashboard uses every permission from the chart and needs no other."""
+"""Tests that the dashboard uses every permission from the chart and needs no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A websocket can send events only for the pages of its own session."""
+"""Tests that a websocket can send events only for the pages of its own session."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ LIST_JOBS = [{"apiGroups": ["convoy.dev"], "resources": ["trainingjobs"], "verbs
 REFUSED = "rejected a websocket event for a page of another session"
 
 
-class Reader:
-    """A logged-in user with one page."""
+class User:
+    """A logged-in user who has one page open."""
 
     page: sockets.Loaded
     socket: socketio.AsyncClient
 
     def __init__(self) -> None:
         self.sorted: list[str] = []
-        """The order of the jobs after each change."""
+        """The sort order of the jobs after each change."""
         self._more = asyncio.Event()
 
     def on_event(self, name: str, message: dict[str, Any]) -> None:
@@ -36,18 +36,18 @@ class Reader:
                 self._more.set()
 
     async def wait_for_sort(self) -> None:
-        """Wait until the page receives another order."""
+        """Wait until the page receives a new sort order."""
         await asyncio.wait_for(self._more.wait(), 20)
         self._more.clear()
 
 
 @asynccontextmanager
-async def reader(url: str, token: str) -> AsyncIterator[Reader]:
+async def user(url: str, token: str) -> AsyncIterator[User]:
     async with aiohttp.ClientSession() as session:
         form = {"data": {"token": token}, "headers": {"Origin": url}, "allow_redirects": False}
         async with session.post(f"{url}/login", **form) as response:
             cookie = {"Cookie": response.headers["Set-Cookie"].partition(";")[0]}
-    found = Reader()
+    found = User()
     async with aiohttp.ClientSession(headers=cookie) as session:
         found.page = await sockets.load(session, url)
     found.socket = await sockets.connect(url, found.page.id, cookie, found.on_event)
@@ -62,9 +62,9 @@ async def test_a_socket_cannot_act_on_a_page_of_another_session(cluster: Cluster
     cluster.make("trainingjobs", training_job("here"))
     process = starter("TokenReview")
     tokens = [cluster.account(name, LIST_JOBS) for name in ("ada", "eve")]
-    async with reader(process.url, tokens[0]) as ada, reader(process.url, tokens[1]) as eve:
+    async with user(process.url, tokens[0]) as ada, user(process.url, tokens[1]) as eve:
         await eve.socket.emit("event", ada.page.click("Step"))
-        # The server handles her event for her own page after the rejected one.
+        # Send an event for Eve's own page. The server handles it after the rejected one.
         await eve.socket.emit("event", eve.page.click("Step"))
         await eve.wait_for_sort()
         assert process.log.read_text().count(REFUSED) == 1

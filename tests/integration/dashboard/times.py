@@ -1,4 +1,4 @@
-"""Times relative to now."""
+"""Times relative to the present."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 def at(**ago: float) -> str:
-    """Return a time in the past."""
+    """Return the time that was this long ago."""
     return f"{NOW - timedelta(**ago):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,4 +1,4 @@
-"""Readers without a browser. They load the overview and receive its updates."""
+"""Users without a browser, who load the overview and receive its updates."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ OPEN_SECONDS = 60.0
 
 
 class Viewers:
-    """A number of readers in a separate thread. Use it in a `with` statement."""
+    """A number of users in a separate thread. Use the class in a `with` statement."""
 
     def __init__(self, url: str, number: int, cookie: str = "") -> None:
-        """`cookie`: the Cookie header, if a login is required."""
+        """Prepare `number` users. `cookie` is the Cookie header, for a dashboard with logins."""
         self._url = url
         self._headers = {"Cookie": cookie} if cookie else {}
         self._number = number
@@ -25,9 +25,9 @@ class Viewers:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
         self._fault: BaseException | None = None
         self.messages = 0
-        """Number of messages that the readers received."""
+        """Number of messages that all users received."""
         self.lost = 0
-        """Number of closed connections."""
+        """Number of connections that the dashboard closed."""
 
     def __enter__(self) -> Viewers:
         self._thread.start()

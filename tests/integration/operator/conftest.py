@@ -1,4 +1,6 @@
-"""The operator with a real API server and the chart's rights. The tests play the agents."""
+"""Fixtures that run the operator against a real API server with the permissions from the chart. The tests
+act as the agents.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def _rules(kind: str, number: int = 0) -> list[dict[str, Any]]:
-    """Return the rules of the chart's `number`-th role of that kind, rendered without values."""
+    """Return the rules of the chart's role of this kind and number. The chart is rendered with default
+    values.
+    """
     text = (ROOT / "charts/convoy/templates/operator-rbac.yaml").read_text()
     documents = list(yaml.safe_load_all(re.sub(r"\{\{.*?\}\}", "", text)))
     role = [one for one in documents if one["kind"] == kind][number]
@@ -76,7 +80,9 @@ async def eventually(
 
 @dataclass
 class Installation:
-    """A namespace with the service accounts of the operator and the agents, and calls as an administrator."""
+    """A namespace with the service accounts of the operator and the agents. Its methods send requests as an
+    administrator.
+    """
 
     plane: Any
     namespace: str
@@ -89,7 +95,7 @@ class Installation:
     async def agent_token(
         self, node: str, audience: str = HUB_AUDIENCE, account: str = "convoy-agent"
     ) -> str:
-        """Return a token bound to a pod on `node`, as the kubelet projects it."""
+        """Return a token that is bound to a pod on `node`, like the tokens that kubelets give to pods."""
         pods = f"/api/v1/namespaces/{self.namespace}/pods"
         pod = await self.call(
             "POST",
@@ -121,20 +127,20 @@ class Installation:
         return str(answer["status"]["token"])
 
     async def node(self, name: str) -> None:
-        """Create a node that is ready."""
+        """Create a ready node."""
         conditions = [{"type": "Ready", "status": "True"}]
         status = {"conditions": conditions, "nodeInfo": {"machineID": f"machine-of-{name}"}}
         await self.call("POST", "/api/v1/nodes", {"metadata": {"name": name}, "status": status})
 
     async def ca(self) -> bytes:
-        """Return the CA certificate as agents mount it."""
+        """Return the CA certificate that agents mount."""
         found = await self.call("GET", f"/api/v1/namespaces/{self.namespace}/configmaps/{CA_CONFIG_MAP}")
         return str(found["data"]["ca.crt"]).encode()
 
 
 @pytest.fixture
 def installation(control_plane: Any) -> Installation:
-    """A fresh namespace for an operator with exactly the chart's rights."""
+    """A new namespace for an operator that has exactly the permissions from the chart."""
     _drop_others(control_plane)
     namespace = control_plane.namespace("convoy")
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
@@ -172,7 +178,7 @@ def installation(control_plane: Any) -> Installation:
 
 
 async def client_of(plane: Any, token: str | None = None) -> ApiClient:
-    """Return a client with the rights of that token."""
+    """Return a client with the permissions of the token, or of an administrator if there is no token."""
     configuration = Configuration()
     await load_kube_config(str(plane.kubeconfig(token)), client_configuration=configuration)
     configuration.connection_pool_maxsize = 64
@@ -180,8 +186,8 @@ async def client_of(plane: Any, token: str | None = None) -> ApiClient:
 
 
 def _drop_others(control_plane: Any) -> None:
-    """Delete the objects that other tests left, since every operator would reconcile them. Remove the
-    agent-ready labels.
+    """Delete the objects that other tests have left, and remove the agent-ready labels. Otherwise this
+    test's operator would reconcile those objects.
     """
     cluster = [kind for kind in KINDS if not kind.namespaced and kind.name != "Engine"]
     for path in (resource_of(kind).path() for kind in cluster):
@@ -202,13 +208,15 @@ def _drop_others(control_plane: Any) -> None:
 
 @pytest.fixture
 async def gateway(control_plane: Any) -> AsyncIterator[KubernetesGateway]:
-    """A gateway with an administrator's rights."""
+    """A gateway with the permissions of an administrator."""
     async with await client_of(control_plane) as client:
         yield KubernetesGateway(client, Settings(), Metrics())
 
 
 def settings_for(installation: Installation, **more: Any) -> Settings:
-    """Return settings for a replica on a shared machine: the system chooses the ports."""
+    """Return settings for a replica. The system chooses free ports, because other processes use the
+    machine.
+    """
     return Settings(
         **{
             "namespace": installation.namespace,
@@ -228,7 +236,7 @@ def settings_for(installation: Installation, **more: Any) -> Settings:
 
 
 def _of_a_process_that_goes_on(settings: Settings, original: Any = kopf_watch.kopf_settings) -> Any:
-    """Return kopf settings that do not kill the process: by default kopf does so some time after it was
+    """Return kopf settings that do not kill the process. By default kopf kills it some time after kopf was
     stopped.
     """
     chosen = original(settings)
@@ -243,7 +251,7 @@ async def running(
     controllers: Sequence[Controller[Any]] = CONTROLLERS,
     **more: Any,
 ) -> AsyncIterator[Operator]:
-    """Run a whole replica in this process."""
+    """Run a complete replica within the test's process."""
     monkeypatch.setenv("KUBECONFIG", str(installation.plane.kubeconfig(installation.token)))
     monkeypatch.setattr(kopf_watch, "kopf_settings", _of_a_process_that_goes_on)
     plane, token = installation.plane, installation.token
@@ -281,16 +289,17 @@ def signing_request(name: str = "whatever") -> tuple[bytes, bytes]:
 def channel(
     port: int, ca: bytes, key: bytes | None = None, certificate: bytes | None = None
 ) -> grpc.aio.Channel:
-    """Return a channel to a port of the hub, with or without a client certificate."""
+    """Return a gRPC channel to a port of the hub, with a client certificate if one is given."""
     credentials = grpc.ssl_channel_credentials(ca, key, certificate)
     options = [("grpc.ssl_target_name_override", HUB_SERVER_NAME), ("grpc.use_local_subchannel_pool", 1)]
     return grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options)
 
 
 async def hello(port: int, ca: bytes, key: bytes | None, certificate: bytes | None, node: str) -> Any:
-    """Return the hub's response to a Hello for a node; EOF if the hub ends the stream normally.
+    """Send a Hello for a node and return the hub's response. The response is EOF if the hub ends the stream
+    normally.
 
-    Raise AioRpcError if the hub refuses, or if one side rejects the other's certificate.
+    Raises AioRpcError if the hub refuses the stream, or if either side rejects the other's certificate.
     """
     async with channel(port, ca, key, certificate) as link:
         call = hub_pb2_grpc.HubStub(link).Session(timeout=10)
@@ -302,7 +311,7 @@ async def hello(port: int, ca: bytes, key: bytes | None, certificate: bytes | No
 
 
 class FakeAgent:
-    """A node's agent as the hub sees it. It enrols, dials, sends the test's reports, and records what it
+    """The agent of a node as the hub sees it. It sends the reports that a test chooses, and records what it
     receives.
     """
 
@@ -313,7 +322,7 @@ class FakeAgent:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def enrol(self, token: str | None = None) -> wire.EnrolReply:
-        """Exchange a token for a certificate."""
+        """Exchange a service-account token for a certificate."""
         token = token or await self.installation.agent_token(self.node)
         self.key, request = signing_request()
         async with channel(self.hub.enrolment_port, await self.installation.ca()) as link:
@@ -324,22 +333,24 @@ class FakeAgent:
         return reply
 
     async def dial(self, *pods: wire.PodReport) -> None:
-        """Open the stream with a Hello of these pods, and wait until the hub admits it."""
+        """Open the stream with a Hello that contains these pods, and wait until the hub admits it."""
         ca = await self.installation.ca()
         self.authority = slot_tokens.key_id(x509.load_pem_x509_certificate(ca).public_key())
-        # The hub's watch may not have reported the node yet; then dial again.
+        # Retry, because the hub's watch may not have reported the node yet.
         await eventually(lambda: self._let_in(ca, pods), what="the hub admits the agent")
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._send_heartbeats())]
 
     async def send(self, **body: Any) -> None:
-        """Send one message, with a slot token if the pod has an incarnation."""
+        """Send one message. If a pod has an incarnation, the message names the CA that signed the pod's
+        slot token.
+        """
         for report in (*body.get("hello", wire.Hello()).pods, *([body["pod"]] if "pod" in body else [])):
             if report.incarnation and not report.authority:
                 report.authority = self.authority
         await self.stream.write(wire.AgentMessage(**body))
 
     async def _let_in(self, ca: bytes, pods: tuple[wire.PodReport, ...]) -> bool:
-        """Return False if the hub does not know the node yet."""
+        """Send the Hello. Return False if the hub does not know the node yet."""
         self.link = channel(self.hub.session_port, ca, self.key, self.certificate)
         self.stream = hub_pb2_grpc.HubStub(self.link).Session()
         await self.send(
@@ -373,7 +384,7 @@ class FakeAgent:
             await self.send(heartbeat=wire.Heartbeat(sent_unix_ms=time.time_ns() // 1_000_000))
 
     async def hang_up(self) -> None:
-        """End the stream without a Goodbye."""
+        """Close the stream without a Goodbye."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -381,7 +392,7 @@ class FakeAgent:
         await self.link.close()
 
     def last(self, kind: str) -> Any:
-        """Return the newest message of one kind."""
+        """Return the newest received message of this kind."""
         return next((getattr(m, kind) for m in reversed(self.received) if m.WhichOneof("body") == kind), None)
 
 
@@ -389,7 +400,7 @@ class FakeAgent:
 async def dialled(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Operator, FakeAgent]]:
-    """A whole replica in this process, with one node whose agent is connected."""
+    """Run a complete replica in the test's process, with one node whose agent is connected."""
     node = f"{installation.namespace}-n"
     await installation.node(node)
     async with running(installation, monkeypatch) as operator:

@@ -1,5 +1,5 @@
-"""Random mutations of valid TrainingJobs, as people and tools make them. The number of a mutation is its
-seed.
+"""Random mutations of valid TrainingJobs, similar to mistakes of users and tools. Each mutation is
+determined by its number.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 Json = Any
 Place = tuple[Any, Any]
-"""A map or list, and a key or position in it."""
+"""A map or list, with the key or the index of one of its values."""
 
 FULL: dict[str, Any] = {
     "metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}, "creationTimestamp": None},
@@ -138,7 +138,7 @@ WORDS = (
 
 
 def job(number: int) -> dict[str, Any]:
-    """Return the job of a number: a valid job with one to three mutations."""
+    """Return the job with this number: a valid job after one to three mutations."""
     random_ = random.Random(number)
     template = copy.deepcopy(random_.choice((FULL, FULL, SMALL, ADDED)))
     engine = {"engine": {"name": "gpt", "params": {"steps": 5}}} if template == ADDED else {}
@@ -150,7 +150,7 @@ def job(number: int) -> dict[str, Any]:
         "spec": {**engine, "roles": [role], "recovery": {"avoidRepeatOffenders": 1}},
     }
     for _ in range(random_.choice((1, 1, 1, 2, 3))):
-        # Most mutations are in the template, a few anywhere in the spec.
+        # Mutate the template in most cases, otherwise any field of the spec.
         root = whole["spec"]["roles"][0] if random_.random() < 0.9 and _has_role(whole) else whole
         places = list(_places(root.get("template") if root is not whole else root["spec"]))
         if places:
@@ -164,7 +164,7 @@ def _has_role(whole: dict[str, Any]) -> bool:
 
 
 def _places(value: Json, depth: int = 0) -> list[Place]:
-    """Return every place in a value, except inside deep nestings of an earlier mutation."""
+    """Return every place in a value. Values that an earlier mutation nested very deeply are left out."""
     keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     found: list[Place] = [(value, key) for key in keys][:200]
     return found + [more for key in keys if depth < 20 for more in _places(value[key], depth + 1)][:400]
@@ -231,7 +231,7 @@ def _nest(random_: random.Random, place: Place) -> None:
 
 
 def _swap(random_: random.Random, place: Place) -> None:
-    """Put a list in place of a map, or a map in place of a list."""
+    """Replace a map by a list, or a list by a map."""
     holder, key = place
     value = holder[key]
     if isinstance(value, dict):

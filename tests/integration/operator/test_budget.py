@@ -1,4 +1,4 @@
-"""The operator's writes, counted at its own client, and its handling of unusable objects."""
+"""Tests of the number of the operator's writes, and of its behaviour with unusable objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .test_operator import JOBS, Kubelet, job
 
 
 def writes(operator: Operator) -> dict[str, int]:
-    """Return the successful writes by verb and resource. The Lease does not use the gateway."""
+    """Return the number of successful writes by verb and resource. Renewals of the Lease are not counted."""
     found = {}
     for metric in operator.metrics.api_requests.collect():
         for sample in metric.samples:
@@ -31,7 +31,7 @@ def writes(operator: Operator) -> dict[str, int]:
 
 
 async def at_rest(operator: Operator, window: float = 3.0, deadline: float = 30.0) -> dict[str, int]:
-    """Return the writes so far, after `window` seconds without any."""
+    """Wait until the operator has written nothing for `window` seconds. Return the writes so far."""
     end = asyncio.get_running_loop().time() + deadline
     while True:
         seen = writes(operator)
@@ -46,7 +46,7 @@ async def test_one_status_write_per_job_one_create_per_pod_and_none_at_rest(
 ) -> None:
     namespace = installation.plane.namespace()
     async with running(installation, monkeypatch) as operator:
-        before = await at_rest(operator)  # writes caused by objects of other tests
+        before = await at_rest(operator)  # includes writes for objects of other tests
         await asyncio.gather(*(gateway.create(TRAINING_JOBS, namespace, job(f"j{n}", 3)) for n in range(20)))
 
         def settled() -> bool:
@@ -62,7 +62,8 @@ async def test_one_status_write_per_job_one_create_per_pod_and_none_at_rest(
         }
         assert made["create pods"] == 60
         assert made["patch_status trainingjobs"] <= 20 * 2
-        # A dry run stores nothing. All jobs have the same template; some are tried at the same time.
+        # Dry runs are not writes, because the API server stores nothing. All jobs have the same template, so
+        # one dry run would be enough, but reconciles at the same time may each send one.
         assert made.pop("dry_run pods") < 20
         assert set(made) <= {"create pods", "patch_status trainingjobs", "create events"}
 
@@ -125,7 +126,7 @@ async def test_a_deleted_job_is_forgotten_and_one_of_the_same_name_starts_afresh
 
         await eventually(refused, what="the old job's pod does not count as the new job's")
         assert await owned(first["metadata"]["uid"])
-        # This control plane has no garbage collector, so the test deletes the pods.
+        # Delete the pods here, because this control plane has no garbage collector.
         await installation.call("DELETE", f"{kubelet.pods}/again-worker-0?gracePeriodSeconds=0")
         await eventually(lambda: owned(second["metadata"]["uid"]))
 

@@ -1,7 +1,7 @@
-"""A real cert-manager creates and renews the certificate authority, as the chart configures it.
+"""Tests of a certificate authority that a real cert-manager creates and renews, as the chart configures it.
 
-The test needs CONVOY_CERT_MANAGER: a folder with cert-manager's program `controller` and its CRDs in
-`deploy/crds`, as in its repository.
+The tests need the variable CONVOY_CERT_MANAGER. It names a folder with cert-manager's program `controller`
+and with its CRDs in `deploy/crds`, as in its repository.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ pytestmark = [
 
 
 class CertManager:
-    """The certificate authority of one installation in cert-manager."""
+    """The certificate authority that cert-manager manages for one installation."""
 
     def __init__(self, installation: Installation) -> None:
         self._call = installation.call
@@ -47,7 +47,7 @@ class CertManager:
         return f"/apis/{API}/namespaces/{self._namespace}/{plural}/{name}".rstrip("/")
 
     async def request(self) -> None:
-        """Create the chart's objects for cert-manager."""
+        """Create the objects with which the chart requests the certificate authority."""
         bodies = await asyncio.to_thread(
             render, binaries() / "helm", "certificates.mode=CertManager", apis=(API,)
         )
@@ -57,8 +57,8 @@ class CertManager:
             await self._call("POST", self._path(plural), body)
 
     async def content(self, revision: int | None) -> bool:
-        """Return True if the certificate is ready at that revision and no issuance is pending. Revision
-        None means that no certificate was issued yet.
+        """Return True if the certificate is ready at this revision and no issuance is pending. The revision
+        is None before the first certificate.
         """
         status = (await self._call("GET", self._path("certificates", CA_SECRET))).get("status", {})
         known = {one["type"]: one["status"] for one in status.get("conditions", ())}
@@ -66,7 +66,7 @@ class CertManager:
         return settled and status.get("revision") == revision
 
     async def renew(self) -> None:
-        """Request a renewal as `cmctl renew` does."""
+        """Request a renewal in the way of `cmctl renew`."""
         found = await self._call("GET", self._path("certificates", CA_SECRET))
         asked = {
             "type": "Issuing",
@@ -79,14 +79,14 @@ class CertManager:
         await self._call("PUT", self._path("certificates", CA_SECRET) + "/status", found)
 
     async def secret(self) -> tuple[bytes, bytes]:
-        """Return key and certificate."""
+        """Return the key and the certificate in the Secret."""
         data = (await self._call("GET", f"/api/v1/namespaces/{self._namespace}/secrets/{CA_SECRET}"))["data"]
         return base64.b64decode(data["tls.key"]), base64.b64decode(data["tls.crt"])
 
 
 @asynccontextmanager
 async def cert_manager(installation: Installation, folder: Path) -> AsyncIterator[CertManager]:
-    """Run cert-manager in the installation's namespace."""
+    """Run cert-manager for the installation's namespace."""
     for path in sorted((Path(NAMED) / "deploy/crds").glob("*.yaml")):
         try:
             await installation.call(
@@ -126,7 +126,7 @@ async def cert_manager(installation: Installation, folder: Path) -> AsyncIterato
 
 
 async def welcomed(operator: Any, agent: FakeAgent, ca: bytes) -> bool:
-    """Return True if the hub admits an agent that trusts this CA."""
+    """Return True if the hub admits an agent that trusts only this CA."""
     answer = await hello(operator.server.session_port, ca, agent.key, agent.certificate, agent.node)
     return isinstance(answer, wire.HubMessage) and answer.WhichOneof("body") == "welcome"
 

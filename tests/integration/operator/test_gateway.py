@@ -1,4 +1,6 @@
-"""The gateway and the reflector with a real API server: conflicts, old versions, broken connections."""
+"""Tests of the gateway and the reflector with a real API server: conflicts, old versions and broken
+connections.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ from .conftest import eventually
 from .test_operator import job
 
 FORGOTTEN = "1"
-"""A version older than the CRDs, so their watch caches never held it."""
+"""A resourceVersion that the API server no longer keeps. It is older than the CRDs, so no watch cache ever
+contained it.
+"""
 
 
 def pod(name: str, **metadata: Any) -> dict[str, Any]:
@@ -164,7 +168,7 @@ async def test_the_server_calls_an_old_version_gone(gateway: KubernetesGateway) 
 
 
 class Link:
-    """A TCP proxy to the API server whose connections can be cut."""
+    """A TCP proxy to the API server. Tests can cut its connections."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -190,7 +194,7 @@ class Link:
         sink.close()
 
     def cut(self) -> None:
-        """Reset all connections and accept no more."""
+        """Reset all connections and accept no new ones."""
         self.up = False
         for writer in self._open:
             writer.transport.abort()
@@ -241,8 +245,8 @@ async def test_a_broken_watch_is_taken_up_again_and_misses_nothing(
 
 
 class Stale(KubernetesGateway):
-    """A gateway that, on request, watches from a version that the server no longer keeps, until the server
-    says so.
+    """A gateway that watches from a version that the API server no longer keeps while `stale` is True. When
+    the API server reports the error, `stale` becomes False.
     """
 
     stale = False

@@ -1,4 +1,6 @@
-"""NodeHealth on a real API server with the chart's rights: which client writes what, and what remains."""
+"""Tests of NodeHealth on a real API server with the permissions from the chart: the fields that each client
+writes.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def resource(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 class GuardedCluster:
-    """Three nodes with agents, and a job's pod on the first node."""
+    """Three nodes with agents, and a pod of a job on the first node."""
 
     def __init__(self, installation: Installation, operator: Operator) -> None:
         self.installation, self.operator = installation, operator
@@ -43,7 +45,7 @@ class GuardedCluster:
         operator.hub.reader.suspicions = told  # type: ignore[method-assign]
 
     def _suspicions(self) -> dict[str, tuple[Suspicion, ...]]:
-        """Return suspicions in place of the detectors' results."""
+        """Return the suspicions that the test sets. This replaces the detectors' results."""
         now = datetime.now(UTC)
         one = Suspicion(self.job, now - timedelta(minutes=10), now, 1.5, 1e6, "Compute")
         return {self.accused: (one,)} if self.accused else {}
@@ -64,7 +66,7 @@ class GuardedCluster:
         await call("POST", f"{API}/guardpolicies", body)
 
     async def work(self) -> None:
-        """Create a job of another manager, so that this operator does not change its pods."""
+        """Create a job that another controller manages, so that this operator does not change its pods."""
         call, namespace = self.installation.call, self.installation.namespace
         spec = {
             "managedBy": "example.com/other",

@@ -1,4 +1,4 @@
-"""Enrolment with real tokens, and streams with real certificates."""
+"""Tests of enrolment with real tokens, and of streams with real certificates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENROL = "/convoy.wire.Enrolment/Enrol"
 
 
 async def refused(call: Any) -> grpc.StatusCode:
-    """Return the status code with which a call fails."""
+    """Return the status code of a call that must fail."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
     return caught.value.code()
@@ -109,7 +109,7 @@ async def test_who_asks_for_certificates_and_sends_no_request_is_bounded(
                 return await refused(agent.enrol("junk")) is grpc.StatusCode.RESOURCE_EXHAUSTED
 
             await eventually(crowded, what="all of them arrive")
-            # The hub does not wait for their requests either.
+            # The hub also ended the silent calls themselves at their deadline.
             assert {await call.code() for call in calls} == {grpc.StatusCode.DEADLINE_EXCEEDED}
         assert await refused(agent.enrol("junk")) is grpc.StatusCode.UNAUTHENTICATED
 
@@ -124,7 +124,7 @@ async def test_streams_that_are_too_many_wait_in_their_own_connection(
         turned_away = operator.metrics.agent_streams_refused._value.get
         held = STREAMS_OF_A_CONNECTION - sessions.MAX_STREAMS
         await eventually(lambda: turned_away() >= held, what="some are refused")
-        for number in (1, 2, 3):  # messages after the refused streams, on the same connection
+        for number in (1, 2, 3):  # Send messages after the refused streams, on the same connection.
             await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=number))
         await eventually(
             lambda: any(
@@ -172,7 +172,7 @@ async def test_the_label_comes_with_the_stream_and_goes_with_a_long_silence(
         await eventually(labelled)
         await asyncio.sleep(7)
         assert await labelled(), "heartbeats keep the stream open"
-        # The agent's silence starts now.
+        # This heartbeat is the last one, so the agent's silence starts here.
         await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=1))
         await eventually(lambda: any(told.heartbeat_reply.sent_unix_ms == 1 for told in agent.received))
         await agent.hang_up()

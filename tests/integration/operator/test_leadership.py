@@ -1,4 +1,4 @@
-"""Whole replicas as processes: leading, following, and takeover."""
+"""Tests of complete replicas as processes: leader, follower and takeover."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 class Replica:
-    """One operator process."""
+    """One process of the operator."""
 
     def __init__(self, installation: Installation, name: str, folder: Path) -> None:
         self.installation, self.name = installation, name
@@ -34,7 +34,7 @@ class Replica:
         self.log = folder / f"{name}.log"
 
     async def start(self) -> None:
-        """Start the process."""
+        """Start a process for this replica."""
         folders = ("crds", "controllers", "operator", "agents")
         environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("KUBERNETES_")},
@@ -61,14 +61,14 @@ class Replica:
             )
 
     async def stop(self) -> None:
-        """Kill the process if it still runs."""
+        """Kill the process if it is still running."""
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
         await self.process.wait()
 
     async def get(self, path: str) -> tuple[int, str]:
-        """Return status and body of a probe or the metrics; status 0 without a response."""
+        """Return the status and the body of a response. The status is 0 if there is no response."""
         port = self.metrics_port if path == "/metrics" else self.probe_port
 
         def fetch() -> tuple[int, str]:
@@ -103,7 +103,7 @@ async def replicas(installation: Installation, tmp_path: Path) -> Any:
             made.append(Replica(installation, name, tmp_path))
             await made[-1].start()
             await eventually(made[-1].ready, what=f"{name} is ready")
-            # The first replica leads.
+            # Wait until the first replica leads before starting the second one.
             await eventually(made[0].leads, what="the first leads")
         yield made
     finally:
@@ -116,7 +116,9 @@ async def replicas(installation: Installation, tmp_path: Path) -> Any:
 async def test_a_stopped_leader_hands_over_and_a_killed_or_frozen_one_is_replaced(
     replicas: list[Replica], installation: Installation
 ) -> None:
-    """A follower redirects agents to the leader meanwhile."""
+    """Stop, kill and freeze the leader in turn. The other replica must take over each time, and a follower
+    must redirect agents to the leader.
+    """
     one, two = replicas
     await eventually(one.ready)
     await eventually(two.follows, what="the second follows")
@@ -129,7 +131,8 @@ async def test_a_stopped_leader_hands_over_and_a_killed_or_frozen_one_is_replace
     await eventually(two.leads, 30, "handed over")
     taken = (await installation.call("GET", lease))["spec"]
     assert taken["holderIdentity"] != held["holderIdentity"]
-    # Measured by the Lease's times: the old leader renewed it shortly before its end.
+    # Compare the Lease's own times. The old leader renewed the Lease shortly before it ended, so without the
+    # release the takeover would come almost `leaseDurationSeconds` later.
     waited = datetime.fromisoformat(taken["acquireTime"]) - ended
     assert waited < timedelta(seconds=held["leaseDurationSeconds"] - 1), (
         "the takeover did not wait for the Lease to expire"

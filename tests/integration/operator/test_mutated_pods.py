@@ -1,4 +1,4 @@
-"""Pods that admission changes, and statuses of pods that do not start or do not end."""
+"""Tests of pods that admission changes, and of the statuses of pods that do not start or do not end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MISSING = 'MountVolume.SetUp failed for volume "scripts" : configmap "scritps" n
 
 
 async def sidecar_first(installation: Installation, namespace: str) -> None:
-    """Let admission put a sidecar before the own containers of all new pods of a namespace."""
+    """Let admission insert a sidecar before the containers of all new pods of a namespace."""
     where = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     patch = f'[JSONPatch{{op: "add", path: "/spec/containers/0", value: {SIDECAR}}}]'
@@ -49,7 +49,7 @@ def names(pod: dict[str, Any]) -> list[str]:
 
 
 async def started(installation: Installation, kubelet: Kubelet) -> dict[str, Any]:
-    """Return the only pod, once it exists and has a node."""
+    """Wait until the only pod exists and has a node. Return the pod."""
     (pod,) = await eventually(kubelet.list, what="the pod")
     node = f"{installation.namespace}-n"
     await installation.node(node)

@@ -1,4 +1,4 @@
-"""Silent nodes with real connections, real Leases, and the label that a dead node loses."""
+"""Tests of silent nodes with real connections and Leases, and of the label that a dead node loses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .conftest import NODE_LEASES, FakeAgent, Installation, eventually, running
 from .test_operator import JOBS, Kubelet, job
 
 UNROUTABLE = "224.0.0.1"
-"""A multicast address: Linux has no route for a TCP connection to it."""
+"""A multicast address. Linux has no route for TCP connections to it, so every attempt fails."""
 
 
 @pytest.fixture
@@ -30,7 +30,9 @@ def listener() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def blackhole() -> Iterator[tuple[str, int]]:
-    """An address that drops packets, as a dead machine does: a listener whose queue is full (Linux)."""
+    """An address that drops packets, like a machine without power. It is a listener whose queue is full,
+    which works on Linux.
+    """
     with ExitStack() as stack:
         server = stack.enter_context(socket.create_server(("127.0.0.2", 0), backlog=0))
         for _ in range(4):
@@ -137,7 +139,7 @@ async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_
         assert seen().pods_reachable, "no control replies either: a NetworkPolicy may block probes"
         await installation.call("DELETE", f"{leases}/{node}")
         await eventually(lambda: seen().lease_seconds == ABSENT, what="no Lease")
-        # From here on the node may be judged lost, and its pod with it.
+        # From here on the operator may consider the node lost, with the pod on it.
         sibling = await _neighbour(installation, operator, namespace, other)
         await eventually(lambda: not seen().pods_reachable, what="no answer")
         await eventually(lambda: not seen().agent_ready, what="label taken")
@@ -169,7 +171,7 @@ async def test_a_node_whose_object_is_deleted_is_seen_to_be_gone(
 
 
 async def _neighbour(installation: Installation, operator: Any, namespace: str, node: str) -> FakeAgent:
-    """Create a replying pod of another job on a healthy node, and return that node's agent."""
+    """Create a pod of another job on a healthy node, which replies to probes. Return the node's agent."""
     agent = FakeAgent(installation, operator.server, node)
     await agent.enrol()
     await agent.dial()

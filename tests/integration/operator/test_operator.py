@@ -1,4 +1,4 @@
-"""The life of a job through the whole operator. The test plays the kubelet and the agents."""
+"""Tests of the life of a job in the complete operator. The tests act as the kubelet and the agents."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def job(name: str, replicas: int = 2) -> dict[str, Any]:
 
 
 class Kubelet:
-    """A player of the scheduler and the kubelet: it binds and runs pods."""
+    """Acts as the scheduler and the kubelet: it places pods on nodes and runs them."""
 
     def __init__(self, installation: Installation, namespace: str) -> None:
         self.installation = installation
@@ -75,7 +75,7 @@ def ranks(state: str, rank: int, **more: Any) -> list[wire.RankReport]:
 
 
 def figures(rank: int) -> wire.Progress:
-    """Return the progress of a first step, with one metric more than are kept."""
+    """Return the progress of a rank's first step. It has one metric more than the operator keeps."""
     found = [wire.Metric(name="held_out_loss", value=2.5 + rank, step=1), wire.Metric(name="ratio", step=1)]
     found += [wire.Metric(name=f"m{number}", value=1.0) for number in range(MAX_OWN_METRICS - 1)]
     return wire.Progress(step=1, time_unix_ms=1_000, metrics=found)
@@ -181,7 +181,7 @@ async def test_what_a_restart_took_is_told_from_the_fault_to_the_next_step(
         value = operator.metrics.registry.get_sample_value
 
         async def incarnation(number: int, started: float, stepped: float) -> None:
-            """Give the pod its port and its ranks, and let them make a step."""
+            """Report the pod's port and its ranks for this incarnation, and let the ranks complete a step."""
 
             def requested(kind: str) -> bool:
                 said = agent.last(kind)

@@ -1,4 +1,4 @@
-"""Rights that the operator rarely needs."""
+"""Tests of permissions that the operator rarely needs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_what_nobody_needs_any_more_is_deleted(
 
 
 def requested(installation: Installation) -> set[rights.Right]:
-    """Return the rights that the operator has used, by the audit log."""
+    """Return the permissions that the operator has used, according to the audit log."""
     return {
         one.right for one in installation.plane.audited_requests(installation.namespace, "convoy-operator")
     }

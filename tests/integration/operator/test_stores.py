@@ -1,4 +1,4 @@
-"""A CheckpointStore through the whole operator. The test plays the agents."""
+"""Tests of a CheckpointStore in the complete operator. The tests act as the agents."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MERGE = "application/merge-patch+json"
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read Secrets every second."""
+    """Let the operator read Secrets every second."""
     for name in ("RECHECK_SECONDS", "FRESH_SECONDS"):
         monkeypatch.setattr(f"convoy_controllers.checkpointstore.plan.{name}", 1.0)
 
 
 class Case:
-    """One store, its Secret, and a job in its own namespace that uses the store."""
+    """One store with its Secret, and a job in a separate namespace that uses the store."""
 
     def __init__(self, installation: Installation) -> None:
         self.installation = installation
@@ -36,7 +36,7 @@ class Case:
         self.jobs = JOBS.format(self.namespace)
 
     async def create(self, *allowed: str, **place: Any) -> None:
-        """Create the store: a bucket, unless `place` is given."""
+        """Create the store for the `allowed` namespaces. It is a bucket unless `place` is given."""
         place = place or {"s3": {"bucket": "checkpoints", "credentialsSecret": self.name}}
         body = {
             "apiVersion": "convoy.dev/v1alpha1",
@@ -70,7 +70,7 @@ class Case:
         await self.call("POST", self.jobs, body)
 
     async def expect_reason(self, reason: str) -> None:
-        """Wait until the store has that reason."""
+        """Wait until the store has this reason."""
 
         async def found() -> bool:
             conditions = (await self.status()).get("conditions") or [{"reason": ""}]

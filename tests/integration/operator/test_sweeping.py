@@ -1,5 +1,5 @@
-"""Health sweeps on a real API server with the chart's rights: verdicts, hardware classes, and requests for
-sweeps.
+"""Tests of health sweeps on a real API server with the permissions from the chart: verdicts, hardware
+classes and requests for sweeps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPREAD = [100.0 + 0.1 * number for number in range(20)]
 
 
 class Fleet:
-    """Nodes whose agents report the test's measurements."""
+    """Nodes whose agents report measurements that the test sets."""
 
     def __init__(self, installation: Installation, operator: Operator) -> None:
         self.installation, self.operator = installation, operator
@@ -141,7 +141,8 @@ async def test_nodes_that_join_are_gated_swept_and_let_in(fleet: Fleet) -> None:
         return (await fleet.get("healthsweeps", name)).get("status", {}).get("phase") == "Complete"
 
     await eventually(referenced, seconds=40, what="the class is known")
-    # Nodes younger than the policy are gated; creation times are whole seconds.
+    # Only nodes that are younger than the policy are gated. Wait more than a second, because creation times
+    # are in whole seconds.
     await asyncio.sleep(1.1)
     await fleet.join(1)
     joined = fleet.names[-1]

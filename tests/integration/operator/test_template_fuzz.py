@@ -1,6 +1,6 @@
-"""Random mutations of valid templates: the operator never fails, and no job stays without a status.
+"""Tests random mutations of valid templates. The operator must never fail, and every job must get a status.
 
-`make fuzz-templates` tries 20,000 of them; CONVOY_FUZZ_TEMPLATES says how many.
+`make fuzz-templates` tries 20,000 mutations. The variable CONVOY_FUZZ_TEMPLATES sets the number.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ DROPPED = ("there is no such field", "levels of objects and lists")
 
 
 class Trial:
-    """The operator's path from a stored job to its pods and status, without watches and agents."""
+    """The operator's code between a stored job and its pods and status, without watches and agents."""
 
     def __init__(self, client: ApiClient, namespace: str) -> None:
         settings, self.metrics = Settings(qps=0.0), Metrics()
@@ -75,7 +75,7 @@ class Trial:
         self.reconciler = Reconciler(context, reader, refusals)
 
     async def run(self, number: int) -> None:
-        """Create one job, reconcile it until it has a status, and delete what it created."""
+        """Create one job, reconcile it until it has a status, and delete everything that was created."""
         body = job(number)
         found = problems(parse(body), [])
         try:
@@ -90,7 +90,9 @@ class Trial:
         await self._remove(stored)
 
     async def _create(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Create a job as a careless client does: unknown fields are dropped without a warning."""
+        """Create a job like a client without strict validation. The API server then drops unknown fields
+        without a warning.
+        """
         path, params = TRAINING_JOBS.path(self.namespace), {"fieldValidation": "Ignore"}
         return await self.gateway._call("create", TRAINING_JOBS, path, body=body, params=params)
 
@@ -102,14 +104,14 @@ class Trial:
         made = self.cache.pods.get(self.namespace, f"{name}-worker-0") is not None
         if reason == "InvalidSpec" and "spec." not in str(status.get("message")):
             self.faults.append(f"{number}: no path in {status.get('message')}")
-        # For such a client the server drops unknown fields, whatever they hold.
+        # Ignore errors about unknown fields: the API server dropped these fields when the job was created.
         dropped = any(words in one for words in DROPPED for one in found)
         if made and found and not dropped:
             self.faults.append(f"{number}: validate refuses what runs: {found[0][:300]}")
         self.outcomes["pods created" if made else str(reason)] += 1
 
     async def _remove(self, stored: views.CachedObject) -> None:
-        """Delete the job's pods, and try the code that needs no API server: restarts, and messages to
+        """Delete the job's pods. Before that, run code that needs no API server: restarts, and messages to
         agents.
         """
         try:

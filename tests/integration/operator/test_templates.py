@@ -1,5 +1,5 @@
-"""Templates on a real API server: valid templates of a Deployment are accepted, and errors name the job's
-field.
+"""Tests of templates on a real API server. Valid templates of a Deployment must be accepted, and errors
+must name the job's field.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DISK = {"name": "d", "emptyDir": {}}
 
 
 async def tried(gateway: KubernetesGateway, raw: dict[str, Any], pods: list[dict[str, Any]]) -> Any:
-    """Return the refusals that the reconciler gets, by pod."""
+    """Return the refusals that the reconciler would get for these pods, by pod."""
     model = TrainingJob.model_validate(raw)
 
     def explained(body: Any, fault: errors.Invalid) -> Refusal | None:
@@ -205,7 +205,8 @@ BY_DRY_RUN = [
         "containers[0].volumeMounts[1].mountPath",
         "must be unique",
     ),
-    # The API server drops the first variable, so positions in the pod differ from those in the template.
+    # The API server drops the first variable, so the error's index in the pod differs from the index in the
+    # template.
     (
         container(env=[{"name": "CONVOY_SOCKET", "value": "x"}, {"name": "=", "value": "x"}]),
         "containers[0].env[1].name",
@@ -243,7 +244,7 @@ WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfiguration
 
 @pytest.fixture
 async def guarded(control_plane: Any) -> AsyncIterator[str]:
-    """A namespace whose pods need a webhook that does not run."""
+    """The name of a namespace whose pods need a webhook that does not run."""
     namespace = control_plane.namespace("guarded")
     created = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     webhook = {
@@ -271,7 +272,7 @@ async def test_a_webhook_that_nobody_runs_is_named(gateway: KubernetesGateway, g
     model = TrainingJob.model_validate(raw)
     made = pod(model, None, slots(model)[0])
     async with asyncio.timeout(30):
-        # The API server takes a moment to load a webhook.
+        # Wait, because the API server needs a moment to load a webhook.
         while not (refused := await tried(gateway, raw, [made])):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     (refusal,) = refused.values()
@@ -280,7 +281,9 @@ async def test_a_webhook_that_nobody_runs_is_named(gateway: KubernetesGateway, g
 
 @pytest.fixture
 async def deep(control_plane: Any) -> AsyncIterator[str]:
-    """A job with more levels than a parser reads, and a normal one, in their own namespace."""
+    """The name of a namespace with a job that is nested deeper than orjson can decode, and with a normal
+    job.
+    """
     namespace = control_plane.namespace("deep")
     path = f"/apis/convoy.dev/v1alpha1/namespaces/{namespace}/trainingjobs"
     body = job(container(extra="@"))

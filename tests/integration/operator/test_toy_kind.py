@@ -1,4 +1,4 @@
-"""A toy kind on a real API server: its CRD, its rights, and its Service child."""
+"""Tests of a toy kind on a real API server: its CRD, its permissions and its child Service."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 async def installed(installation: Installation) -> None:
-    """Create the CRD, and give the operator the rights that its controller needs."""
+    """Create the CRD, and give the operator the permissions that the kind's controller needs."""
     name = f"toy-{installation.namespace}"
     role = {"metadata": {"name": name}, "rules": rules(WITH_TOY)}
     binding = {

@@ -1,4 +1,4 @@
-"""Pods of jobs under the API server's pod security standards."""
+"""Tests of jobs' pods in namespaces with a Pod Security Standard."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOST_FOLDER = {"volumes": [{"name": "node", "hostPath": {"path": "/"}}]}
 
 
 def worker(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the first pod of a job with that template spec."""
+    """Return the first pod of a job whose template has this pod spec."""
     container = {"name": "w", "image": "i", "command": ["x"]}
     own = [{**container, **one} for one in spec.get("containers", [{}])]
     template = {"spec": {**spec, "containers": own}}
@@ -47,8 +47,8 @@ async def test_a_job_gets_no_pod_that_its_namespace_does_not_allow(
 
 
 async def refusal(installation: Installation, spec: dict[str, Any], standard: str) -> str:
-    """Return the API server's refusal of such a pod in a namespace of that pod security standard; empty if
-    it is accepted.
+    """Create a pod with this spec in a namespace with the given Pod Security Standard. Return the API
+    server's refusal; empty if the pod is accepted.
     """
     namespace = installation.plane.namespace()
     change = {"metadata": {"labels": {STANDARD: standard}}}

@@ -1,4 +1,4 @@
-"""A virtual clock for the event loop, and an API server in memory."""
+"""Fixtures: an event loop with a virtual clock, and an API server in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
-    """A selector that does not wait: the loop's clock jumps to the end of each wait."""
+    """A selector that never waits. The clock of its loop jumps to the end of each wait instead."""
 
     jump: Callable[[float], None]
 
@@ -30,7 +30,7 @@ class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes only while all tasks wait."""
+    """An event loop with a virtual clock. Its time advances only while all tasks wait."""
 
     def __init__(self) -> None:
         self._virtual = 1000.0
@@ -47,7 +47,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 @pytest.fixture
 def virtual() -> Callable[[Coroutine[Any, Any, T]], T]:
-    """Return a function that runs a coroutine to its end in virtual time."""
+    """Return a function that runs a coroutine in virtual time until it ends."""
 
     def run(work: Coroutine[Any, Any, T]) -> T:
         loop = VirtualLoop()
@@ -65,8 +65,8 @@ def quiet_logs() -> None:
 
 
 class FakeApi:
-    """An in-memory ApiGateway with names, uids, versions and preconditions. It raises errors on demand and
-    records all calls.
+    """An ApiGateway in memory with names, uids, versions and preconditions. It records all calls, and it
+    raises the errors that a test sets.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class FakeApi:
         self._version = 100
 
     def put(self, resource: Resource, body: Mapping[str, Any], namespace: str = "") -> Object:
-        """Store an object as another client would."""
+        """Store an object, as if another client had written it."""
         self._version += 1
         raw = copy.deepcopy(dict(body))
         metadata = raw.setdefault("metadata", {})
@@ -113,7 +113,7 @@ class FakeApi:
         return items, str(self._version)
 
     async def pages(self, resource: Resource, selector: str = "") -> AsyncIterator[Page]:
-        """Yield pages of one object each."""
+        """Yield pages with one object each."""
         items, version = await self.list(resource, selector)
         for item in items:
             yield [item], version
@@ -199,12 +199,12 @@ class FakeApi:
         self.put(PODS, merged(raw, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), namespace)
 
     def count(self, verb: str, plural: str = "") -> int:
-        """Return the number of calls of a verb."""
+        """Return the number of calls with this verb."""
         return sum(1 for call in self.calls if call[0] == verb and plural in ("", call[1]))
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """Apply a merge patch by RFC 7386."""
+    """Return the result of a merge patch as defined by RFC 7386."""
     if not isinstance(patch, Mapping):
         return copy.deepcopy(patch)
     result = dict(target) if isinstance(target, Mapping) else {}

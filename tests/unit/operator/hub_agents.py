@@ -1,4 +1,4 @@
-"""A hub with the agents of one job, and the agents' streams."""
+"""A hub with the agents of one job and their streams, for tests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rank(state: int = STATE.RUNNING, **more: Any) -> wire.RankReport:
 
 
 class Queue:
-    """A queue that records the added keys."""
+    """A fake queue that records the keys that are added."""
 
     def __init__(self) -> None:
         self.added: list[tuple[Key, float]] = []
@@ -47,18 +47,18 @@ class Queue:
         self.added.append((key, delay))
 
     def drain(self) -> list[float]:
-        """Return and forget the delays of the keys added since the last call."""
+        """Return the delays of the keys that were added since the last call."""
         delays = [delay for _, delay in self.added]
         self.added.clear()
         return delays
 
 
 class Aborted(Exception):
-    """Raised by `abort`, as gRPC does."""
+    """Raised by the fake `abort`, because gRPC's `abort` also raises."""
 
 
 class Silent:
-    """A stream context that receives only the given messages."""
+    """A stream context that delivers the given messages and then no more."""
 
     def __init__(self, said: list[wire.AgentMessage]) -> None:
         self.said = said
@@ -82,7 +82,7 @@ class Silent:
 
 
 class AgentsHarness:
-    """A hub's agents, with one job of one pod and a clock that the test sets."""
+    """A hub and one job with one pod. The test sets the clock."""
 
     KEY = Key(TRAINING_JOB.name, "ns", "job")
 

@@ -1,4 +1,4 @@
-"""A reconciler with an in-memory API server and a cluster cache that the test fills."""
+"""A reconciler for tests, with an API server in memory and a cluster cache that the test fills."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .conftest import FakeApi
 
 
 class Operator:
-    """Cluster cache, queue and reconciler of some controllers. The test sets its clocks."""
+    """The cluster cache, the queue and the reconciler of some controllers. The test sets their clocks."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Operator:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.time = 0.0
         self.wait = 0.0
-        """Seconds until it is known which agents are present."""
+        """Seconds until the fake hub knows which agents are present."""
         self.sent: list[Any] = []
         self.controllers = tuple(controllers)
         self.hub = hub if hub is not None else FakeHub()
@@ -78,11 +78,13 @@ class Operator:
         self.reconciler = Reconciler(context, self.reader, self.refusals, self.controllers)
 
     def trigger(self, debounce: float = 0.1) -> Triggers:
-        """Return triggers that queue the keys that changes of the cache concern."""
+        """Connect the cache to the queue: a change of the cache queues the keys that it affects."""
         return Triggers(self.cache, self.reader, self.queue, debounce, self.controllers)
 
     async def reconcile_all(self, *kinds: str) -> None:
-        """Reconcile every object of these kinds, or of all kinds if none is given, kind by kind."""
+        """Reconcile every object of the given kinds, one kind after the other. Without kinds, reconcile all
+        kinds.
+        """
         for controller in self.controllers:
             if not kinds or controller.resource.kind in kinds:
                 for item in list(self.cache.store(controller.resource)):

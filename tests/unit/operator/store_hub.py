@@ -1,4 +1,4 @@
-"""A hub, one store with its Secret, and jobs that use it."""
+"""A hub with one store and the jobs that use it, for tests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Queue:
 
 
 class Harness:
-    """A hub, one store `s3`, its Secret, and jobs that use it."""
+    """A hub with the store `s3`, its Secret, and jobs that use the store."""
 
     def __init__(self, api: FakeApi) -> None:
         self.api = api
@@ -76,7 +76,7 @@ class Harness:
         self._put({"s3": body, "allowedNamespaces": list(allowed or ("*",))})
 
     def put_volume(self, **volume: Any) -> None:
-        """Replace the bucket by a volume."""
+        """Replace the store's bucket by a volume."""
         self._put({"volume": {"claimName": "disk", **volume}, "allowedNamespaces": ["*"]})
 
     def _put(self, spec: dict[str, Any]) -> None:
@@ -101,12 +101,12 @@ class Harness:
         self.cache.pods.upsert(views.pod({"metadata": metadata, "spec": {"nodeName": node}}))
 
     def dial(self, node: str) -> list[wire.Store]:
-        """Connect an agent; return the stores that it gets at once."""
+        """Connect an agent. Return the stores that the hub sends at once."""
         self.streams[node] = self.hub.streams.join(wire.Hello(node=node, peer_address=f"{node}:1"))
         return self.sent(node)
 
     def sent(self, node: str) -> list[wire.Store]:
-        """Return the stores sent to a node's agent since the last call."""
+        """Return the stores that were sent to a node's agent since the last call."""
         return [one.store for one in self.messages(node) if one.HasField("store")]
 
     def messages(self, node: str) -> list[wire.HubMessage]:
@@ -119,7 +119,7 @@ class Harness:
         await self.hub.stores.resolve(found)
 
     def poll(self, seconds: float = 0.0) -> dict[str, list[wire.Store]]:
-        """Advance the clock and poll; return the stores that were sent, by node."""
+        """Advance the clock and poll. Return the stores that were sent, by node."""
         self.now += seconds
         self.stores.poll()
         return {node: sent for node in self.streams if (sent := self.sent(node))}

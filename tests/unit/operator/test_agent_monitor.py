@@ -1,4 +1,4 @@
-"""Silent agents: the jobs that they queue, the delays, and the nodes that plans see."""
+"""Tests of silent agents: the jobs and delays that they add to the queue, and the nodes that plans see."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Virtual = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Harness:
-    """The monitor of agents in virtual time, with a cluster cache that the test fills."""
+    """The agent monitor in virtual time, with a cluster cache that the test fills."""
 
     def __init__(self, api: FakeApi) -> None:
         self.loop = asyncio.get_running_loop()
@@ -189,7 +189,9 @@ def test_an_agent_lost_with_the_leader_before_is_found_silent_by_the_next(
 def test_an_agent_that_no_leader_heard_is_missed_once_a_pod_is_given_to_its_node(
     virtual: Virtual, api: FakeApi
 ) -> None:
-    """The node died together with the last leader, and had no pods when the new leader polled first."""
+    """Let a node die together with the previous leader, with no pods at the new leader's first poll. The
+    new leader must notice the missing agent when a pod is placed on the node.
+    """
 
     async def run() -> None:
         it = Harness(api)

@@ -1,4 +1,4 @@
-"""The operator's process at its start, before the API server responds."""
+"""Tests of the operator's process, mostly at its start, before the API server responds."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_news_of_sweeps_wakes_those_that_run() -> None:
 async def fetch(
     client: aiohttp.ClientSession, port: int, path: str, host: str = "127.0.0.1"
 ) -> tuple[int, str]:
-    """Return status and text of a response; retry until the server listens."""
+    """Return the status and the text of a response. Retry until the server listens."""
     while True:
         try:
             async with client.get(f"http://{host}:{port}{path}") as answer:
@@ -203,7 +203,7 @@ async def test_by_default_probes_metrics_and_hub_are_there_for_ipv4_and_for_ipv6
 
 
 async def ended(reader: asyncio.StreamReader) -> None:
-    """Wait until the server ends a connection."""
+    """Wait until the server closes a connection."""
     with suppress(ConnectionError):
         await reader.read(1)
 
@@ -211,7 +211,7 @@ async def ended(reader: asyncio.StreamReader) -> None:
 async def test_probes_are_answered_while_strangers_hold_connections(
     api: FakeApi, unused_tcp_port_factory: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The limit is on the number of connections.
+    # Disable the timeout of requests, so that only the limit on the number of connections can close them.
     monkeypatch.setattr(http, "REQUEST_SECONDS", 600.0)
     probes, metrics = unused_tcp_port_factory(), unused_tcp_port_factory()
     settings = Settings(namespace="sys", ca_maker="CertManager", probe_port=probes, metrics_port=metrics)
@@ -228,7 +228,7 @@ async def test_probes_are_answered_while_strangers_hold_connections(
                     for number in range(1, 101)
                 ]
                 assert (await fetch(client, port, path))[0] == 200
-            # Connections hold file descriptors of the operator; each port may use a limited number.
+            # Each port may hold only a limited number of connections, so the server must close the others.
             waits = {asyncio.create_task(ended(reader)) for reader, _ in held}
             while len(waits) > 2 * http.MAX_CLIENTS:
                 _, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -240,7 +240,7 @@ async def test_probes_are_answered_while_strangers_hold_connections(
 
 
 class Takeover:
-    """A standby replica that starts to lead, without agents and workers."""
+    """A standby replica that becomes the leader. It has no agents and no workers."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def listed(_: Any) -> None:
@@ -253,7 +253,7 @@ class Takeover:
         self.taken = ""
 
     async def lead(self, parts: list[Coroutine[Any, Any, None]]) -> None:
-        """Replace the leader's tasks: read the metrics, and get one key."""
+        """Run in place of the leader's tasks: read the metrics and get one key from the queue."""
         for part in parts:
             part.close()
         self.seen = {phase: self.value("convoy_jobs", phase=phase) for phase in ("Running", "Failed")}

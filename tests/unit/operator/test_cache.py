@@ -1,4 +1,4 @@
-"""Stores never go back in time, in whatever order changes arrive."""
+"""Tests that stores never go back in time, whatever the order of changes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ HISTORY = st.lists(
 def test_any_interleaving_of_answers_watch_and_lists_ends_at_the_truth(
     history: list[tuple[str, str]], data: st.DataObject
 ) -> None:
-    """An ordered watch reports a history. Responses to writes and LISTs are inserted at random."""
+    """Replay a history by an ordered watch, with responses to writes and LISTs inserted at random. The
+    store must end in the state of the history.
+    """
     truth: dict[str, Item] = {}
     watch: list[tuple[str, Item]] = []
     snapshots: list[tuple[int, list[Item]]] = [(0, [])]
@@ -120,7 +122,8 @@ def test_any_interleaving_of_answers_watch_and_lists_ends_at_the_truth(
     items = store()
     for position, (act, item) in enumerate(watch):
         if data.draw(st.booleans()):
-            # The response to one of the writes, early or late.
+            # Insert the response to any write of the history that the watch has already reported or reports
+            # now.
             answer = data.draw(st.sampled_from([entry for act, entry in watch if act == "upsert"] or [item]))
             if answer.version <= item.version:
                 items.upsert(answer)

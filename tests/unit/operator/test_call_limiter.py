@@ -1,4 +1,4 @@
-"""Calls of anonymous callers to a real server."""
+"""Tests of the limits of anonymous calls on a real server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Desk(hub_pb2_grpc.EnrolmentServicer):  # type: ignore[misc]  # generated w
 
 
 class Hub:
-    """A server on TCP and on a local socket, which counts its refusals."""
+    """A server on TCP and on a local socket. It counts the calls that it refuses."""
 
     def __init__(self, folder: Path) -> None:
         self.refused = 0
@@ -63,7 +63,7 @@ async def enrol(where: str) -> str:
 
 
 def silent(channel: grpc.aio.Channel) -> Any:
-    """Return a call that never sends its request."""
+    """Start a call that never sends its request, and return the call."""
     return channel.stream_unary(ENROL, wire.EnrolRequest.SerializeToString)(timeout=30)
 
 

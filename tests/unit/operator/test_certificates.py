@@ -1,4 +1,4 @@
-"""Certificates: which requests are signed, and which are refused."""
+"""Tests of certificates: the requests that are signed, and those that are refused."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_no_certificate_outlives_the_ca(authority: Authority) -> None:
 
 
 def tampered() -> bytes:
-    """Return a request whose signature does not match its key."""
+    """Return a signing request whose signature does not match its key."""
     der = bytearray(x509.load_pem_x509_csr(request()).public_bytes(serialization.Encoding.DER))
     der[-5] ^= 1
     body = base64.encodebytes(bytes(der)).decode()
@@ -153,7 +153,7 @@ async def test_a_node_whose_name_is_too_long_for_a_common_name_is_known_by_its_o
 
 
 async def meet(authority: Authority, own: Identity, agent: AgentIdentity) -> list[str]:
-    """Return the nodes that a hub with this certificate saw after an agent dialled."""
+    """Let an agent connect to a hub with this certificate. Return the nodes that the hub saw."""
     met: list[str] = []
 
     class Hub(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated without types
@@ -219,7 +219,7 @@ async def test_replicas_that_start_together_have_one_ca(api: FakeApi) -> None:
 def foreign_authority(
     key_id: bytes, form: serialization.PrivateFormat, ends: datetime = NOW + DAY
 ) -> Identity:
-    """Return a CA of another program, with any key identifier or none."""
+    """Return a CA that another program created. Its certificate may contain any key identifier."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "convoy-ca")])
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
@@ -374,7 +374,9 @@ async def test_the_hub_says_when_its_certificates_end() -> None:
     ids=["young", "half its life", "for long", "as long as the authority", "near the authority's end"],
 )
 def test_the_hub_s_certificate_is_made_anew_before_it_ends(years: float, days: int, made: int) -> None:
-    """A CA is valid for `years`; every day, for `days` days, there is a handshake."""
+    """Make a handshake on each of `days` days with a CA that is valid for `years` years. The certificate
+    must be renewed in time, and `made` certificates must exist in total.
+    """
     now = NOW
     ends = NOW.replace(microsecond=0) + timedelta(days=365 * years)
     authority = Authority(foreign_authority(b"", serialization.PrivateFormat.PKCS8, ends))

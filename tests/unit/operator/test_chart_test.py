@@ -1,4 +1,4 @@
-"""The program that `helm test` runs: it trains a small job to its end and deletes it."""
+"""Tests of the program that `helm test` runs. It trains a small job and deletes the job at the end."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ PENDING = {"phase": "Pending", "reason": "WaitingForAgent", "message": "no node 
 
 
 class Cluster(FakeApi):
-    """An API server with an operator: each read advances the job by one state, up to the last."""
+    """An API server with an operator. Each read of the job moves the job to its next state."""
 
     def __init__(self, life: Sequence[Object] = (), stays: bool = False) -> None:
         super().__init__()
         self.life = list(life)
         self.stays = stays
-        """True if a deleted job keeps existing."""
+        """True if a deleted job continues to exist."""
 
     async def get(self, resource: Any, namespace: str | None, name: str) -> Object:
         key = (resource.plural, namespace or "", name)

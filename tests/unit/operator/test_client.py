@@ -1,4 +1,4 @@
-"""The gateway's implementation against a scripted HTTP server: typed errors, retries, limits, watches."""
+"""Tests of the gateway against a scripted HTTP server: typed errors, retries, limits and watches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Handler = Callable[[web.Request], Any]
 
 
 class Server:
-    """A server that responds with the next step of a script, and repeats the last one."""
+    """A server that responds with the steps of a script, and then repeats the last step."""
 
     def __init__(self) -> None:
         self.steps: list[Any] = []

@@ -1,4 +1,4 @@
-"""The keys that a change queues, and their delays."""
+"""Tests of the keys and the delays that changes of the cluster cache add to the queue."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Queue:
 
 
 def triggered(cache: ClusterCache) -> Queue:
-    """Return the queue filled by the controllers that jobs depend on."""
+    """Return a queue that the controllers of jobs and their dependencies fill from this cache."""
     queue = Queue()
     found = [one for one in CONTROLLERS if one.resource.kind in ("TrainingJob", "Engine", "CheckpointStore")]
     Triggers(cache, ClusterReader(cache, FakeHub()), queue, 0.15, found)  # type: ignore[arg-type]

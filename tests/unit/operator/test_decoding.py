@@ -1,4 +1,4 @@
-"""JSON responses of the API server with objects nested deeper than the parser reads."""
+"""Tests of JSON responses with objects that are nested deeper than orjson can decode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dry runs of templates: how often they run, and what a rejection means."""
+"""Tests of dry runs of templates: their number, and the meaning of a rejection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bodies(job: CachedObject, number: int = 0) -> list[dict[str, Any]]:
 
 
 async def refused(tried: DryRuns, job: CachedObject, pods: list[dict[str, Any]]) -> dict[str, Refusal]:
-    """Return the result of the dry run that the reconciler does for a job."""
+    """Run the dry run that the reconciler runs for a job, and return its result."""
     model = TrainingJob.model_validate(job.raw)
 
     def explained(body: Any, fault: errors.Invalid) -> Refusal | None:

@@ -1,4 +1,4 @@
-"""The typed error for each response of the API server."""
+"""Tests of the typed error for each kind of response."""
 
 from __future__ import annotations
 

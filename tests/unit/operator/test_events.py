@@ -1,4 +1,4 @@
-"""Events: each is posted once, and none delays other work."""
+"""Tests of the Event recorder: it posts each Event once and never delays other work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def recorder(api: FakeApi, clock: Clock) -> EventRecorder:
 
 
 async def posted(recorder: EventRecorder, api: FakeApi) -> list[dict[str, Any]]:
-    """Post everything that was recorded; return the server's Events."""
+    """Post all recorded Events, and return the Events at the API server."""
     task = asyncio.create_task(recorder.run())
     while recorder._outbox.qsize():  # noqa: ASYNC110 - the task ends only by cancellation
         await asyncio.sleep(0)

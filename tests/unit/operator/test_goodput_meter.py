@@ -1,4 +1,4 @@
-"""Counters of the seconds of all jobs."""
+"""Tests of the counters of the jobs' goodput seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def moment(seconds: float) -> datetime:
 
 
 class Harness:
-    """Successive leaders for the same jobs. Seconds count from `NOW`."""
+    """Successive leaders that count the same jobs. Times are seconds after `NOW`."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -49,7 +49,7 @@ class Harness:
         runs: float | None = None,
         **seconds: float,
     ) -> None:
-        """Store a job's status. `runs` is the time at which its phase became Running."""
+        """Store a job's status. `runs` is the time when its phase became Running."""
         self.version += 1
         status: dict[str, Any] = {
             "goodput": {"seconds": seconds, "cause": cause, "since": moment(since).isoformat()}
@@ -66,7 +66,7 @@ class Harness:
         self.meter.remove(self.jobs.pop(name), moment(at))
 
     def count(self, at: float) -> dict[str, float]:
-        """Return the counters of the last leader."""
+        """Return the counters of the current leader."""
         self.meter.count(self.jobs.values(), moment(at))
         return self.counted(self.leaders[-1:])
 
@@ -129,7 +129,9 @@ def test_a_job_of_the_same_name_is_another_one() -> None:
 
 @pytest.mark.parametrize("last_count", [0, 25, 30])
 def test_leaders_together_count_each_second_once(last_count: float) -> None:
-    """The first leader renews its Lease for the last time at 30 s; the second leads from 40 s on."""
+    """Let the first leader renew its Lease for the last time at 30 s, and the second leader start at 40 s.
+    Together they must count each second once.
+    """
     it = Harness()
     it.store("over", "", 5, start=5.0)
     it.store("runs", "start", 0)

@@ -1,4 +1,4 @@
-"""The changes that queue the keys of the guard's controllers."""
+"""Tests of the changes that queue keys of the guard's controllers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ KEYS = (
 
 
 class Guard(Operator):
-    """A policy, a node, its NodeHealth and a sweep, cached before changes queue keys."""
+    """A policy, a node, its NodeHealth and a sweep. They are in the cache before changes start to queue
+    keys.
+    """
 
     def __init__(self, api: FakeApi) -> None:
         super().__init__(api)
@@ -45,7 +47,7 @@ class Guard(Operator):
         self.trigger()
 
     def woken(self, resource: Resource, body: dict[str, Any], *, own: bool = False) -> set[str]:
-        """Return the kinds of the keys that a change queues."""
+        """Store a change. Return the kinds of the keys that it queues."""
         self.queue._entries.clear()
         self.cache.upsert(resource, self.api.put(resource, body), own=own)
         return {key.kind for key in KEYS if key in self.queue}

@@ -1,4 +1,4 @@
-"""The path from suspicions to stored states, marked nodes and swapped pods, with an in-memory API server."""
+"""Tests of suspicions, stored states, marked nodes and swapped pods, with an API server in memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LASTING = {"detection": {"lasting": "1m"}, "drain": {"swapCost": "1m"}, "budgets
 
 
 class Cluster(Operator):
-    """Nodes n0 to n5, a job on n0 and n1 with a saved checkpoint, and an operator."""
+    """An operator, the nodes n0 to n5, and a job on n0 and n1 with a saved checkpoint."""
 
     def __init__(self, api: FakeApi, job: Mapping[str, Any] | None = None, **policy: Any) -> None:
         super().__init__(api)
@@ -56,7 +56,7 @@ class Cluster(Operator):
         self.sync()
 
     def restart(self) -> None:
-        """Continue with a new operator process."""
+        """Replace the operator by a new process."""
         now = self.now
         super().__init__(self.api)
         self.now = now
@@ -86,7 +86,7 @@ class Cluster(Operator):
                 self.api.put(PODS, pod, "default")
 
     def sync(self) -> None:
-        """Store in the cache what watches would report."""
+        """Copy all objects from the API server to the cache, as the watches would."""
         for (plural, _, _), raw in self.api.objects.items():
             for resource in (NODES, PODS, GUARD_POLICIES, NODE_HEALTHS, HEALTH_SWEEPS):
                 if plural == resource.plural:
@@ -153,7 +153,7 @@ def test_a_slow_node_is_suspected_quarantined_and_left_by_its_job(api: FakeApi) 
     it.reconcile()
     it.reconcile()
     assert it.state() == "Suspect" and it.ours() == {"convoy.dev/suspect": "PreferNoSchedule"}
-    # A swap costs two minutes of two ranks.
+    # The loss is above the cost of a swap, which is two minutes of two ranks.
     it.accuse("n0", loss=130.0)
     it.reconcile(timedelta(seconds=5))
     assert it.state() == "Quarantined" and it.evicted() == []
@@ -173,7 +173,7 @@ def test_a_slow_node_is_suspected_quarantined_and_left_by_its_job(api: FakeApi) 
 
 
 def leaves(body: Mapping[str, Any], *path: str) -> set[tuple[str, ...]]:
-    """Return the paths that a patch sets."""
+    """Return the path of every value that a patch sets."""
     found = set()
     for name, value in body.items():
         found |= leaves(value, *path, name) if isinstance(value, Mapping) else {(*path, name)}
@@ -239,14 +239,14 @@ def test_a_node_that_people_release_is_judged_by_what_comes_after(api: FakeApi) 
     for _ in range(3):
         accused(140.0)
     assert it.state() == "Probation" and it.ours() == {}
-    # A swap of the job costs two minutes of two ranks.
+    # The loss is above the cost of another swap, which is two minutes of two ranks.
     for _ in range(3):
         accused(140.0 + 125.0)
     assert it.state() == "Quarantined"
 
 
 def moved(api: FakeApi) -> Cluster:
-    """Return a cluster whose job was swapped from n0 to n2."""
+    """Return a cluster after a swap of the job's pod from n0 to n2."""
     it = Cluster(api)
     it.reconcile()
     it.pace_of(1, 1.5, "n0", "n1")
@@ -317,7 +317,7 @@ def test_nobody_is_evicted_from_a_node_that_is_not_tainted_yet(api: FakeApi) -> 
 
 
 def kept_by_a_budget(api: FakeApi) -> Cluster:
-    """Return a cluster with a draining node whose pod a PodDisruptionBudget protects."""
+    """Return a cluster with a draining node. A PodDisruptionBudget forbids the eviction of the node's pod."""
     it = Cluster(api)
     it.reconcile()
     api.fail = lambda verb, plural, name: errors.TooManyRequests(429, "budget") if verb == "evict" else None
@@ -465,7 +465,7 @@ def test_another_keeper_goes_on_from_what_is_stored(api: FakeApi) -> None:
         it.accuse("n0")
         it.reconcile(MINUTE)
     assert it.state() == "Quarantined"
-    # The new operator has received no reports yet, and the jobs report nothing.
+    # The new operator has no reports yet, so it must continue from the stored state.
     it.restart()
     it.job(saved=timedelta(0))
     it.reconcile(timedelta(seconds=1))

@@ -1,4 +1,4 @@
-"""Many concurrent handshakes while the server changes its certificate."""
+"""Tests of many concurrent handshakes while the server changes its certificate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from convoy_operator.hub.certificate import LIFE, ServerCertificate
 
 
 def serve(pairs: list[tuple[bytes, bytes]], notified: Any) -> None:
-    """Serve one certificate after the other, for a second each, until the process ends."""
+    """Serve with each certificate in turn for a second, until the process ends."""
 
     async def run() -> None:
         server = grpc.aio.server()
@@ -35,7 +35,7 @@ def serve(pairs: list[tuple[bytes, bytes]], notified: Any) -> None:
 
 
 def dial(port: int, roots: bytes, times: int, notified: Any) -> None:
-    """Dial with fifty agents at once, `times` times."""
+    """Connect fifty agents at the same time, and repeat that `times` times."""
     options = [("grpc.ssl_target_name_override", HUB_SERVER_NAME), ("grpc.use_local_subchannel_pool", 1)]
 
     async def one() -> None:
@@ -53,7 +53,9 @@ def dial(port: int, roots: bytes, times: int, notified: Any) -> None:
 
 
 def test_a_server_outlives_handshakes_at_once_while_its_certificate_changes() -> None:
-    """That happens when another replica starts to lead and all agents dial it."""
+    """Let many agents connect while the certificate changes, as after a change of the leader. The server's
+    process must survive.
+    """
     authority = Authority(make_authority())
     made = [authority.server(timedelta(days=1), datetime.now(UTC)) for _ in range(4)]
     pairs, roots = [(one.key_pem, one.certificate_pem) for one in made], authority.certificate_pem
@@ -88,7 +90,9 @@ def test_the_hub_s_ports_tell_grpc_of_a_certificate_that_was_made_anew_and_of_no
         certificates.credentials(clients=clients)
 
     def notified() -> list[list[bool]]:
-        """Return, by port, for each of three handshakes, True if gRPC gets a new configuration."""
+        """Make three handshakes on each port. Return one list per port, with True for each handshake that
+        gives gRPC a new configuration.
+        """
         return [[fetcher() is not None for _ in range(3)] for fetcher in asked]
 
     assert notified() == [[False] * 3] * 2

@@ -1,4 +1,4 @@
-"""Commands to agents, and corrections of peers' addresses."""
+"""Tests of commands to agents, and of corrected peer addresses."""
 
 from __future__ import annotations
 

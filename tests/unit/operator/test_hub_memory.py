@@ -1,4 +1,4 @@
-"""Checkpoints that nodes hold in memory: which nodes hold them, and when they are released."""
+"""Tests of checkpoints in nodes' memory: the nodes that hold them, and their release."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TestMemory(AgentsHarness):
         self.cache.jobs.upsert(views.cached_object(raw))
 
     def released(self, stream: Any) -> list[str]:
-        """Return the jobs whose memory a node is told to release at the next two polls."""
+        """Poll twice. Return the jobs whose memory the node's agent is ordered to release."""
         for _ in range(2):
             self.now += 11
             self.hub.release_memory()
@@ -101,7 +101,9 @@ class TestMemory(AgentsHarness):
         assert self.hub.reader.holders("j") == ("n1",)
 
     async def test_nobody_holds_what_was_never_given_to_them(self) -> None:
-        """A job would be restored from the newest checkpoint that a holder reports."""
+        """Report checkpoints with missing or wrong slot tokens. These nodes must not count as holders,
+        because the job would be restored from their checkpoints.
+        """
         theirs = SlotTokenIssuer()
         theirs.start(Authority(make_authority()))
         shown = {
@@ -122,7 +124,8 @@ class TestMemory(AgentsHarness):
     async def test_what_another_authority_has_signed_is_told_again(self) -> None:
         self.join("n0", report())
         known = [self.hub.reader.slots((self.pod,))["u"].slot_token_valid]
-        # An agent that continues the assignment of an older agent reports no authority.
+        # The empty authority stands for an agent that continues an older agent's assignment and does not know
+        # the authority.
         for key in (self.authority.key_id, "another", self.authority.key_id, ""):
             self.hub.reports.record("n0", report(authority=key, incarnation=1))
             known.append(self.hub.reader.slots((self.pod,))["u"].slot_token_valid)

@@ -1,4 +1,4 @@
-"""Agents' messages as views, the urgency of changes, and commands as messages."""
+"""Tests of agents' messages as views, of the urgency of changes, and of commands as messages."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TestMessages:
             MetricView("m0", None, 0),
         )
         assert len(one.metrics) == MAX_METRICS - 2
-        # These fields change with every step, or nearly so.
+        # These fields change at almost every step, so the skeleton must not contain them.
         assert messages.skeleton(view) == messages.skeleton(
             messages.slot_view(report(ranks=[rank(progress=wire.Progress(step=3))]), "n0")
         )

@@ -1,4 +1,4 @@
-"""The hub's two ports, to which anybody who reaches them may connect."""
+"""Tests of the hub's two ports under connections from clients without a certificate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""HTTP/2's connection preface of a client that sends no request."""
+"""The start of an HTTP/2 connection whose client sends no request."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ async def hub(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HubServer]:
 
 
 async def ended(reader: asyncio.StreamReader) -> None:
-    """Wait until the hub ends a connection."""
+    """Wait until the hub closes a connection."""
     with suppress(ConnectionError):
         while await reader.read(65536):
             pass

@@ -1,4 +1,4 @@
-"""Reports of agents: which reports count, and which queue a job."""
+"""Tests of agents' reports: the reports that count, and the reports that queue a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of agents: admission, rate limits, and limits of what is recorded."""
+"""Tests of agents' streams: admission, rate limits, and the limits of the records."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TestStreams(AgentsHarness):
         assert max(map(len, agent.peers.values())) == 64 and len(agent.peer_address) == 256
         assert len(agent.holdings) == 512 and {*map(len, agent.holdings.values())} == {4096}
         assert agent.hardware.ByteSize() < 32_768
-        # Reports about known pods are still accepted.
+        # A report on a pod that is already recorded is still accepted at the limit.
         self.hub.reports.record("n0", report(pod_uid="few0", incarnation=7))
         assert agent.slots["few0"].incarnation == 7
 
@@ -76,7 +76,7 @@ class TestStreams(AgentsHarness):
         assert not self.hub.registry.debt("n0")
         for _ in range(60):
             self.hub.registry.charge("n0", large)
-        # A reconnecting agent keeps the debt of its earlier messages.
+        # Connect the flooding agent again. Its debt must not be reset.
         self.join("n0", report())
         assert self.hub.registry.debt("n0") > 1 and not self.hub.registry.debt("n1")
         self.now += 20

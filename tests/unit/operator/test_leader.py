@@ -1,4 +1,4 @@
-"""Leader election in virtual time, and the watchdog in real time."""
+"""Tests of leader election in virtual time, and of the watchdog in real time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from convoy_operator.leader import Elector, LeadershipLost, Watchdog, address_in
 
 
 class Lease:
-    """The Lease at the API server, with resourceVersions."""
+    """The Lease at a fake API server, with its resourceVersion."""
 
     def __init__(self) -> None:
         self.record: Any = None
@@ -27,7 +27,7 @@ class Lease:
 
 
 class Lock:
-    """The LeaseLock of that Lease."""
+    """A LeaseLock that uses the fake Lease."""
 
     def __init__(self, lease: Lease, identity: str) -> None:
         self.lease, self.identity = lease, identity

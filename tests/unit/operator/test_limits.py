@@ -1,4 +1,4 @@
-"""Rate limits and the retry budget of the API client."""
+"""Tests of the API client's rate limits and retry budget."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_token_that_comes_with_the_cancellation_goes_to_the_next(virtual: Any)
         await line.acquire()
         first, second = (asyncio.create_task(line.acquire()) for _ in range(2))
         await asyncio.sleep(0)
-        # scheduled after the queue's own timer, so the token is granted first
+        # This timer comes after the queue's own timer, so the token is granted before the cancellation.
         loop.call_later(1.0, first.cancel)
         assert await second == pytest.approx(1.0, abs=0.01)
         with pytest.raises(asyncio.CancelledError):

@@ -1,4 +1,6 @@
-"""The operator compares nothing with a registered kind: controllers say what differs between kinds."""
+"""Tests that the operator never compares anything with a registered kind, because only controllers may know
+the kinds.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ NAMES = {name for kind in KINDS for name in (kind.name, kind.plural)}
 
 
 def aliases(tree: ast.AST) -> set[str]:
-    """Names under which a module knows the KIND of a module of models."""
+    """Return the names that a module uses for the KIND of a model's module."""
     found = {"KIND"}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
@@ -23,7 +25,7 @@ def aliases(tree: ast.AST) -> set[str]:
 
 
 def named(node: ast.AST, known: set[str]) -> bool:
-    """Return True for an expression that is a registered kind, or its name."""
+    """Return True if an expression is a registered kind or the name of one."""
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
         return any(named(one, known) for one in node.elts)
     if isinstance(node, ast.Constant):
@@ -36,7 +38,7 @@ def named(node: ast.AST, known: set[str]) -> bool:
 
 
 def comparisons(source: str) -> Iterator[int]:
-    """Return the lines of a module that compare something with a registered kind."""
+    """Yield the line of every comparison with a registered kind in a module."""
     tree = ast.parse(source)
     known = aliases(tree)
     for node in ast.walk(tree):

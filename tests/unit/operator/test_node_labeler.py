@@ -1,4 +1,4 @@
-"""The nodes that carry the agent-ready label."""
+"""Tests of the nodes that get the agent-ready label."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LABEL = "convoy.dev/agent-ready"
 
 
 class Monitor:
-    """A monitor whose agents and probe results the test sets."""
+    """A fake monitor. The test sets the state of the agents and the results of probes."""
 
     def __init__(self, liveness: Liveness) -> None:
         self.liveness = liveness
@@ -28,7 +28,7 @@ class Monitor:
 
 
 class Harness:
-    """A node labeler with an in-memory API server."""
+    """A node labeler with an API server in memory."""
 
     def __init__(self, api: FakeApi, *nodes: str) -> None:
         self.api, self.now = api, 101.0

@@ -1,4 +1,4 @@
-"""Agents of nodes with any allowed name can connect to one another."""
+"""Tests that agents can connect to one another for every allowed name of a node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NODES = ["n", "10.example.com", "n" * 63, "n" * 64, "n" * 100 + ".z", "n" * 235,
 
 
 def identity(authority: Authority, node: str) -> Identity:
-    """Return the certificate that the hub signs for a node's agent."""
+    """Return a key and the certificate that the hub signs for a node's agent."""
     key = ec.generate_private_key(ec.SECP256R1())
     pem, ends = authority.agent(signing_request(key, node), node, timedelta(hours=1), NOW)
     private = key.private_bytes(

@@ -1,4 +1,4 @@
-"""Probes of quiet nodes: their targets, their frequency, and the use of their results."""
+"""Tests of the probes of silent nodes: the targets, the frequency, and the results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stamp(seconds: float) -> str:
 
 
 class Harness:
-    """A prober in virtual time. The test sets which targets reply, and how slowly."""
+    """A prober in virtual time. The test sets the targets that reply and the delays of their replies."""
 
     def __init__(self, api: FakeApi) -> None:
         self.loop = asyncio.get_running_loop()
@@ -102,7 +102,7 @@ class Harness:
             self.liveness.record_sign(node, self.loop.time())
 
     async def until(self, time: float) -> None:
-        """Poll as often as the hub does, until a time."""
+        """Poll as often as the hub does, until the given time."""
         while self.time() < time:
             self.prober.poll()
             await asyncio.sleep(min(0.2, time - self.time()))

@@ -1,4 +1,4 @@
-"""Observations of controllers, and the status of objects that their model rejects."""
+"""Tests of the controllers' observations, and of the status of invalid objects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .reconciling import Operator
 
 
 class Hub(FakeHub):
-    """A hub that records the pods of its queries."""
+    """A fake hub that records the pods it is asked about."""
 
     def __init__(self) -> None:
         super().__init__()

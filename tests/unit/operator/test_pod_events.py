@@ -1,4 +1,4 @@
-"""Events of pods that do not start: which ones name the cause, and how often they are read."""
+"""Tests of the Events of pods that do not start: the Events that name the cause, and the rate of requests."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_ids_times_and_counters_make_no_other_cause(one: str, other: str, alike:
 
 
 class Server:
-    """Events by pod uid."""
+    """A fake API server with the Events of each pod, by pod uid."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
@@ -151,7 +151,7 @@ class Server:
 
 
 class Bench:
-    """Requests about pods of one job at given times."""
+    """Sends requests about the pods of one job at times that the test sets."""
 
     def __init__(self) -> None:
         self.server, self.cache, self.now = Server(), ClusterCache(), 0.0
@@ -163,7 +163,7 @@ class Bench:
         self.cache.pods.upsert(views.pod({"metadata": metadata}))
 
     async def request(self, *uids: str, key: Key = KEY) -> list[tuple[str, str]]:
-        """Return the requests that reach the server."""
+        """Request the Events of these pods. Return the requests that reach the server."""
         before = len(self.server.asked)
         for uid in uids:
             self.events.request(key, Inspect(f"p-{uid}", uid))
@@ -184,7 +184,7 @@ async def test_a_job_is_asked_about_once_in_a_while_however_many_pods_it_has() -
     assert await bench.request("1") == []
     bench.now = MIN_SECONDS
     assert await bench.request("1") == [("ns", "1")]
-    # The result did not change, so the next interval is longer.
+    # The last request brought nothing new, so the next interval must be longer.
     bench.now += MIN_SECONDS + 0.1
     assert await bench.request("2") == []
 
@@ -225,7 +225,7 @@ async def test_an_api_server_that_does_not_answer_is_asked_again_later() -> None
     assert await bench.request("u") == [("ns", "u")]
     bench.now = MIN_SECONDS
     assert await bench.request("u") == [("ns", "u")]
-    # After two requests without a new result, the interval is longer again.
+    # Two requests brought nothing new, so the next interval must be longer still.
     bench.server.error, bench.now = None, 2 * MIN_SECONDS
     assert await bench.request("u") == []
     bench.now = 3 * MIN_SECONDS

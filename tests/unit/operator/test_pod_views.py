@@ -1,4 +1,6 @@
-"""Raw pods as kubelets of Kubernetes 1.36 report them: containers are not in the template's order."""
+"""Tests of views of raw pods as kubelets of Kubernetes 1.36 report them, with statuses in another order
+than the template.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ INITIALISING = {"waiting": {"reason": "PodInitializing"}}
 
 
 def terminated(code: int, reason: str = "", message: str = "") -> dict[str, Any]:
-    """Return a container state as kubelets write it: the reason is `Error` or `Completed` if there is no
-    other.
+    """Return the state of a terminated container as kubelets write it. Without a special reason, the reason
+    is `Error` or `Completed`.
     """
     end = {"exitCode": code, "reason": reason or ("Error" if code else "Completed")}
     return {"terminated": {**end, **({"message": message} if message else {})}}
@@ -36,7 +38,9 @@ def raw(
     annotations: dict[str, str] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return a pod with container statuses. An admitted sidecar comes before the ranks' container."""
+    """Return a raw pod with the statuses of its containers. A sidecar that admission has added comes before
+    the ranks' container.
+    """
     own = own if own is not None else {MESH: RUNNING, RANKS: RUNNING}
     inits = [{"name": name, "image": f"{name}:1"} for name in init or {}]
     for one in inits:
@@ -45,7 +49,7 @@ def raw(
         "phase": phase,
         "startTime": "2026-01-01T00:00:00Z",
         "initContainerStatuses": [_status(name, state) for name, state in (init or {}).items()],
-        # Kubelets sort statuses by name.
+        # Kubelets sort the statuses by name, not in the order of the containers.
         "containerStatuses": [_status(name, own[name]) for name in sorted(own)],
     }
     containers = [{"name": name, "image": f"{name}:1"} for name in own]

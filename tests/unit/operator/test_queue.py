@@ -1,4 +1,4 @@
-"""The guarantees of the work queue, in virtual time."""
+"""Tests of the guarantees of the work queue, in virtual time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def now() -> float:
 
 
 async def get(queue: WorkQueue[str], seconds: float = 1000.0) -> str | None:
-    """Return the next key; None if none comes in time."""
+    """Return the next key; None if no key comes within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             return await queue.get()
@@ -30,7 +30,7 @@ async def get(queue: WorkQueue[str], seconds: float = 1000.0) -> str | None:
 
 
 def get_at_once(queue: WorkQueue[str], key: str) -> None:
-    """Get this key with a worker that need not wait."""
+    """Get a key that is already due, and check that it is `key`."""
     with pytest.raises(StopIteration, match=key):
         queue.get().send(None)
 
@@ -48,8 +48,8 @@ def test_equal_keys_are_one(virtual: Any) -> None:
 
 
 def test_keys_that_are_due_together_wait_for_no_timer_of_others(virtual: Any) -> None:
-    """A worker calls `get` just before the timer fires. An add of another key then re-arms the timer for
-    later.
+    """Let a worker get one of two due keys just before the timer fires, and add a later key. The other due
+    key must not wait for the later one.
     """
 
     async def scenario() -> None:
@@ -69,7 +69,7 @@ def test_keys_that_are_due_together_wait_for_no_timer_of_others(virtual: Any) ->
 
 
 def test_a_timer_whose_key_a_worker_has_taken_brings_no_other_key_forward(virtual: Any) -> None:
-    """A worker calls `get` when the key is due, before the timer fires."""
+    """Let a worker get a due key before the timer fires. The timer must not make the next key due early."""
 
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()

@@ -1,4 +1,4 @@
-"""Execution of plans with an in-memory API server. The test sets the plans."""
+"""Tests of the execution of plans with an API server in memory. The tests set the plans."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ KEY = Key(TRAINING_JOB.name, "ns", "job")
 
 
 class TrainingJob(Model):
-    """A job model that accepts anything."""
+    """A model of a job that accepts any field."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class Harness(Operator):
-    """A reconciler of one job whose plan the test sets."""
+    """A reconciler of one job. The test sets the job's plan."""
 
     def __init__(self, api: FakeApi, **settings: Any) -> None:
         self.plan: Callable[[Any, Mapping[str, Refusal]], Plan] = lambda parent, refused: Plan()

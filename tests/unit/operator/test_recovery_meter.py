@@ -1,4 +1,4 @@
-"""The metrics of one job's recoveries, measured by the operator's view."""
+"""Tests of the metrics of one job's recoveries, as the operator measures them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Harness:
-    """A meter with one job. Seconds count from `BEGIN`."""
+    """A recovery meter with one job. Times are seconds after `BEGIN`."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()
@@ -55,7 +55,7 @@ class Harness:
         return made
 
     def restarts(self, decided: float, fault_at: float = 0.0, **more: Any) -> None:
-        """Store a restart to incarnation 2."""
+        """Store a status with a restart to incarnation 2."""
         last = {"reason": "RankKilled", "at": (BEGIN + timedelta(seconds=decided)).isoformat()}
         self.time = decided
         restarts = {"total": 1, "last": last}
@@ -77,7 +77,7 @@ class Harness:
         self.slots[uid] = SlotView(uid, "n", True, incarnation, ranks=(RankView(0, "RUNNING", **facts),))
 
     def found(self) -> dict[str, tuple[float, float]]:
-        """Return count and sum of the observations of each phase."""
+        """Return the number and the sum of the observations of each phase."""
         value = self.metrics.registry.get_sample_value
         both = {
             phase.value: (

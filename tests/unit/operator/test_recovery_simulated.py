@@ -1,4 +1,4 @@
-"""The recoveries of a simulated job: the operator's measurements against the true times."""
+"""Tests that compare the operator's measurements of simulated recoveries with the true times."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STRICT = {"engine": None, "roles": [{"name": "worker", "replicas": 2, "template"
 
 
 class Watched:
-    """A simulated cluster with one job, and the meter of its operator."""
+    """A simulated cluster with one job, and the recovery meter of its operator."""
 
     def __init__(self, **spec: Any) -> None:
         machines = [Machine(f"node-{number}", capacity=1) for number in range(4)]
@@ -45,7 +45,7 @@ class Watched:
         self.cluster.submit(make_job(**spec), Program())
 
     def node(self) -> str:
-        """Return the node of the second worker."""
+        """Return the node of the job's second worker."""
         return self.cluster.api.pods["job-worker-1"].node or ""
 
     def slots(self, pods: tuple[PodView, ...]) -> Any:
@@ -78,7 +78,7 @@ class Watched:
             self.cache.pods.upsert(Pod("default", next(self.versions), "job", view))
 
     def phases(self) -> dict[str, float]:
-        """Return the sum of the observations of each phase, which must be observed only once."""
+        """Return the observed seconds of each phase. Each phase must be observed only once."""
         value = self.metrics.registry.get_sample_value
         found = {}
         for phase in RecoveryPhase:
@@ -117,8 +117,8 @@ def test_what_was_observed_is_what_happened(
     assert len(it.steps) == 2
     found = it.phases()
     assert found.keys() == phases
-    # A smaller tolerance is impossible: a node's end is known by its agent's last message, a hang by its last
-    # step.
+    # The tolerance cannot be smaller: the operator knows a node's end only from its agent's last message, and
+    # a hang only from the last step.
     assert found["total"] == pytest.approx(it.steps[1] - struck, abs=1.1)
     parts = sum(seconds for phase, seconds in found.items() if phase != "total")
     assert parts == pytest.approx(found["total"]), found

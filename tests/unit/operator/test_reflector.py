@@ -1,4 +1,4 @@
-"""The reflector with a scripted API server."""
+"""Tests of the reflector with a scripted API server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bookmark(version: int) -> dict[str, Any]:
 
 
 class Script:
-    """A server whose LISTs and WATCHes follow a script; a step that is an error is raised."""
+    """A server whose LISTs and WATCHes follow a script. A step that is an error is raised."""
 
     def __init__(self, lists: list[Any], watches: list[Any]) -> None:
         self.lists, self.watches = lists, watches

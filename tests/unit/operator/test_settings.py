@@ -1,4 +1,4 @@
-"""Settings from the environment."""
+"""Tests of the settings in environment variables."""
 
 from __future__ import annotations
 

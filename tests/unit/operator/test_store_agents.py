@@ -1,4 +1,4 @@
-"""Stores are sent to the agents of the jobs that use them, before the assignments that need them."""
+"""Tests that agents receive the stores of their jobs before the assignments that need the stores."""
 
 from __future__ import annotations
 

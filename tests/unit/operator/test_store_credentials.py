@@ -1,4 +1,4 @@
-"""Credentials of stores: the keys of a Secret, and the places where they must not appear."""
+"""Tests of the credentials of stores: the keys of a Secret, and the places where they must not appear."""
 
 from __future__ import annotations
 

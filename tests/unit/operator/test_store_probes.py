@@ -1,4 +1,6 @@
-"""Probes of stores: one agent at a time, again after an hour, and only the probing agent's report counts."""
+"""Tests of the probes of stores. One agent probes at a time, and only its report counts; a good store is
+probed again after an hour.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telemetry in the hub: which pod it belongs to, which job it queues, and when."""
+"""Tests of telemetry in the hub: the pods that it is accepted for, and the jobs that it queues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Queue:
 
 
 class Hub:
-    """A hub with a job of six pods on six nodes."""
+    """A hub and a job of six pods on six nodes."""
 
     def __init__(self, replicas: int = RANKS) -> None:
         self.cache, self.queue = ClusterCache(), Queue()
@@ -266,7 +266,7 @@ def test_what_an_incarnation_held_ends_with_it() -> None:
 
 @pytest.fixture
 def detections(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the first steps of the tables that were processed."""
+    """Return a list that receives the first step of each table that is processed."""
     found: list[int] = []
     advance = job_detector.advance
 
@@ -279,14 +279,16 @@ def detections(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def spans(count: int, since: int = 1, pod: str = "p0") -> wire.PodTelemetry:
-    """Return windows of one rank that no other rank reports; each completes the table of the one before."""
+    """Return windows of a single rank. Each window completes the table of the window before, because no
+    other rank reports.
+    """
     windows = [wire.StepWindow(rank=0, first=n, last=n, wall=2.0) for n in range(since, since + count)]
     return wire.PodTelemetry(pod_uid=pod, incarnation=1, windows=windows)
 
 
 def test_a_job_has_so_many_looks_and_then_two_a_second(detections: list[int]) -> None:
-    """The limit holds whatever the ranks report: a detection takes milliseconds, in which no agent is
-    served.
+    """Report more steps than the limit allows. The excess must be dropped, because each detection delays
+    all agents by milliseconds.
     """
     hub, more, told = Hub(), 0, spans(2048)
     while more := hub.detectors.record("n0", told, more):
@@ -349,7 +351,7 @@ def test_all_looks_together_take_half_of_the_time(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_job_that_takes_all_of_the_time_takes_it_from_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small job keeps all its detections; only windows of the costly job are skipped."""
+    """Run a small job next to a costly one. Only windows of the costly job may be dropped."""
     hub, advance = Hub(), job_detector.advance
     hub.beside("small")
     detections = {"job": 0, "small": 0}

@@ -1,4 +1,4 @@
-"""Health sweeps of nodes: the HealthSweep, the orders to agents, and the result for the node."""
+"""Tests of health sweeps of nodes: the HealthSweep, the orders to agents, and the results for the nodes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CLASS = "c1a55"
 
 
 class SweepHub(FakeHub):
-    """A hub with the reports on orders."""
+    """A fake hub with the reports on sweep orders."""
 
     def __init__(self, sweeps: Sweeps) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class SweepHub(FakeHub):
 
 
 class Cluster(Operator):
-    """Nodes that joined after their policy, agents that measure, and an operator."""
+    """An operator, nodes that are newer than their policy, and agents that measure."""
 
     def __init__(self, api: FakeApi, count: int = 1, **policy: Any) -> None:
         self.clock = 0.0
@@ -67,7 +67,7 @@ class Cluster(Operator):
             self.join(f"n{number}")
 
     def restart(self, api: FakeApi) -> None:
-        """Continue with a new operator process, without any reports."""
+        """Replace the operator by a new process that has no reports."""
         self.sweeps = Sweeps(self.deliver, lambda node: f"{node}:1", clock=lambda: self.clock)
         now = getattr(self, "now", START)
         super().__init__(api, SweepHub(self.sweeps), send=self.command)
@@ -126,7 +126,7 @@ class Cluster(Operator):
             message.sweep_order for to, message in self.reported if to == node and message.sweep_order.name
         ]
 
-    # The reconcile loop.
+    # Reconciling
 
     def sync(self) -> None:
         there = {raw["metadata"]["uid"] for raw in self.api.objects.values()}
@@ -155,7 +155,7 @@ class Cluster(Operator):
         return self.api.objects[HEALTH_SWEEPS.plural, "", name]
 
     def made(self, node: str = "n0") -> list[str]:
-        """Return the sweeps that the NodeHealth controller created for a node, oldest first."""
+        """Return the sweeps that the NodeHealth controller has created for a node, oldest first."""
         names = (name for kind, _, name in self.api.objects if kind == HEALTH_SWEEPS.plural)
         return sorted(name for name in names if name.startswith(f"hw-{node}-"))
 
@@ -393,7 +393,8 @@ def test_what_another_sweep_has_taught_a_class_meanwhile_stays(
     def fail(*observed: Any) -> Any:
         step = advance(*observed)
         if step.classes and not taught:
-            # The other sweep's write comes between this sweep's decision and its own write.
+            # Write the class for another sweep here, which is between this sweep's decision and its own
+            # write.
             taught.append(CLASS)
             body = {"metadata": {"name": CLASS}, "spec": {}, "status": {"nodes": 1, "metrics": [metric]}}
             it.cache.upsert(HARDWARE_CLASSES, api.put(HARDWARE_CLASSES, body))

@@ -1,4 +1,6 @@
-"""A toy kind: one controller folder and one list entry are enough, the operator derives the rest."""
+"""Tests of a toy kind. A controller's folder and an entry in the list of controllers must be enough to add
+a kind.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,14 @@ KEY = Key("ToyServer", "ns", "toy")
 
 
 class Toy(Operator):
-    """One ToyServer, reconciled with all other kinds."""
+    """One ToyServer that is reconciled together with all other kinds."""
 
     def __init__(self, api: FakeApi, **spec: Any) -> None:
         super().__init__(api, controllers=WITH_TOY)
         self.put(1, **spec)
 
     def put(self, generation: int, **spec: Any) -> None:
-        """Store the object as its author does."""
+        """Store the ToyServer, as a user does."""
         old = self.api.objects.get((KIND.plural, "ns", "toy"), {"metadata": {}})
         metadata = {**old["metadata"], "name": "toy", "generation": generation}
         body = {**old, "apiVersion": KIND.api_version, "kind": KIND.name, "metadata": metadata, "spec": spec}
@@ -88,8 +90,9 @@ async def test_a_changed_intent_is_applied(it: Toy) -> None:
 
 
 async def test_fields_that_somebody_else_changes_are_put_back(it: Toy) -> None:
-    """See kubernetes-sigs/mcp-lifecycle-operator#276. Two managers that both insist must not write without
-    a pause.
+    """Take over an applied field as another manager: three times with long pauses, then once more at once.
+    The operator must repair the field each time, but must delay the last repair
+    (kubernetes-sigs/mcp-lifecycle-operator#276).
     """
 
     def owned_by(who: str) -> None:

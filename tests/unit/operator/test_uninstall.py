@@ -1,4 +1,4 @@
-"""The check before an uninstallation."""
+"""Tests of the check before an uninstallation."""
 
 from __future__ import annotations
 
@@ -103,13 +103,13 @@ def test_marks_of_a_policy_that_has_just_gone_have_a_moment(
 
 
 class Large(dict[str, Any]):
-    """An object that can be weakly referenced, so that a test can count the live ones."""
+    """An object to which a test can keep a weak reference, so that it can count the objects in memory."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # by identity
 
 
 class Fleet:
-    """A cluster with many nodes, of which every second one is marked, and nothing else."""
+    """A cluster with many nodes and no other objects. Every second node is marked."""
 
     def __init__(self) -> None:
         self.made: WeakSet[Large] = WeakSet()

@@ -1,4 +1,4 @@
-"""Conversion of raw pods, as kubelets and schedulers write them, to views."""
+"""Tests of views of raw pods as kubelets and schedulers write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The controller of the toy kind: a Service for each ToyServer, and its number of replicas in the status."""
+"""The controller of the toy kind. It applies a Service for each ToyServer and reports the number of
+replicas.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builders of objects for tests of tables."""
+"""Builders of objects for tests of the dashboard's tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The failing watches that pages report."""
+"""Tests of the API monitor: the failing watches that pages report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Clock:
 
 
 class Available:
-    """An API server that answers."""
+    """A gateway whose API server is available."""
 
     async def probe(self) -> None:
         return None
@@ -38,7 +38,7 @@ class Available:
     [
         ([("list", FORBIDDEN)], True, False),
         ([("list", FORBIDDEN), ("list", None)], False, False),
-        # Permission to list without permission to watch is reported permanently.
+        # A resource that may be listed but not watched is reported even after the list succeeds.
         ([("list", None), ("watch", FORBIDDEN), ("list", None)], True, False),
         ([("watch", FORBIDDEN), ("watch", None)], False, False),
         ([("watch", BROKEN)], False, False),
@@ -47,9 +47,9 @@ class Available:
         ([("watch", BROKEN), LONG / 2, ("watch", BROKEN), LONG / 2], True, False),
         ([("watch", BROKEN), LONG / 2, ("watch", None), ("watch", BROKEN), LONG / 2], False, False),
         ([("watch", OLD), LONG], False, False),
-        # During an outage pages report the outage, not each watch.
+        # During an outage, pages report the outage instead of each broken watch.
         ([("watch", BROKEN), "away", LONG], False, False),
-        # After the outage a reflector waits before its retry. Until then its data is stale.
+        # After an outage, a reflector waits before it retries. Until then the watch counts as recovering.
         (["away", ("watch", BROKEN), LONG, "back"], False, True),
         (["away", ("watch", BROKEN), LONG, "back", ("watch", None)], False, False),
         (["away", ("watch", BROKEN), LONG, "back", LONG], True, False),

@@ -1,4 +1,4 @@
-"""The table "Needs attention"."""
+"""Tests of the table "Needs attention"."""
 
 from __future__ import annotations
 

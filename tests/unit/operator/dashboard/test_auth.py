@@ -1,4 +1,4 @@
-"""Identities, limits, sessions and permissions."""
+"""Tests of identities, login limits, sessions and permissions."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_failures_of_one_address_run_out_and_come_back() -> None:
 
 
 def logins(limit: LoginLimit, address: str, tries: int) -> int:
-    """Return the number of logins that are allowed. None of them fails."""
+    """Return how many of `tries` successful logins are allowed."""
     return sum(limit.acquire(address) and (limit.refund_failure(address) or True) for _ in range(tries))
 
 
@@ -163,7 +163,7 @@ def test_ids_are_long_and_tokens_are_not_shown() -> None:
 
 
 class UserSessions:
-    """Sessions of several users. Each start is a moment after the previous one."""
+    """Sessions of several users. Each session starts a moment after the previous one."""
 
     def __init__(self) -> None:
         self.clock = Clock()

@@ -1,4 +1,4 @@
-"""The limits of connections, on a real server: connections in use stay open."""
+"""Tests of the connection limits on a real server. Connections in use must stay open."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from convoy_operator.dashboard.connections import Connections
 OTHERS, SOCKETS = 16, 3
 STRANGER = "127.0.0.2"
 LONG = 16 * 1024 * 1024
-"""Bytes of a response that exceed any socket buffer."""
+"""Length in bytes of a response that is larger than every socket buffer."""
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Send a long response at /long and a short one elsewhere. The path of a websocket names its user."""
+    """Send a long response for the path /long and a short one for other paths. The path of a websocket
+    names its user.
+    """
     if scope["type"] == "websocket":
         scope[SESSION] = Sessions(60, 600).start(Identity(scope["path"]), FullAccess())
         await send({"type": "websocket.accept"})
@@ -41,7 +43,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 class Pages:
-    """A running server, and clients with any loopback address."""
+    """A running server, and clients with different loopback addresses."""
 
     def __init__(self, port: int, stack: AsyncExitStack) -> None:
         self.port = port
@@ -49,7 +51,9 @@ class Pages:
         self._held: list[Connection] = []
 
     async def connect(self, address: str = STRANGER, *, reads: bool = True) -> Connection:
-        """`reads`: False for a client with small buffers that leaves most of a response unread."""
+        """Open a connection from `address`. If `reads` is False, the client has small buffers and does not
+        read most of a response.
+        """
         sock = socket.socket()
         sock.setblocking(False)
         sock.bind((address, 0))
@@ -58,7 +62,7 @@ class Pages:
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.port))
         found = await asyncio.open_connection(sock=sock, limit=65536 if reads else 1024)
         self._stack.callback(found[1].transport.abort)
-        # Keep a reference: an unreferenced connection is closed.
+        # Keep a reference, because a connection without references is closed.
         self._held.append(found)
         return found
 
@@ -98,7 +102,7 @@ async def pages(monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int) -> AsyncI
 
 
 async def ended(reader: asyncio.StreamReader) -> None:
-    """Return when the server has closed the connection."""
+    """Wait until the server has closed the connection."""
     with suppress(ConnectionError):
         while await reader.read(65536):
             pass

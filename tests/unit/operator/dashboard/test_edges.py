@@ -1,4 +1,4 @@
-"""Security headers, the request guard, sockets and the feed, without a server."""
+"""Tests of security headers, the request guard, websockets and the feed, without a server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HTML = b"<style>a</style><script>b</script><script type='module'>'&lt;script>'</
 
 
 def play(app: Any, scope: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the messages that an ASGI application sends."""
+    """Return all messages that an ASGI application sends for this scope."""
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -41,7 +41,7 @@ def play(app: Any, scope: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def page(kind: bytes) -> Any:
-    """Return an application that sends its response in two pieces."""
+    """Return an application that sends a response of this content type in two pieces."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         headers = [(b"content-type", kind), (b"content-length", b"1"), (b"X-Frame-Options", b"ALLOWALL")]
@@ -71,7 +71,7 @@ def test_responses_that_are_not_html_are_unchanged() -> None:
 
 
 async def inner(scope: Any, receive: Any, send: Any) -> None:
-    """The application behind the guard. It responds with the user's name."""
+    """Respond with the name of the session's user. This is the application behind the guard."""
     session = scope.get(SESSION)
     response = session.identity.user if session else "open"
     await send({"type": "http.response.start", "status": 200, "headers": []})

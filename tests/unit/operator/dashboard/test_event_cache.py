@@ -1,4 +1,4 @@
-"""The cache of Events."""
+"""Tests of the cache of Events."""
 
 from __future__ import annotations
 

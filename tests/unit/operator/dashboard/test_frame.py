@@ -1,4 +1,4 @@
-"""The frame of all pages, and the login, without a browser."""
+"""Tests of the frame of all pages and of the login page, without a browser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from convoy_operator.metrics import Metrics
 
 
 def framed() -> tuple[Frame, Any, Any]:
-    """Return a frame, its monitor and its session."""
+    """Return a frame with its API monitor and its session."""
     api_monitor = SimpleNamespace(unavailable_since=None, recovering=[], unwatched={})
     context: Any = SimpleNamespace(
         api_monitor=api_monitor, loading=list, session_resolver=SimpleNamespace(mode=AuthMode.NONE)
@@ -67,7 +67,7 @@ def test_a_form_leads_back_to_the_page_with_its_filters() -> None:
 
 
 class RejectingReviewer:
-    """Rejects every token."""
+    """A reviewer that rejects every token."""
 
     async def review_token(self, _: str) -> dict[str, Any]:
         return {"authenticated": False}

@@ -1,4 +1,4 @@
-"""The dashboard's requests, against a scripted HTTP server."""
+"""Tests of the dashboard's requests against a scripted HTTP server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answer = Callable[[web.Request], Any]
 
 
 class Server:
-    """A server whose responses the test sets."""
+    """An HTTP server with a handler that the test sets."""
 
     def __init__(self) -> None:
         self.handler: Answer = lambda _: web.json_response({})
@@ -76,7 +76,7 @@ async def test_the_newest_events_are_found_however_the_server_sorts_them(
 
 
 class NoLimit:
-    """A rate limit without waiting."""
+    """A rate limit that never waits."""
 
     async def acquire(self) -> float:
         return 0.0
@@ -110,7 +110,7 @@ async def test_split_characters_are_decoded_and_a_log_uses_its_own_pool(
     await asyncio.wait_for(written.wait(), 5)
     assert "".join(pieces) == "größe 日本\n"
     assert server.requests[-1]["tailLines"] == "7" and "limitBytes" not in server.requests[-1]
-    # The shared pool has one connection. The log must not occupy it.
+    # The shared pool has only one connection. The open log must not occupy it, so the probe must succeed.
     server.handler = lambda _: web.json_response({})
     await asyncio.wait_for(gateway.probe(), 2)
     ended.set()

@@ -1,4 +1,4 @@
-"""The content of a job's page."""
+"""Tests of the content of a job's page."""
 
 from __future__ import annotations
 
@@ -249,7 +249,9 @@ def test_recorded_restarts_and_events_are_merged(
 
 
 def test_the_last_restart_keeps_its_recorded_incarnation() -> None:
-    """The incarnation may grow without a restart, for example after a suspension."""
+    """Increase the incarnation without a restart, as a suspension does. The timeline must show the recorded
+    one.
+    """
     last = {"reason": "RankKilled", "message": "m", "at": ago(minutes=8)}
     (found,) = timeline.entries(
         training(incarnation=7, restarts={"total": 1, "last": last}), [], [restart(8, 3)]

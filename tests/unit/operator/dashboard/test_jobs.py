@@ -1,4 +1,4 @@
-"""The rows of jobs."""
+"""Tests of the table rows of jobs."""
 
 from __future__ import annotations
 

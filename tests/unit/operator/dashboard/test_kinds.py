@@ -1,4 +1,4 @@
-"""The dashboard watches every kind of the list, including a kind that exists only in tests."""
+"""Tests that the dashboard watches every registered kind, including a kind that exists only in tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates of open pages, without a browser."""
+"""Tests of the updates of open pages, without a browser."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Page(nullcontext):  # type: ignore[type-arg]
-    """A fake of a page, its frame and its client."""
+    """A fake of a page with its frame and its client."""
 
     id, is_deleted = "page", False
 
@@ -193,7 +193,8 @@ def test_the_banner_is_updated_during_a_slow_review_that_costs_nothing(
     async def play() -> None:
         page = Page(monkeypatch)
         await page.open()
-        # Processor time of other tasks must not count for this page.
+        # Set this page's processor time to zero, so that only other tasks use the processor during the
+        # review.
         monkeypatch.setattr(live, "thread_time", lambda: 0.0)
         page.access_known.clear()
         told, cost = page.refreshes, page.context.throttle.interval(1)

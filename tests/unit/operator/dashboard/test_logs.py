@@ -1,4 +1,4 @@
-"""Logs: the lines of one rank, their limits, and the permission to read them."""
+"""Tests of logs: the lines of one rank, the limits, and the permission to read logs."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_logs_are_limited_per_reader_and_in_total() -> None:
 
 
 class Element(SimpleNamespace):
-    """An element that `set_text`, `set_attribute` and `show` can change."""
+    """A fake element that `set_text`, `set_attribute` and `show` can change."""
 
     def __init__(self) -> None:
         super().__init__(text="", props={})
@@ -126,7 +126,7 @@ class Element(SimpleNamespace):
 
 
 class Reading:
-    """The log section of one reader, without a browser."""
+    """The log section of one page, without a browser."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.may = {"jobs": True, "logs": True}
@@ -158,7 +158,7 @@ class Reading:
         self.page = logs.Logs(context, self.session, "team", self.find)
 
     def close(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Close the page as NiceGUI does: it passes the client to a handler that accepts an argument."""
+        """Close the page as NiceGUI does, which passes its client to a handler that accepts an argument."""
 
         def fail(fault: Exception) -> None:
             raise fault

@@ -1,4 +1,4 @@
-"""Metrics of a job's program: table and curves."""
+"""Tests of the metrics of a job's program: their table and their curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The content of a node's page."""
+"""Tests of the content of a node's page."""
 
 from __future__ import annotations
 

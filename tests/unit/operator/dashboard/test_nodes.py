@@ -1,4 +1,4 @@
-"""The rows of nodes."""
+"""Tests of the table rows of nodes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_a_node_without_a_nodehealth_is_unguarded() -> None:
     [
         ([("a", "u-node-1", {"hours": 9})], "a"),
         ([("a", "u-before", {"hours": 1})], None),
-        # The newest decision may concern removed hardware. It must not hide the current hardware.
+        # The newest NodeHealth belongs to removed hardware. It must not hide the NodeHealth of the current
+        # hardware.
         ([("gone", "u-before", {"hours": 1}), ("here", "u-node-1", {"days": 9})], "here"),
         ([("here", "u-node-1", {"days": 9}), ("gone", "u-before", {"hours": 1})], "here"),
         ([("by-name", "", {"hours": 1}), ("here", "u-node-1", {"days": 9})], "here"),

@@ -1,4 +1,4 @@
-"""Pages under the permissions of their readers, without a browser."""
+"""Tests of pages with different permissions of their users, without a browser."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from convoy_operator.dashboard.pages.job import JobPage
 from convoy_operator.dashboard.settings import AuthMode, DashboardSettings
 
 
-class Reader:
-    """Permission to list the jobs of all namespaces, and optionally nodes."""
+class User:
+    """A user who may list the jobs of all namespaces and, if `nodes` is True, the nodes."""
 
     undecided = False
 
@@ -37,7 +37,7 @@ class Reader:
 
 
 @pytest.mark.parametrize(("may", "rack"), [(True, "r1"), (False, "-")])
-def test_racks_are_shown_only_to_readers_who_may_list_nodes(may: bool, rack: str) -> None:
+def test_racks_are_shown_only_to_users_who_may_list_nodes(may: bool, rack: str) -> None:
     cache = DashboardCache(Feed())
     cache.jobs.upsert(parsed("gpt", phase="Running"))
     cache.pods.upsert(pod("gpt-w-0", owner_uid="u-gpt"))
@@ -50,7 +50,7 @@ def test_racks_are_shown_only_to_readers_who_may_list_nodes(may: bool, rack: str
         loading=list,
         session_resolver=SimpleNamespace(mode=AuthMode.NONE),
     )
-    session: Any = SimpleNamespace(identity=Identity("ada"), access=Reader(may), over=False)
+    session: Any = SimpleNamespace(identity=Identity("ada"), access=User(may), over=False)
     request = Request({"type": "http", "path": "/jobs/team/gpt", "headers": [], "query_string": b""})
 
     async def play() -> None:

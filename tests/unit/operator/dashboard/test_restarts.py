@@ -1,4 +1,6 @@
-"""The history of restarts: each is recorded once, in bounded memory, until its job is deleted."""
+"""Tests of the history of restarts. Each restart must be recorded once, in bounded memory, until its job is
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from convoy_operator.dashboard.feed import Feed
 
 
 def status(incarnation: int, seconds: float = 0.0, **last: Any) -> TrainingJobStatus:
-    """Return the status of a job that restarted `seconds` ago."""
+    """Return the status of a job whose last restart was `seconds` ago."""
     given = {"reason": "RankKilled", "message": "m", "at": ago(seconds=seconds), **last}
     return training(incarnation=incarnation, restarts={"total": 1, "last": given}).status
 

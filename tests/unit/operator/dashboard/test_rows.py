@@ -1,4 +1,4 @@
-"""Selection of rows, and text formats."""
+"""Tests of the selection of table rows, and of text formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves are bounded and keep their first and newest values."""
+"""Tests of curves: they are bounded and keep their first and newest values."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_a_repeated_report_is_ignored() -> None:
     ("first", "since"), [(at(-3600), at(-3600)), (at(5), at(0)), (at(900), at(0)), (None, at(0))]
 )
 def test_a_curve_does_not_start_before_its_recorded_start(first: datetime | None, since: datetime) -> None:
-    """A hung job reported its last step long before the dashboard started."""
+    """Record a first report with a time before or after the dashboard's start. The curve must start at the
+    earlier of the two, and none of its times may be before the start.
+    """
     curve = Curve(at(0))
     curve.add(Progress(step=1, time=first), at(10))
     curve.add(Progress(step=2, time=at(-1800)), at(20))

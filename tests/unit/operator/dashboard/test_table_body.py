@@ -1,4 +1,4 @@
-"""The body of a table, without a browser."""
+"""Tests of the body of a table, without a browser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convoy_operator.dashboard.pages.components.table_body import TableBody
 
 
 def rows(*pairs: str) -> list[Row]:
-    """Return rows from texts `key=text`."""
+    """Return one row for each text `key=text`."""
     return [Row(one.partition("=")[0], (Cell(one.partition("=")[2]),)) for one in pairs]
 
 

@@ -1,4 +1,4 @@
-"""Choices of readers in page addresses."""
+"""Tests of the choice of table rows in a page's query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interval between updates of a page."""
+"""Tests of the interval between updates of a page."""
 
 from __future__ import annotations
 
