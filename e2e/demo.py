@@ -1,4 +1,6 @@
-"""`make demo`: a local cluster with the chart and the dashboard, which trains the first example."""
+"""`make demo`: creates a local cluster with the chart and the dashboard, and trains the first example on
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,17 @@ from e2e.install import CHART, NAMESPACE, bring_up, helm
 NAME = "demo"
 NODES = 3
 READER = "reader"
-"""Service account for logging in to the dashboard."""
+"""Name of the service account with which a viewer logs in to the dashboard."""
 EXAMPLE = files.CHECKOUT / "examples" / "gpt.yaml"
 STILL_SECONDS = 180.0
-"""Seconds without a further step after which the demo fails."""
+"""Maximum seconds without a new step. After that the demo fails."""
 LINE = re.compile(r"step (\d+)/\d+\s+loss ([0-9.]+)")
 
 
 def main() -> None:
-    """Create the cluster, train, and print the loss curve. The cluster stays up. Exits with 1 on failure."""
+    """Create the cluster, train, and print the loss curve. Exit with 1 on failure. The cluster is not
+    deleted.
+    """
     progress = Progress()
     job = yaml.safe_load(EXAMPLE.read_text())["metadata"]["name"]
     cluster = Cluster(NAME, progress=progress)
@@ -50,7 +54,9 @@ def main() -> None:
 
 
 def dashboard(cluster: Cluster) -> str:
-    """Install the dashboard and an account that may see all it shows. Return how to open it."""
+    """Install the dashboard and a service account that may see everything on it. Return instructions to
+    open it.
+    """
     cluster.progress.report("installing the dashboard")
     values = ("--reset-then-reuse-values", "--set=dashboard.enabled=true")
     helm(cluster, "upgrade", "convoy", str(CHART), *values, "--wait", "--timeout=180s")
@@ -63,7 +69,7 @@ def dashboard(cluster: Cluster) -> str:
 
 
 def reader() -> dict[str, Any]:
-    """Return a service account with Kubernetes' role `view`, as a List for `kubectl apply`."""
+    """Return a service account that has Kubernetes' role `view`, as a List for `kubectl apply`."""
     account = {
         "kind": "ServiceAccount",
         "apiVersion": "v1",
@@ -80,7 +86,7 @@ def reader() -> dict[str, Any]:
 
 
 def usage_hints(cluster: Cluster, job: str) -> str:
-    """Return how to inspect the cluster and how to delete it."""
+    """Return instructions to inspect the cluster and to delete it."""
     programs = f"{files.CHECKOUT}/.venv/bin:{cluster.binaries}"
     return (
         "\nThe cluster is up. To delete it: make clean. To inspect it, run in a shell:\n"
@@ -90,7 +96,7 @@ def usage_hints(cluster: Cluster, job: str) -> str:
 
 
 def report(cluster: Cluster, job: str) -> None:
-    """Print the job's status, the text that its model writes, and the loss curve."""
+    """Print the job's status, the text that the job's model wrote, and the loss curve."""
     log = cluster.kubectl("logs", f"{job}-worker-0", "--tail=-1")
     points = [(int(step), float(loss)) for step, loss in LINE.findall(log)]
     print(cluster.kubectl("get", "trainingjob", job, "-o", "wide"))
@@ -100,19 +106,22 @@ def report(cluster: Cluster, job: str) -> None:
 
 @dataclass
 class StallTimer:
-    """A timeout that each further step extends."""
+    """A timeout that starts again at each new step."""
 
     until: float
     best: int = -1
 
     def step(self, step: int, now: float) -> None:
-        """Record that the job is at this step."""
+        """Record the job's step. A higher step than before extends the timeout."""
         if step > self.best:
             self.best, self.until = step, now + STILL_SECONDS
 
 
 def wait_for_end(cluster: Cluster, job: str, progress: Progress) -> str:
-    """Report the job's status whenever it changes, until the job ends. Return its last phase."""
+    """Print the job's status line whenever it changes, until the job ends. Return the job's phase.
+
+    Raises ClusterError after STILL_SECONDS without a new step.
+    """
     timer = StallTimer(time.monotonic() + STILL_SECONDS)
     reported = ""
     while time.monotonic() < timer.until:
@@ -129,7 +138,7 @@ def wait_for_end(cluster: Cluster, job: str, progress: Progress) -> str:
 
 
 def status_line(status: Mapping[str, Any]) -> str:
-    """Return a job's status in one line."""
+    """Return a job's status as one line."""
     found = [status.get("phase", "Pending"), status.get("reason", ""), f"{status.get('ready', '0')} ready"]
     if step := status.get("progress"):
         loss = step.get("loss", float("nan"))

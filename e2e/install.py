@@ -1,4 +1,4 @@
-"""A local cluster with this checkout's images and chart, installed with helm as a user would."""
+"""Creates local clusters and installs this checkout's images and chart on them with helm, as a user would."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ WORKLOADS = ("deployment/convoy-operator", "daemonset/convoy-agent", "deployment
 def bring_up(
     name: str, nodes: int, progress: Progress, *, build: bool = True, audit: bool = False
 ) -> Cluster:
-    """Create or update the cluster of this name, with operator and agents running. Return it.
+    """Create or update the cluster `name`, with operator, agents and dashboard running. Return it.
 
-    `build` builds the images first. `audit` logs the API requests of Convoy's service accounts, if the
-    cluster is created by this call.
+    With `build`, build the images first. With `audit`, log the API requests of Convoy's service accounts;
+    this has no effect if the cluster already exists.
     """
     changed = Builder(TAG, progress=progress).build() if build else []
     cluster = Cluster.up(nodes, name, audit=NAMESPACE if audit else "", progress=progress)
     sent = cluster.update_images(changed)
     install(cluster)
     if sent:
-        # The tag has not changed, so running pods use a new image only after a restart.
+        # The tag has not changed, so only a restart makes pods use the new images.
         for workload in WORKLOADS:
             cluster.kubectl("-n", NAMESPACE, "rollout", "restart", workload)
             cluster.kubectl("-n", NAMESPACE, "rollout", "status", workload, "--timeout=180s", deadline=190)
@@ -41,7 +41,7 @@ def bring_up(
 
 
 def install(cluster: Cluster) -> None:
-    """Run `helm upgrade --install` with this checkout's images, and create volumes for checkpoints.
+    """Create volumes for checkpoints and run `helm upgrade --install` with this checkout's images.
 
     Returns when operator, agents and dashboard are up.
     """

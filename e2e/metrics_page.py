@@ -1,4 +1,4 @@
-"""Writes docs/metrics.md from the registries of operator, agent and dashboard.
+"""Writes docs/metrics.md from the metric registries of operator, agent and dashboard.
 
 Run `python -m e2e.metrics_page [--check]`.
 """
@@ -18,9 +18,12 @@ from convoy_operator.metrics import Metrics
 
 PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
 MAX_VALUES = 12
-"""Maximum number of a label's values that are listed; above it only their number is shown."""
+"""Maximum number of a label's values that the page lists. For more values it shows only their number."""
 OPEN = frozenset({"version", "python", "engine"})
-"""Labels whose values are not known in advance. The first two have one value each; Engines are few."""
+"""Labels whose values the page does not list, because they are not known in advance.
+
+`version` and `python` have one value in each cluster, `engine` has a few.
+"""
 
 HEAD = """\
 # Metrics
@@ -86,12 +89,12 @@ operator, append `and on (instance) convoy_leader`.
 
 
 def described(registry: CollectorRegistry) -> Iterator[MetricWrapperBase]:
-    """Return Convoy's own metrics in a registry, in the order of their creation."""
+    """Return the metrics in a registry that Convoy defines, in the order of their creation."""
     return (one for one in registry._collector_to_names if isinstance(one, MetricWrapperBase))
 
 
 def _labels(metric: MetricWrapperBase) -> str:
-    """Return each label with its values, if they are known."""
+    """Return a text with each label and its values, if these are known in advance."""
     samples = [sample.labels for family in metric.collect() for sample in family.samples]
     found = []
     for label in metric._labelnames:
@@ -106,7 +109,7 @@ def _labels(metric: MetricWrapperBase) -> str:
 
 
 def _name(metric: MetricWrapperBase) -> str:
-    """Return the name for queries, without the suffixes of a histogram."""
+    """Return the metric's name as queries use it. For a histogram this is the name without suffix."""
     [family] = metric.collect()
     return family.name + ("_total" if family.type == "counter" else "")
 
@@ -132,7 +135,7 @@ def rendered() -> str:
 
 
 def main() -> None:
-    """Write the page, or check that it is current."""
+    """Write the page, or with `--check` check that it is up to date."""
     write_or_check({PAGE: rendered()}, "e2e.metrics_page")
 
 

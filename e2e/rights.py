@@ -1,7 +1,7 @@
-"""Compares the rights of service accounts with their requests: granted but unused, or requested but
-refused.
+"""Compares the rights of service accounts with their API requests.
 
-Pure: rights come from the objects of a rendered chart, requests from lines of the API server's audit log.
+It finds rights that no request used, and requests that were refused. Rights come from the objects of a
+rendered chart, requests from lines of the API server's audit log. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from typing import Any
 
 _PREFIX = "system:serviceaccount:"
 _DECISION = "authorization.k8s.io/decision"
-"""Annotation of audit events: `allow` or `forbid` (Kubernetes, "Audit Annotations")."""
+"""Annotation of audit events with the authorizer's decision: `allow` or `forbid` (Kubernetes, "Audit
+Annotations").
+"""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Right:
-    """One verb on one resource."""
+    """A service account's right to use one verb on one resource."""
 
     account: str
     group: str
     resource: str
-    """The resource with its subresource, as in roles: `pods/eviction`."""
+    """The resource, with `/` and the subresource if there is one, as in roles: `pods/eviction`."""
     verb: str
     name: str = ""
-    """Name of the only object that the right is for; empty for any."""
+    """Name of the only object for which the right is valid; empty for all objects."""
     namespace: str = ""
-    """The only namespace that the right is for; empty for all."""
+    """The only namespace in which the right is valid; empty for all namespaces."""
 
     def __str__(self) -> str:
         kind = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -36,7 +38,7 @@ class Right:
         return f"{self.account}: {self.verb} {kind}{f' {self.name}' if self.name else ''}{where}"
 
     def covers(self, needed: Right) -> bool:
-        """Return True if this right allows what needs the other right."""
+        """Return True if an account with this right may do everything that `needed` allows."""
         return (
             (self.account, self.group, self.resource, self.verb)
             == (needed.account, needed.group, needed.resource, needed.verb)
@@ -47,33 +49,40 @@ class Right:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Request:
-    """One request with a response, or a watch that has started."""
+    """A request that was answered, or a watch that has started."""
 
     right: Right
-    """The right that the request needs, with the names in the request."""
+    """The right that the request needs. It has the request's own object name and namespace."""
     code: int
     """HTTP status of the response."""
     authorized: bool = False
-    """True if the account had the right. A 403 then comes from admission, such as a pod security level."""
+    """True if the account had the right. If `code` is 403, admission then refused the request (pod
+    security, say).
+    """
 
     def __str__(self) -> str:
         return f"{self.right}: {self.code}"
 
     @property
     def refused(self) -> bool:
-        """True if the account lacked the right."""
+        """True if the request was refused because the account lacks the right."""
         return self.code == 403 and not self.authorized
 
     @property
     def needs(self) -> Iterable[Right]:
-        """The rights that the request needs. An apply that creates an object also needs `create`."""
+        """All rights that the request needs. An apply that creates an object needs `create` as well as
+        `patch`.
+        """
         yield self.right
         if self.right.verb == "patch" and self.code == 201:
             yield replace(self.right, verb="create")
 
 
 def parse(line: bytes | str, namespace: str) -> Request | None:
-    """Return the request of one line; None if it is not of this namespace's accounts or has no resource."""
+    """Return the request in an audit log line.
+
+    None if the request's account is in another namespace, or if the request has no resource.
+    """
     event = json.loads(line)
     of, _, account = event["user"]["username"].removeprefix(_PREFIX).partition(":")
     about = event.get("objectRef") or {}
@@ -93,10 +102,10 @@ def parse(line: bytes | str, namespace: str) -> Request | None:
 
 
 def granted(objects: Iterable[Mapping[str, Any]], accounts: Iterable[str]) -> frozenset[Right]:
-    """Return the rights that bindings among these objects give to these service accounts.
+    """Return the rights of these service accounts. `objects` contains roles and their bindings.
 
-    Raises ValueError for a rule that cannot be compared with requests (a wildcard or a URL), and for a role
-    that does not exist.
+    Raises ValueError for a role that does not exist, and for a rule with a wildcard or a URL, because such
+    a rule cannot be compared with requests.
     """
     objects, wanted = list(objects), set(accounts)
     roles = {_place(one): one for one in objects if one["kind"] in ("Role", "ClusterRole")}
@@ -132,13 +141,12 @@ def _rights(role: Mapping[str, Any]) -> Iterable[Right]:
 
 
 def used(rights: Iterable[Right], requests: Iterable[Request]) -> frozenset[Right]:
-    """Return the rights without which at least one request would have been refused.
+    """Return the rights that at least one request used. A refused request uses no right.
 
-    If two rights cover a request, only the one for fewer objects counts. The other must be needed by
-    another request.
+    If several rights cover a request, only the narrowest counts as used by it.
     """
     rights = list(rights)
-    # Many requests need the same rights.
+    # Collect the rights in a set, because many requests need the same right.
     needed = {right for request in requests if not request.refused for right in request.needs}
     found = set()
     for one in needed:
@@ -149,22 +157,24 @@ def used(rights: Iterable[Right], requests: Iterable[Request]) -> frozenset[Righ
 
 @dataclass(frozen=True, slots=True)
 class UsedElsewhere:
-    """Rights that the slice of e2e tests does not use."""
+    """Rights that the slice does not use, and a test outside the slice that does. The slice is the e2e
+    tests in CI.
+    """
 
     account: str
     verbs: str
-    """Verbs, separated by spaces. `resources` likewise."""
+    """Verbs, separated by spaces. `resources` has the same format."""
     resources: str
     why: str
     test: str
-    """The test that uses the rights: `file::test`."""
+    """The test that uses the rights, as `file::test`."""
     name: str = ""
-    """Name of the only object that the rights are for; empty for any."""
+    """Name of the only object for which the rights are valid; empty for all objects."""
     uncertain: bool = False
-    """True if a run may or may not use the rights: by chance, or checked within another request."""
+    """True if the slice uses the rights only sometimes, or if their use is not visible in the audit log."""
 
     def includes(self, right: Right) -> bool:
-        """Return True if a right is one of these."""
+        """Return True if `right` is one of these rights."""
         kind = f"{right.resource}.{right.group}" if right.group else right.resource
         return (
             right.account == self.account
@@ -185,11 +195,11 @@ def faults(
     *,
     more_than_slice: bool = False,
 ) -> list[str]:
-    """Return the faults in the rights after a run of the slice. `ran` are the tests that ran, as
-    `file::test`.
+    """Return the faults found after a run of the slice. `ran` contains the tests that ran, as `file::test`.
 
-    Each right must have been used, or be listed with a test that did not run. A listed right must be
-    granted, and must not have been used, unless the run had tests beyond the slice (`more_than_slice`).
+    A right is at fault if it was neither used nor listed in `elsewhere`. A listed right is at fault if the
+    chart does not grant it, or if its test ran without using it. It is also at fault if it was used by a
+    run of the slice alone; set `more_than_slice` if other tests ran too.
     """
     rights, exercised, ran = set(rights), set(exercised), set(ran)
     listed: set[Right] = set()

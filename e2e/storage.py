@@ -1,4 +1,6 @@
-"""ReadWriteMany volumes of a local cluster: a default StorageClass, and volumes in a shared folder."""
+"""Provides ReadWriteMany volumes on a local cluster: a default StorageClass, and volumes in a shared
+folder.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ SIZE = "10Gi"
 
 
 def objects(folder: Path) -> dict[str, Any]:
-    """Return the class and its volumes, each a subfolder of `folder`, as a List for `kubectl apply`."""
+    """Return the StorageClass and the volumes as a List for `kubectl apply`. Each volume is a subfolder of
+    `folder`.
+    """
     storage_class = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -46,11 +50,11 @@ def names() -> list[str]:
 
 
 def provide(cluster: Cluster) -> None:
-    """Create the volumes. A volume whose claim was deleted can be claimed again, with its content."""
+    """Create the volumes. Make those whose claim was deleted available again; their files stay."""
     for name in names():
         folder = cluster.shared_dir / name
         folder.mkdir(mode=0o777, exist_ok=True)
-        folder.chmod(0o777)  # mkdir applies the process's umask; pods run as another user.
+        folder.chmod(0o777)  # Pods run as another user, and mkdir applies this process's umask.
     cluster.kubectl("apply", "-f", "-", text=json.dumps(objects(cluster.shared_dir)))
     for volume in cluster.get("pv")["items"]:
         name = volume["metadata"]["name"]

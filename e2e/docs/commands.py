@@ -1,6 +1,6 @@
-"""The command blocks of the documentation, and the reasons why no test runs some of them.
+"""Lists the command blocks of the documentation, and the reasons why no test runs some of them.
 
-A test runs each tutorial as a whole (`e2e.docs.tutorial`), except blocks that are marked as text to read.
+Tutorials are not included: a test runs each of them as a whole (`e2e.docs.tutorial`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NOT_RUN = {
     ("docs/slow-nodes.md", "convoy guard release"): "takes a node out of service, or needs a drained one",
     ("docs/security.md", "kubectl -n convoy-system delete secret convoy-ca"): "restarts all agents",
 }
-"""Page and first words of a block -> reason why no test runs the block. All were run by hand."""
+"""Page and first words of a block, and the reason why no test runs the block. All were run by hand."""
 _WORD = re.compile(r"\b(?:JOB|NODE|NAMESPACE|NAME|POD|ADDRESS|R)\b")
 
 
@@ -54,7 +54,7 @@ def pages() -> list[Path]:
 
 
 def commands(page: Path) -> Iterator[Block]:
-    """Return the blocks of a page that contain commands."""
+    """Return those blocks of a page that contain commands."""
     return (one for one in blocks(page.read_text()) if one.is_commands or one.language == "console")
 
 
@@ -67,5 +67,5 @@ def reason_not_run(page: Path, block: Block) -> str:
 
 
 def fill_in(text: str, values: Mapping[str, str]) -> str:
-    """Replace JOB, NODE and the like in commands by the values that a reader would use."""
+    """Replace JOB, NODE and other placeholders in commands by the values that a reader would use."""
     return _WORD.sub(lambda word: values[word[0]], text)

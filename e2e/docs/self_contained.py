@@ -1,7 +1,7 @@
-"""A check that a built site loads nothing from other hosts: `python -m e2e.docs.self_contained FOLDER`.
+"""Checks that a built site loads nothing from other hosts: `python -m e2e.docs.self_contained FOLDER`.
 
-Links may lead anywhere. The check concerns only resources that a browser loads by itself. It runs on the
-bare system Python.
+Links may lead to other hosts. The check concerns only resources that a browser loads without a click. The
+module uses only the standard library.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _LOADED = {
     ("source", "srcset"), ("iframe", "src"), ("video", "src"), ("audio", "src"), ("embed", "src"),
     ("object", "data"), ("track", "src"), ("input", "src"), ("use", "href"), ("image", "href"),
 }  # fmt: skip
-"""Elements and attributes with which a page loads a resource, or may load one."""
+"""Element and attribute pairs with which a page may load a resource."""
 _NOT_LOADED = frozenset({"canonical", "next", "prev", "edit"})
-"""Values of `rel` with which a `link` loads nothing."""
+"""Values of a link's `rel` with which a browser loads nothing."""
 _EXTERNAL = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.I)
 _CSS = re.compile(r"""(?:@import\s+|url\(\s*)["']?((?:[a-z][a-z0-9+.-]*:)?//[^"')\s;]+)""", re.I)
 
 
 class Page(HTMLParser):
-    """Collector of the external resources of a page."""
+    """A parser that collects the external resources of a page in `found`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,8 +1,9 @@
-"""Comparison of the output that a page shows with the real output of commands.
+"""Compares the output that a page shows with the real output of commands.
 
-Some parts may differ: times, numbers with several digits or a fraction, node names, digests, and the number
-of spaces. `...` stands for any text. Everything else must be equal, including numbers of one digit such as
-an incarnation or `2/2`. The lines must come in the shown order, but other lines may stand between them.
+These parts may differ: times, numbers with several digits or a fraction, node names, digests, and the
+number of spaces. `...` in the page stands for any text. Everything else must be equal, including numbers of
+one digit such as an incarnation or `2/2`. The real output must have the page's lines in the same order, and
+may have other lines between them.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ _VARIES = {
     r"\b(?:\d+(?:\.\d+)?(?:ms|[smhd])){1,3}\b": r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+",
     r"\d+\.\d+|\d{2,}": r"\d+(?:\.\d+)?",
 }
-"""Pattern of a variable part in a page, and the pattern of what may stand there in the real output."""
+"""Patterns: the key matches a variable part in a page, the value matches what the real output may have
+there.
+"""
 _ANY = re.compile("|".join(f"({one})" for one in _VARIES))
 _MAY_BE = list(_VARIES.values())
 
 
 def missing_lines(page: str, output: str) -> Iterator[str]:
-    """Yield the lines of a page's block that the output lacks, or that come in another order."""
+    """Yield the lines of `page` that `output` lacks or has in another order."""
     remaining = [" ".join(line.split()) for line in output.splitlines()]
     for expected in filter(str.strip, page.splitlines()):
         wanted = pattern(expected)
@@ -36,7 +39,7 @@ def missing_lines(page: str, output: str) -> Iterator[str]:
 
 
 def pattern(line: str) -> re.Pattern[str]:
-    """Return the pattern that the real line must match, with single spaces between words."""
+    """Return the pattern that the real line must match. Its words are separated by single spaces."""
     text, found, end = " ".join(line.split()), [], 0
     for match in _ANY.finditer(text):
         found += [re.escape(text[end : match.start()]), _MAY_BE[(match.lastindex or 1) - 1]]

@@ -1,13 +1,14 @@
-"""Runner for the commands of a tutorial's page: `python -m e2e.docs.tutorial PAGE [FOLDER]`.
+"""Runs the commands of a tutorial's page: `python -m e2e.docs.tutorial PAGE [FOLDER]`.
 
-Three kinds of fenced blocks count:
+Three kinds of fenced blocks are used:
 
-- Blocks that begin with ```sh are commands.
-- Blocks that begin with ```output show the output of the block before (`e2e.docs.shown_output`).
-- Blocks with a `title` are files.
+- A block that begins with ```sh has commands.
+- A block that begins with ```output has the output of the commands before it (`e2e.docs.shown_output`).
+- A block with a `title` is a file.
 
 The commands run in order, in a folder with the files and a link to the checkout's `examples`. Each block
-runs in its own shell, which stops at the first error. Background processes of a block end with the block.
+runs in its own shell, which stops at the first error. When a block ends, its background processes are
+killed.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from e2e.docs.shown_output import missing_lines
 CHECKOUT = Path(__file__).parents[2]
 FOLDER = CHECKOUT / "docs" / "tutorials"
 DEADLINE_SECONDS = 3600.0
-"""Longest time for one block."""
+"""Maximum seconds for one block of commands."""
 _FENCE = re.compile(r"^```(?P<info>\S.*)?$")
 _TITLE = re.compile(r'title="([^"]+)"')
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page."""
+    """A fenced block of a page, without its fences."""
 
     line: int
-    """Line of the opening fence, from 1."""
+    """Line number of the opening fence, from 1."""
     language: str
     title: str
-    """File name of a block that is a file. Empty for other blocks."""
+    """File name, if the block is a file; otherwise empty."""
     text: str
 
     @property
@@ -56,17 +57,17 @@ class Block:
 
 
 class InvalidPage(ValueError):
-    """The page is not a valid tutorial. The text says where and why."""
+    """Raised for a page that is not a valid tutorial. The message says where and why."""
 
 
 class OutputMismatch(AssertionError):
-    """The output differs from the page. The text says where, and contains the output."""
+    """Raised if the real output differs from the page. The message says where, and contains the output."""
 
 
 def blocks(page: str) -> list[Block]:
     """Return the fenced blocks of a page in order.
 
-    Raise InvalidPage for an unclosed block or a bad file name.
+    Raises InvalidPage for a block that is not closed, or for a file name outside the tutorial's folder.
     """
     found: list[Block] = []
     opening: tuple[int, str] | None = None
@@ -98,8 +99,8 @@ def _block(number: int, info: str, lines: list[str]) -> Block:
 def run_page(page: Path, folder: Path, environment: Mapping[str, str] | None = None) -> None:
     """Write the files of a page, run its commands and compare their output, in the order of the page.
 
-    Raise CalledProcessError with the block's location in `cmd` if a block fails, TimeoutExpired if it takes
-    too long, and OutputMismatch if its output differs from the page.
+    Raises CalledProcessError if a block fails (`cmd` is the block's location), TimeoutExpired if a block
+    takes too long, and OutputMismatch if its output differs from the page.
     """
     link = folder / "examples"
     if not link.exists():
@@ -154,7 +155,7 @@ def run(location: str, commands: str, folder: Path, environment: Mapping[str, st
 
 
 def main() -> None:
-    """Run one page, in a new folder unless one is given. Raise SystemExit if a block fails."""
+    """Run a page in the given folder, or else in a new one. Raise SystemExit if a block fails."""
     page = Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as scratch:
         try:

@@ -1,1 +1,1 @@
-"""Builds the project's images without Docker, and keeps them in the local cluster's image store."""
+"""Builds the project's images without Docker and stores them in the local cluster's image store."""

@@ -1,7 +1,7 @@
-"""The base image: `python:3.11-slim-bookworm` if it can be pulled, or else an equivalent stand-in.
+"""The base image: `python:3.11-slim-bookworm` if it can be pulled, otherwise a stand-in that is equivalent.
 
-The stand-in is Debian bookworm with its Python 3.11, which debootstrap installs from this machine's package
-mirror. For the images built on it only the origin differs.
+The stand-in is Debian bookworm with Debian's Python 3.11. debootstrap installs it from the machine's
+package mirror. Images built on the stand-in work the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from e2e.images import buildah
 OFFICIAL = "docker.io/library/python:3.11-slim-bookworm"
 RELEASE = "bookworm"
 PACKAGES = ("python3", "ca-certificates", "netbase", "tzdata")
-# Increase it when the steps below change.
+# Version of the stand-in's build steps. Increase it when the steps change.
 VERSION = 2
 STAND_IN = f"localhost/convoy-base:{RELEASE}-{VERSION}"
 
@@ -29,7 +29,7 @@ ADD rootfs.tar /
 ENV LANG=C.UTF-8 PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin
 CMD ["python3"]
 """
-# Caches and documentation. Slim images have none either.
+# Folders with caches and documentation, which slim images do not have.
 _DROPPED = (
     "var/cache/apt",
     "var/lib/apt/lists",
@@ -41,7 +41,7 @@ _DROPPED = (
 
 
 def ensure(progress: Progress) -> str:
-    """Return the name of the base image in buildah's local store. Pulls or builds it if it is missing."""
+    """Return the name of the base image in buildah's local store. Pull or build the image if missing."""
     for name in (OFFICIAL, STAND_IN):
         if buildah.identifier(name):
             return name
@@ -62,7 +62,7 @@ def ensure(progress: Progress) -> str:
 
 
 def _rootfs(progress: Progress) -> Path:
-    """Return the tar file of the stand-in's file system. Builds it once."""
+    """Return the path of a tar file with the stand-in's file system. Build the file if it does not exist."""
     final = files.cache_root() / "base" / f"{RELEASE}-{VERSION}"
     if not final.exists():
         with (
@@ -71,7 +71,8 @@ def _rootfs(progress: Progress) -> Path:
         ):
             root = folder / "root"
             stream(
-                # In its own mount namespace: its mounts end with it, even if it is killed.
+                # Run debootstrap in its own mount namespace, so that its mounts end with it, even if it is
+                # killed.
                 ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--",
                  "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", RELEASE, str(root),
                  *mirror()],
@@ -81,7 +82,7 @@ def _rootfs(progress: Progress) -> Path:
                 shutil.rmtree(root / name, ignore_errors=True)
                 (root / name).mkdir(parents=True)
             (root / "var/cache/apt/archives/partial").mkdir(parents=True)
-            # The image does not contain the address of this machine's mirror.
+            # Other machines cannot use this machine's mirror, so keep its address out of the image.
             (root / "etc/apt/sources.list").unlink(missing_ok=True)
             (root / "usr/local/bin/python").symlink_to("/usr/bin/python3")
             archive = folder / "rootfs.tar"
@@ -94,7 +95,10 @@ def _rootfs(progress: Progress) -> Path:
 
 
 def mirror() -> list[str]:
-    """Return the Debian mirror of this machine's apt for the release; empty for debootstrap's default."""
+    """Return the Debian mirror from which this machine's apt gets RELEASE, as a list of one address.
+
+    The list is empty if apt has no such mirror; debootstrap then uses its default.
+    """
     try:
         lines = run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"])
     except CommandError:

@@ -1,4 +1,4 @@
-"""Builds the images whose inputs changed, into the image store of the local cluster."""
+"""Builds the images whose inputs have changed, and adds them to the local cluster's image store."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from e2e.setup.torch_source import wants_cuda
 DOCKERFILES = files.CHECKOUT / "images"
 CONTEXTS = files.CHECKOUT / "build" / "images"
 MAX_MB = 1800.0
-"""Largest total size of an image's layers, in MB. CONVOY_CUDA=1 lifts the limit."""
+"""Maximum total size of an image's layers, in MB. With CONVOY_CUDA=1 there is no limit."""
 
 
 class Builder:
-    """Builds images of this checkout under one tag."""
+    """Builds this checkout's images. All images get the same tag."""
 
     def __init__(
         self, tag: str = "dev", *, progress: Progress | None = None, store: Store | None = None
@@ -40,13 +40,13 @@ class Builder:
     def build(self, names: Sequence[str] = ()) -> list[str]:
         """Build these images (default: all) and their parents. Return the references that changed.
 
-        Raises ClusterError if one of them is larger than MAX_MB, unless CONVOY_CUDA=1.
+        Raises ClusterError if an image is larger than MAX_MB, unless CONVOY_CUDA=1.
         """
         recipes = self._chosen(names)
         changed = []
         with files.locked(self.store.folder / ".build.lock", deadline=3600, what="image builds"):
             base_image = base.ensure(self.progress)
-            # Built once, so that all images have the same state of a checkout that is being edited.
+            # The checkout may be edited during the build, so build our wheel once for all images.
             own = (
                 wheelhouse.own(self.progress)
                 if any(recipe.own_code for recipe in recipes)
@@ -65,7 +65,7 @@ class Builder:
         return changed
 
     def push(self, prefix: str, names: Sequence[str] = ()) -> list[str]:
-        """Push built images to a registry as `<prefix>/<image>:<tag>`. Return their addresses."""
+        """Push built images to a registry as `<prefix>/<image>:<tag>`. Return these addresses."""
         pushed = []
         for recipe in self._chosen(names):
             destination = f"{prefix.rstrip('/')}/{recipe.name}:{self.tag}"
@@ -83,7 +83,7 @@ class Builder:
         return [recipe for recipe in RECIPES if recipe.name in needed]
 
     def _local(self, recipe: Recipe) -> str:
-        """Return the image's name in buildah's store, which all checkouts share."""
+        """Return the image's name in buildah's store. All checkouts share this store."""
         return f"localhost/{self.store.scope}/{recipe.name}:{self.tag}"
 
     def _build(self, recipe: Recipe, base_image: str, own: tuple[str, Path | None]) -> bool:
@@ -106,7 +106,8 @@ class Builder:
         if not recipe.own_code:
             del arguments["SOURCE"]
         with self.progress.long(f"building {reference}"):
-            # If interrupted here, buildah's store and the cluster's store may have different images.
+            # An interruption from here on may leave different images in buildah's store and the cluster's
+            # store. So forget first that the image is up to date.
             self._enter({name: made for name, made in self._known().items() if name != reference})
             buildah.build(self._local(recipe), dockerfile, context, arguments)
             with self.store.lock():
@@ -129,7 +130,9 @@ class Builder:
         files.write(self._made_from, json.dumps(known, indent=1) + "\n")
 
     def _context(self, recipe: Recipe, wheels: Path, dist: Path | None) -> Path:
-        """Create the folder that the Dockerfile mounts. Another builder can use it too."""
+        """Create and return the folder that the Dockerfile mounts. Other build tools can use the folder
+        too.
+        """
         context = CONTEXTS / recipe.name
         with files.building(context) as folder:
             for source, name in ((wheels, "wheelhouse"), (dist, "dist")):
@@ -139,7 +142,7 @@ class Builder:
 
 
 def check_sizes(store: Store, references: Iterable[str], max_mb: float = MAX_MB) -> None:
-    """Compare the sizes of images with a limit. Raises ClusterError with the names of larger images."""
+    """Raise a ClusterError that lists the images larger than `max_mb`, if there are any."""
     sizes = {reference: store.bytes_of(store.get(reference)) / 1e6 for reference in references}
     large = [f"{reference} has {size:,.0f} MB" for reference, size in sizes.items() if size > max_mb]
     if large:

@@ -1,4 +1,4 @@
-"""Runs buildah on its own store, so that the user's images stay untouched."""
+"""Runs buildah on a store of its own, so that the images of the machine's user are not touched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOG = "buildah.log"
 def _command(arguments: list[str | Path]) -> list[str]:
     root = files.cache_root() / "buildah"
     return [
-        # In its own mount namespace: its mounts end with it, even if it is killed.
+        # Run buildah in its own mount namespace, so that its mounts end with it, even if it is killed.
         "unshare", "--mount", "--fork", "--kill-child", "--",
         "buildah", "--root", str(root / "root"), "--runroot", str(root / "run"), "--storage-driver=overlay",
         *(os.fspath(argument) for argument in arguments),
@@ -41,7 +41,7 @@ def pull(reference: str, *, deadline: float = 600) -> None:
 
 
 def identifier(name: str) -> str | None:
-    """Return the id of an image of the local store; None if there is none."""
+    """Return the id of an image in the local store; None if the store does not have the image."""
     try:
         return run(_command(["inspect", "--type=image", "--format={{.FromImageID}}", name])).strip() or None
     except CommandError:
@@ -49,21 +49,21 @@ def identifier(name: str) -> str | None:
 
 
 def push(name: str, destination: str, *, quickly: bool = False, deadline: float = 900) -> None:
-    """Copy an image of the local store to a destination in the syntax of containers-transports(5).
+    """Copy an image of the local store to `destination`, written as in containers-transports(5).
 
-    `quickly` uses the fastest compression, for a destination that unpacks the layers again.
+    With `quickly`, use the fastest compression, because the destination unpacks the layers anyway.
     """
     packing = ["--compression-format=gzip", "--compression-level=1"] if quickly else []
     run(_command(["push", *packing, name, destination]), deadline=deadline)
 
 
 def prune() -> None:
-    """Delete images without a name that no other image needs."""
+    """Delete images that have no name and that no other image needs."""
     run(_command(["rmi", "--prune"]), deadline=300)
 
 
 def run_in(name: str, command: list[str], *, deadline: float = 300) -> str:
-    """Run a command in a container of an image of the local store. Return its output."""
+    """Run a command in a new container of an image of the local store. Return the command's output."""
     container = run(_command(["from", "--pull-never", name])).strip()
     try:
         return run(_command(["run", "--isolation=chroot", container, "--", *command]), deadline=deadline)

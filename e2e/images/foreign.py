@@ -1,7 +1,9 @@
-"""Root file systems of images without Convoy. `python -m e2e.images.foreign` builds the missing ones.
+"""Root file systems of images without Convoy's packages. `python -m e2e.images.foreign` builds missing
+ones.
 
-Debian's releases provide Python 3.9 and later with glibc. CPython from Debian's source package is built
-with musl. The cache keeps each root file system. `make foreign-images` runs the launcher in all of them.
+Debian's releases have Python 3.9 and later with glibc. One image has CPython, built from Debian's source
+package, with musl. The cache keeps each root file system. `make foreign-images` runs the launcher in all
+images.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from e2e.images import base
 from e2e.setup import host
 
 VERSION = 1
-"""Version of the build steps below. Increase it when they change."""
+"""Version of the build steps below. Increase it when the steps change."""
 SCRIPTS, NEWEST = Path("/usr/share/debootstrap/scripts"), "sid"
-"""Folder of debootstrap's scripts, and the script for releases that debootstrap does not know yet."""
+"""Folder of debootstrap's scripts, and the name of the script for releases that have no script there."""
 SHELLS = ("sh", "dash", "bash", "rbash")
 MUSL_SOURCE = "python3.11"
 _UNUSED = ("test", "idlelib", "lib2to3", "tkinter", "config-3.11-x86_64-linux-musl")
@@ -40,25 +42,25 @@ _KERNEL_HEADERS = {
     "asm-generic": "/usr/include/asm-generic",
     "asm": "/usr/include/x86_64-linux-gnu/asm",
 }
-"""Folders of the kernel's headers, by name. musl has none of its own, and any libc may use them."""
+"""Folders of the kernel's headers, by name. musl has no kernel headers, and these work with any libc."""
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """An image without Convoy."""
+    """An image that does not contain Convoy."""
 
     name: str
     libc: str
     python: str
-    """Version as `major.minor`."""
+    """Python's version as `major.minor`."""
     build: Callable[[Path], None]
-    """Function that fills an empty folder with the root file system."""
+    """Function that writes the root file system into an empty folder."""
     runs: bool = True
-    """True if the launcher runs in the image; otherwise it must report why not."""
+    """True if the launcher must run in the image; False if it must report why it cannot run."""
 
     @property
     def root(self) -> Path:
-        """The folder of the root file system, which may not be built yet."""
+        """Folder of the root file system. It exists only after the build."""
         return files.cache_root() / "foreign" / f"{self.name}-{VERSION}"
 
 
@@ -68,10 +70,12 @@ def _mirror() -> str:
 
 
 def _debian(release: str, root: Path, packages: Sequence[str] = ("python3",), shell: bool = True) -> None:
-    """Install the smallest Debian with these packages."""
+    """Install a minimal Debian with these packages into the folder `root`. Without `shell`, delete every
+    shell.
+    """
     script = SCRIPTS / release
     stream(
-        # In its own mount namespace: its mounts end with it, even if it is killed.
+        # Run debootstrap in its own mount namespace, so that its mounts end with it, even if it is killed.
         ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--",
          "debootstrap", "--variant=minbase", f"--include={','.join(packages)}", release, str(root),
          _mirror(), str(script if script.exists() else SCRIPTS / NEWEST)],
@@ -85,7 +89,7 @@ def _debian(release: str, root: Path, packages: Sequence[str] = ("python3",), sh
 
 
 def _musl(root: Path) -> None:
-    """Install CPython linked with musl, and nothing else: no shell, OpenSSL, ctypes or zlib."""
+    """Install CPython, linked with musl, into the folder `root`. It has no shell, OpenSSL, ctypes or zlib."""
     if not host.present(("musl-gcc",)):
         host.install(["musl-tools"])
     work = root.with_name(root.name + ".work")
@@ -102,7 +106,9 @@ def _musl(root: Path) -> None:
 
 
 def _source(work: Path) -> Path:
-    """Return the unpacked source of CPython. apt fetches it without changing this machine's package lists."""
+    """Download and unpack the source of CPython, and return its folder. This machine's package lists do not
+    change.
+    """
     (work / "lists/partial").mkdir(parents=True)
     keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
     (work / "sources.list").write_text(f"deb-src [signed-by={keys}] {_mirror()} {base.RELEASE} main\n")
@@ -155,7 +161,7 @@ IMAGES = (
 
 
 def ensure(progress: Progress) -> None:
-    """Build the root file systems that are missing. The first time takes minutes."""
+    """Build each missing root file system. This takes minutes the first time."""
     with files.locked(files.cache_root() / "foreign" / ".lock", deadline=3600, what="foreign images"):
         for image in IMAGES:
             if not image.root.exists():

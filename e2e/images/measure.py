@@ -1,4 +1,4 @@
-"""Sizes of the engines' images and the processor time of their imports, stored in docs/bench/setup.json.
+"""Measures image sizes and the processor time of imports in the images, and writes docs/bench/setup.json.
 
 Run `python -m e2e.images.measure` as root after `make images`.
 """
@@ -21,11 +21,13 @@ from e2e.images.build import MAX_MB
 REPEATS = 5
 PREFIX = "image "
 IMPORT = "import time, torch, convoy; print(time.process_time())"
-"""Program that prints the processor time of its imports. Other load on the machine hardly changes it."""
+"""Program that prints the processor time of its imports. Processor time hardly depends on the machine's
+load.
+"""
 
 
 def measure(store: Store, names: Iterable[str], tag: str = "dev") -> Figures:
-    """Return the rows of these images. Raises ClusterError if this checkout has not built one of them."""
+    """Return the figures of these images. Raises ClusterError if this checkout has not built one of them."""
     figures = Figures()
     for name in names:
         reference = f"convoy/{name}:{tag}"
@@ -39,7 +41,7 @@ def measure(store: Store, names: Iterable[str], tag: str = "dev") -> Figures:
 
 
 def merged(document: dict[str, Any], rows: list[dict[str, Any]], note: str) -> dict[str, Any]:
-    """Return the document of setup.json with these rows. `note` says when they were measured."""
+    """Return the contents of setup.json with these rows. `note` says when the rows were measured."""
     kept = [row for row in document["rows"] if not row["metric"].startswith(PREFIX)]
     return {**document, "rows": kept + [{**row, "spread": f"{note}: {row['spread']}"} for row in rows]}
 

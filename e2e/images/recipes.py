@@ -1,4 +1,4 @@
-"""The images and their contents."""
+"""List of the images and their contents."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from e2e.cluster.errors import ClusterError
 
 @dataclass(frozen=True)
 class Recipe:
-    """One image, `convoy/<name>`, built by `images/<name>.Dockerfile` on the base or another image."""
+    """An image `convoy/<name>`. It is built by `images/<name>.Dockerfile` on `parent`, or else on the base
+    image.
+    """
 
     name: str
     extra: str
-    """The extra of the project's optional dependencies that the image needs."""
+    """Extra in pyproject.toml whose dependencies the image needs."""
     parent: str | None = None
     only: tuple[str, ...] = ()
-    """If set, the image has only these dependencies of the extra, and none of our code."""
+    """If not empty, the image has only these dependencies of the extra, and no code of Convoy."""
 
     @property
     def own_code(self) -> bool:
-        """True if the image contains our distribution."""
+        """True if the image contains Convoy's distribution."""
         return not self.only
 
     def reference(self, tag: str) -> str:
-        """Return the image's name for a pod."""
+        """Return the image's name with its tag, as a pod uses it."""
         return f"convoy/{self.name}:{tag}"
 
 
-# A parent comes before its children.
+# Images in build order: a parent comes before its children.
 RECIPES = (
     Recipe("operator", "operator"),
     Recipe("agent", "agents"),
@@ -43,7 +45,7 @@ RECIPES = (
 
 
 def chart_values(prefix: str, tag: str) -> str:
-    """Return helm's flags for images that were pushed as `<prefix>/<image>:<tag>`."""
+    """Return helm's flags to install the chart with images that were pushed as `<prefix>/<image>:<tag>`."""
     registry, _, folder = prefix.rstrip("/").rpartition("/")
     flags = [f"--set images.registry={registry or folder}", f"--set images.tag={tag}"]
     if not registry or folder != "convoy":
@@ -55,7 +57,7 @@ def chart_values(prefix: str, tag: str) -> str:
 
 
 def distribution(requirement: str) -> str:
-    """Return the normalised name in a requirement such as `Jinja2>=3; python_version > "3"`."""
+    """Return the normalised package name in a requirement such as `Jinja2>=3; python_version > "3"`."""
     match = re.match(r"[A-Za-z0-9._-]+", requirement.strip())
     if not match:
         raise ClusterError(f"cannot read the requirement {requirement!r} in pyproject.toml")
@@ -63,7 +65,7 @@ def distribution(requirement: str) -> str:
 
 
 def requirements(project: Mapping[str, Any], extra: str) -> list[str]:
-    """Return the requirements of a pyproject.toml with one extra. Follows extras that name other extras."""
+    """Return all requirements of a pyproject.toml with this extra. An extra may name other extras."""
     extras: Mapping[str, Sequence[str]] = project.get("optional-dependencies", {})
     own = distribution(project["name"])
     found: dict[str, None] = dict.fromkeys(project.get("dependencies", ()))
@@ -85,7 +87,7 @@ def requirements(project: Mapping[str, Any], extra: str) -> list[str]:
 
 
 def wanted(recipe: Recipe, project: Mapping[str, Any]) -> list[str]:
-    """Return the requirements to install in an image before our own code."""
+    """Return the requirements that are installed in an image before Convoy's own code."""
     found = requirements(project, recipe.extra)
     if recipe.only:
         found = [one for one in found if distribution(one) in recipe.only]

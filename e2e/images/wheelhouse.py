@@ -1,4 +1,4 @@
-"""Wheels of all requirements of an image, built on this machine so that image builds need no network."""
+"""Builds wheels of all requirements of an image on this machine, so that image builds need no network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BACKEND = "hatchling>=1.27"
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
-    """Return a short digest of a list of texts."""
+    """Return the first 16 hexadecimal digits of a SHA-256 digest over all parts."""
     total = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -32,11 +32,11 @@ def digest(parts: Iterable[str | bytes]) -> str:
 
 
 def dependencies(requirements: Sequence[str], progress: Progress) -> tuple[str, Path]:
-    """Return key and folder of the wheels for these requirements and pip, at the versions of
+    """Return (key, folder) of the wheels for these requirements and pip, at the versions in
     constraints.txt.
 
-    `requirements.txt` in the folder lists what to install. Raises ClusterError if torch is a requirement
-    and no source provides its build for CPUs, unless CONVOY_CUDA=1.
+    The folder's `requirements.txt` lists what to install. Raises ClusterError if torch is required but no
+    source has its build for CPUs. With CONVOY_CUDA=1, the build with CUDA is used instead.
     """
     constraints = files.CHECKOUT / "constraints.txt"
     pins = constraints.read_text() if constraints.exists() else ""
@@ -66,14 +66,15 @@ def _fetch(requirements: Sequence[str], constraints: Path, folder: Path, sources
     if sys.version_info[:2] == tuple(map(int, PYTHON.split("."))):
         command = ["wheel", "--wheel-dir", str(folder)]
     else:
-        # This Python differs from that of the images, so only ready-made wheels can be used.
+        # This Python's version is not that of the images, so it cannot build their wheels. Download built
+        # wheels only.
         command = ["download", "--dest", str(folder), "--only-binary=:all:", f"--python-version={PYTHON}"]
     log = files.cache_root() / "wheelhouses" / "pip.log"
     stream([sys.executable, "-m", "pip", *command, "pip", *arguments], deadline=1800, log=log)
 
 
 def own_sources() -> tuple[str, list[Path]]:
-    """Return key and list of the files of our own wheel."""
+    """Return (key, paths) of the files from which our own wheel is built."""
     project = tomllib.loads((files.CHECKOUT / "pyproject.toml").read_text())
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     found = [files.CHECKOUT / name for name in ("pyproject.toml", "README.md", "LICENSE")]
@@ -89,7 +90,7 @@ def own_sources() -> tuple[str, list[Path]]:
 
 
 def own(progress: Progress) -> tuple[str, Path]:
-    """Return key and folder of the wheel of our own distribution."""
+    """Return (key, folder) of the wheel of our own distribution."""
     key, _ = own_sources()
     final = files.cache_root() / "dist" / key
     with files.locked(final.parent / ".lock", deadline=600, what="our own wheel"):
@@ -101,7 +102,7 @@ def own(progress: Progress) -> tuple[str, Path]:
                     [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index",
                      "--wheel-dir", folder, files.CHECKOUT],
                     deadline=300,
-                    # The same source always gives the same bits.
+                    # A fixed date makes the wheel the same for the same source, bit for bit.
                     env={"PYTHONPATH": str(backend), "SOURCE_DATE_EPOCH": "1577836800"},
                 )  # fmt: skip
         os.utime(final)
@@ -116,7 +117,9 @@ def _keep_newest(parent: Path, count: int) -> None:
 
 
 def _backend() -> Path:
-    """Return a folder with the build backend. It is kept, so that building a wheel again needs no network."""
+    """Return a folder with the build backend. It stays in the cache, so only the first build needs a
+    network.
+    """
     final = files.cache_root() / f"backend-{digest([BACKEND, sys.version])}"
     if not final.exists():
         with files.building(final) as folder:

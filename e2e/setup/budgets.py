@@ -1,9 +1,11 @@
-"""Times and budgets of the layers of `make test`: `python3 -m e2e.setup.budgets run LAYER COMMAND...`.
+"""Measures the layers of `make test`: `python3 -m e2e.setup.budgets run LAYER COMMAND...`.
 
-`run` runs a command, prints its time and the layer's budget, and stores the time in build/test-times.json.
-`table` prints the stored times. `record` writes them as rows to docs/bench/setup.json. A layer over its
-budget does not fail, because a busy machine is no defect. The module uses only the standard library,
-because it runs before any environment exists.
+- `run` runs a command, prints its time and the layer's budget, and stores the time in build/test-times.json.
+- `table` prints the stored times.
+- `record` writes the stored times as rows to docs/bench/setup.json.
+
+A layer that exceeds its budget does not fail, because the machine may be busy. The module uses only the
+standard library, because it runs before the Python environment exists.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ ROOT = Path(__file__).resolve().parents[2]
 TIMES = ROOT / "build" / "test-times.json"
 ROWS = ROOT / "docs" / "bench" / "setup.json"
 BUDGETS = {"lint": 90, "docs": 30, "unit": 240, "integration": 540, "e2e": 600}
-"""Seconds that each layer may take on two idle cores, with warm caches."""
+"""Maximum seconds of each layer on two idle cores with warm caches."""
 
 
 @dataclass(frozen=True)
 class LayerTime:
-    """The time of a layer's last run."""
+    """Result and times of a layer's last run."""
 
     seconds: float
     processor_seconds: float
@@ -40,7 +42,7 @@ class LayerTime:
 
 
 def line(layer: str, time: LayerTime) -> str:
-    """Return the result of a layer's run as text, with a warning line if the run was over its budget."""
+    """Return the result of a layer's run as text. A second line warns if the budget is exceeded."""
     budget = BUDGETS[layer]
     text = f"{layer}: {time.seconds:.0f} s of {budget} s ({time.processor_seconds:.0f} s of processor time)"
     if time.seconds <= budget:
@@ -49,7 +51,7 @@ def line(layer: str, time: LayerTime) -> str:
 
 
 def table(times: Mapping[str, LayerTime]) -> str:
-    """Return the stored times of all layers as a table, in the order of `make test`."""
+    """Return the times of all layers as a text table, in the order of `make test`."""
     found = {layer: times[layer] for layer in BUDGETS if layer in times}
     rows = [("layer", "seconds", "budget", "processor")]
     rows += [
@@ -62,9 +64,8 @@ def table(times: Mapping[str, LayerTime]) -> str:
 
 
 def with_rows(document: Mapping[str, Any], times: Mapping[str, LayerTime]) -> dict[str, Any]:
-    """Return the document of setup.json with the rows of these layers replaced.
-
-    Each row keeps its baseline.
+    """Return the contents of setup.json with the rows of these layers replaced. Each row keeps its
+    baseline.
     """
     rows = list(document["rows"])
     positions = {row["metric"]: position for position, row in enumerate(rows)}
@@ -97,14 +98,14 @@ def _row(metric: str, budget: int, one: LayerTime, baseline: float | None) -> di
 
 
 def read_times(path: Path) -> dict[str, LayerTime]:
-    """Return the stored times by layer, or none if the file is missing."""
+    """Return the stored times by layer; empty if the file does not exist."""
     if not path.exists():
         return {}
     return {layer: LayerTime(**one) for layer, one in json.loads(path.read_text()).items()}
 
 
 def keep(path: Path, layer: str, time: LayerTime) -> None:
-    """Store the time of a layer in the file."""
+    """Store the time of a layer in the file `path`."""
     _write(path, {name: asdict(one) for name, one in {**read_times(path), layer: time}.items()})
 
 
@@ -116,7 +117,10 @@ def _write(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def run_timed(command: Sequence[str]) -> tuple[int, float, float]:
-    """Run a command. Return its exit status, its seconds, and the processor seconds of its processes."""
+    """Run a command. Return its exit status, its seconds, and the processor seconds of its processes.
+
+    A negative status, which stands for a signal, becomes 128 + the signal's number, as in a shell.
+    """
     started, used = time.monotonic(), _processor_seconds()
     children: list[subprocess.Popen[bytes]] = []
 
@@ -124,8 +128,8 @@ def run_timed(command: Sequence[str]) -> tuple[int, float, float]:
         for child in children:
             child.send_signal(number)
 
-    # On an interrupt, wait for the command: the terminal signals it as well, and it may have a cluster to
-    # remove.
+    # Ignore an interrupt and wait for the command: the terminal interrupts it too, and it may have a cluster
+    # to remove.
     before = {
         signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None),
         signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),

@@ -1,7 +1,7 @@
-"""Preparation of this machine for a local cluster: `python3 -m e2e.setup.host`, as root.
+"""Prepares this machine for a local cluster: `python3 -m e2e.setup.host`, as root.
 
-The module runs on the bare system Python. It prints what it installs, and does nothing if everything is
-present.
+The module uses only the standard library. It prints what it installs, and does nothing if nothing is
+missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-# Debian package -> files or programs that prove that it is installed, without a call of the package manager.
+# Debian packages, each with files or programs. A package counts as installed if one of them exists, so that
+# the package manager is not needed for the check.
 PACKAGES = {
     "runc": ("runc",),
     "containernetworking-plugins": ("/usr/lib/cni/bridge", "/opt/cni/bin/bridge"),
@@ -39,24 +40,25 @@ PACKAGES = {
     "chromium-driver": ("chromedriver",),
     "gcc": ("gcc", "cc"),
     "libc6-dev": ("/usr/include/stdlib.h",),
-    # The package contains promtool, which the tests of alerts and dashboards use.
+    # Tests of alerts and dashboards use promtool, which is in this package.
     "prometheus": ("prometheus",),
 }
 VENV_PACKAGE = "python3-venv"
-"""Debian package with the module ensurepip, without which new environments have no pip."""
+"""Debian package with the module ensurepip. Without ensurepip, new environments have no pip."""
 GO_NEEDED = (1, 26)
 GO_SITE = "https://go.dev/dl/"
 RELEASES = "https://dl.k8s.io/"
-# Each kubelet, containerd and watching program needs several. The usual limit of 128 suffices for one node.
+# Each kubelet, containerd and program with watches needs several inotify instances. The usual limit of 128 is
+# enough for one node only.
 INOTIFY_INSTANCES = 1024
 SERVICES = ("prometheus",)
-"""Packages whose service starts at installation, although only their programs are needed."""
+"""Packages that start a service at their installation. Only their programs are needed."""
 _INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/go/bin"
 
 
 class SetupError(Exception):
-    """A missing program or setting. The text says what to do."""
+    """Raised for a missing program or setting. The message says what to do."""
 
 
 def report(text: str) -> None:
@@ -72,15 +74,14 @@ def present(names: tuple[str, ...]) -> bool:
 
 
 def can_make_environments() -> bool:
-    """Return True if this Python can create environments with pip.
-
-    Debian ships the module ensurepip separately.
+    """Return True if this Python can create environments with pip. On Debian, pip's module ensurepip may be
+    missing.
     """
     return importlib.util.find_spec("ensurepip") is not None
 
 
 def missing_packages() -> list[str]:
-    """Return the packages to install."""
+    """Return the names of the packages that must be installed."""
     missing = [package for package, names in PACKAGES.items() if not present(names)]
     return missing if can_make_environments() else [VENV_PACKAGE, *missing]
 
@@ -96,7 +97,8 @@ def install(packages: list[str]) -> None:
         raise SetupError(f"packages are missing; run as root: apt-get install {listed}")
     report(f"installing {listed}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    # Wait for a busy package manager. If the package lists are too old, update them and try once more.
+    # Wait while another package manager is busy. If the installation fails, update the package lists and try
+    # again.
     command = [
         "apt-get",
         "install",
@@ -126,13 +128,13 @@ def install(packages: list[str]) -> None:
 
 
 def disable_services(services: list[str]) -> None:
-    """Stop services that an installation has started. Without systemd there are none."""
+    """Stop and disable services that an installation has started. Do nothing without systemd."""
     if services and Path("/run/systemd/system").is_dir():
         subprocess.run(["systemctl", "disable", "--now", *services], timeout=60, check=False)
 
 
 def raise_limits() -> None:
-    """Raise the kernel's limit of inotify instances if it is too low for several nodes."""
+    """Raise the kernel's limit of inotify instances to INOTIFY_INSTANCES, if it is lower."""
     if int(_INOTIFY.read_text()) >= INOTIFY_INSTANCES:
         return
     if os.geteuid() != 0:
@@ -145,7 +147,7 @@ def raise_limits() -> None:
 
 
 def parse_go(version: str) -> tuple[int, int] | None:
-    """Return the version as numbers: (1, 26) for `go1.26.8`. None for any other form."""
+    """Return major and minor version: (1, 26) for `go1.26.8`. None if `version` has another form."""
     found = re.match(r"go(\d+)\.(\d+)", version.strip())
     return (int(found[1]), int(found[2])) if found else None
 
@@ -160,20 +162,20 @@ def reachable(address: str, seconds: float = 4.0) -> bool:
 
 
 def go_folder() -> Path:
-    """Return the folder for a Go that this module installs."""
+    """Return the folder into which this module installs Go."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "convoy" / "go"
 
 
 def ensure_go() -> None:
-    """Ensure that the cluster's programs can be downloaded as official archives, or built with a new enough
-    Go.
+    """Ensure that the cluster's programs can be downloaded, or built with a new enough Go. Install Go if
+    neither.
     """
     found = shutil.which("go", path=_PATH) or shutil.which("go", path=str(go_folder() / "bin"))
     if found:
         module = Path(__file__).resolve().parents[1] / "cluster" / "binaries"
-        # In the module's folder, Go reports the toolchain that it would use, including one that it can
-        # download.
+        # In the module's folder, Go reports the version that it would use there, even if it must first
+        # download it.
         reply = subprocess.run(
             [found, "env", "GOVERSION"], cwd=module, capture_output=True, text=True, timeout=300, check=False
         )
@@ -192,7 +194,7 @@ def ensure_go() -> None:
 
 
 def download_go(needed: str) -> None:
-    """Download the newest official Go into the cache folder, and check its published digest."""
+    """Download the newest official Go, check its published digest, and install it in the cache folder."""
     try:
         with urllib.request.urlopen(f"{GO_SITE}?mode=json", timeout=30) as response:
             releases = json.load(response)
@@ -216,7 +218,7 @@ def download_go(needed: str) -> None:
 
 
 def newest_archive(releases: list[dict[str, object]], arch: str) -> dict[str, str]:
-    """Return the archive for this machine in the newest stable release of the site's list."""
+    """Return the entry for this machine's archive in the newest stable release of Go's list."""
     for release in releases:
         version = parse_go(str(release.get("version", "")))
         if release.get("stable") and version and version >= GO_NEEDED:

@@ -1,7 +1,7 @@
-"""The source of PyTorch for pip: the registry's default wheel adds gigabytes of CUDA, which CPU runs do not
-need.
+"""Selects the build of PyTorch that pip installs.
 
-The module uses only the standard library, because it runs before any environment exists.
+The registry's default wheel contains gigabytes of CUDA, which runs on CPUs do not need. The module uses
+only the standard library, because it runs before the Python environment exists.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ THIS_PYTHON = f"cp{sys.version_info.major}{sys.version_info.minor}"
 
 
 def wants_cuda() -> bool:
-    """Return True if CONVOY_CUDA=1 requests PyTorch's build with CUDA."""
+    """Return True if the user selects PyTorch's build with CUDA by CONVOY_CUDA=1."""
     return os.environ.get("CONVOY_CUDA") == "1"
 
 
 def pinned_version() -> str:
-    """Return PyTorch's version in constraints.txt."""
+    """Return the version of PyTorch that constraints.txt pins."""
     found = re.search(r"^torch==(\S+)", CONSTRAINTS.read_text(), re.MULTILINE)
     if not found:
         raise ValueError(f"{CONSTRAINTS.name} does not pin torch")
@@ -32,7 +32,7 @@ def pinned_version() -> str:
 
 
 def no_cpu_build(python_tag: str = THIS_PYTHON) -> str:
-    """Return the error message for a machine that has no access to PyTorch's build for CPUs."""
+    """Return the error message for a machine that cannot get PyTorch's build for CPUs."""
     return (
         "PyTorch for CPUs is not available: no folder in CONVOY_WHEELS or PIP_FIND_LINKS has"
         f" torch-{pinned_version()}+cpu-{python_tag}-*.whl, and {CPU_INDEX} does not answer."
@@ -42,16 +42,16 @@ def no_cpu_build(python_tag: str = THIS_PYTHON) -> str:
 
 
 def wheel_folders() -> list[Path]:
-    """Return the existing folders that `PIP_FIND_LINKS` and `CONVOY_WHEELS` name."""
+    """Return the folders in `PIP_FIND_LINKS` and `CONVOY_WHEELS` that exist."""
     named = f"{os.environ.get('CONVOY_WHEELS', '')} {os.environ.get('PIP_FIND_LINKS', '')}".split()
     return [Path(folder).resolve() for folder in named if Path(folder).is_dir()]
 
 
 def pip_arguments(python_tag: str = THIS_PYTHON, timeout_seconds: float = 5.0) -> list[str]:
-    """Return pip's arguments for PyTorch's build for CPUs, or for the build with CUDA if `wants_cuda()`.
+    """Return the arguments that make pip install PyTorch's build for CPUs, or with CUDA if `wants_cuda()`.
 
-    The build comes from a wheel folder, or else from its index. The list is empty if no build for CPUs is
-    available. pip would then install the registry's own wheel.
+    A build in a wheel folder is preferred to one in the index. The list is empty if no build for CPUs can
+    be found; pip would then install the registry's default wheel.
     """
     for folder in wheel_folders():
         for version in _builds(folder, python_tag):
@@ -65,14 +65,14 @@ def pip_arguments(python_tag: str = THIS_PYTHON, timeout_seconds: float = 5.0) -
 
 
 def _builds(folder: Path, python_tag: str) -> list[str]:
-    """Return the pinned version's builds in a folder that fit a Python, such as `2.13.0+cpu`."""
+    """Return the builds of the pinned version in a folder that fit this Python, such as `2.13.0+cpu`."""
     pinned = pinned_version()
     versions = {wheel.name.split("-")[1] for wheel in folder.glob(f"torch-*-{python_tag}-*.whl")}
     return sorted(one for one in versions if one.partition("+")[0] == pinned)
 
 
 def index_answers(timeout_seconds: float) -> bool:
-    """Return True if PyTorch's index of builds for CPUs answers."""
+    """Return True if PyTorch's index of CPU builds answers."""
     try:
         with urllib.request.urlopen(f"{CPU_INDEX}/torch/", timeout=timeout_seconds):
             return True
