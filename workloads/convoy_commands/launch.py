@@ -110,7 +110,7 @@ class Launch:
     arguments: tuple[str, ...]
     module: bool = False
     """True if `script` is the name of a module."""
-    bare: bool = False
+    runs_without_python: bool = False
     """True if `script` is an executable that must not be run by Python."""
     local_rank: str = ""
     """Option that the launcher puts before the script's arguments for each rank, without its value, such as
@@ -142,14 +142,14 @@ class Launch:
         options: tuple[str, ...] = self.values["unlisted"]
         return options
 
-    def gives(self, destination: str) -> bool:
+    def has_option(self, destination: str) -> bool:
         """Return True if the command line gives the option, even if its value is unknown until the command
         runs.
         """
         return bool(self.values[destination]) or destination in self.values["unknown"]
 
     @property
-    def substitutes(self) -> bool:
+    def replaces_local_rank(self) -> bool:
         """Return True if the launcher replaces `$local_rank` in the script's arguments by the rank's
         number.
         """
@@ -202,7 +202,7 @@ def _torchrun(
         values["script"],
         tuple(values["arguments"]),
         module=values["module"] and not run_path,
-        bare=values["no_python"] and not run_path,
+        runs_without_python=values["no_python"] and not run_path,
         local_rank="--local-rank=" if passes_rank else "",
         values=values,
     )
@@ -288,7 +288,7 @@ def _deepspeed(word: str, words: Sequence[str], unknown: Callable[[str], bool]) 
         values["script"],
         tuple(values["arguments"]),
         module=values["module"],
-        bare=values["no_python"],
+        runs_without_python=values["no_python"],
         local_rank="" if values["no_local_rank"] else "--local_rank=",
         values=values,
     )

@@ -164,14 +164,14 @@ def _torchrun(call: Call, environment: Mapping[str, str], pods: Pods) -> str:
         "torchrun",
         pods,
         rank=("--node-rank", values["node_rank"]),
-        address=("--master-addr", None if launch.gives("rdzv_endpoint") else values["master_addr"]),
+        address=("--master-addr", None if launch.has_option("rdzv_endpoint") else values["master_addr"]),
         endpoint=("--rdzv-endpoint", values["rdzv_endpoint"]),
     ) or _without_endpoint(launch)
 
 
 def _without_endpoint(launch: Launch) -> str:
     backend = launch.values["rdzv_backend"]
-    if backend in (None, "static") or launch.gives("rdzv_endpoint") or launch.unlisted:
+    if backend in (None, "static") or launch.has_option("rdzv_endpoint") or launch.unlisted:
         return ""
     return (
         f"torchrun --rdzv-backend={backend} needs --rdzv-endpoint to meet in one pod: remove it, or add "
@@ -202,7 +202,7 @@ def _deepspeed(call: Call, _: Mapping[str, str], pods: Pods) -> str:
         launch = read_launch(call.words, {}, known_only_at_run_time)
     except (RefusedError, HelpRequestedError):
         return ""
-    if launch is None or any(launch.gives(name) for name in ("hostfile", "no_ssh", "launcher")):
+    if launch is None or any(launch.has_option(name) for name in ("hostfile", "no_ssh", "launcher")):
         return ""
     return _alone("deepspeed", pods, "make it the container's command, without a shell around it")
 

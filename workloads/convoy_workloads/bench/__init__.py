@@ -1,5 +1,5 @@
-"""The kit for benches of engines: alternating arms, figures with their spread, equalities, a negative
-control.
+"""Library for benches that compare an engine with other programs. It runs the programs alternately, reports
+figures with their spread, checks that results are equal, and has a negative control.
 
-An engine's `bench.py` ends in `BENCH = Bench(...)`; `python -m convoy_workloads.bench` runs it.
+The `bench.py` of an engine defines `BENCH = Bench(...)`. `python -m convoy_workloads.bench` runs it.
 """

@@ -1,4 +1,4 @@
-"""`python -m convoy_workloads.bench [ENGINE...]`: compares engines with their baselines."""
+"""The command `python -m convoy_workloads.bench [ENGINE...]`, which compares engines with their baselines."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from convoy_workloads.engines.registry import ENGINES
 
 
 def main() -> None:
-    """Run the benches. A full run replaces docs/bench/engine-<name>.json.
+    """Run the benches. A run with the full size and all rounds replaces docs/bench/engine-<name>.json.
 
-    Exits with 1 if an arm, an equality or a control fails.
+    The exit code is 1 if an arm, an equality or a control fails.
     """
     known = {entry.name: entry for entry in ENGINES}
     parser = argparse.ArgumentParser(
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument(
         "--rounds",
         type=int,
-        help="Rounds, in each of which every arm runs once. Default: the bench's own number.",
+        help="Number of rounds. Every arm runs once in each round. Default: the bench's own number.",
     )
     options = parser.parse_args()
     if unknown := [name for name in options.engines if name not in known]:

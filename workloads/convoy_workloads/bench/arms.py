@@ -1,4 +1,4 @@
-"""Arms of a comparison: commands that write a result, each started in a process tree of its own."""
+"""Arms of a comparison. An arm is a command that runs in its own process tree and writes a result."""
 
 from __future__ import annotations
 
@@ -16,41 +16,45 @@ PYTHON = (sys.executable, "-m")
 
 @dataclass(frozen=True)
 class Arm:
-    """One side of a comparison."""
+    """One of the programs that a bench compares."""
 
     name: str
     command: Callable[[Path], Sequence[str]]
-    """Returns the command line that runs the arm once and writes its result, a JSON object, to the given
-    file.
+    """A function that returns the command line of the arm, given the path of the file for its result. The
+    command runs the arm once and writes its result as a JSON object.
     """
 
 
 @dataclass(frozen=True)
 class Arms:
-    """The arms of a bench, run in alternation."""
+    """The arms of a bench. They run alternately."""
 
     engine: Arm
     baselines: tuple[Arm, ...]
-    """Programs that users would run instead of the engine, the strongest first."""
+    """Arms with programs that users could run instead of the engine, the strongest program first."""
     control: Arm
-    """The negative control, which must be no better than the first baseline: that baseline again, or the
-    engine with its mechanism switched off.
+    """The negative control: the first baseline again, or the engine with its mechanism switched off. It
+    must not be better than the first baseline.
     """
 
     @property
     def all(self) -> tuple[Arm, ...]:
-        """All arms, the engine first and the control last."""
+        """Return all arms, the engine first and the control last."""
         return (self.engine, *self.baselines, self.control)
 
 
 def local_job(name: str, entry: EngineEntry, params: Mapping[str, Any], ranks: int = 2) -> Arm:
-    """Return an arm that runs the engine as a local job, with launcher, warm ranks and reports."""
+    """Return an arm that runs the engine as a local job, with the launcher, warm ranks and progress
+    reports.
+    """
     arguments = [entry.package, str(ranks), json.dumps(dict(params))]
     return Arm(name, lambda result: [*PYTHON, "convoy_workloads.bench.local_job", str(result), *arguments])
 
 
 def torchrun(name: str, module: str, arguments: Sequence[str], ranks: int = 2) -> Arm:
-    """Return an arm that runs a module under plain torchrun, with the stopwatch of the other arms."""
+    """Return an arm that runs a module under plain torchrun. It is timed by the same stopwatch as the other
+    arms.
+    """
     launcher = [*PYTHON, "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
     return Arm(
         name,
@@ -59,6 +63,8 @@ def torchrun(name: str, module: str, arguments: Sequence[str], ranks: int = 2) -
 
 
 def function(name: str, called: Callable[..., Mapping[str, Any]], arguments: Mapping[str, Any]) -> Arm:
-    """Return an arm that calls a module's function in a fresh process and writes its return value."""
+    """Return an arm that calls a function in a fresh process and writes the function's return value as the
+    result.
+    """
     words = [called.__module__, called.__qualname__, json.dumps(dict(arguments))]
     return Arm(name, lambda result: [*PYTHON, "convoy_workloads.bench.call", str(result), *words])

@@ -1,4 +1,6 @@
-"""`python -m convoy_workloads.bench.call RESULT MODULE FUNCTION ARGUMENTS`: runs a function as an arm."""
+"""The command `python -m convoy_workloads.bench.call RESULT MODULE FUNCTION ARGUMENTS`, which calls a
+function as an arm of a bench.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Call the function with the JSON object ARGUMENTS as keywords and write its return value."""
+    """Call the function with the entries of the JSON object ARGUMENTS as keyword arguments. Write the
+    return value to RESULT.
+    """
     result, module, name, arguments = sys.argv[1:]
     found = getattr(importlib.import_module(module), name)(**json.loads(arguments))
     Path(result).write_text(json.dumps(found))

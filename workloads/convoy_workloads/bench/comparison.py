@@ -1,7 +1,8 @@
-"""A comparison of an engine with its baselines: ratios by round, equalities and a negative control.
+"""Compares an engine with its baselines, by ratios within each round, equalities and a negative control.
 
-Every arm runs once in each round. Each round starts one arm later than the round before. A ratio compares
-runs of the same round, so a machine that slows down over the hours slows both of them.
+Every arm runs once in each round. Each round starts with the next arm, so that no arm always runs first. A
+ratio compares two runs of the same round, so it changes little if the machine becomes slower over the
+hours.
 """
 
 from __future__ import annotations
@@ -27,45 +28,50 @@ class Measure:
     """A quantity that every arm reports."""
 
     name: str
-    """Name in a row: `tokens per second`."""
+    """Name of the quantity in the bench's rows, such as `tokens per second`."""
     unit: str
-    of: Callable[[Trial], float]
+    value_of: Callable[[Trial], float]
     higher_is_better: bool = False
     target: float | None = None
-    """Least ratio of the engine to its first baseline. Above 1 the engine is better."""
+    """Minimum ratio by which the engine must be better than its first baseline. The engine is better if the
+    ratio is above 1.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Equality:
-    """A value that must be equal in the results of every run of the engine and its baselines."""
+    """A value that must be equal in all runs of the engine and of its baselines."""
 
     key: str
-    """Name in the result."""
+    """Key of the value in a run's result."""
     name: str
     tolerance: float = 0.0
-    """Largest difference of numbers that counts as equal. Texts must be equal."""
+    """Maximum difference of numbers that count as equal. Texts must be identical."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """An engine's bench."""
+    """The definition of an engine's bench."""
 
     sizes: Mapping[Literal["small", "full"], Mapping[str, Any]]
-    """Options of `arms`. `small` ends within seconds; `full` gives the published figures."""
+    """The argument of `arms` and `measures` for each size. A run of size `small` ends within seconds. Size
+    `full` gives the published figures.
+    """
     arms: Callable[[Mapping[str, Any]], Arms]
     measures: Callable[[Mapping[str, Any]], Sequence[Measure]]
     equal: Sequence[Equality]
     rounds: int = 7
     label: Label = "measured"
     control_tolerance: float = 0.1
-    """Largest gain of the control over the first baseline in the first measure: the ratio minus 1. A
-    control worse than the baseline passes. Size `small` reports the gain without judging it.
+    """Maximum gain of the control over the first baseline in the first measure. The gain is the ratio minus
+    1. A control that is worse than the baseline passes. For size `small` the gain is reported but not
+    checked.
     """
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ratio by which one arm is better than another, over the rounds."""
+    """Ratio by which one arm is better than another: median of the rounds, and confidence interval."""
 
     median: float
     low: float
@@ -78,7 +84,9 @@ class Ratio:
 def alternate(
     arms: Sequence[Arm], rounds: int, run_once: Callable[[Arm], Trial] = run
 ) -> dict[str, list[Trial]]:
-    """Run every arm once in each round, each time starting one arm later. Return the trials by arm."""
+    """Run every arm once in each round. Each round starts with the next arm. Return the trials by name of
+    the arm.
+    """
     trials: dict[str, list[Trial]] = {arm.name: [] for arm in arms}
     for number in range(rounds):
         first = number % len(arms)
@@ -88,8 +96,12 @@ def alternate(
 
 
 def ratio(measure: Measure, ours: Sequence[Trial], theirs: Sequence[Trial]) -> Ratio:
-    """Return the median of the rounds' ratios, and its interval from resampling the rounds."""
-    pairs = [(measure.of(one), measure.of(other)) for one, other in zip(ours, theirs, strict=True)]
+    """Return the ratio by which `ours` is better than `theirs`. It is the median of the rounds' ratios,
+    with a confidence interval from resampling the rounds.
+    """
+    pairs = [
+        (measure.value_of(one), measure.value_of(other)) for one, other in zip(ours, theirs, strict=True)
+    ]
     better = [one / other if measure.higher_is_better else other / one for one, other in pairs]
     drawn = random.Random(0)  # noqa: S311 - a bootstrap that gives the same interval each time
     medians = sorted(statistics.median(drawn.choices(better, k=len(better))) for _ in range(RESAMPLES))
@@ -98,7 +110,9 @@ def ratio(measure: Measure, ours: Sequence[Trial], theirs: Sequence[Trial]) -> R
 
 
 def difference(equality: Equality, trials: Sequence[Trial]) -> float:
-    """Return the largest difference of a value. For texts, return the number of those unlike the first."""
+    """Return the maximum difference of a number between the trials. For a text, return the number of trials
+    whose text differs from the first.
+    """
     values = [trial.result[equality.key] for trial in trials]
     if all(isinstance(value, int | float) for value in values):
         return float(max(values) - min(values))
@@ -111,7 +125,7 @@ def compare(
     rounds: int | None = None,
     run_once: Callable[[Arm], Trial] = run,
 ) -> Figures:
-    """Run a bench and return its rows."""
+    """Run a bench and return its figures."""
     options = bench.sizes[size]
     arms = bench.arms(options)
     trials = alternate(arms.all, rounds or bench.rounds, run_once)
@@ -135,7 +149,7 @@ def _measure(
     for arm in arms.all[:-1]:
         metric = Metric(f"{measure.name}: {arm.name}", measure.unit, kind=bench.label)
         for trial in trials[arm.name]:
-            figures.add(metric, measure.of(trial))
+            figures.add(metric, measure.value_of(trial))
     for number, baseline in enumerate(arms.baselines):
         found = ratio(measure, trials[arms.engine.name], trials[baseline.name])
         name = f"{measure.name}: {arms.engine.name}, times better than {baseline.name}"
@@ -147,16 +161,18 @@ def _measure(
         )
 
 
-def _control(bench: Bench, arms: Arms, found: Ratio, judged: bool, figures: Figures) -> None:
-    """Add the row of the control. Without `judged` it has no target."""
+def _control(bench: Bench, arms: Arms, found: Ratio, has_target: bool, figures: Figures) -> None:
+    """Add the row of the negative control. If `has_target` is False, the row has no target."""
     name = f"negative control: {arms.control.name}, gain over {arms.baselines[0].name}"
     spread = f"ratio {found.median:.3f}, {found}"
-    target = bench.control_tolerance if judged else None
+    target = bench.control_tolerance if has_target else None
     figures.add(Metric(name, "ratio - 1", target, kind=bench.label, spread=spread), found.median - 1)
 
 
 def broken(figures: Figures) -> list[str]:
-    """Return the names of rows that a published bench must meet but does not: equalities and the control."""
+    """Return the names of the equalities and controls that miss their target. A published bench must not
+    have any.
+    """
     return [
         row["metric"]
         for row in figures.rows()

@@ -1,4 +1,6 @@
-"""Figures gathered over repeats, and the JSON file made of them, which all benches write."""
+"""Collects the values of repeated measurements, and writes them as a JSON file. All benches use this
+format.
+"""
 
 from __future__ import annotations
 
@@ -19,47 +21,55 @@ FOLDER = CHECKOUT / "docs" / "bench"
 
 @dataclass(frozen=True)
 class Metric:
-    """A measured quantity. Lower is better unless `higher_is_better` is set."""
+    """A measured quantity. Lower values are better unless `higher_is_better` is True."""
 
     name: str
     unit: str
     target: float | None = None
-    """Largest value that meets the target; with `higher_is_better`, the smallest."""
+    """Maximum value that meets the target; with `higher_is_better`, the minimum value."""
     baseline: str = ""
-    """Name of the metric to compare with."""
+    """Name of the metric to compare with; empty if there is none."""
     kind: str = "measured"
-    """`measured`, `simulated`, `calibrated simulation`, `paper claim`, or `not measured: ` and the reason."""
+    """How the value was obtained: `measured`, `simulated`, `calibrated simulation`, `paper claim`, or `not
+    measured: ` and the reason.
+    """
     higher_is_better: bool = False
-    """True if higher is better."""
+    """True if higher values are better."""
     spread: str = ""
-    """Text to show instead of the range of the values, such as a confidence interval."""
+    """Text to show instead of the range of the values, such as a confidence interval; empty to show the
+    range.
+    """
 
 
 @dataclass
 class Figures:
-    """Values of every metric, one per repeat. None stands for an event that did not happen in time."""
+    """The values of every metric, one value per repeat. The value None means that an event did not happen
+    within the time limit.
+    """
 
     metrics: dict[str, Metric] = field(default_factory=dict)
     values: dict[str, list[float | None]] = field(default_factory=dict)
 
     def add(self, metric: Metric, value: float | None) -> None:
-        """Add the value of one more repeat."""
+        """Add the value that one more repeat has measured."""
         self.metrics[metric.name] = metric
         self.values.setdefault(metric.name, []).append(value)
 
     def add_unmeasured(self, metric: Metric, why: str) -> None:
-        """Record that a metric cannot be measured here."""
+        """Record that a metric cannot be measured on this machine, and why."""
         self.metrics[metric.name] = replace(metric, kind=f"not measured: {why}")
         self.values.setdefault(metric.name, [])
 
     def merge(self, others: Figures) -> None:
-        """Add all values of other figures."""
+        """Add all metrics and values of `others`."""
         for name, metric in others.metrics.items():
             self.metrics[name] = metric
             self.values.setdefault(name, []).extend(others.values[name])
 
     def row(self, name: str) -> dict[str, Any]:
-        """Return one row of the file: the median, compared with target and baseline."""
+        """Return one row of the JSON file. It has the median of a metric, compared with the target and the
+        baseline.
+        """
         metric, value = self.metrics[name], self._median(name)
         baseline = self._median(metric.baseline) if metric.baseline else None
         return {
@@ -67,7 +77,7 @@ class Figures:
             "value": _rounded(value),
             "unit": metric.unit,
             "baseline": _rounded(baseline),
-            # Above 1 the baseline is slower.
+            # A ratio above 1 means that the baseline is slower.
             "ratio": _rounded(baseline / value) if value and baseline is not None else None,
             "target": metric.target,
             "met": None if metric.target is None or not self.values[name] else _met(metric, value),
@@ -76,11 +86,11 @@ class Figures:
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return all rows, in the order of their first value."""
+        """Return all rows, in the order in which the metrics were first added."""
         return [self.row(name) for name in self.metrics]
 
     def _median(self, name: str) -> float | None:
-        """Return the median. An event that did not happen counts as later than any other."""
+        """Return the median. An event that did not happen counts as later than all other events."""
         values = [math.inf if value is None else value for value in self.values.get(name, ())]
         middle = statistics.median_low(values) if values else math.inf
         return middle if math.isfinite(middle) else None
@@ -104,14 +114,14 @@ def _met(metric: Metric, value: float | None) -> bool:
 
 
 def _rounded(value: float | None) -> float | None:
-    """Return the value with three significant digits."""
+    """Return the value rounded to three significant digits."""
     if value is None or value == 0:
         return value
     return round(value, max(0, 2 - math.floor(math.log10(abs(value)))))
 
 
 def line(row: dict[str, Any]) -> str:
-    """Return a row as text for a person."""
+    """Return a row as a line of text."""
     if row["value"] is None and row["kind"].startswith("not measured"):
         return f"{row['metric']:<78} {row['kind']}"
     value = "never" if row["value"] is None else f"{row['value']:g}"
@@ -124,7 +134,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def write(name: str, command: str, figures: Figures, date: str) -> Path:
-    """Replace docs/bench/<name>.json and return its path."""
+    """Replace docs/bench/<name>.json. Return its path."""
     path = FOLDER / f"{name}.json"
     document = {
         "name": name,
@@ -146,14 +156,14 @@ def _commit() -> str:
 
 
 def this_machine() -> str:
-    """Return a description of the machine, without its name."""
+    """Return a description of this machine without its host name."""
     kernel = f"{platform.system()} {platform.release().split('-')[0]}"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return f"{os.cpu_count() or 1} cores, {round(memory / 2**30)} GiB, {kernel}"
 
 
 def publish(found: Figures, name: str, command: str, whole: bool) -> None:
-    """Print the figures. Those of a whole run replace the bench's file."""
+    """Print the figures. If `whole` is True, also replace the bench's JSON file."""
     for row in found.rows():
         print(line(row))
     if whole:

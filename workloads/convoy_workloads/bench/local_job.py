@@ -1,7 +1,7 @@
-"""`python -m convoy_workloads.bench.local_job RESULT PACKAGE RANKS PARAMS`: runs an arm that is an engine's
-job.
+"""The command `python -m convoy_workloads.bench.local_job RESULT PACKAGE RANKS PARAMS`, which runs an
+engine as an arm of a bench.
 
-The engine runs as `convoy run` runs it, except for the stopwatch around its module.
+The engine runs as under `convoy run`, but its module runs inside the stopwatch.
 """
 
 from __future__ import annotations

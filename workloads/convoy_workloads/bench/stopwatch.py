@@ -1,10 +1,12 @@
-"""`python -m convoy_workloads.bench.stopwatch RESULT MODULE [ARGUMENT...]`: times a training program.
+"""The command `python -m convoy_workloads.bench.stopwatch RESULT MODULE [ARGUMENT...]`, which times a
+training program.
 
-The module runs as `__main__`, unchanged. Hooks on PyTorch record the time of every optimizer step and the
-last loss, in the same way under any launcher. Rank 0 writes the result when the module ends:
+The module runs unchanged as `__main__`. Hooks on PyTorch record the time of every optimizer step and the
+last loss, so the measurement does not depend on the launcher. Rank 0 writes the result when the module
+ends:
 
-- `seconds_per_step`, `processor_seconds_per_step`: means over the steps, without the first tenth, which
-  warms up. Processor time is that of rank 0's process.
+- `seconds_per_step`, `processor_seconds_per_step`: means over the steps. The first tenth of the steps is
+  left out, because the program warms up in it. Processor time is that of rank 0's process.
 - `loss`: loss of the last backward pass.
 - `parameters`: SHA-256 of the parameters after the last step. It is equal if and only if all bits are equal.
 """
@@ -24,11 +26,11 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 WARM_UP = 10
-"""The first 1/WARM_UP of the steps does not count."""
+"""The first 1/WARM_UP of the steps is left out of the means."""
 
 
 class Stopwatch:
-    """Times of the steps, the optimizer and the last loss, as recorded by the hooks."""
+    """Records the times of the steps, the optimizer and the last loss by hooks."""
 
     def __init__(self) -> None:
         self._wall: list[float] = []
@@ -37,7 +39,7 @@ class Stopwatch:
         self._loss: torch.Tensor | None = None
 
     def install(self) -> None:
-        """Hook into every optimizer and backward pass of this process."""
+        """Install the hooks for every optimizer and every backward pass of this process."""
         backward = torch.Tensor.backward
 
         def observed(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
@@ -53,7 +55,7 @@ class Stopwatch:
         self._processor.append(time.process_time())
 
     def result(self) -> dict[str, Any]:
-        """Return the measurements. Raises ValueError for fewer than three steps."""
+        """Return the measurements. Raises ValueError if there were fewer than three steps."""
         if self._optimizer is None or self._loss is None or len(self._wall) < 3:
             raise ValueError(f"{len(self._wall)} optimizer steps are too few to time: run at least 3")
         first = len(self._wall) // WARM_UP
@@ -72,7 +74,7 @@ class Stopwatch:
 
 
 def main() -> None:
-    """Run the module with the stopwatch installed."""
+    """Run the module with the hooks of the stopwatch."""
     result, module, *arguments = sys.argv[1:]
     watch = Stopwatch()
     watch.install()
@@ -81,8 +83,9 @@ def main() -> None:
     if os.environ.get("RANK", "0") == "0":
         Path(result).write_text(json.dumps(watch.result()))
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        # In about one of 40 runs threads of torch abort a process of torchrun while the interpreter ends it
-        # ("terminate called without an active exception"). Convoy's ranks end without destructors too.
+        # Exit without destructors, as Convoy's ranks do. Otherwise, in about one of 40 runs, threads of torch
+        # abort a process of torchrun while the interpreter ends ("terminate called without an active
+        # exception").
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

@@ -1,7 +1,8 @@
-"""`python -m convoy_workloads.bench.tree USAGE COMMAND...`: runs a command and measures its process tree.
+"""The command `python -m convoy_workloads.bench.tree USAGE COMMAND...`, which runs a command and measures
+its process tree.
 
 This process adopts orphans of the command (PR_SET_CHILD_SUBREAPER). So the processor time of launchers,
-zygotes and ranks counts even if their parents end first. SIGTERM ends the whole tree.
+zygotes and ranks is counted even if their parents end first. SIGTERM ends the whole tree.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
 LEFT_SECONDS = 10.0
-"""Seconds for processes that outlive the command to end by themselves."""
+"""Seconds to wait until processes that outlive the command have ended by themselves."""
 
 
 def main() -> None:
-    """Run the command, wait for its whole tree, write wall and processor seconds, and exit with its code."""
+    """Run the command and wait until its whole tree has ended. Write the wall time and processor time in
+    seconds to USAGE. Exit with the command's exit code.
+    """
     usage, *command = sys.argv[1:]
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
@@ -53,7 +56,7 @@ def _wait_for_the_rest() -> None:
 
 
 def _kill_the_rest() -> None:
-    """Kill children until none is left. Children of a killed child become children of this process."""
+    """Kill children until no child is left. Children of a killed child become children of this process."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     while True:
         for pid in children.read_text().split():

@@ -1,4 +1,4 @@
-"""One run of an arm."""
+"""Runs an arm of a bench once."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from convoy_workloads.bench.arms import Arm
 
 DEADLINE_SECONDS = 900.0
 THREADS = "1"
-"""Threads of each rank's kernels, the same in every arm."""
+"""Number of threads for the kernels of each rank. It is the same in every arm."""
 
 
 class TrialError(Exception):
-    """An arm has failed or timed out. The message has the end of its output."""
+    """Raised if an arm has failed or timed out. The message contains the end of the arm's output."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A finished run."""
+    """The result of one run of an arm."""
 
     seconds: float
-    """Wall time of the whole process tree, from its first process to the command's end."""
+    """Wall time in seconds from the start of the command until the command has ended."""
     processor_seconds: float
-    """Processor time of the whole process tree."""
+    """Processor time of the whole process tree, in seconds."""
     result: Mapping[str, Any]
-    """The JSON object that the arm wrote."""
+    """The JSON object that the arm has written."""
 
 
 def run(arm: Arm, deadline: float = DEADLINE_SECONDS) -> Trial:
@@ -61,7 +61,7 @@ def run(arm: Arm, deadline: float = DEADLINE_SECONDS) -> Trial:
                 code = None
             finally:
                 if process.poll() is None:
-                    process.terminate()  # ends the whole tree, including other sessions
+                    process.terminate()  # SIGTERM ends the whole tree, including processes in other sessions.
                     process.wait()
         if code != 0 or not result.exists():
             why = f"ran longer than {deadline:.0f} s" if code is None else f"ended with exit code {code}"

@@ -1,4 +1,4 @@
-"""The declaration of an engine.
+"""The declaration of an engine that comes with Convoy.
 
 Every rank loads this module, so it imports only the standard library.
 """
@@ -15,50 +15,53 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric of the engine's own, reported by `job.report(step, metrics={name: value})`."""
+    """A metric that only this engine has. The engine reports it by `job.report(step, metrics={name:
+    value})`.
+    """
 
     name: str
     unit: str = ""
-    """Base unit: `seconds`, `bytes`, `ratio`; empty for a plain count."""
+    """Base unit, such as `seconds`, `bytes` or `ratio`; empty for a plain count."""
     help: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineEntry:
-    """One engine. Its package has the modules `params` (with `Params`), `engine` and `bench` (with
-    `BENCH`).
+    """One engine. The engine's package has the modules `params` (with the class `Params`), `engine` and
+    `bench` (with `BENCH`).
 
-    The engine's folder also holds README.md, which becomes the engine's page, and the example.
+    The engine's folder also has the file README.md, which becomes the engine's page, and the example
+    manifest.
     """
 
     package: str
-    """`__name__` of the engine's package."""
+    """Name (`__name__`) of the engine's package."""
     description: str
-    """One sentence: the task that the engine trains or serves, and its method."""
+    """One sentence with the task that the engine trains or serves, and its method."""
     role_kind: Literal["Training", "Serving"]
     family: str
-    """The family of images that holds the engine (`families.py`)."""
+    """Name of the image family whose image contains the engine (`families.py`)."""
     example: str
-    """File name of a manifest in the engine's folder, which is copied to `examples/`."""
+    """File name of the example manifest in the engine's folder. The manifest is copied to `examples/`."""
     small: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters with which a few ranks finish within a second, for tests."""
+    """Parameters for tests, with which a few ranks finish within a second."""
     metrics: tuple[Metric, ...] = ()
     paper: str = ""
-    """Publication of the engine's method, as title and address; empty if the method is Convoy's own."""
+    """Title and address of the publication of the engine's method; empty if the method is Convoy's own."""
 
     @property
     def name(self) -> str:
-        """The Engine's name: the folder's name with dashes."""
+        """Return the Engine's name: the name of the folder, with dashes instead of underscores."""
         return self.package.rpartition(".")[2].replace("_", "-")
 
     @property
     def folder(self) -> Path:
-        """The engine's folder."""
+        """Return the folder of the engine's package."""
         file = import_module(self.package).__file__
         if file is None:
             raise ImportError(f"{self.package} has no __init__.py")
         return Path(file).parent
 
     def module(self, name: str) -> ModuleType:
-        """Import a module of the engine's package."""
+        """Import a module of the engine's package and return it."""
         return import_module(f"{self.package}.{name}")

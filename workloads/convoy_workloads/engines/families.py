@@ -1,6 +1,6 @@
-"""Families of images: each is an image that holds one or more engines.
+"""Image families. A family is one image that contains one or more engines.
 
-Image recipes are generated from this list. The chart's values have a repository and a digest for each
+Image recipes are generated from this list. The chart's values contain a repository and a digest for each
 family.
 """
 
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One image, a layer over `images/torch.Dockerfile` built by `images/<name>.Dockerfile`."""
+    """One image. `images/<name>.Dockerfile` builds it as a layer over `images/torch.Dockerfile`."""
 
     name: str
     extra: str
-    """The optional dependencies in pyproject.toml that the image installs."""
+    """Name of the group of optional dependencies in pyproject.toml that the image installs."""
 
     @property
     def repository(self) -> str:
-        """The image's repository, unless the chart's values name another."""
+        """Return the default repository of the image. The chart's values may set another repository."""
         return f"convoy/{self.name}"
 
 

@@ -1,6 +1,6 @@
-"""The engines that come with Convoy, in the order of the documentation.
+"""The engines that come with Convoy, in the order in which the documentation lists them.
 
-Importing this module imports neither torch nor the loop of an engine.
+Importing this module imports neither torch nor any engine's training loop.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Start:
         given = (f"{launch.local_rank}{local_rank}",) if launch.local_rank else ()
         fixed = len(self.argv) - len(launch.arguments)
         words = (*self.argv[:fixed], *given, *launch.arguments)
-        if not launch.substitutes:
+        if not launch.replaces_local_rank:
             return replace(self, argv=words)
         from string import Template  # noqa: PLC0415 - PID 1 keeps its imports few
 
@@ -113,7 +113,7 @@ def _parse_launcher(words: tuple[str, ...], environment: Mapping[str, str], proc
         return Start(words, refusal=unknown_option_problem(launch, processes or 1))
     if processes and (refusal := process_count_conflict(launch, processes)):
         return Start(words, refusal=refusal)
-    if launch.bare:
+    if launch.runs_without_python:
         return Start((launch.script, *launch.arguments), launch=launch)
     python, entry = _interpreter_and_entry(words[0], environment)
     kind, flag = (MODULE, ("-m",)) if launch.module else (FILE, ())

@@ -1,4 +1,6 @@
-"""A TrainingJob as processes of this machine: the same launcher, ranks and protocol, without a cluster."""
+"""Runs a TrainingJob as processes of this machine. Launcher, ranks and protocol are the same as in a
+cluster.
+"""
 
 from convoy_workloads.local.run import LocalError, run_local
 

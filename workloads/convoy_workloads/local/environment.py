@@ -1,4 +1,4 @@
-"""The environment of a worker of a local run, as close to a pod's as possible."""
+"""Builds the environment of a worker in a local run. It is as similar to a pod's environment as possible."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.variables import declared
 
 GRACE_SECONDS = 25
-"""Seconds from Ctrl-C to the kill of ranks that have not ended."""
+"""Seconds from Ctrl-C until ranks that have not ended are killed."""
 
 
 def pod_environment(
     job: TrainingJob, role: str, base: Mapping[str, str], checkpoints: Path
 ) -> dict[str, str]:
-    """Return this machine's variables, overridden by the role's variables, then by Convoy's own, as in a
-    pod.
+    """Return the environment of a worker with this role. Convoy's variables override the role's variables,
+    which override this machine's variables (`base`), as in a pod.
     """
     interpreter = str(Path(sys.executable).parent)
     return {
-        # Processes of one machine connect over the loopback interface; a laptop's host name may not resolve.
+        # All processes run on this machine, so they connect over the loopback interface. A laptop's host name
+        # may not resolve to an address.
         "GLOO_SOCKET_IFNAME": "lo",
         **base,
         "PATH": interpreter + os.pathsep + base.get("PATH", os.defpath),

@@ -1,4 +1,4 @@
-"""One pod of a local run: its launcher process, and the agent's end of the launcher's socket."""
+"""A pod of a local run: a launcher process, and the agent's end of the launcher's socket."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 
 LAUNCHER = "launcher"
 DRAIN_SECONDS = 2.0
-"""Seconds to read the rest of the output after the launcher's end. Processes left by ranks may hold it
-open.
+"""Seconds to read the rest of the output after the launcher has ended. There is a limit because processes
+that ranks have left may hold the output open.
 """
 
 
 class Pod:
     """A pod of a local run.
 
-    `on_message(pod, rank or None, message)` gets the messages of its launcher and ranks, `on_line` the
-    lines that the ranks print.
+    `on_message(pod, rank, message)` is called for each message of the pod's launcher and ranks. `rank` is
+    None for a message of the launcher. `on_line` is called for each line of the launcher's output, which
+    includes the ranks' lines.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class Pod:
         on_line: Callable[[bytes], None],
         lock: int,
     ) -> None:
-        """`lock`: an open file that its launcher holds as long as it lives."""
+        """Create the pod without starting its launcher. `lock` is the descriptor of an open lock file. The
+        launcher inherits it, so the lock is held as long as the launcher lives.
+        """
         self.slot = slot
         self.command = command
         self.connected = asyncio.Event()
@@ -52,9 +55,10 @@ class Pod:
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self, environment: Mapping[str, str], folder: Path) -> None:
-        """Open the socket and start the launcher in `folder`.
+        """Open the socket, then start the launcher with the working directory `folder`.
 
-        The launcher has a session of its own, so that Ctrl-C reaches it only through `signal`.
+        The launcher has a session of its own, so Ctrl-C in the terminal does not reach it. `signal` passes
+        the signal on.
         """
         self._server = await asyncio.start_unix_server(self._serve, str(self._socket))
         self.process = subprocess.Popen(  # noqa: ASYNC220 - a fork; there is nothing to wait for
@@ -75,12 +79,14 @@ class Pod:
                 self._launcher.write(encode(message))
 
     def signal(self, number: int) -> None:
-        """Send a signal to the launcher."""
+        """Send a signal to the launcher if it runs."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
 
     async def wait(self, seconds: float) -> int | None:
-        """Return the launcher's exit code; None if it has not ended after `seconds`."""
+        """Wait for the launcher's end and return its exit code. Return None if the launcher has not ended
+        after `seconds`.
+        """
         if self.process is None:
             return None
         try:

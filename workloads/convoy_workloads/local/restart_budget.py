@@ -1,4 +1,6 @@
-"""Limits on the restarts of a local run: their number, and how often the same error may recur. Pure."""
+"""Limits the restarts of a local run: the number of restarts, and how often the same error may occur in a
+row. Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ from convoy_crds.trainingjob import Recovery
 from convoy_workloads.runtime.errors import PEER_LOST, PREEMPTED
 
 SIGNALLED = 128
-"""Smallest exit code that stands for a signal, not for a choice of the program."""
+"""Smallest exit code that means an end by a signal. The program itself chooses smaller exit codes."""
 
 
 class RestartBudget:
-    """The restarts of one run."""
+    """Counts the restarts of one run and checks them against the limits in `spec.recovery`."""
 
     def __init__(self, recovery: Recovery) -> None:
         self._recovery = recovery
@@ -21,9 +23,10 @@ class RestartBudget:
         self._alike = 0
 
     def record_failure(self, now: float, code: int, step: int) -> str | None:
-        """Count a restart at `now`, in seconds of any clock, after a rank ended with `code` after `step`.
+        """Record a restart at the time `now`, because a rank ended with exit code `code` after `step`.
+        `now` is in seconds, of the same clock at each call.
 
-        Returns None if the restart is within the limits, else the reason why it is not.
+        Return None if the restart is within the limits. Otherwise return the reason why it is not.
         """
         self._times.append(now)
         while now - self._times[0] > self._recovery.window_seconds:

@@ -1,4 +1,6 @@
-"""A run of a TrainingJob on this machine: forms it, restarts it within its budget and shows its progress."""
+"""Runs a TrainingJob on this machine. It forms the job, restarts it within its budget and shows its
+progress.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,16 @@ from convoy_workloads.runtime.frames import Message
 CONNECT_SECONDS = 30.0
 FORM_SECONDS = 30.0
 SETTLE_SECONDS = 0.5
-"""Seconds to wait after a rank's failure for the ends of others, so that no victim is blamed for it."""
+"""Seconds to wait after a rank has failed. Other failed ranks end in this time, so the run can choose the
+rank whose exit code explains the failure best.
+"""
 SHUTDOWN_SECONDS = 15.0
 NOT_RETRYABLE = frozenset({BAD_PARAMS, BAD_DATA, NOT_FOUND, NOT_EXECUTABLE})
-"""Exit codes after which a restart would fail in the same way."""
+"""Exit codes after which the job would fail in the same way after a restart."""
 
 
 class LocalError(Exception):
-    """The manifest cannot run here. The message names the field and what to do."""
+    """Raised if the manifest cannot run on this machine. The message names the field and says what to do."""
 
 
 def run_local(
@@ -57,14 +61,17 @@ def run_local(
 ) -> int:
     """Run `job` as processes of this machine until it ends. Return the exit code of the job.
 
-    `engine`: the Engine that `spec.engine.name` names. `checkpoint_dir`: folder from which the job restores
-    and to which it saves; only one run at a time may use it. Without it checkpoints are deleted at the end.
-    `out` (default: stdout) gets the ranks' output, the progress and, at the end, the loss curve. `folder`
-    (default: the current one): the ranks' working directory. Ctrl-C and SIGTERM let the ranks save their
-    state; the job then ends with 75.
+    - `engine`: the Engine that `spec.engine.name` names.
+    - `checkpoint_dir`: folder from which the job restores and in which it saves. Only one run at a time may
+      use it. Without it, the job saves to a temporary folder, which is deleted at the end.
+    - `out`: file for the ranks' output, the progress and the loss curve at the end; default: stdout.
+    - `environment`: variables of the machine; default: those of this process.
+    - `folder`: working directory of the ranks; default: the current directory.
 
-    Raises LocalError if the manifest cannot run, or not with this checkpoint folder. Call it in the main
-    thread, because it handles those two signals.
+    After Ctrl-C or SIGTERM the ranks may save their state, and the job ends with exit code 75. Call this
+    function in the main thread, because it handles these two signals.
+
+    Raises LocalError if the manifest cannot run, or if another run uses the checkpoint folder.
     """
     try:
         commands = [command(job, engine, slot) for slot in slots(job)]
@@ -90,18 +97,20 @@ def run_local(
 
 @dataclass(frozen=True)
 class _Folders:
-    """Folders of a run."""
+    """The folders that a run uses."""
 
     scratch: Path
     checkpoints: Path
     lock: int
-    """Open file that keeps other runs out of `checkpoints` while any launcher of this run lives."""
+    """Descriptor of an open lock file. It keeps other runs out of `checkpoints` while any launcher of this
+    run lives.
+    """
     start: Path
-    """The ranks' working directory."""
+    """Working directory of the ranks."""
 
 
 class _Run:
-    """State of one run. Decides for this machine as operator and agents do for a cluster."""
+    """State of one local run. It makes the decisions that the operator and agents make in a cluster."""
 
     def __init__(
         self,
@@ -124,7 +133,7 @@ class _Run:
         ]
         self._environment = environment
         self._folders = folders
-        # Continue the count of incarnations in the folder, since nothing else keeps it.
+        # Continue with the number of the last incarnation, which only the folder of checkpoints stores.
         self._incarnation = newest_incarnation(folders.checkpoints)
         self._port: asyncio.Future[int] | None = None
         self._exits: dict[int, Message] = {}
@@ -133,10 +142,12 @@ class _Run:
         self._budget = RestartBudget(job.spec.recovery)
         self._curve: list[tuple[float, float]] = []
         self._undeclared: set[str] = set()
-        """Metrics already reported as not declared by the Engine."""
+        """Names of metrics about which a warning was already shown, because the Engine does not declare
+        them.
+        """
 
     async def run(self) -> int:
-        """Run the job to its end and return its exit code."""
+        """Run the job until it ends. Return its exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._interrupt)
@@ -162,13 +173,15 @@ class _Run:
             await asyncio.gather(*(pod.close() for pod in self._pods))
 
     def summary(self) -> None:
-        """Print the loss curve."""
+        """Print the loss curve of the run."""
         drawn = curve(self._curve, title="loss by step")
         if drawn:
             print(drawn, file=self._out, flush=True)
 
     async def _run_until_over(self) -> int:
-        """Form incarnations until the job succeeds, fails for good or is interrupted. Return its code."""
+        """Form incarnations until the job succeeds, is interrupted, or may not be restarted. Return the
+        job's exit code.
+        """
         while True:
             await self._form_ranks()
             code = await self._wait()
@@ -209,7 +222,9 @@ class _Run:
             )
 
     async def _wait(self) -> int | None:
-        """Return the job's exit code, or None if the ranks must be restarted."""
+        """Wait until the job ends or a rank fails. Return the job's exit code, or None if the ranks must be
+        restarted.
+        """
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -227,7 +242,7 @@ class _Run:
             return code if code in NOT_RETRYABLE else None
 
     def _cause(self) -> tuple[int, int, int]:
-        """Return rank, exit code and last step of the rank whose exit code explains the failure best."""
+        """Return the rank whose exit code explains the failure best, with its exit code and its last step."""
         codes = {rank: int(exit_["exitCode"]) for rank, exit_ in self._exits.items()}
         code = worst(list(codes.values()))
         rank = next(rank for rank, its in codes.items() if its == code)

@@ -1,4 +1,6 @@
-"""The output of a local run: the ranks' lines and the progress, each step once."""
+"""Writes the output of a local run: the ranks' lines and the progress. The progress of each step is shown
+only once.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,17 @@ _RATE = re.compile(r"  [0-9.]+ samples/s$")
 
 
 def without_rate(line: str) -> str:
-    """Return a line about a step without its rate, which differs between two lines about the same step."""
+    """Return a line about a step without its rate. The rate differs between the line of rank 0 and Convoy's
+    line about the same step.
+    """
     return _RATE.sub("", line)
 
 
 class Screen:
-    """Writes the output. Rank 0 prints some steps itself, so a second line about the same step is left out.
+    """Writes the output of a local run. Rank 0 may print its progress itself, so a second line about the
+    same step is left out.
 
-    `on_closed` is called once, when nobody reads the output any more.
+    `on_closed` is called once, when the output can no longer be written because its reader has closed it.
     """
 
     def __init__(self, out: TextIO, on_closed: Callable[[], None]) -> None:
@@ -31,23 +36,27 @@ class Screen:
         self._printed: deque[str] = deque(maxlen=MAX_REMEMBERED)
 
     def write_line(self, text: str) -> None:
-        """Write a line of Convoy's own."""
+        """Write a line of Convoy itself."""
         self._print(text)
 
     def reset(self) -> None:
-        """Forget the steps shown so far, since an incarnation repeats steps."""
+        """Clear the record of lines about steps. A new incarnation repeats steps, whose lines must be shown
+        again.
+        """
         self._shown.clear()
         self._printed.clear()
 
     def progress(self, text: str) -> None:
-        """Write a line about the progress, unless rank 0 has printed the same."""
+        """Write a line about the progress, unless a line about the same step was already written."""
         about = without_rate(text)
         if about not in self._printed and about not in self._shown:
             self._shown.append(about)
             self.write_line(text)
 
     def rank_line(self, line: bytes) -> None:
-        """Write a line of a rank, as the launcher passes it on."""
+        """Write a line of a rank, with the prefix that the launcher has added. Leave it out if a line about
+        the same step was already written.
+        """
         text = line.decode(errors="replace").rstrip("\n")
         first = _FIRST_RANK.fullmatch(text)
         if first:

@@ -17,11 +17,11 @@ from convoy_workloads.bench.trial import Trial, TrialError, run
 RATE = Measure(
     name="rate",
     unit="1/s",
-    of=lambda trial: 1 / float(trial.result["seconds"]),
+    value_of=lambda trial: 1 / float(trial.result["seconds"]),
     higher_is_better=True,
     target=1.5,
 )
-SECONDS = Measure(name="time", unit="seconds", of=lambda trial: float(trial.result["seconds"]))
+SECONDS = Measure(name="time", unit="seconds", value_of=lambda trial: float(trial.result["seconds"]))
 Results = Mapping[str, Callable[[int], dict[str, Any]]]
 
 

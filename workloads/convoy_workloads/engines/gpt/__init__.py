@@ -1,4 +1,6 @@
-"""A small language model over bytes, trained data-parallel: the engine to try Convoy with."""
+"""The engine gpt: a small language model over bytes that is trained data-parallel. Users can try Convoy
+with it.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The cost of Convoy for a training loop: gpt as a local job against plain DDP under torchrun.
+"""Measures the cost of Convoy for a training loop: gpt as a local job is compared with plain DDP under
+torchrun.
 
-Both train the same model on the same batches with two ranks. Convoy adds its launcher, a report of every
-step, the ranks' agreement on each step, telemetry and hooks. The timed steps include no checkpoint and no
-held-out measurement.
+Both programs train the same model on the same batches with two ranks. Convoy adds its launcher, a report of
+every step, the ranks' agreement on each step, telemetry and hooks. The timed steps include neither a
+checkpoint nor a measurement of the held-out loss.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ UNTIMED = {"sample_bytes": 0, "held_out_every": 10_000_000, "held_out_batches": 
 
 
 def arms(options: Mapping[str, Any]) -> Arms:
-    """Return gpt, plain DDP, and plain DDP again as the control."""
+    """Return the arms: gpt, plain DDP, and plain DDP again as the negative control."""
     params = {**options, **UNTIMED}
     plain = ("convoy_workloads.engines.gpt.ddp", [json.dumps(params)], RANKS)
     return Arms(
@@ -31,25 +32,27 @@ def arms(options: Mapping[str, Any]) -> Arms:
 
 
 def measures(options: Mapping[str, Any]) -> list[Measure]:
-    """Return the measures: token rate, processor time of a step and of the whole run."""
+    """Return the measures: tokens per second, processor time of a step, and processor time of the whole
+    run.
+    """
     tokens = options["batch"] * options["context"] * RANKS
     return [
         Measure(
             name="tokens per second",
             unit="tokens/s",
-            of=lambda trial: tokens / trial.result["seconds_per_step"],
+            value_of=lambda trial: tokens / trial.result["seconds_per_step"],
             higher_is_better=True,
             target=0.95,
         ),
         Measure(
             name="processor time of a step, rank 0",
             unit="seconds",
-            of=lambda trial: trial.result["processor_seconds_per_step"],
+            value_of=lambda trial: trial.result["processor_seconds_per_step"],
         ),
         Measure(
             name="processor time of the whole run, all processes",
             unit="seconds",
-            of=lambda trial: trial.processor_seconds,
+            value_of=lambda trial: trial.processor_seconds,
         ),
     ]
 

@@ -1,7 +1,7 @@
-"""The training text: the sources of Python's standard library in the image, one byte per token.
+"""The training text: the source code of Python's standard library in the image. Each byte is one token.
 
-Every image holds this real text, so the example downloads nothing. A hash of each file's name decides
-whether it is trained on or held out, so no held-out byte is ever trained on.
+Every image contains this text, so the example downloads nothing. A hash of each file's name decides whether
+the file is used for training or held out. So no held-out byte is ever used for training.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ from torch import Tensor
 from convoy_workloads.runtime import DataError
 
 HELD_OUT_SHARE = 10
-"""One file in this many is held out."""
+"""One of this many files is held out."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """The two parts of the text, as arrays of uint8."""
+    """The training part and the held-out part of the text, as arrays of uint8."""
 
     train: np.ndarray[tuple[int], np.dtype[np.uint8]]
     held_out: np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 def load(limit: int, folder: Path | None = None) -> Corpus:
-    """Return at most `limit` bytes of the standard library's sources, in an order that depends only on file
-    names.
+    """Return at most `limit` bytes of the standard library's source code. The order of the files depends
+    only on their names.
 
-    Raises DataError if `folder` has too little text for both parts.
+    Raises DataError if `folder` has too little text for the training part or the held-out part.
     """
     folder = folder or Path(sysconfig.get_paths()["stdlib"])
     files = [path for path in folder.glob("*/*.py") if "site-packages" not in path.parts]
     files += folder.glob("*.py")
     parts: dict[bool, list[bytes]] = {False: [], True: []}
     left = limit
-    # Sorted by hash, not by name, so that a prefix is a fair sample that includes held-out files.
+    # Sort by hash, not by name, so that the first `limit` bytes are a fair sample of all files and include
+    # held-out files.
     for path in sorted(files, key=lambda path: _hash(path.relative_to(folder))):
         if left <= 0:
             break
@@ -68,9 +69,11 @@ def batch(
     size: int,
     context: int,
 ) -> tuple[Tensor, Tensor]:
-    """Return inputs and targets [size, context] of a rank's step: windows of `text` at random places.
+    """Return the inputs and targets of a rank's step, each of shape [size, context]. They are windows of
+    `text` at random positions.
 
-    A pure function of (seed, step, rank): a restored run needs no cursor and gets the same batches.
+    The result depends only on (seed, step, rank), so a restored run gets the same batches without saving a
+    position in the data.
     """
     random = np.random.default_rng((seed, step, rank))
     starts = random.integers(0, len(text) - context, size)

@@ -1,6 +1,7 @@
 """The baseline of gpt's bench: the same training as a plain program for torchrun, without Convoy's runtime.
 
-`torchrun --nproc-per-node=2 -m convoy_workloads.engines.gpt.ddp PARAMS`, with PARAMS as JSON.
+The command is `torchrun --nproc-per-node=2 -m convoy_workloads.engines.gpt.ddp PARAMS`, with the parameters
+as JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from convoy_workloads.engines.gpt.schedule import learning_rate
 
 
 def main() -> None:
-    """Train one rank from start to end."""
+    """Run one rank of the training."""
     params = Params.model_validate_json(sys.argv[1])
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     rank = dist.get_rank()
@@ -37,7 +38,7 @@ def main() -> None:
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        loss.item()  # as in a loop that logs its loss
+        loss.item()  # Read the loss, as a training loop does that logs it.
     dist.destroy_process_group()
 
 

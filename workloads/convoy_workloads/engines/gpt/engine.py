@@ -1,4 +1,4 @@
-"""Data-parallel training of a small language model: the example of how an engine uses Convoy."""
+"""Data-parallel training of a small language model. The module is an example of an engine."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from convoy_workloads.engines.gpt.schedule import learning_rate
 from convoy_workloads.runtime.exactness import fingerprint
 
 HELD_OUT_SEED = 2**31
-"""Seed of the held-out batches, outside the range of `params.seed`, so that no training batch shares it."""
+"""Seed of the held-out batches. It is outside the range of `params.seed`, so no training batch has the same
+seed.
+"""
 
 
 def main() -> None:
-    """Run one rank from start to end."""
+    """Run one rank of the training."""
     with convoy.join(Params) as job:
         train(job)
 
 
 def train(job: convoy.Job[Params]) -> None:
-    """Restore the model, then train, report and save it."""
+    """Restore the model, then train it, report the steps and save checkpoints."""
     params = job.params
     corpus = data.load(int(params.data_megabytes * 1e6))
     torch.manual_seed(params.seed)
@@ -60,7 +62,8 @@ def train(job: convoy.Job[Params]) -> None:
         job.checkpoint(step)
 
     if job.rank == 0:
-        # Two runs with the same steps print the same text, whatever faults they had.
+        # The printed text depends only on the trained steps. So two runs can be compared even if they had
+        # different faults.
         print(f"state after step {params.steps}: sha256 {fingerprint(plain, optimizer)}", flush=True)
     if job.rank == 0 and params.sample_bytes:
         generator = torch.Generator().manual_seed(params.seed)
@@ -70,7 +73,9 @@ def train(job: convoy.Job[Params]) -> None:
 
 @torch.no_grad()
 def measure(job: convoy.Job[Params], model: GPT, corpus: data.Corpus) -> float:
-    """Return the mean loss over the held-out batches, which the ranks share; equal on every rank."""
+    """Return the mean loss over all held-out batches. Each rank computes a share of the batches, and every
+    rank returns the same value.
+    """
     params = job.params
     total = torch.zeros(2, device=job.device)
     for number in range(job.rank, params.held_out_batches, job.world):

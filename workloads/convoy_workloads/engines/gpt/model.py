@@ -1,6 +1,7 @@
-"""A decoder-only transformer: pre-norm blocks, causal attention, tied input and output embedding.
+"""A decoder-only transformer with pre-norm blocks, causal attention, and one embedding for input and
+output.
 
-Shapes: B batch, T time, C width, H heads, V vocabulary.
+The letters in shapes and variable names are B batch, T time, C width, H heads, V vocabulary.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ VOCABULARY = 256
 
 
 class Block(nn.Module):
-    """Attention, then a feed-forward network of four times the width, both added to the residual stream."""
+    """An attention layer, then a feed-forward network that is four times as wide. Each adds its output to
+    the residual stream.
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -38,7 +41,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """The model. Returns the logits of the next byte at every position."""
+    """The language model. Its output is the logits of the next byte at every position."""
 
     def __init__(self, context: int, layers: int, width: int, heads: int) -> None:
         super().__init__()
@@ -51,7 +54,8 @@ class GPT(nn.Module):
         self.head = nn.Linear(width, VOCABULARY, bias=False)
         self.apply(self._initialise)
         for block in blocks:
-            # Scale down the residual branches, so that the stream does not grow with depth (GPT-2).
+            # Scale down the weights of the residual branches, so that the residual stream does not grow with
+            # depth (GPT-2).
             for end in (block.out, block.narrow):
                 nn.init.normal_(end.weight, std=0.02 / (2 * layers) ** 0.5)
         self.head.weight = self.tokens.weight
@@ -64,7 +68,7 @@ class GPT(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        """Return the logits [B, T, V]. T is at most `context`."""
+        """Return the logits of shape [B, T, V]. T must not exceed `context`."""
         T = tokens_BT.shape[1]
         x_BTC = self.tokens(tokens_BT) + self.positions(torch.arange(T, device=tokens_BT.device))
         for block in self.blocks:
@@ -73,7 +77,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def write(self, prompt: bytes, length: int, generator: torch.Generator) -> bytes:
-        """Return `length` sampled bytes that continue `prompt`."""
+        """Return `length` bytes that the model generates after `prompt`."""
         device = self.tokens.weight.device
         tokens = list(prompt)
         for _ in range(length):

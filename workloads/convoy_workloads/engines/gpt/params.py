@@ -1,4 +1,4 @@
-"""Parameters of the gpt engine. `python -m convoy_workloads.engines.gpt.params` prints their JSON Schema."""
+"""Parameters of the engine gpt. `python -m convoy_workloads.engines.gpt.params` prints their JSON Schema."""
 
 from __future__ import annotations
 
@@ -9,36 +9,38 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Params(BaseModel):
-    """A small language model over bytes. The defaults train in about a minute on two CPU cores."""
+    """A small language model over bytes. With the defaults it trains in about a minute on two CPU cores."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     steps: Annotated[int, Field(ge=1, le=10_000_000)] = 200
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     batch: Annotated[int, Field(ge=1, le=65_536)] = 16
-    """Sequences per rank and step."""
+    """Number of sequences per rank and step."""
     context: Annotated[int, Field(ge=8, le=8192)] = 64
-    """Bytes per sequence."""
+    """Number of bytes per sequence."""
     layers: Annotated[int, Field(ge=1, le=128)] = 4
-    """Transformer blocks."""
+    """Number of transformer blocks."""
     width: Annotated[int, Field(ge=8, le=16_384)] = 128
     """Size of the residual stream."""
     heads: Annotated[int, Field(ge=1, le=256)] = 4
-    """Attention heads; must divide `width`."""
+    """Number of attention heads. It must divide `width`."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 2e-3
-    """Peak learning rate of AdamW, reached after `warmup` steps. A cosine then lowers it to a tenth."""
+    """Peak learning rate of AdamW, reached after `warmup` steps. Then the rate falls along a cosine to a
+    tenth of the peak.
+    """
     warmup: Annotated[int, Field(ge=0)] = 20
-    """Steps over which the learning rate rises."""
+    """Number of steps over which the learning rate rises to its peak."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1
-    """Seed of the weights and of the order of the data."""
+    """Random seed for the weights and for the order of the data."""
     held_out_every: Annotated[int, Field(ge=1)] = 50
-    """Steps between two measurements of the loss on files that the model never trains on."""
+    """Number of steps between two measurements of the loss on files that the model never trains on."""
     held_out_batches: Annotated[int, Field(ge=1, le=1024)] = 4
-    """Batches in one such measurement, over all ranks."""
+    """Number of batches in one measurement of that loss, over all ranks."""
     data_megabytes: Annotated[float, Field(gt=0, le=1024)] = 4.0
-    """Most text to read, in units of 10^6 bytes."""
+    """Maximum amount of text to read, in units of 10^6 bytes."""
     sample_bytes: Annotated[int, Field(ge=0, le=65_536)] = 200
-    """Bytes of text that the model writes at the end; 0 for none."""
+    """Number of bytes of text that the model generates at the end; 0 to generate no text."""
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Params:

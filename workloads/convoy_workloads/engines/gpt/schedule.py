@@ -1,4 +1,4 @@
-"""The schedule of the learning rate."""
+"""The learning-rate schedule of gpt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from convoy_workloads.engines.gpt.params import Params
 
 
 def learning_rate(step: int, params: Params) -> float:
-    """Return a step's rate: a linear rise over `warmup` steps, then a cosine to a tenth of the peak."""
+    """Return the learning rate of a step. It rises linearly over `warmup` steps, then falls along a cosine
+    to a tenth of the peak.
+    """
     if step <= params.warmup:
         return params.learning_rate * step / params.warmup
     progress = (step - params.warmup) / max(1, params.steps - params.warmup)
