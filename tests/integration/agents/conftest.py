@@ -27,7 +27,9 @@ async def hub(authority: Authority) -> AsyncIterator[FakeHub]:
 
 @pytest.fixture
 async def make_host(tmp_path_factory: pytest.TempPathFactory, hub: FakeHub) -> AsyncIterator[HostMaker]:
-    """Return a factory that starts agents. At the end they exit and their mounts are removed."""
+    """Return a function that starts a node with its agent. After the test, stop the agents and remove their
+    mounts.
+    """
     if os.geteuid():
         pytest.skip("bind mounts need root")
     root = tmp_path_factory.mktemp("n")

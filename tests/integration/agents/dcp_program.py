@@ -1,4 +1,6 @@
-"""A rank's program that saves with torch.distributed.checkpoint. Its argument is a JSON object."""
+"""The program of a rank that saves with torch.distributed.checkpoint. Its argument is a JSON object with
+options.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from convoy.dcp import ConvoyReader, ConvoyWriter
 
 
 def made(step: int, boxes: int = -1, rows: int = 7) -> dict[str, Any]:
-    """Return the state after a step. The ranks shard the large tensor along the dimension `boxes`."""
+    """Return the state after a step. If `boxes` is at least 0, the ranks shard the large tensor along the
+    dimension `boxes`.
+    """
     large = torch.arange(rows * 11, dtype=torch.float32).reshape(rows, 11) * step
     if boxes >= 0 and dist.is_initialized():
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
@@ -37,7 +41,7 @@ def made(step: int, boxes: int = -1, rows: int = 7) -> dict[str, Any]:
 
 
 def described(state: dict[str, Any]) -> str:
-    """Return a digest of the whole state, independent of its sharding."""
+    """Return a digest of the whole state. The digest does not depend on how the ranks shard the state."""
     large = state["model"]["large"]
     whole = large.full_tensor() if isinstance(large, DTensor) else large
     rest = (state["model"]["same"].tolist(), state["count"], state["nested"])
@@ -45,7 +49,9 @@ def described(state: dict[str, Any]) -> str:
 
 
 def keep(wish: dict[str, Any]) -> None:
-    """Load the newest state, then save the states after some steps."""
+    """Load the newest state and save the states after the steps in `wish["steps"]`. Print the result of
+    each.
+    """
     with convoy.join() as job:
         state = made(0, wish["boxes"])
         with ConvoyReader(job) as reader:
@@ -57,7 +63,7 @@ def keep(wish: dict[str, Any]) -> None:
                 time.sleep(0.02)
             state = made(step, wish["boxes"], rows)
             if step in wish.get("broken", []) and job.rank == 1:
-                state["own"] = object()  # cannot be serialized exactly: detected during the save
+                state["own"] = object()  # this object cannot be serialized, so the save fails on this rank
             writer = ConvoyWriter(job, step)
             try:
                 if wish.get("asynchronous"):
@@ -74,7 +80,9 @@ def keep(wish: dict[str, Any]) -> None:
 
 
 def train(total: int) -> None:
-    """Train a small model in a `job.steps` loop, and save whenever a save is due."""
+    """Train a small model for `total` steps in a `job.steps` loop, and save at each step for which a save
+    is due.
+    """
     with convoy.join() as job:
         torch.manual_seed(1)
         model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 4))

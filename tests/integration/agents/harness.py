@@ -1,4 +1,6 @@
-"""Fakes of a hub, a kubelet, a launcher and ranks, around real agents, sockets and certificates."""
+"""Fakes of a hub, a kubelet, a launcher and ranks. The tests run them around real agents, sockets and
+certificates.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from convoy_agents.wire.slot_tokens import SlotToken
 from convoy_crds import terms
 
 TIMEOUT = 30.0
-"""Timeout of a single expectation in seconds."""
+"""Seconds that a test waits for one expected event."""
 
 
 class Authority:
@@ -39,13 +41,15 @@ class Authority:
         self.pem = self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, name: str, public_key: Any, common_name: str, seconds: float = 3600) -> bytes:
-        """Return a certificate for a DNS name."""
+        """Return a certificate with the DNS name `name`, in PEM."""
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
         made = self._build(subject, public_key, [name], ca=False, seconds=seconds)
         return made.public_bytes(serialization.Encoding.PEM)
 
     def identity(self, node: str, name: str | None = None, seconds: float = 3600) -> Identity:
-        """Return an identity as an agent of `node` has it. `name` replaces its DNS name."""
+        """Return a client identity for the agent of `node`. If `name` is given, the certificate contains it
+        instead of the agent's DNS name.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self.issue(name or terms.agent_server_name(node), key.public_key(), node, seconds)
         ends = x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp()
@@ -80,7 +84,9 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 class FakeHub:
-    """Issues certificates for nodes' tokens, records the agents' messages, and sends the test's messages."""
+    """A fake hub. It issues certificates for nodes' tokens, records the agents' messages, and sends
+    messages for the test.
+    """
 
     def __init__(self, authority: Authority, address: str = "127.0.0.1") -> None:
         self.authority = authority
@@ -88,15 +94,17 @@ class FakeHub:
         self.messages: list[tuple[str, hub_pb2.AgentMessage]] = []
         self.certificate_seconds = 3600.0
         self.redirect_to: list[str] = []
-        """Redirect addresses for the next Hellos, instead of Welcome."""
+        """Addresses for redirects. The hub replies to each Hello with the next address, and with Welcome
+        once the list is empty.
+        """
         self.mute: set[str] = set()
-        """Nodes whose heartbeats get no reply."""
+        """Names of nodes to whose heartbeats the hub does not reply."""
         self.enrolments = 0
         self.sessions = 0
         self._outgoing: dict[str, asyncio.Queue[hub_pb2.HubMessage | None]] = {}
         self._stores: dict[str, dict[str, hub_pb2.Store]] = {}
-        """The latest Store messages by node and name. As from the real hub, each new session gets them
-        again.
+        """The latest Store messages, by node and by name of the store. The hub sends them again in each new
+        session, as the real hub does.
         """
         self._changed = asyncio.Condition()
         self.enrol_port = 0
@@ -171,7 +179,7 @@ class FakeHub:
             self._changed.notify_all()
 
     def slot_token(self, node: str, job_uid: str, incarnation: int, slot: int) -> str:
-        """Return a valid slot token for the agent of a node."""
+        """Return a valid slot token for the given node and slot."""
         return slot_tokens.sign(SlotToken(job_uid, incarnation, slot, node), self.authority.key)
 
     def send(self, node: str, **body: Any) -> None:
@@ -186,7 +194,9 @@ class FakeHub:
         self._outgoing[node].put_nowait(None)
 
     async def until(self, wanted: Callable[[str, Any], bool], start: int = 0) -> Any:
-        """Return the first matching message, starting at index `start`."""
+        """Wait for a message that `wanted` accepts, and return it. Ignore messages before the index
+        `start`.
+        """
 
         def find() -> Any:
             return next((said for node, said in self.messages[start:] if wanted(node, said)), None)
@@ -196,7 +206,7 @@ class FakeHub:
             return find()
 
     async def report(self, uid: str, wanted: Callable[[Any], bool], start: int = 0) -> Any:
-        """Return the first matching PodReport of a pod, from a report or a Hello."""
+        """Wait for a PodReport of a pod that `wanted` accepts, and return it. It may be in a Hello."""
 
         def reports(said: Any) -> list[Any]:
             kind = said.WhichOneof("body")
@@ -212,22 +222,22 @@ class FakeHub:
         return found[0]
 
     async def trouble(self, uid: str, kind: str, start: int = 0) -> str:
-        """Return the first message of a kind of trouble with a pod's checkpoints."""
+        """Wait until the pod reports a checkpoint problem of this kind, and return the problem's message."""
         report = await self.report(uid, lambda report: kind in troubles(report), start)
         return troubles(report)[kind]
 
     async def untroubled(self, uid: str, start: int = 0) -> None:
-        """Wait until the pod has no troubles."""
+        """Wait until the pod reports no checkpoint problems."""
         await self.report(uid, lambda report: not report.troubles, start)
 
 
 def troubles(report: Any) -> dict[str, str]:
-    """Return a PodReport's troubles by kind."""
+    """Return the messages about checkpoint problems in a PodReport, by kind."""
     return {hub_pb2.Trouble.Kind.Name(one.kind): one.message for one in report.troubles}
 
 
 class Pod:
-    """A connection from inside a container: a launcher or a rank on the mounted socket."""
+    """A fake launcher or rank that is connected to the agent's socket in the mounted folder."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -235,8 +245,8 @@ class Pod:
 
     @classmethod
     async def dial(cls, socket: Path, **hello: Any) -> Pod:
-        # Connect through the folder's descriptor, because a test's paths exceed the length of a socket
-        # address.
+        # Connect through a descriptor of the folder, because the path of a test's folder is too long for a
+        # socket address.
         folder = os.open(socket.parent, os.O_PATH)
         try:
             pod = cls(*await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/{socket.name}"))
@@ -257,7 +267,7 @@ class Pod:
             return message
 
     async def ended(self) -> bool:
-        """Wait until the agent closes the connection."""
+        """Wait until the agent closes the connection, and return True."""
         async with asyncio.timeout(TIMEOUT):
             with contextlib.suppress(ConnectionError):
                 while await self.reader.read(4096):
@@ -269,7 +279,7 @@ class Pod:
 
 
 class Host:
-    """A node with its own folders, an agent, and the kubelet's side of the CSI driver."""
+    """A node with its own folders, a real agent, and the kubelet's calls to the CSI driver."""
 
     def __init__(
         self, root: Path, node: str, hub: FakeHub, memory: int = 256 * 2**20, address: str = "127.0.0.1"
@@ -294,7 +304,7 @@ class Host:
             checkpoint_memory=memory,
         )
         self.pods: list[Pod] = []
-        """Connections that must stay open."""
+        """Connections that must stay open until the end of the test."""
         self.agent: Agent
         self._task: asyncio.Task[None] | None = None
 
@@ -312,7 +322,9 @@ class Host:
             self._task = None
 
     async def crash(self) -> None:
-        """Stop the agent as a crash does: the pods' sockets do not respond, and folders and mounts stay."""
+        """Stop the agent as a crash would. The pods' sockets stop responding, and the folders and mounts
+        stay.
+        """
         assert self._task
         await self.agent.pods.close_all()
         self._task.cancel()
@@ -321,7 +333,7 @@ class Host:
 
     @property
     def peer_address(self) -> str:
-        """Address at which other agents reach this agent."""
+        """Return the address at which other agents reach this agent."""
         return f"{self.settings.pod_ip}:{self.agent.peer_port}"
 
     def target(self, uid: str) -> Path:
@@ -370,7 +382,7 @@ class Host:
 
 
 def fake_sources(root: Path) -> Sources:
-    """Return the library packages of an image, with placeholder content."""
+    """Return the folders of a fake image with the library packages. The files have placeholder content."""
     workloads, face = root / "image" / "convoy_workloads", root / "image" / "convoy"
     commands = root / "image" / "convoy_commands"
     for path, text in {
@@ -397,7 +409,9 @@ def assignment(
     strict: bool = False,
     namespace: str = "default",
 ) -> Any:
-    """Return the hub's Assignment of one slot. `members` are (pod uid, host, processes) in slot order."""
+    """Return the Assignment of one slot, as the hub sends it. `members` contains (pod uid, host, processes)
+    in slot order.
+    """
     return hub_pb2.Assignment(
         pod_uid=members[slot][0],
         job_uid=f"uid-of-{job}",
@@ -418,7 +432,7 @@ def assignment(
                 peer_address=host.peer_address,
                 processes=processes,
             )
-            # As from the hub: a slot that does not coordinate knows slot 0 only.
+            # As in the hub's messages, a slot that does not coordinate commits receives slot 0 only.
             for number, (uid, host, processes) in enumerate(members if strict or not slot else members[:1])
         ],
         command=["python", "train.py"],
@@ -430,7 +444,7 @@ def assignment(
 
 
 async def eventually(check: Callable[[], bool]) -> None:
-    """Poll a condition that has no event."""
+    """Poll until `check` returns True. Tests use it for conditions that cause no event."""
     async with asyncio.timeout(TIMEOUT):
         while not check():  # noqa: ASYNC110
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A job whose ranks save to the memory of real agents."""
+"""A job whose fake ranks save to the memory of real agents."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from convoy_workloads.runtime.tiers.memory_client import MemoryClient
 
 JOB = "uid-of-job"
 SIZE = 9 * 2**20 + 4096
-"""Bytes of a shard: three chunks."""
+"""Bytes of a shard of a full save. The agent splits it into three chunks."""
 SEGMENT = 3 * 4096
 """Bytes of a journal segment."""
 
 
 def state(step: int, shard: int) -> bytes:
-    """Return a rank's state after a step."""
+    """Return the bytes that the rank with this shard saves after a step."""
     return random.Random(step * 1000 + shard).randbytes(4096) * (SIZE // 4096)
 
 
 def segment(step: int, shard: int) -> bytes:
-    """Return a rank's journal segment up to a step."""
+    """Return the bytes of the journal segment that the rank with this shard saves after a step."""
     return random.Random(step * 1000 + shard + 500).randbytes(SEGMENT)
 
 
 @dataclass
 class Response:
-    """An agent's response, with the files it passed."""
+    """An agent's response to a memory request, with the files that the agent passed, mapped into memory."""
 
     body: dict[str, Any]
     areas: list[mmap.mmap]
@@ -51,7 +51,7 @@ class Response:
 
 @dataclass
 class Rank:
-    """A rank's memory connection."""
+    """A fake rank with a memory connection to its agent."""
 
     line: MemoryClient
     number: int
@@ -74,7 +74,7 @@ class Rank:
         return answer
 
     async def save(self, step: int, plan: str = "same") -> Response:
-        """Write the state after a step into a free buffer and seal it."""
+        """Write the rank's state after a step into a free buffer, and seal the buffer."""
         await self.until(lambda stand: bool(stand["buffer"]))
         buffer = self.stand["buffer"]
         self.buffers[buffer][:SIZE] = state(step, self.number)
@@ -89,7 +89,9 @@ class Rank:
         return answer
 
     async def journal(self, step: int, extends: list[int]) -> Response:
-        """Write the changes since another save into a free segment buffer and seal it."""
+        """Write the rank's segment after a step into a free segment buffer, and seal the buffer. The
+        segment follows the save `extends`.
+        """
         await self.until(lambda stand: bool(stand["segments"]))
         buffer = self.stand["segments"][0]
         self.buffers[buffer][:SEGMENT] = segment(step, self.number)
@@ -105,7 +107,7 @@ class Rank:
         )
 
     async def until(self, holds: Any, seconds: float = TIMEOUT) -> dict[str, Any]:
-        """Return the memory's status once `holds` accepts it."""
+        """Poll the memory's status until `holds` accepts it, and return it."""
         deadline = time.monotonic() + seconds
         known = ""
         while True:
@@ -124,12 +126,14 @@ class Rank:
         return await self.request(type="restore", attempt=attempt, broken=broken or [], bases=bases)
 
     async def read_chain(self, shard: str) -> list[bytes]:
-        """Return the bytes of a base and of its segments."""
+        """Return the bytes of a shard's full save and of its segments."""
         answer = await self.request(type="shard", shard=shard)
         return [bytes(area[:length]) for area, length in zip(answer.areas, answer["lengths"], strict=True)]
 
     async def read(self, shard: str) -> bytes | list[list[str]]:
-        """Return a shard's bytes, or the list of nodes that failed to provide them."""
+        """Return a shard's bytes. If no node could provide them, return the failed (node, id) pairs
+        instead.
+        """
         answer = await self.request(type="shard", shard=shard)
         if answer["type"] == "broken":
             return list(answer["broken"])
@@ -138,7 +142,7 @@ class Rank:
 
 @dataclass
 class MemoryJob:
-    """The job's pods and the hub's messages about it."""
+    """A job with pods on several hosts. It sends the hub's messages for the job."""
 
     hub: FakeHub
     folder: Path
@@ -152,7 +156,9 @@ class MemoryJob:
     launchers: dict[str, Pod] = field(default_factory=dict)
 
     async def form(self, incarnation: int, members: list[tuple[str, Host]], holders: Any = ()) -> list[Rank]:
-        """Form an incarnation with one rank per pod, without a restore."""
+        """Form an incarnation with one pod per member, and return its ranks. The ranks have not restored a
+        state yet.
+        """
         placed = place([Candidate(host.node) for _, host in members], self.copies)
         hosts = {host.node: host for _, host in members}
         for slot, (uid, host) in enumerate(members):
@@ -174,7 +180,8 @@ class MemoryJob:
         return [self.rank(uid, host, slot, incarnation) for slot, (uid, host) in enumerate(members)]
 
     def rank(self, uid: str, host: Host, number: int, incarnation: int) -> Rank:
-        # A short path to the folder, because a test's paths exceed the length of a socket address.
+        # Use a symbolic link with a short path, because the path of a test's folder is too long for a socket
+        # address.
         short = self.folder / f"{uid[:8]}-{incarnation}"
         if not short.is_symlink():
             short.symlink_to(host.target(uid))
@@ -184,7 +191,7 @@ class MemoryJob:
     async def start_incarnation(
         self, incarnation: int, members: list[tuple[str, Host]], **more: Any
     ) -> list[Rank]:
-        """Form an incarnation whose ranks have restored the newest state and reserved their buffers."""
+        """Form an incarnation. Its ranks restore the newest state and reserve their buffers."""
         ranks = await self.form(incarnation, members, **more)
         for rank in ranks:
             found = await rank.restore()
@@ -197,7 +204,7 @@ class MemoryJob:
 
 
 async def saved(ranks: list[Rank], incarnation: int, step: int, *tiers: Tier) -> None:
-    """Save the state after a step, and wait until it is committed at these tiers."""
+    """Save the state after a step on all ranks, and wait until it is committed at these tiers."""
     for rank in ranks:
         assert (await rank.save(step))["type"] == "sealed"
     for rank in ranks:
@@ -206,7 +213,7 @@ async def saved(ranks: list[Rank], incarnation: int, step: int, *tiers: Tier) ->
 
 
 async def reads(ranks: list[Rank]) -> list[dict[str, bytes]]:
-    """Return the shards that each rank restores."""
+    """Restore on all ranks. Return for each rank the bytes by shard."""
     found = []
     for rank in ranks:
         answer = await rank.restore()
@@ -222,7 +229,7 @@ def at(host: Host) -> hub_pb2.NodeAddress:
 
 
 async def held(host: Host) -> set[tuple[Generation, str]]:
-    """Return the shards in a node's memory."""
+    """Return the (generation, shard) pairs in a node's memory."""
     job_memory = host.agent.memory_manager.get(JOB)
     assert job_memory is not None
     return await job_memory.inspect(
@@ -231,7 +238,7 @@ async def held(host: Host) -> set[tuple[Generation, str]]:
 
 
 async def until_held(host: Host, wanted: set[tuple[Generation, str]]) -> None:
-    """Wait until a node's memory has all of these shards."""
+    """Wait until a node's memory contains all of these (generation, shard) pairs."""
     job_memory = host.agent.memory_manager.get(JOB)
     assert job_memory is not None
 
@@ -242,7 +249,7 @@ async def until_held(host: Host, wanted: set[tuple[Generation, str]]) -> None:
 
 
 async def damage(host: Host, shard: str, generation: Generation, at_byte: int = 5000) -> None:
-    """Flip a bit of a shard in memory."""
+    """Flip one bit of a shard in a node's memory."""
     job_memory = host.agent.memory_manager.get(JOB)
     assert job_memory is not None
 
@@ -261,7 +268,9 @@ async def damage(host: Host, shard: str, generation: Generation, at_byte: int = 
 
 
 def travelled(path: str) -> dict[str, float]:
-    """Return the bytes of chunks that all agents of this process sent to `path`, raw and encoded."""
+    """Return the bytes of chunks that all agents of this process have sent to `path` so far: before
+    encoding (raw) and on the network (sent).
+    """
     name = "convoy_agent_checkpoint_travelled_bytes_total"
     kinds = ("raw", "sent")
     return {
@@ -270,7 +279,9 @@ def travelled(path: str) -> dict[str, float]:
 
 
 def counted() -> dict[str, float]:
-    """Return the counts of restores and uploads by outcome, and of copies, of all agents of this process."""
+    """Return the metrics of all agents of this process: restores and uploads by outcome, and numbers of
+    durations.
+    """
     value = metrics.REGISTRY.get_sample_value
     found = {
         label: value(f"convoy_agent_checkpoint_{what}_total", {name: label}) or 0
@@ -286,5 +297,5 @@ def counted() -> dict[str, float]:
 
 
 def since(before: dict[str, float]) -> dict[str, float]:
-    """Return the differences from earlier counts."""
+    """Return the metrics that have changed since `before`, with their increase."""
     return {what: count - before[what] for what, count in counted().items() if count != before[what]}

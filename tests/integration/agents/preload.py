@@ -1,4 +1,4 @@
-"""Imports that the ranks' fork server makes once."""
+"""Modules that the ranks' fork server imports once, before it forks ranks."""
 
 from __future__ import annotations
 
@@ -9,5 +9,6 @@ from convoy_workloads.launcher import warmup
 from convoy_workloads.runtime.journal import guard  # noqa: F401
 
 warmup.warm_up()
-# The garbage collector then does not touch, and so does not copy, pages that children share.
+# Exclude the imported objects from garbage collection. The collector would otherwise write to the shared
+# pages, and each child would copy them.
 gc.freeze()

@@ -1,4 +1,4 @@
-"""Ranks as child processes of a test, forked from a server that has imported torch."""
+"""Real ranks as child processes of a test. They are forked from a server that has already imported torch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.integration.ports import free_port
 
 REPOSITORY = Path(__file__).parents[3]
 SECONDS = 120.0
-"""Timeout of a single line of output."""
+"""Seconds that a test waits for one line of a rank's output."""
 TRAINER = Path(__file__).with_name("trainer.py")
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.integration.agents.preload"])
 
 
 class Process:
-    """A child of the fork server."""
+    """A child process of the fork server."""
 
     def __init__(self, process: multiprocessing.process.BaseProcess, stdout: asyncio.StreamReader) -> None:
         self._process = process
@@ -34,18 +34,18 @@ class Process:
 
     @property
     def returncode(self) -> int | None:
-        """The exit status, negative for a signal; None while the process runs."""
+        """Return the exit status, negative for a signal; None while the process runs."""
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal unless the process has exited."""
+        """Send a signal to the process, unless it has exited."""
         if self.returncode is None and self._process.pid is not None:
-            # The process may have exited without this process knowing it yet.
+            # The process may have exited although its status is not known yet.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
 
     async def wait(self) -> int:
-        """Wait for the exit and return the status."""
+        """Wait until the process exits, and return its exit status."""
         await asyncio.to_thread(self._process.join)
         status = self._process.exitcode
         assert status is not None
@@ -54,13 +54,13 @@ class Process:
 
 @dataclass
 class Rank:
-    """A process and its output."""
+    """A rank's process, and the lines of output that were read from it."""
 
     process: Process
     lines: list[str] = field(default_factory=list)
 
     async def until(self, pattern: str) -> str:
-        """Return the next line that matches."""
+        """Read output until a line matches `pattern`, and return the matching part of the line."""
         async with asyncio.timeout(SECONDS):
             while line := (await self.process.stdout.readline()).decode():
                 self.lines.append(line)
@@ -69,16 +69,16 @@ class Rank:
         raise AssertionError("".join(self.lines))
 
     def kill(self) -> None:
-        """Send SIGKILL."""
+        """Kill the process with SIGKILL."""
         self.process.send_signal(signal.SIGKILL)
 
 
 async def start(program: Path, argument: str, environment: Mapping[str, str]) -> Rank:
-    """Start a program as `python FILE ARGUMENT`, with these variables added to the test's environment."""
+    """Start a program in a child process. `environment` is added to the test's environment."""
     receiving, sending = _FORKS.Pipe(duplex=False)
     variables = {**os.environ, **environment}
     process = _FORKS.Process(target=_run, args=(sending, str(program), argument, variables), daemon=True)
-    # The first process waits for the server's imports.
+    # The first start blocks until the fork server has imported its modules, so call it in a thread.
     await asyncio.to_thread(process.start)
     sending.close()
     stdout = asyncio.StreamReader()
@@ -89,20 +89,22 @@ async def start(program: Path, argument: str, environment: Mapping[str, str]) ->
 
 
 def _run(output: Connection, program: str, argument: str, environment: dict[str, str]) -> None:
-    """The main function of the child."""
+    """Run the program. This is the main function of the child process."""
     for target in (1, 2):
         os.dup2(output.fileno(), target)
     output.close()
     os.environ.clear()
     os.environ.update(environment)
-    # The fork server skips modules that it cannot import.
+    # The fork server ignores modules that it cannot import, so check that it imported the module.
     assert "tests.integration.agents.preload" in sys.modules, "nothing is warm"
     sys.argv = [program, argument]
     runpy.run_path(program, run_name="__main__")
 
 
 def variables(rank: int, world: int, port: int, incarnation: int, socket: Path | None) -> dict[str, str]:
-    """Return a rank's environment as a launcher sets it. `socket` belongs to the rank's agent."""
+    """Return the environment variables that a launcher sets for a rank. `socket` is the path of the agent's
+    socket.
+    """
     found = {
         "RANK": str(rank),
         "WORLD_SIZE": str(world),
@@ -118,13 +120,13 @@ def variables(rank: int, world: int, port: int, incarnation: int, socket: Path |
 
 
 def socket_of(folder: Path, uid: str, incarnation: int) -> Path | None:
-    """Return the socket of a pod's agent; None for an empty uid."""
+    """Return the path of the agent's socket of a pod, as `MemoryJob` links it; None for an empty uid."""
     return folder / f"{uid[:8]}-{incarnation}" / "agent.sock" if uid else None
 
 
 @contextlib.asynccontextmanager
 async def running() -> AsyncIterator[list[Rank]]:
-    """Yield a list for processes that are killed at the end of the test."""
+    """Yield a list to which the test adds ranks. At the end, kill all ranks in the list."""
     ranks: list[Rank] = []
     try:
         yield ranks
@@ -133,7 +135,7 @@ async def running() -> AsyncIterator[list[Rank]]:
 
 
 async def killed(*ranks: Rank) -> None:
-    """Kill all processes, then wait for them."""
+    """Kill all ranks, and wait until they have exited."""
     for rank in ranks:
         rank.kill()
     for rank in ranks:
@@ -151,9 +153,11 @@ async def train(
     dies: str = "",
     edits: int = 0,
 ) -> list[Rank]:
-    """Start one process per pod, or a process without an agent for an empty uid.
+    """Start one trainer process (trainer.py) per uid of a pod. A process with an empty uid runs without an
+    agent.
 
-    `dies` is a step, a percentage of the copy, and a signal: the last rank dies of it at that point. From
+    `dies` contains a step, a percentage and a signal, separated by colons. In the first full save at or
+    after that step, the last rank kills itself with the signal after it has copied that percentage. From
     step `edits` on, the program changes a weight without the optimizer.
     """
     port = free_port()
@@ -173,5 +177,5 @@ async def train(
 
 
 async def ended(ranks: list[Rank]) -> set[str]:
-    """Return the digests of the ranks' final states."""
+    """Wait until the ranks have ended. Return the set of the digests of their final states."""
     return {await rank.until(r"END \w+") for rank in ranks}

@@ -1,4 +1,6 @@
-"""Generations that a rank could not save: other ranks' agents and their hosts drop them."""
+"""Tests of a generation that one rank could not save: the agents abandon it and drop the copies of its
+other shards.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,15 @@ from convoy_controllers.checkpoint.generation import Generation
 __all__ = ["folder", "job"]
 
 ROOM = 4 * SIZE + 9 * 2**20
-"""Bytes for two buffers, two copies and their metadata. A third copy does not fit."""
+"""Bytes for two buffers, two copies and their metadata. A third copy does not fit, so abandoned copies must
+be dropped.
+"""
 
 
 async def start_job(make_host: HostMaker, job: MemoryJob) -> tuple[Host, Host, list[Rank]]:
-    """Return two nodes with little memory, and the ranks of a job that saved step 10."""
+    """Start a job on two nodes, with a memory limit of ROOM, and save step 10. Return the nodes and the
+    ranks.
+    """
     one, two = await make_host("one"), await make_host("two")
     job.limit = ROOM
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
@@ -28,7 +34,9 @@ async def start_job(make_host: HostMaker, job: MemoryJob) -> tuple[Host, Host, l
 
 
 async def abandoned(one: Host, two: Host, ranks: list[Rank], step: int) -> None:
-    """Have rank 1 save and copy the step, and rank 0 fail to. Wait until rank 1's agent knows."""
+    """Rank 1 saves and copies the step, and rank 0 abandons it. Wait until rank 1's agent has dropped the
+    generation.
+    """
     assert (await ranks[1].save(step))["type"] == "sealed"
     await until_held(one, {(Generation(1, step), "1")})
     assert (await ranks[0].request(type="abandon", step=step))["type"] == "noted"
@@ -66,7 +74,7 @@ async def test_two_steps_that_are_given_up_one_after_the_other_are_both_told_of(
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     await ranks[0].save(20)
-    # Slot 0's agent is down while slot 1's agent learns of both generations.
+    # Stop slot 0's agent, so that slot 1's agent must remember both abandoned steps.
     port = one.agent.peer_port
     await one.crash()
     for step in (20, 25):

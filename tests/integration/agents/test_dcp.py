@@ -1,4 +1,4 @@
-"""Programs that save with torch.distributed.checkpoint to the memory of real agents."""
+"""Tests of programs that save with torch.distributed.checkpoint to the memory of real agents."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ pytestmark = pytest.mark.timeout(300)
 Start = Callable[..., Coroutine[Any, Any, list[Rank]]]
 PROGRAM = Path(__file__).with_name("dcp_program.py")
 PAIR = [(3, 7), (5, 7)]
-"""Saved steps, with the number of rows of their large tensor."""
+"""The steps to save, each with the number of rows of the large tensor at that step."""
 
 
 @pytest.fixture
 async def start(folder: Path) -> AsyncIterator[Start]:
-    """Return a function that starts a program's ranks. At the end all are killed."""
+    """Yield a function that starts a program's ranks. At the end, kill all ranks."""
     ranks: list[Rank] = []
 
     async def start_ranks(incarnation: int, uids: list[str], slow: str = "", **wish: Any) -> list[Rank]:
@@ -89,7 +89,7 @@ async def test_a_broken_shard_is_read_from_its_copy_and_one_without_from_the_sav
     (tmp_path / "go-3").touch()
     ranks = await start(1, [A, B], boxes=0, steps=PAIR, wait=str(tmp_path / "go"), timeout=5.0)
     await wait_for_output(ranks, "SAVED 3 True")
-    # The next generation exists on its own nodes only: its copies are refused.
+    # Refuse all copies of the next generation, so that it exists only on the nodes that saved it.
     for host in (one, two):
         host.agent.memory_manager.budget.limit = 0
     (tmp_path / "go-5").touch()
@@ -125,7 +125,8 @@ async def test_a_save_that_fails_on_one_rank_leaves_no_buffer_taken(
     await job.form(1, [(uid, hosts[uid]) for uid in sorted(set(pods))])
     steps = [(step, 7) for step in (2, 3, 4, 5, 6)]
     ranks = await start(1, pods, boxes=0, steps=steps, broken=[3, 5])
-    # Well before the agents' own timeout.
+    # Each pattern must appear in time. If a failed save kept its buffer, the next save would wait for the
+    # agent's timeout.
     for pattern in (
         "SAVED 2 True",
         r"REFUSED 3 .*own.*object",

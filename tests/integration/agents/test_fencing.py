@@ -1,4 +1,6 @@
-"""Agents that are isolated from the hub, the API server and their peers, with shortened timeouts."""
+"""Tests of agents that are isolated from the hub, the API server and their peers. The fencing times are
+shortened.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fence, "FENCE_SECONDS", FENCE)
     monkeypatch.setattr(fence, "QUIET_SECONDS", 0.4)
     monkeypatch.setattr(fence, "LEASE_SECONDS", 0.6)
-    # The agent must keep its session with a mute hub, because the test sends messages through it.
+    # Keep the session although the hub is silent, because the test sends messages to the launcher through it.
     monkeypatch.setattr(hub_client, "SILENCE_SECONDS", 60.0)
     for name in ("PROBE_SECONDS", "PROBE_TIMEOUT", "ATTEST_SECONDS"):
         monkeypatch.setattr(isolation, name, 0.5)
@@ -33,13 +35,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def deaf() -> Iterator[Deaf]:
-    """An API server that drops all packets."""
+    """Yield the address of an API server that drops all packets."""
     with Deaf() as address:
         yield address
 
 
 async def strict_job(hub: FakeHub, one: Host, two: Host, incarnation: int = 1) -> Pod:
-    """Start a Strict job on both nodes. Return the launcher on the first."""
+    """Start a Strict job with one pod on each node. Return the launcher on node `one`."""
     members = [(A, one, 1), (B, two, 1)]
     launchers = []
     for slot, (uid, host, _) in enumerate(members):
@@ -61,13 +63,15 @@ async def unreachable_api(make_host: HostMaker, node: str, deaf: Deaf) -> Host:
 
 
 async def receives_nothing(hub: FakeHub, launcher: Pod, uid: str, node: str) -> None:
-    """Check that the launcher has no pending frame: the next one is sent here."""
+    """Check that the launcher has received no frame: let the hub request a port, and check that this
+    request is the launcher's next frame.
+    """
     hub.send(node, pick_port=hub_pb2.PickPort(pod_uid=uid, incarnation=9))
     assert (await launcher.receive())["type"] == "pickPort"
 
 
 def silence(host: Host) -> float:
-    """Return the seconds since the hub was last reached."""
+    """Return the seconds since the agent last reached the hub."""
     watch = host.agent._isolation
     return watch._clock() - watch._contacts.hub
 
@@ -91,10 +95,10 @@ async def test_a_strict_job_is_stopped_where_nobody_is_reached_and_no_other_job_
     assert "it reached only 0 of the job's 1 other nodes" in shutdown["reason"]
     assert metrics.FENCED._value.get() == fenced + 1
     await receives_nothing(hub, lenient, C, "one")
-    # The frame is sent once. A launcher that missed it gets it when it reconnects.
+    # The agent sends the frame only once, but sends it again to a launcher that reconnects.
     again = await one.launcher(A, incarnation=1)
     assert await again.receive() == shutdown
-    # After the isolation, a later incarnation runs normally.
+    # The hub is reachable again, so a later incarnation must run normally.
     hub.mute.clear()
     await eventually(lambda: silence(one) < fence.QUIET_SECONDS)
     hub.send("one", assignment=assignment("job", 2, 0, [(A, one, 1)], strict=True))
@@ -108,7 +112,7 @@ async def test_an_api_server_that_refuses_is_an_outage_and_stops_nothing(
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     await one.stop()
-    # No process listens on port 1, so connections are refused.
+    # No process listens on port 1, so the kernel refuses connections.
     one.settings = replace(one.settings, api_host="127.0.0.1", api_port=1)
     await one.start()
     launcher = await strict_job(hub, one, two)
@@ -119,10 +123,12 @@ async def test_an_api_server_that_refuses_is_an_outage_and_stops_nothing(
     assert one.agent._isolation._contacts.peers == {}
 
 
-async def test_a_control_plane_that_is_gone_altogether_stops_nothing(
+async def test_a_job_continues_while_hub_and_api_server_are_unreachable(
     make_host: HostMaker, hub: FakeHub, deaf: Deaf
 ) -> None:
-    """The job's nodes attest each other, and report that to the hub, which one of them still reaches."""
+    """Neither the hub nor the API server replies to any node. The job's nodes attest one another, so the
+    job must continue.
+    """
     one, two = await unreachable_api(make_host, "one", deaf), await unreachable_api(make_host, "two", deaf)
     launcher = await strict_job(hub, one, two)
     hub.mute.update(("one", "two"))

@@ -1,4 +1,4 @@
-"""A CheckpointStore on a file system that hangs, such as an unresponsive disk or NFS server."""
+"""Tests of a CheckpointStore on a volume whose file system hangs, such as an unresponsive NFS server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OTHER = {"claim": "other", "name": "other"}
 pytestmark = pytest.mark.timeout(180)
 SILENT = f"claim {CLAIM}, folder {PART}: it does not answer within"
 TIMEOUT = 40.0
-"""Seconds: more than the longest pause before an upload is retried."""
+"""Seconds to wait for an upload. The longest pause between two retries is shorter."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """The volume as its server sees it."""
+    """Yield the folder that backs the volume."""
     if os.geteuid():
         pytest.skip("mounts need root")
     with freezing.disk(tmp_path, 256) as made:
@@ -57,13 +57,14 @@ def job(hub: FakeHub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryJo
 
 
 def is_clean(disk: Path, *steps: int) -> None:
-    """Check that the store has exactly these generations of incarnation 1, complete, after garbage
-    collection.
+    """Collect garbage, then check that the store contains exactly these generations of incarnation 1, each
+    complete.
     """
     store = Store(Volume(disk, PART), "default", JOB)
     old = time.time() - 2 * GRACE_SECONDS
     for path in (disk / PART).rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # the agent's own garbage collection
+        # the agent's own garbage collection may have removed the file
+        with contextlib.suppress(FileNotFoundError):
             os.utime(path, (old, old))
     store.collect_garbage(Keep(len(steps)))
     left = store.inventory()
@@ -102,7 +103,7 @@ async def test_saves_go_on_beside_a_disk_that_hangs_and_get_there_when_it_answer
         report = await tried(hub, one)
         assert not report.reached and SILENT in report.message
         await saved(ranks, 1, 30, Tier.LOCAL, Tier.PEER)
-        # Meanwhile the same agent uses a store that responds.
+        # The store on another volume must still be usable by the same agent.
         await saved(beside, 1, 10, Tier.REMOTE)
         assert names(disk, "records") == {"gen-1-10"}
     await stored(ranks, 30)
@@ -110,7 +111,7 @@ async def test_saves_go_on_beside_a_disk_that_hangs_and_get_there_when_it_answer
     assert (await tried(hub, one)).reached
     await one.stop()
     await two.stop()
-    # Threads that hung may still write files that are no longer needed.
+    # Wait for threads that hung, because they may still write temporary files.
     await eventually(lambda: not any(path.name.startswith(".") for path in disk.rglob("*")))
     again = await job.form(2, [(C, three), (D, four)])
     for shards in await reads(again):

@@ -1,4 +1,6 @@
-"""Untrusted pods: the agent refuses what they may not do, and limits their effect on other pods."""
+"""Tests of untrusted pods. The agent refuses what a pod may not do, and limits how much one pod can slow
+other pods.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ UID = "aaaa-1111"
 
 @pytest.fixture
 async def host(make_host: HostMaker, hub: FakeHub) -> Host:
-    """A host with a pod whose ranks 0 and 1 are in incarnation 2."""
+    """Return a host with one pod. Its ranks 0 and 1 run in incarnation 2."""
     host = await make_host("one")
     await host.publish(UID)
     launcher = await host.launcher(UID)
@@ -138,16 +140,16 @@ async def test_a_flood_is_slowed_and_the_neighbour_is_not(host: Host, hub: FakeH
     launcher.close()
 
 
-DEAR: dict[str, Any] = {
+COSTLY_FRAME: dict[str, Any] = {
     "type": "telemetry",
     "windows": [{"first": n + 1, "last": n + 1, "micro": [0] * windows.MAX_MICRO} for n in range(32)],
 }
-"""The frame of this size that takes an agent the longest to parse."""
+"""The telemetry frame with the highest parsing cost."""
 
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Records the rank of each telemetry frame that the agent parses."""
+    """Return a list to which the rank of each parsed telemetry frame is added."""
     found: list[int] = []
     parse = windows.parse
 
@@ -174,21 +176,23 @@ async def test_a_flood_on_all_connections_is_slowed_as_one(
     began = loop.time()
     for rank in ranks:
         for _ in range(50):
-            rank.send(**DEAR)
+            rank.send(**COSTLY_FRAME)
     neighbour = await host.launcher("neighbour")
     await hub.report("neighbour", lambda report: report.launcher_connected)
     await eventually(lambda: len(read) >= 200)
     allowed = limits.FRAMES_BURST + (loop.time() - began) * limits.FRAMES_PER_SECOND
-    assert len(read) * limits.weight(DEAR) <= allowed
+    assert len(read) * limits.weight(COSTLY_FRAME) <= allowed
     assert len(set(read)) == 64
     for pod in (*ranks, launcher, neighbour):
         pod.close()
 
 
-async def test_64_ranks_that_tell_what_they_have_saved_up_are_not_slowed(
+async def test_the_backlog_of_64_ranks_is_not_slowed(
     make_host: HostMaker, hub: FakeHub, read: list[int]
 ) -> None:
-    """This happens after a restart of the agent."""
+    """After a restart of the agent, 64 ranks send the windows of the last 32 steps at once. The rate limit
+    must not slow them.
+    """
     host = await make_host("one")
     await host.publish(UID)
     launcher = await host.launcher(UID)
@@ -215,10 +219,12 @@ async def test_64_ranks_that_tell_what_they_have_saved_up_are_not_slowed(
 
 
 @pytest.mark.parametrize("incarnation", [0, 2])
-async def test_what_ranks_tell_of_their_steps_is_for_the_incarnation_that_the_hub_has_assigned(
+async def test_step_timings_without_an_assignment_are_ignored(
     make_host: HostMaker, hub: FakeHub, read: list[int], incarnation: int
 ) -> None:
-    """Before the assignment a pod may claim any rank."""
+    """The agent must ignore step timings of a rank without an assignment, because the pod could claim any
+    rank.
+    """
     host = await make_host("one")
     await host.publish(UID)
     if incarnation:
@@ -226,7 +232,7 @@ async def test_what_ranks_tell_of_their_steps_is_for_the_incarnation_that_the_hu
         host.pods.append(launcher)
         await hub.report(UID, lambda report: report.launcher_connected)
     rank = await host.rank(UID, 77, incarnation)
-    rank.send(**DEAR)
+    rank.send(**COSTLY_FRAME)
     rank.send(type="progress", step=1)
     session = host.agent.pods.get(UID)
     assert session
@@ -258,10 +264,12 @@ LONG = 64 * 2**20
     [(0, 2**40), (0, 0), (LONG, SIZE + LONG)],
     ids=["longer than its slot", "nothing", "a slot that the rank has made longer"],
 )
-async def test_a_seal_is_not_longer_than_what_was_given(
+async def test_a_seal_of_another_length_than_the_buffer_is_refused(
     make_host: HostMaker, hub: FakeHub, tmp_path: Path, grown: int, length: int
 ) -> None:
-    """Computing its digests would cost the agent memory and time, to the harm of all other jobs."""
+    """The agent must refuse a length of 0 or beyond the buffer's original size. The digests of a longer seal
+    would cost memory and time that other jobs need.
+    """
     host = await make_host("one")
     job = MemoryJob(hub, tmp_path)
     ranks = await job.start_incarnation(1, [(UID, host)])
@@ -288,7 +296,8 @@ async def test_what_a_pod_says_is_told_of_it_alone_whatever_it_calls_itself(host
     launcher.send(type="rank", incarnation=2, rank=1, state="EXITED", exitCode=1, **names)
     launcher.send(type="rank", incarnation=2, rank=2, state="EXITED", exitCode=1, **names)
     await hub.report(UID, lambda report: any(one.exit_code for one in report.ranks), mark)
-    # Send one more frame, so that reports about the others have arrived before it.
+    # Let the other pod send a frame. When it is reported, all reports about the first pod's frames have
+    # arrived.
     theirs.send(type="portPicked", incarnation=1, port=30000)
     last = await hub.report("victim", lambda report: report.master_port == 30000, mark)
     assert not last.ranks and last.launcher_connected
@@ -332,7 +341,7 @@ async def test_what_a_rank_is_given_to_read_it_cannot_write(
             with pytest.raises(OSError) as caught:
                 harm(fd)
             assert caught.value.errno in (errno.EBADF, errno.EINVAL)
-        # The test runs as root, as many containers do.
+        # The test runs as root, so only the read-only mount can prevent the write.
         with pytest.raises(OSError) as caught:
             os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
         assert caught.value.errno == errno.EROFS

@@ -1,4 +1,4 @@
-"""One job across two agents: its assignments, ranks and commits."""
+"""Tests of one job on two agents: its assignments, ranks and commits."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ A, B = "aaaa-1111", "bbbb-2222"
 
 
 async def formed(hub: FakeHub, one: Host, two: Host) -> tuple[list[Pod], list[Pod]]:
-    """Return the launchers and ranks of a job in incarnation 1: two ranks on the first node, one on the
-    second.
+    """Start incarnation 1 of a job with two ranks on node `one` and one rank on node `two`. Return the
+    launchers and the ranks.
     """
     members = [(A, one, 2), (B, two, 1)]
     launchers = []
@@ -115,7 +115,7 @@ async def test_a_later_incarnation_refuses_the_commit(
     await ranks[1].save(10)
     held = one.agent.commit_coordinator._jobs[JOB].tiers[Tier.LOCAL].held
     await eventually(lambda: (1, 10) in held)
-    # Only slot 0's agent knows incarnation 2, as after a PickPort.
+    # Slot 0's agent learns of incarnation 2 by a PickPort. The agent of slot 1 does not know incarnation 2.
     hub.send("one", pick_port=hub_pb2.PickPort(pod_uid=A, incarnation=2))
     refused = {"type": "refused", "incarnation": 1, "step": 10, "seen": 2}
     assert await links[1].receive() == refused

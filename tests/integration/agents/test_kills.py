@@ -1,4 +1,4 @@
-"""SIGKILL of agent processes, of ranks, and of whole nodes with their memory."""
+"""Tests that kill agent processes, ranks, and whole nodes with their memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(400)
 
 
 class Machine(Host):
-    """A node whose agent is a separate process."""
+    """A node whose agent runs in a separate process."""
 
     def __init__(self, root: Path, node: str, hub: FakeHub) -> None:
         super().__init__(root, node, hub)
@@ -52,14 +52,14 @@ class Machine(Host):
         self.agent: Any = SimpleNamespace(peer_port=port)
 
     async def kill(self) -> None:
-        """Kill the agent only. Memory and mounts stay."""
+        """Kill the agent's process. The node's memory and mounts stay."""
         assert self.process
         self.process.kill()
         await self.process.wait()
         self.process = None
 
     async def die(self) -> None:
-        """Kill the agent and delete the node's memory."""
+        """Kill the agent's process and remove the node's memory, as if the node died."""
         if self.process:
             await self.kill()
         self.unmount()
@@ -73,7 +73,7 @@ class Machine(Host):
                 mounts.unmount(Path(mount.target))
 
     def memory(self) -> list[str]:
-        """Return the jobs with memory on this node."""
+        """Return the uids of the jobs that have memory on this node."""
         folder = self.settings.run_dir / "memory"
         return [Path(one.target).name for one in mounts.table() if Path(one.target).parent == folder]
 
@@ -85,7 +85,7 @@ MachineMaker = Callable[[str], Coroutine[None, None, Machine]]
 async def machine(tmp_path_factory: pytest.TempPathFactory, hub: FakeHub) -> AsyncIterator[MachineMaker]:
     if os.geteuid():
         pytest.skip("bind mounts need root")
-    # A short path, because socket addresses below it are limited in length.
+    # Use a folder with a short path, because socket addresses in it are limited in length.
     with tempfile.TemporaryDirectory(prefix="cv-") as root:
         machines: list[Machine] = []
 
@@ -106,7 +106,7 @@ def server() -> Iterator[int]:
 
 
 def still_train(*ranks: Rank) -> None:
-    """Check that the ranks run, so that the kill is what ends them."""
+    """Check that the ranks still run, so that the test's kill is what ends them."""
     assert not [rank.lines for rank in ranks if rank.process.returncode is not None]
 
 
@@ -160,7 +160,7 @@ async def test_of_three_nodes_one_is_left(machine: MachineMaker, hub: FakeHub, j
     for rank in again:
         await rank.request(type="restored")
         await rank.reserve()
-    # The copies exist again, so the other node may die too.
+    # A save creates the second copy of each shard again, so another two nodes may die.
     await saved(again, 2, 20)
     await one.die()
     await four.die()

@@ -1,4 +1,6 @@
-"""Checkpoints in the memory of real agents: saved, copied, lost with their nodes, and restored."""
+"""Tests of checkpoints in the memory of real agents. They are saved, copied, lost with their nodes, and
+restored.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def job(hub: FakeHub, folder: Path) -> MemoryJob:
 
 
 async def saved(ranks: list[Rank], incarnation: int, step: int) -> None:
-    """Save on all ranks, and wait for the copies."""
+    """Save the state after a step on all ranks, and wait for its commit and its copies."""
     for rank in ranks:
         assert (await rank.save(step))["type"] == "sealed"
     for rank in ranks:
@@ -53,7 +55,7 @@ async def saved(ranks: list[Rank], incarnation: int, step: int) -> None:
 
 
 async def restored(ranks: list[Rank]) -> list[dict[str, bytes]]:
-    """Return the shards that each rank reads."""
+    """Restore on all ranks, and confirm it. Return for each rank the bytes by shard."""
     found = []
     for rank in ranks:
         answer = await rank.restore()
@@ -70,7 +72,7 @@ async def test_a_save_stands_locally_then_with_its_copies(
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
-    for step in (10, 20, 30, 40):  # more generations than buffers
+    for step in (10, 20, 30, 40):  # save more generations than there are buffers
         await saved(ranks, 1, step)
     last = Generation(1, 40)
     assert await held(one) == await held(two) == {(last, "0"), (last, "1")}
@@ -89,14 +91,14 @@ async def test_a_node_that_is_lost_is_restored_from_its_peer(
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     assert since(before) == {"fresh": 2, "copy": 2}
-    await two.stop()  # this node never returns: its memory is lost
+    await two.stop()  # this node does not return, so its memory is lost
     again = await job.form(2, [(A, one), (C, three)])
     answer = await again[0].restore()
     assert (answer["generation"], answer["world"], answer["torch"]) == ([1, 10], 2, "2.13")
     for shards in await restored(again):
         assert shards == {"0": state(10, 0), "1": state(10, 1)}
     assert since(before).items() >= {"fresh": 2, "found": 2, "restore": 2}.items()
-    # Both shards have a copy again, although no save followed.
+    # The agents must copy both shards again, although no save follows.
     start = {(Generation(1, 10), "0"), (Generation(1, 10), "1")}
     for host in (one, three):
         await until_held(host, start)
@@ -203,7 +205,7 @@ async def test_what_nobody_can_read_is_passed_over_for_the_older_one(
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
-    # The next generation exists on its own nodes only: its copies are refused.
+    # Refuse all copies of the next generation, so that it exists only on the nodes that saved it.
     for host in (one, two):
         host.agent.memory_manager.budget.limit = 0
     for rank in ranks:
@@ -227,7 +229,7 @@ async def test_what_nobody_can_read_is_passed_over_for_the_older_one(
 
 
 async def crashed(hub: FakeHub, host: Host) -> None:
-    """Crash a node's agent, and wait for the next agent's session."""
+    """Crash and restart a node's agent, and wait for its new session."""
     mark = len(hub.messages)
     await host.crash()
     await host.start()
@@ -241,7 +243,7 @@ async def test_an_agent_that_crashes_loses_nothing_and_goes_on_with_what_is_unde
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
-    await ranks[0].save(20)  # slot 0's agent holds the commit and waits for the other slot
+    await ranks[0].save(20)  # slot 0's agent holds this commit, because slot 1 has not voted
     await crashed(hub, one)
     moved = hub_pb2.PeerMoved(pod_uid=B, node="one", peer_address=f"127.0.0.1:{one.agent.peer_port}")
     hub.send("two", peer_moved=moved)
@@ -266,7 +268,7 @@ async def test_an_agent_counts_anew_what_was_given_out_where_that_is_damaged(
     (one.root / "run" / "memory" / JOB / "shares.json").write_bytes(b"{}")
     await crashed(hub, one)
     assert one.agent.memory_manager.budget.shares is not shares
-    used = 3 * SIZE  # two buffers and a copy
+    used = 3 * SIZE  # the job uses two buffers and one copy
     assert used <= one.agent.memory_manager.budget.shares[JOB] <= limit
     job.limit = limit
     job.launchers[A] = await one.launcher(A, 1)
@@ -362,7 +364,7 @@ async def test_an_earlier_incarnation_writes_nothing_any_more(
     await saved(ranks, 1, 10)
     again = await job.form(2, [(C, three), (A, one)])
     await restored(again)
-    # Node two is left behind without knowing it: no agent commits what its rank seals.
+    # Node two does not know incarnation 2, but its rank's save must not be committed by any agent.
     await ranks[1].save(20)
     for rank in again:
         await rank.reserve()
@@ -380,7 +382,7 @@ async def test_buffers_of_ranks_that_left_are_given_to_those_that_came(
     for rank in ranks:
         await rank.save(10)
     await ranks[0].stands(Tier.LOCAL, 1, 10)
-    # The ranks swap nodes: each reads its shard from the other's buffers.
+    # The pods change slots: each rank must read its shard from the other rank's buffers.
     members: list[tuple[str, Host]] = [(B, two), (A, one)]
     again = await job.start_incarnation(2, members)
     for rank in again:

@@ -1,4 +1,4 @@
-"""Transfers of shards between agents: encoded for agents that support the encoding, plain for others."""
+"""Tests of transfers of shards between agents: encoded if the receiver supports the encoding, else plain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ LENGTHS = [MAX_CHUNK, MAX_CHUNK, SIZE - 2 * MAX_CHUNK]
 
 
 async def fetched(host: Host, hub: FakeHub, node: str, *encodings: int) -> list[bytes]:
-    """Return the chunks of shard 0 as `host` sends them to a node that supports these encodings."""
+    """Fetch shard 0 from `host` as the agent of `node`, which supports these encodings. Return the chunks
+    as they were sent.
+    """
     job_memory = host.agent.memory_manager.get(JOB)
     assert job_memory is not None
     (key,) = await job_memory.inspect(
@@ -46,11 +48,11 @@ async def test_a_node_that_is_asked_sends_what_is_understood(
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     await saved(await job.start_incarnation(1, [(A, one), (B, two)]), 1, 10)
-    # 7 is an encoding that only a later agent supports.
+    # The number 7 stands for an encoding that this agent does not know.
     for encodings in ((), (hub_pb2.Piece.PLAIN, 7)):
         pieces = await fetched(one, hub, "two", *encodings)
         assert list(map(len, pieces)) == LENGTHS and b"".join(pieces) == state(10, 0)
-    # The first transfer to a node is always encoded.
+    # The first transfer to a node is encoded in any case, because the agent measures its speed.
     pieces = await fetched(one, hub, "three", hub_pb2.Piece.PLANES, 7)
     assert len(pieces[0]) < LENGTHS[0]
     whole = [planes.unpack(piece, length) for piece, length in zip(pieces, LENGTHS, strict=True)]

@@ -1,4 +1,6 @@
-"""Journal segments in the memory of real agents: committed, copied and restored with their bases."""
+"""Tests of journal segments in the memory of real agents: committed, copied and restored together with
+their full saves.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ __all__ = ["folder", "job"]
 
 
 async def journalled(ranks: list[Rank], step: int, extends: list[int]) -> None:
-    """Save a segment on all ranks, and wait for the copies."""
+    """Save a segment after a step on all ranks, and wait for its commit and its copies."""
     for rank in ranks:
         assert (await rank.journal(step, extends))["type"] == "sealed"
     for rank in ranks:
@@ -25,7 +27,7 @@ async def journalled(ranks: list[Rank], step: int, extends: list[int]) -> None:
 
 
 def chain(shard: int, *steps: int) -> list[bytes]:
-    """Return a base and its segments."""
+    """Return the bytes of a shard's full save at the first step, and of its segments at the other steps."""
     base, *later = steps
     return [state(base, shard), *(segment(step, shard) for step in later)]
 
@@ -120,11 +122,11 @@ async def test_a_damaged_base_is_taken_from_the_peer_and_the_segment_from_here(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"extends": [1, 9]},  # never saved
+        {"extends": [1, 9]},  # this step was never saved
         {"extends": [2, 10]},
-        {"extends": [1, 11]},  # the segment itself
-        {"buffer": "0-1"},  # a full save's buffer
-        {"extends": None},  # a segment's buffer
+        {"extends": [1, 11]},  # the segment would follow itself
+        {"buffer": "0-1"},  # this buffer is for full saves
+        {"extends": None},  # this buffer is for segments
     ],
 )
 async def test_a_segment_follows_what_the_rank_has_saved_in_its_own_buffers(

@@ -1,4 +1,6 @@
-"""Races between messages: limited copies, disconnected agents, finished jobs."""
+"""Tests of races: copies that are delayed, agents that are disconnected, and jobs that end during a
+request.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ async def test_a_copy_that_was_fetched_to_be_read_stays_once_it_is_counted_on(
     for rank in again:
         for shard in (await rank.restore())["shards"]:
             await rank.read(shard)
-    # The surviving node finishes first, and its copy already exists.
+    # The rank on the surviving node finishes first. The copy of its shard already exists.
     await again[0].request(type="restored")
     uses = three.agent.memory_manager.open(JOB).uses
     await eventually(lambda: bool(uses.copies))
@@ -98,7 +100,8 @@ async def test_copies_are_made_whenever_there_is_room_again(
     for rank in ranks:
         await rank.stands(Tier.LOCAL, 1, 20)
         await rank.until(lambda stand: not stand["buffer"])
-    # Nothing more is saved, and the report says where and how much memory is missing.
+    # All buffers are in use, so nothing more can be saved. The pod's report must say which node lacks how
+    # much memory.
     told = await hub.trouble(A, "NOT_COPIED")
     assert re.fullmatch(r"two: [1-9]\d* bytes are missing: the node's limit is 0 bytes", told)
     mark = len(hub.messages)
@@ -132,10 +135,12 @@ async def test_what_one_rank_of_a_pod_has_saved_alone_is_given_up(
         await rank.stands(Tier.PEER, 1, 20)
 
 
-async def test_a_run_that_is_surveyed_commits_nothing_any_more(
+async def test_a_surveyed_incarnation_commits_nothing(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
-    """The old incarnation's nodes do not hear from the hub, but receive the survey."""
+    """The nodes of incarnation 1 do not learn of incarnation 2 from the hub. They must refuse commits after
+    slot 0 of incarnation 2 has surveyed them.
+    """
     job.copies = 0
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
@@ -223,7 +228,7 @@ async def test_damage_that_nobody_reads_is_found_and_replaced(
     for host in (one, two):
         await host.agent.scrubber.scrub()
         assert await held(host) == wanted, "what is whole stays"
-    await damage(one, "0", Generation(1, 10))  # the rank's own shard, in its buffer
+    await damage(one, "0", Generation(1, 10))  # this is the rank's own shard, which is in its buffer
     await damage(two, "1", Generation(1, 10), 0)
     await one.agent.scrubber.scrub()
     await two.agent.scrubber.scrub()
@@ -262,7 +267,7 @@ async def test_a_record_that_cannot_be_written_leaves_the_one_before(
             assert set(marks.values()) == {Generation(1, 10)}
         assert os.strerror(number) in await hub.trouble(A, "NO_MEMORY")
         mark = len(hub.messages)
-    # Writing the record is retried as long as the incarnation runs.
+    # The agent retries to write the record as long as the incarnation runs.
     for rank in ranks:
         await rank.stands(Tier.PEER, 1, 20)
     await hub.untroubled(A, mark)

@@ -1,5 +1,5 @@
-"""Real training with real agents: after ranks and a node's memory are killed, training ends with the same
-bits.
+"""Tests of real training with real agents. Ranks and a node with its memory are killed. At the end, the
+bits of the state must equal those of an undisturbed training.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from convoy_controllers.checkpoint.generation import Tier
 __all__ = ["folder", "job"]
 
 PACE = 0.2
-"""Seconds per step. A save must end within a step: if three steps pass until the next save, a full save is
-smaller than a segment of these gradients.
+"""Seconds per step. A save must end within one step. If the next save came three steps later, a full save
+would be smaller than these gradients' segment.
 """
 pytestmark = pytest.mark.timeout(400)
 
@@ -42,7 +42,7 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
             report = await hub.report(uid, lambda report: any(rank.progress.copy_ms for rank in report.ranks))
             progress = report.ranks[0].progress
             assert 0 < progress.save_ms < 10_000 and not progress.restore_ms
-        # Restart in place: the processes end, the memory stays.
+        # The ranks restart in place: their processes end, and the memory stays.
         for rank in first:
             rank.kill()
         lines = await job.form(2, [(A, one), (B, two)])
@@ -51,7 +51,7 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
         await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [2, 12])
         report = await hub.report(A, lambda report: any(rank.progress.restore_ms for rank in report.ranks))
         assert report.incarnation == 2 and report.ranks[0].progress.restore_ms < 10_000
-        # A node dies with its memory.
+        # Node two dies with its memory.
         for rank in second:
             rank.kill()
         await two.stop()
@@ -67,7 +67,7 @@ async def test_a_rank_that_is_killed_in_the_middle_of_a_copy_leaves_the_save_bef
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path, number: signal.Signals
 ) -> None:
     one, two = [await make_host(name) for name in ("one", "two")]
-    # An optimizer that no journal replays: all saves are full saves.
+    # The journal cannot replay this optimizer, so all saves are full saves.
     optimizer, before = "NAdam", 0
     async with running() as ranks:
         ranks.extend(calm := await train(folder, 1, 60, ["", ""], optimizer=optimizer))
@@ -91,7 +91,7 @@ async def test_a_rank_that_is_killed_in_the_middle_of_a_copy_leaves_the_save_bef
 
 
 async def _goes_on(rank: Rank, saved_by: int, before: int) -> None:
-    """Check that an incarnation resumes from a save before this step, which its ranks had reached."""
+    """Check that the rank resumes from a save of incarnation `saved_by`, at a step before `before`."""
     said = await rank.until(rf"continues after step \d+ from gen-{saved_by}-\d+, bit-exact")
     step = int(said.split()[3].rstrip(","))
     assert 0 < step < before
@@ -116,7 +116,7 @@ async def test_what_a_journal_holds_is_replayed_bit_by_bit(
             if replayed < 2:
                 await now[0].until(r"STEP \d+")
                 job_memory = one.agent.memory_manager.open("uid-of-job")
-                # Segments of this incarnation are committed and copied.
+                # Wait until the newest copied generation consists of segments of this incarnation.
                 assert await job_memory.wait_until(
                     lambda store, at=incarnation: _journalled(store, at), SECONDS
                 )
@@ -127,11 +127,11 @@ async def test_what_a_journal_holds_is_replayed_bit_by_bit(
         assert await ended(now) == wanted
 
 
-async def test_a_journal_that_makes_something_else_is_passed_over(
+async def test_an_inexact_journal_is_skipped(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path
 ) -> None:
-    """Weights outside the journal's samples are edited: the segments are committed, but a restore skips
-    them.
+    """The program edits a weight that the journal does not sample. The segments are committed, but a
+    restore must skip them, because their replay is not exact.
     """
     one, two = [await make_host(name) for name in ("one", "two")]
     members: list[tuple[str, Host]] = [(A, one), (B, two)]
@@ -156,7 +156,8 @@ async def test_a_journal_that_makes_something_else_is_passed_over(
                 for rank in now:
                     rank.kill()
                 incarnation += 1
-        # A full save contains all earlier edits.
+        # The edits are part of the full saves, so the final state differs from `wanted`. Check only that the
+        # training ends.
         assert len(await ended(now)) == len(wanted)
 
 

@@ -1,4 +1,6 @@
-"""Messages of a node that was partitioned from the others while the job continued without it."""
+"""Tests of a node that was partitioned while its job continued elsewhere. The node's outdated votes and
+commits must have no effect.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 __all__ = ["folder", "job"]
 
 BEFORE = {"0": state(10, 0), "1": state(10, 1)}
-"""The state saved before the partition."""
+"""The bytes by shard that were saved before the partition."""
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def deaf() -> Iterator[Deaf]:
 
 
 def committed(hub: FakeHub) -> set[tuple[int, int]]:
-    """Return all generations that any agent has reported as committed."""
+    """Return all (incarnation, step) pairs that any agent has reported as committed."""
     reports = [
         report
         for _, said in hub.messages
@@ -37,12 +39,12 @@ def committed(hub: FakeHub) -> set[tuple[int, int]]:
 
 
 async def records(host: Host) -> set[Generation]:
-    """Return the generations that a node knows as committed."""
+    """Return the generations whose records are in a node's memory."""
     return await host.agent.memory_manager.open(JOB).inspect(lambda store: set(store.records))
 
 
 async def start_next_incarnation(job: MemoryJob, members: list[tuple[str, Host]]) -> list[Rank]:
-    """Start incarnation 2, which restores the committed state and saves."""
+    """Start incarnation 2 on `members`, and check that its ranks restore the state BEFORE."""
     ranks = await job.form(2, members)
     assert await reads(ranks) == [BEFORE, BEFORE]
     for rank in ranks:
@@ -68,10 +70,10 @@ async def test_what_a_node_prepared_before_it_was_cut_off_is_never_committed_aft
     )
     for rank in old:
         assert (await rank.save(20))["type"] == "sealed"
-    # The job continues with a third node instead.
+    # The job continues on nodes one and three.
     new = await start_next_incarnation(job, [(A, one), (C, three)])
     assert await first.ended()
-    # After the partition heals, the agent retries, and calls again for later saves of its ranks.
+    # The partition heals: the old agent retries step 20, and calls again for step 30.
     link(one.peer_address)
     refused = {"type": "refused", "incarnation": 1, "seen": 2}
     assert await zombie.receive() == {**refused, "step": 20}
@@ -84,10 +86,12 @@ async def test_what_a_node_prepared_before_it_was_cut_off_is_never_committed_aft
         assert not await records(host) & {Generation(1, 20), Generation(1, 30)}
 
 
-async def test_what_a_coordinator_that_was_cut_off_commits_is_no_state_of_the_run(
+async def test_a_commit_of_an_isolated_coordinator_is_never_restored(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
-    """Slot 0 is on the isolated node. It already has slot 1's vote."""
+    """The isolated coordinator has slot 1's vote for step 20. It commits step 20 after incarnation 2 has
+    started, but no rank may restore step 20.
+    """
     one, two, three = [await make_host(node) for node in ("one", "two", "three")]
     old = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(old, 1, 10, Tier.LOCAL, Tier.PEER)
@@ -97,14 +101,14 @@ async def test_what_a_coordinator_that_was_cut_off_commits_is_no_state_of_the_ru
     new = await start_next_incarnation(job, [(B, two), (C, three)])
     await old[0].save(20)
     await old[0].stands(Tier.LOCAL, 1, 20)
-    # The nodes of the new incarnation accept neither its record nor its copies.
+    # The nodes of incarnation 2 refuse the record and the copies of step 20.
     await saved(new, 2, 15, Tier.LOCAL, Tier.PEER)
     for host in (two, three):
         assert Generation(1, 20) not in await records(host)
-    # It gets no further votes and runs out of buffers, because an uncommitted save keeps a buffer.
+    # The isolated node gets no copies, so each save keeps its buffer until no buffer is free.
     assert old[0].stand["marks"][Tier.PEER.value] == [1, 10]
     await old[0].until(lambda stand: not stand["buffer"])
-    # No restore uses this generation, although its record exists and its step is higher.
+    # Step 20 of incarnation 1 has a record and is the highest step, but it must not be restored.
     last = await job.form(3, [(B, two), (C, three)], holders=[one])
     for rank in last:
         assert (await rank.restore())["generation"] == [2, 15]

@@ -1,4 +1,4 @@
-"""Authorization of calls to the Peer service."""
+"""Tests of the authorization of calls to the Peer service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ UID, PEER = "aaaa-1111", "bbbb-2222"
 
 
 async def coordinator(make_host: HostMaker, hub: FakeHub) -> tuple[Host, Host]:
-    """Return nodes one and two. Node one has slot 0 of a job in incarnation 2, node two has slot 1."""
+    """Start nodes one and two. Node one has slot 0 of a job in incarnation 2, and node two has slot 1.
+    Return both nodes.
+    """
     one, two = await make_host("one"), await make_host("two")
     await one.publish(UID)
     launcher = await one.launcher(UID)
@@ -94,7 +96,7 @@ async def test_who_sends_no_request_keeps_nobody_s_calls_out(
             call.cancel()
     async with asyncio.timeout(10):
         while not await is_answered(one, authority.identity("three")):
-            pass  # some calls are still pending
+            pass  # some calls are still pending, so try again
 
 
 async def is_answered(host: Host, identity: Identity) -> bool:
@@ -137,7 +139,7 @@ async def test_an_agent_answers_what_it_can_at_once(
     assert reply.verdict == hub_pb2.CommitReply.UNKNOWN
     reply = await prepare(one, two, incarnation=1)
     assert (reply.verdict, reply.seen_incarnation) == (hub_pb2.CommitReply.STALE, 2)
-    # A proven later incarnation ends the commits of this one.
+    # With a valid token of incarnation 3, the call ends the commits of incarnation 2.
     reply = await prepare(one, two, incarnation=3, slot_token=hub.slot_token("two", "uid-of-job", 3, 1))
     assert reply.verdict == hub_pb2.CommitReply.UNKNOWN
     reply = await prepare(one, two, incarnation=2)
@@ -150,7 +152,7 @@ async def test_a_stranger_cannot_end_a_job_s_commits_with_news(
     one, _ = await coordinator(make_host, hub)
     shown = {
         "three": ["", hub.slot_token("two", "uid-of-job", 9, 1)],
-        # Even a current member needs the hub's slot token for a later incarnation.
+        # A current member, too, needs the hub's slot token for a later incarnation.
         "two": ["", hub.slot_token("two", "uid-of-job", 2, 1), hub.slot_token("two", "uid-of-job", 9, 0)],
     }
     for node, tokens in shown.items():
@@ -179,10 +181,12 @@ async def test_a_stranger_has_no_say_in_what_a_job_goes_on_from(
     assert await code("two", 1) == "DEADLINE_EXCEEDED", "a member is heard: what all hold is looked for"
 
 
-async def test_whoever_does_not_decide_sends_the_one_who_asks_on(
+async def test_an_agent_that_does_not_coordinate_replies_unknown(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
-    """An agent that knows only slot 0 cannot distinguish members from strangers."""
+    """The agent of slot 1 must reply UNKNOWN to any caller, because it knows only slot 0 and not the other
+    members.
+    """
     one, two = await coordinator(make_host, hub)
     await two.publish(PEER)
     launcher = await two.launcher(PEER)
@@ -209,7 +213,7 @@ async def test_an_agent_attests_members_of_its_jobs_alone(
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await attests(one, authority.identity("two", "two.example.com"))
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    # The agent reports only the attested node to the hub.
+    # The heartbeat must report node two only, because the request of node three was refused.
     beat = await hub.until(lambda node, said: node == "one" and said.heartbeat.attestations)
     assert [entry.node for entry in beat.heartbeat.attestations] == ["two"]
     assert beat.heartbeat.attestations[0].age_ms < 5000

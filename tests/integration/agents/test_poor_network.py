@@ -1,4 +1,4 @@
-"""Agents with packet loss: random, or complete in one direction while connections stay open."""
+"""Tests of agents on a network that loses packets: at random, or all packets in one direction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A, B, C = "aaaa-1111", "bbbb-2222", "cccc-3333"
 TABLE = f"ip convoy_test_{os.getpid()}"
 HOOK = "{ type filter hook input priority -300; }"
 TIMEOUT = 60.0
-"""Seconds. TCP retransmits with growing pauses."""
+"""Seconds to wait for copies. The time is long because TCP retransmits after increasing pauses."""
 pytestmark = pytest.mark.timeout(180)
 
 
@@ -32,8 +32,8 @@ def job(hub: FakeHub) -> Iterator[MemoryJob]:
 
 @contextlib.contextmanager
 def dropped(host: Host, which: str = "") -> Iterator[None]:
-    """Drop packets to a node's agent for the duration of the block. `which` is an nft expression that
-    selects them.
+    """Drop packets to a node's agent inside the context. `which` is an nft expression that selects packets;
+    empty for all.
     """
     rule = f"tcp dport {host.agent.peer_port} {which} counter drop"
     made = f"add table {TABLE}; add chain {TABLE} arriving {HOOK}; add rule {TABLE} arriving {rule}"
@@ -59,7 +59,7 @@ async def test_copies_are_made_over_a_network_that_loses_packets(
                 await rank.stands(Tier.PEER, 1, step, TIMEOUT)
         await one.stop()
         again = await job.form(2, [(C, three), (B, two)])
-        # The caller is the node that is hard to reach.
+        # Node two, whose incoming packets are lost, now calls another node.
         for shards in await reads(again):
             assert shards == {"0": state(30, 0), "1": state(30, 1)}
 
@@ -74,7 +74,7 @@ async def test_a_save_stands_beside_a_connection_that_is_half_open(
         await saved(ranks, 1, 20, Tier.LOCAL)
         for rank in ranks:
             assert rank.stand["marks"][Tier.PEER.value] == [1, 10]
-        # The buffers hold the copied save and the saves that wait for copies.
+        # All buffers are in use: one by the copied save, and the others by saves without copies.
         assert not ranks[0].stand["buffer"]
     for rank in ranks:
         await rank.stands(Tier.PEER, 1, 20, TIMEOUT)

@@ -1,4 +1,4 @@
-"""The agent as a separate process, with the real launcher in the folder that it mounts."""
+"""Tests of the agent in a separate process, and of the real launcher in the mounted folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UID = "aaaa-1111"
 
 @pytest.fixture
 def short(tmp_path: Path) -> Iterator[Path]:
-    """A folder whose paths fit into a socket address."""
+    """Yield a folder with a path that is short enough for socket addresses."""
     folder = Path(tempfile.mkdtemp())
     yield folder
     shutil.rmtree(folder)
@@ -88,7 +88,7 @@ async def test_the_real_launcher_runs_from_the_mounted_folder(
         hub.send("one", pick_port=hub_pb2.PickPort(pod_uid=UID, incarnation=1))
         await hub.report(UID, lambda report: report.port_incarnation == 1 and report.master_port > 1023)
         plan = assignment("job", 1, 0, [(UID, host, 2)])
-        # Rank 1 of 2 fails with output on stderr; rank 0 succeeds.
+        # Rank 0 exits with code 0. Rank 1 exits with code 3 and writes to stderr.
         script = 'echo "rank $RANK of $WORLD_SIZE" >&2; exit $((RANK * 3))'
         del plan.command[:]
         plan.command.extend(["sh", "-c", script])

@@ -1,4 +1,4 @@
-"""Uploads of real agents to a store: checkpoints that outlive all memory, and a store that is unreachable."""
+"""Tests of agents that upload checkpoints to a store. All memory is lost, or the store is unreachable."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def job(hub: FakeHub, folder: Path) -> MemoryJob:
 
 
 async def send_store(hub: FakeHub, proxy: FaultProxy, prefix: str, *hosts: Host, probe: bool = False) -> None:
-    """Send the store's address to the agents."""
+    """Send the store's settings to the agents, as the hub does."""
     for host in hosts:
         await hub.until(lambda node, said: node == host.node and said.HasField("hello"))  # noqa: B023
         store = hub_pb2.Store(
@@ -103,7 +103,7 @@ async def test_all_memory_is_lost_and_the_store_brings_it_back(
     for rank in again:
         await rank.request(type="restored")
         await rank.reserve()
-    # Training continues from there, in memory and in the store.
+    # The training continues: it saves to memory and to the store.
     await saved(again, 2, 20, Tier.PEER, Tier.REMOTE)
     assert {generation for generation, _ in await held(three)} == {Generation(2, 20)}
 
@@ -111,8 +111,8 @@ async def test_all_memory_is_lost_and_the_store_brings_it_back(
 async def left_to_the_store(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> Host:
-    """Return the third host of a job whose other two hosts died with all memory: only the store has step
-    10.
+    """Save step 10 on two nodes, upload it, and stop both nodes. Return a third node. Only the store has
+    step 10.
     """
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
     await send_store(hub, proxy, prefix, one, two, three)
@@ -156,7 +156,9 @@ async def test_a_restore_waits_for_the_store_through_many_refusals(
     prefix: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It waits within one request, and across incarnations that do not start."""
+    """While the store refuses all requests, restores fail in 20 incarnations, and the restore of the next
+    incarnation waits. The restore succeeds once the store responds.
+    """
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
     await send_store(hub, proxy, prefix, one, two, three, four)
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
@@ -245,7 +247,8 @@ async def test_a_shard_that_is_damaged_before_it_is_uploaded_is_told_of_until_th
     one, two = await make_host("one"), await make_host("two")
     await send_store(hub, proxy, prefix, one, two)
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
-    # Before an agent reads a shard, it checks what the store already has.
+    # Refuse lists, because an agent lists the store's objects before it reads a shard. The upload cannot
+    # start before the shard is damaged.
     proxy.inject(fault_proxy.refuse(503), method="GET", path="list-type")
     await saved(ranks, 1, 10, Tier.PEER)
     for chunk in (0, 4, 8):
@@ -281,7 +284,7 @@ async def test_a_run_that_was_replaced_commits_nothing_there(
     job.copies = 0
     await send_store(hub, proxy, prefix, one, two, three)
     (old,) = await job.start_incarnation(1, [(A, one)])
-    # Incarnation 2 runs elsewhere, and node one does not know of it.
+    # Node one does not learn that incarnation 2 runs on node three.
     await job.start_incarnation(2, [(C, three)])
     await old.save(10)
     await old.stands(Tier.LOCAL, 1, 10)
@@ -339,7 +342,7 @@ async def test_a_job_begins_with_the_state_of_another_one(
         await rank.request(type="restored")
         await rank.reserve()
     await saved(begun, 1, 11, Tier.LOCAL, Tier.PEER, Tier.REMOTE)
-    # It resumes from its own save.
+    # The job must now resume from its own save, not from the other job's.
     again = await other.form(2, [(C, one), (D, two)])
     for rank in again:
         assert (await rank.restore())["generation"] == [1, 11]
@@ -400,7 +403,7 @@ async def test_what_lies_in_the_store_encoded_is_restored_beside_what_does_not(
         "raw": sum(chunk.length for chunk in lengths.values()),
         "sent": sum(sizes[digest] for digest in lengths),
     }
-    # A writer without encoding wrote one of them.
+    # Replace one encoded chunk with a plain chunk.
     keys = Credentials("key", "secret")
     blobs = S3(Bucket(BUCKET, endpoint_url=proxy.url, addressing="path", prefix=prefix), keys)
     plain = Store(blobs, "default", JOB)

@@ -1,4 +1,4 @@
-"""Uploads of real agents to a volume, also if the volume is not mounted, read-only or full."""
+"""Tests of agents that upload checkpoints to a volume. The volume may be unmounted, read-only or full."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Path:
-    """The volume as its server sees it."""
+    """Return the folder that backs the volume."""
     made = tmp_path / "disk"
     made.mkdir()
     return made
@@ -54,12 +54,14 @@ def job(hub: FakeHub, folder: Path) -> MemoryJob:
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable encoding, which depends on measured times. Every chunk then has its full size."""
+    """Disable encoding, so that every chunk has its full size. Otherwise the size would depend on measured
+    times.
+    """
     monkeypatch.setattr(link, "encoding_pays", lambda costs, ahead: False)
 
 
 def target(host: Host, claim: str = CLAIM) -> Path:
-    """Return the mount point of a claim on a node."""
+    """Return the mount point of a claim on a node. Create the folder if necessary."""
     path = host.settings.stores_dir / claim
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -73,7 +75,7 @@ def mount(disk: Path, *hosts: Host, claim: str = CLAIM) -> None:
 async def send_store(
     hub: FakeHub, *hosts: Host, probe: bool = False, name: str = "disk", claim: str = CLAIM
 ) -> None:
-    """Send a store's volume to the agents."""
+    """Send the settings of a store on a volume to the agents, as the hub does."""
     for host in hosts:
         await hub.until(lambda node, said: node == host.node and said.HasField("hello"))  # noqa: B023
         volume = hub_pb2.ClaimedVolume(claim=claim, path=PART)
@@ -82,7 +84,7 @@ async def send_store(
 
 
 async def tried(hub: FakeHub, host: Host) -> hub_pb2.StoreReport:
-    """Return an agent's report on the store's capabilities."""
+    """Let the agent probe the store, and return the agent's report."""
     start = len(hub.messages)
     await send_store(hub, host, probe=True)
     said = await hub.until(lambda node, said: node == host.node and said.HasField("store"), start)
@@ -100,7 +102,7 @@ def names(disk: Path, what: str) -> set[str]:
 
 
 def fill(disk: Path) -> Path:
-    """Create a file that uses all free space of a volume."""
+    """Create a file that uses all free space of the volume, and return its path."""
     ballast = disk / "ballast"
     with pytest.raises(OSError, match="No space"), ballast.open("wb", buffering=0) as file:
         while True:
@@ -109,7 +111,7 @@ def fill(disk: Path) -> Path:
 
 
 async def upload(host: Host, uid: str) -> None:
-    """Upload everything that a pod has in memory, now."""
+    """Upload all shards that a job has in a node's memory, and wait for the end."""
     plan: Any = host.agent.pods.get(uid).state.assignment  # type: ignore[union-attr]
     job_memory = host.agent.memory_manager.open(JOB)
     for key in await job_memory.inspect(lambda store: list(store.manifests)):
@@ -186,7 +188,7 @@ async def test_a_claim_that_is_not_mounted_is_said_and_nothing_is_written_in_its
     assert (report.reached, report.unmounted) == (False, True)
     assert CLAIM in report.message and "not mounted" in report.message
     assert not one.settings.stores_dir.exists()
-    # A plain folder is not a mount.
+    # The folder exists but is not a mount point, so the claim still counts as unmounted.
     empty = target(one)
     assert (await tried(hub, one)).unmounted
     mount(disk, one)
@@ -248,7 +250,7 @@ async def test_a_volume_that_is_full_is_said_and_used_again_when_there_is_room(
 
 
 async def two_old_saves(rank: Rank, disk: Path) -> None:
-    """Save two generations, of which the first becomes obsolete, and age all files."""
+    """Save steps 10 and 20, so that step 10 becomes obsolete. Then make all files two hours old."""
     for step in (10, 20):
         await saved([rank], 1, step, Tier.REMOTE)
     await eventually(lambda: names(disk, "records") == {"gen-1-20"} and not names(disk, "deletions"))
@@ -269,7 +271,7 @@ async def test_a_volume_that_is_full_of_what_is_obsolete_gets_room(
     (rank,) = await job.start_incarnation(1, [(A, one)])
     await two_old_saves(rank, disk)
     ballast = fill(disk)
-    # Space for files other than chunks.
+    # Leave space for small files, but not for chunks.
     os.truncate(ballast, ballast.stat().st_size - MIB // 8)
     await saved([rank], 1, 30, Tier.REMOTE)
     assert "gen-1-30" in names(disk, "records")

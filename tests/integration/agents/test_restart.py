@@ -1,4 +1,4 @@
-"""A new agent takes over the state of an earlier one."""
+"""Tests of an agent that continues from the state of an earlier agent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_sockets_are_bound_anew_and_the_pod_goes_on(make_host: HostMaker, 
     hello = await hub.until(lambda _, said: said.WhichOneof("body") == "hello", mark)
     [report] = hello.hello.pods
     assert (report.pod_uid, report.incarnation) == (UID, 4)
-    # The launcher and a rank reconnect at the same path, which leads to the new socket.
+    # The launcher and a rank reconnect with the same path. It must lead to the new agent's socket.
     launcher = await host.launcher(UID, incarnation=4)
     launcher.send(type="rank", incarnation=4, rank=0, state="RUNNING")
     await hub.report(UID, lambda report: report.launcher_connected and bool(report.ranks), mark)

@@ -1,4 +1,6 @@
-"""Certificates with a lifetime of seconds: work continues across renewals, and stolen ones become useless."""
+"""Tests with certificates that expire within seconds. Work must continue across renewals, and stolen
+certificates must become useless.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.timeout(180)
 LIFE = 4.0
 """Lifetime of a certificate in seconds."""
 LIVES = 3
-"""Number of lifetimes that a test lasts."""
+"""Duration of a test, in lifetimes of a certificate."""
 
 
 async def test_saves_and_their_copies_go_on(make_host: HostMaker, hub: FakeHub, tmp_path: Path) -> None:
@@ -45,8 +47,10 @@ async def test_saves_and_their_copies_go_on(make_host: HostMaker, hub: FakeHub, 
     assert step > LIVES, "there was work all the while"
 
 
-class Beside:
-    """The hub of a real operator, with the harness's interface."""
+class OperatorHub:
+    """The ports and the authority of a real operator's hub, with the attributes of FakeHub that `Host`
+    needs.
+    """
 
     def __init__(self, server: Any, ca: bytes) -> None:
         self.authority, self.address = SimpleNamespace(pem=ca), "127.0.0.1"
@@ -55,8 +59,8 @@ class Beside:
 
 @asynccontextmanager
 async def agents(place: Installation, operator: Any, root: Path, count: int) -> AsyncIterator[list[Host]]:
-    """Yield real agents of a real hub, each on its own node."""
-    beside: Any = Beside(operator.server, await place.ca())
+    """Start `count` nodes with agents that connect to the operator's hub. Yield the nodes."""
+    beside: Any = OperatorHub(operator.server, await place.ca())
     hosts = []
     try:
         for number in range(count):
@@ -74,7 +78,7 @@ async def agents(place: Installation, operator: Any, root: Path, count: int) -> 
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """A folder whose paths fit into a socket address."""
+    """Yield a folder with a path that is short enough for socket addresses."""
     with tempfile.TemporaryDirectory(prefix="cv-") as name:
         yield Path(name)
 
@@ -83,7 +87,7 @@ async def test_no_agent_is_missed_while_its_sessions_end_and_begin(
     installation: Installation, monkeypatch: pytest.MonkeyPatch, short_path: Path
 ) -> None:
     dialled: list[str] = []
-    # The last third of a lifetime is left for retries of the renewal.
+    # An agent renews after two thirds of a lifetime. With LIFE, the rest would be too short for retries.
     life = 2 * LIFE
     async with (
         running(installation, monkeypatch, certificate_hours=life / 3600) as operator,
@@ -102,7 +106,8 @@ async def test_no_agent_is_missed_while_its_sessions_end_and_begin(
             await asyncio.sleep(0.05)
     again = {host.node: dialled.count(host.node) for host in hosts}
     assert min(again.values()) >= LIVES - 1, f"certificates have run out: {again}"
-    # A session ends with its certificate. The next one then has about two thirds of its lifetime left.
+    # A session ends with its certificate. The next session uses a renewed certificate and lasts about two
+    # thirds of a lifetime.
     assert max(again.values()) <= 2 * LIVES, f"and nothing else has ended sessions: {again}"
 
 
@@ -117,10 +122,10 @@ async def test_a_stolen_certificate_is_worth_nothing_to_the_hub_once_it_has_run_
         ends = (await thief.enrol()).expires_unix
         await thief.dial()
         await eventually(lambda: thief.last("heartbeat_reply") is not None)
-        # It sends heartbeats, and the hub ends the stream.
+        # The thief keeps sending heartbeats, but the hub must end the stream.
         await asyncio.wait_for(thief.stream.code(), LIFE + 5)
         assert time.time() >= ends
-        # The connection stays open, and no other is opened.
+        # The old TLS connection stays open. Open a second session on it.
         agent, again = operator.hub.registry.ensure(node), hub_pb2_grpc.HubStub(thief.link).Session()
         await again.write(hub_pb2.AgentMessage(hello=hub_pb2.Hello(node=node, peer_address="thief:1")))
         assert await asyncio.wait_for(again.code(), 5) is grpc.StatusCode.UNAUTHENTICATED
@@ -132,7 +137,7 @@ async def test_a_stolen_certificate_is_worth_nothing_to_the_hub_once_it_has_run_
         await thief.link.close()
 
 
-async def test_a_stolen_certificate_is_worth_nothing_to_agents_once_it_has_run_out(
+async def test_agents_refuse_a_stolen_certificate_after_its_expiry(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
     one, _ = await coordinator(make_host, hub)
@@ -142,14 +147,14 @@ async def test_a_stolen_certificate_is_worth_nothing_to_agents_once_it_has_run_o
         peer, shards = hub_pb2_grpc.PeerStub(channel), hub_pb2_grpc.ShardsStub(channel)
 
         async def refused() -> bool:
-            """Return True if all calls on an old connection are refused."""
+            """Return True if the agent refuses all calls on the old connection as unauthenticated."""
             codes: list[grpc.StatusCode] = []
             for call in (
                 peer.Attest(hub_pb2.AttestRequest(job_uid="uid-of-job"), timeout=5),
                 peer.Abandon(hub_pb2.AbandonRequest(job_uid="uid-of-job", incarnation=1, slot=1), timeout=5),
                 shards.Offer(hub_pb2.OfferRequest(), timeout=5),
                 shards.Put(timeout=5),
-                # A call whose request never arrives.
+                # This call never sends its request.
                 channel.stream_unary("/convoy.wire.Peer/Attest")(timeout=5),
             ):
                 codes.append(await call.code())

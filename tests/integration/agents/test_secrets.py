@@ -1,4 +1,6 @@
-"""Operator and agent processes with full logging: no secret appears in their logs and files."""
+"""Tests that no secret appears in the logs and files of operator and agent processes, even at log level
+DEBUG.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from typing import Any
 import pytest
 from tests.integration.agents.harness import Host
 from tests.integration.agents.test_remote import proxy, server
-from tests.integration.agents.test_rotation import Beside
+from tests.integration.agents.test_rotation import OperatorHub
 from tests.integration.operator.conftest import Installation, eventually, installation, quiet_logs
 from tests.integration.operator.test_leadership import Replica
 from tests.integration.operator.test_stores import Case
@@ -25,22 +27,22 @@ from tests.unit.agents.fault_proxy import BUCKET, FaultProxy, refuse
 
 from convoy_crds.terms import CA_SECRET
 
-MOST = 2**20
-"""Maximum bytes of a searched file. Checkpoint memory is larger and empty here."""
+MAX_BYTES = 2**20
+"""Maximum bytes of a file that the test searches. It excludes the checkpoint memory, which is empty here."""
 
 __all__ = ["installation", "proxy", "quiet_logs", "server"]
 
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A folder whose paths fit into a socket address."""
+    """Yield a folder with a path that is short enough for socket addresses."""
     with tempfile.TemporaryDirectory(prefix="cv-") as name:
         yield Path(name)
 
 
 @asynccontextmanager
 async def operator(place: Installation, folder: Path) -> AsyncIterator[Replica]:
-    """Yield an operator replica that leads."""
+    """Start an operator process, and yield it once its hub serves."""
     replica = Replica(place, "replica", folder)
     await replica.start()
 
@@ -57,7 +59,7 @@ async def operator(place: Installation, folder: Path) -> AsyncIterator[Replica]:
 
 @asynccontextmanager
 async def agent(host: Host, log: Path) -> AsyncIterator[None]:
-    """Run the agent process of a node."""
+    """Run the agent process of a node inside the context."""
     own = {one.metadata["env"]: str(getattr(host.settings, one.name)) for one in fields(host.settings)}
     scratch = host.root / "scratch"
     scratch.mkdir()
@@ -76,11 +78,13 @@ async def agent(host: Host, log: Path) -> AsyncIterator[None]:
 
 
 def files(folder: Path) -> dict[str, str]:
-    """Return the readable files of a folder by name, with undecodable bytes replaced."""
+    """Return the text of each file in a folder, by relative path. Undecodable bytes are replaced, and large
+    files are omitted.
+    """
     return {
         str(path.relative_to(folder)): path.read_text(errors="replace")
         for path in folder.rglob("*")
-        if path.is_file() and path.stat().st_size < MOST
+        if path.is_file() and path.stat().st_size < MAX_BYTES
     }
 
 
@@ -104,7 +108,7 @@ async def test_no_key_token_or_credential_is_logged_or_told(
         place = type("Ports", (), {})()
         place.enrolment_port, place.session_port = replica.enrolment_port, replica.session_port
         ca = await installation.ca()
-        beside: Any = Beside(place, ca)
+        beside: Any = OperatorHub(place, ca)
         host = Host(short, node, beside)
         token = await installation.agent_token(node)
         host.settings.token_file.write_text(token)
@@ -113,7 +117,7 @@ async def test_no_key_token_or_credential_is_logged_or_told(
             await good.keys(create=True, **first)
             await good.create("*", s3={**s3, "credentialsSecret": good.name})
             await good.expect_reason("Probed")
-            # An error that echoes the request, as some stores send it.
+            # The store echoes the credentials in its error message, as some stores do.
             told = f"The key {second['accessKey']} with token {second['sessionToken']} is not known"
             proxy.inject(refuse(403, "InvalidAccessKeyId", told))
             await bad.keys(create=True, **second)
@@ -125,7 +129,7 @@ async def test_no_key_token_or_credential_is_logged_or_told(
     authority = await installation.call("GET", f"{good.secrets}/{CA_SECRET}")
     pem = base64.b64decode(authority["data"]["tls.key"]).decode().splitlines()[1]
     confidential = {"the agent's token": token, "the operator's": installation.token, "a key": "PRIVATE KEY"}
-    # As in the Secret that the operator reads: base64 of the whole value.
+    # Also search for the Secret's value, which is the base64 of the whole key.
     confidential |= {"the authority's key": pem, "the authority's Secret": authority["data"]["tls.key"]}
     for number, one in enumerate((first, second)):
         confidential |= {f"{name} {number}": text for name, text in one.items()}
@@ -136,7 +140,7 @@ async def test_no_key_token_or_credential_is_logged_or_told(
         (where, name) for where, log in logs.items() for name, text in confidential.items() if text in log
     ]
     assert found == []
-    # The kubelet keeps the token there.
+    # The token file is expected in the folder, because the kubelet writes it there.
     del confidential["the agent's token"]
     found = [
         (where, name) for where, text in kept.items() for name, one in confidential.items() if one in text

@@ -1,4 +1,4 @@
-"""An agent's session with its hub, and its behaviour while the hub is unreachable."""
+"""Tests of an agent's session with its hub, and of an agent whose hub is unreachable."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_it_follows_a_redirect_to_the_leader(
         await make_host("one")
         await leader.until(kind("hello"))
         assert hub.sessions == 0
-        # Also in the middle of a session.
+        # The agent must follow a redirect in the middle of a session too.
         leader.send("one", redirect=hub_pb2.Redirect(address=f"127.0.0.1:{hub.session_port}"))
         await hub.until(kind("hello"))
     finally:
@@ -91,7 +91,8 @@ async def test_a_leader_that_answers_no_more_is_named_to_whoever_else_answers(
     await make_host("one")
     assert not (await leader.until(kind("hello"))).hello.unreachable
     await leader.stop()
-    # The Service leads to another replica, which redirects the agent to the same address.
+    # The Service now leads to another replica, which redirects the agent to the dead leader. The agent must
+    # report that address as unreachable.
     hello = (await hub.until(kind("hello"))).hello
     assert hello.unreachable == address
 
@@ -104,7 +105,7 @@ async def test_hubs_that_point_at_one_another_are_not_hammered(
     hub.redirect_to = [f"127.0.0.1:{hub.session_port}"] * 8
     await make_host("one")
     await hub.until(kind("hello"))
-    assert len(pauses) == 3  # five redirects are followed at once, three after a pause
+    assert len(pauses) == 3  # the agent follows five redirects without a pause, and three after a pause
 
 
 async def test_a_planned_exit_says_goodbye(make_host: HostMaker, hub: FakeHub) -> None:
@@ -142,7 +143,7 @@ async def test_progress_is_folded_and_exits_are_not(make_host: HostMaker, hub: F
     await hub.report(UID, lambda report: report.ranks and report.ranks[0].progress.step == 150, mark)
     seconds = asyncio.get_running_loop().time() - began
     reports = [said for _, said in hub.messages[mark:] if said.WhichOneof("body") == "pod"]
-    # One report for STARTING -> RUNNING, then one a second.
+    # The agent sends one report for the change to RUNNING, and then at most one per second.
     assert len(reports) <= 2 + seconds
     rank.send(type="progress", step=151)
     began = asyncio.get_running_loop().time()
@@ -197,7 +198,8 @@ async def test_health_and_metrics_are_served(make_host: HostMaker, hub: FakeHub)
     host = await make_host("one")
     await host.publish(UID)
     first = await hub.until(kind("heartbeat"))
-    # When the next heartbeat arrives, the agent has the reply to the first.
+    # Wait for the next heartbeat, because the agent has received the reply to the first heartbeat by that
+    # time.
     await hub.until(kind("heartbeat"), hub.messages.index(("one", first)) + 1)
     assert await _get(host, "/healthz") == (200, "ok\n")
     assert await _get(host, "/readyz") == (200, "ok\n")

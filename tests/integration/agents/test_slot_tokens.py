@@ -1,4 +1,6 @@
-"""Access to a job's memory: an agent serves nodes that prove a slot of the job, and no others."""
+"""Tests of access to a job's memory. An agent must serve only nodes that prove a slot of the job with a
+slot token.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ HELD = {(Generation(1, 10), "0"), (Generation(1, 10), "1")}
 
 
 async def running(make_host: HostMaker, job: MemoryJob) -> tuple[Host, Manifest]:
-    """Save a job on two nodes in incarnation 1. Return one of the nodes and the manifest of a shard."""
+    """Save step 10 of a job on two nodes in incarnation 1. Return node one and the manifest of a shard in
+    its memory.
+    """
     one, two = await make_host("one"), await make_host("two")
     await saved(await job.start_incarnation(1, [(A, one), (B, two)]), 1, 10)
     return one, await shard(one)
@@ -45,13 +49,15 @@ async def shard(host: Host) -> Manifest:
 async def code(
     host: Host, hub: FakeHub, caller: str, call: Callable[[Any], Any], said: list[Any] | None = None
 ) -> str:
-    """Return the status code of a call by the agent of `caller`. Append its reply, if any, to `said`."""
+    """Call the Shards service of `host` as the agent of `caller`, and return the status code. Append a
+    single reply to `said`.
+    """
     address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
     own = host.settings.ca_file.read_bytes()
     async with dial(address, name, own, hub.authority.identity(caller)) as channel:
         made = call(hub_pb2_grpc.ShardsStub(channel))
         if isinstance(made, grpc.aio.UnaryStreamCall):
-            # A stream ends only after it was read.
+            # Read the whole stream, because its status arrives at the end.
             with contextlib.suppress(grpc.aio.AioRpcError):
                 async for _ in made:
                     pass
@@ -154,10 +160,12 @@ async def test_a_node_that_a_job_has_left_reads_nothing_of_it_any_more_and_bring
     assert await held(one) >= HELD
 
 
-async def test_who_brings_nothing_keeps_nobody_s_copies_out(
+async def test_idle_put_calls_do_not_block_copies_from_other_nodes(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
-    """This holds even for an agent of a job with a slot on this node."""
+    """A node with a valid slot token opens many Put calls and sends nothing. Copies from other nodes must
+    still succeed.
+    """
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
@@ -275,10 +283,12 @@ async def test_what_lies_here_is_told_by_the_slot_token_of_an_authority_that_has
     assert renewed("two", SimpleNamespace(held_jobs=again.hello.held_jobs))
 
 
-async def test_damage_is_mended_for_the_newest_of_two_pods(
+async def test_damage_is_repaired_with_the_assignment_of_the_newest_pod(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
-    """The agent calls with the assignment of the newest pod, because the older pod's incarnation is over."""
+    """Pods of two incarnations are on the node. The scrubber must use the newest pod's assignment, because
+    calls with the older one are refused.
+    """
     one, two = await make_host("one"), await make_host("two")
     await saved(await job.start_incarnation(1, [(A, one), (B, two)]), 1, 10)
     ranks = await job.start_incarnation(2, [(C, one), (B, two)])

@@ -1,6 +1,6 @@
-"""A real S3 server behind a proxy that injects faults: uploads, restores, and reports.
+"""Tests of a real S3 server behind a proxy that injects faults.
 
-Each test ends with the loss of all memory, and compares the restored state with the saved one.
+Most tests end with the loss of all memory, and compare the restored state with the saved state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.retention import Keep
 
 A, B, C, D = "aaaa-1111", "bbbb-2222", "cccc-3333", "dddd-4444"
-# The first test also starts the server.
+# The timeout is long because the first test also starts the server.
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -54,7 +54,7 @@ def job(hub: FakeHub) -> Iterator[MemoryJob]:
 
 
 class Impatient(S3):
-    """An S3 client with short timeouts."""
+    """An S3 client whose requests time out after one second."""
 
     def __init__(self, bucket: Bucket, credentials: Credentials) -> None:
         super().__init__(bucket, credentials, ClientSettings(read_seconds=1.0))
@@ -62,19 +62,19 @@ class Impatient(S3):
 
 @dataclass
 class Remote:
-    """The store behind the proxy, with direct access for checks."""
+    """The store behind the proxy, with direct access to the store for checks."""
 
     hub: FakeHub
     server: S3Server
     proxy: FaultProxy
     prefix: str
     never: threading.Event
-    """Set at the end of the test."""
+    """An event that is set only at the end of the test. Stalled requests wait for it."""
     conditional: bool = True
     told: int = 0
 
     async def send_store(self, *hosts: Host, secret: str = SECRET, probe: bool = False) -> None:
-        """Send the store's address and keys to the agents."""
+        """Send the store's settings and keys to the agents, as the hub does."""
         self.told += 1
         for host in hosts:
             await self.hub.until(lambda node, said: node == host.node and said.HasField("hello"))  # noqa: B023
@@ -94,7 +94,7 @@ class Remote:
 
     @property
     def store(self) -> Store:
-        """Return the job's part of the store, without the proxy."""
+        """Return the job's part of the store. It bypasses the proxy."""
         keys = Credentials(ACCESS, SECRET)
         blobs = S3(
             Bucket(BUCKET, endpoint_url=self.server.endpoint, addressing="path", prefix=self.prefix), keys
@@ -102,20 +102,23 @@ class Remote:
         return Store(blobs, "default", JOB)
 
     async def is_clean(self, *steps: int) -> None:
-        """Check that the store has exactly these generations of incarnation 1, once each, after garbage
-        collection.
+        """Collect garbage, then check that the store contains exactly these generations of incarnation 1,
+        each once.
 
-        It runs in a thread, because the agents and their hub need this event loop to keep their sessions.
+        The check runs in a thread, because the agents and their hub need the event loop to keep their
+        sessions.
         """
         await asyncio.to_thread(self._is_clean, *steps)
 
     def _is_clean(self, *steps: int) -> None:
         wanted = {Generation(1, step) for step in steps}
         assert set(self.store.inventory().records) == wanted
-        # Age all objects, because garbage collection spares new ones, which an upload may still need.
+        # Make all objects old, because garbage collection spares young objects. An upload may still need
+        # those.
         old = time.time() - 2 * GRACE_SECONDS
         for path in (self.server.bucket / self.prefix).rglob("*"):
-            with contextlib.suppress(FileNotFoundError):  # the agent's own garbage collection
+            # the agent's own garbage collection may have removed the file
+            with contextlib.suppress(FileNotFoundError):
                 os.utime(path, (old, old))
         self.store.collect_garbage(Keep(len(steps)))
         left = self.store.inventory()
@@ -149,7 +152,7 @@ async def saved(ranks: list[Rank], step: int, *tiers: Tier) -> None:
 
 
 async def restores(job: MemoryJob, members: list[tuple[str, Host]], step: int) -> None:
-    """Check what ranks on empty nodes restore."""
+    """Form incarnation 2 on empty nodes, and check that its ranks restore the state of `step`."""
     for rank in await job.form(2, members):
         answer = await rank.restore()
         assert answer["generation"] == [1, step], answer.body
@@ -159,7 +162,7 @@ async def restores(job: MemoryJob, members: list[tuple[str, Host]], step: int) -
 
 @dataclass(frozen=True)
 class Trouble:
-    """A fault for a number of requests."""
+    """A fault, and the requests to which the test applies it."""
 
     fault: Callable[[Remote], Fault]
     method: str
@@ -234,7 +237,7 @@ async def test_what_is_read_is_what_was_saved_whatever_the_store_does_for_a_whil
     await one.stop()
     await two.stop()
     rule = there.proxy.inject(trouble.fault(there), trouble.method, trouble.path, trouble.times)
-    # An unreadable record counts as missing; the previous one is used.
+    # If a record is unreadable, the agent restores the previous generation instead.
     step = 10 if "/records/" in trouble.path else 20
     await restores(job, [(C, three), (D, four)], step)
     assert rule.fired
@@ -256,7 +259,8 @@ async def test_credentials_that_are_refused_are_told_of_and_renewed(
     mark = len(hub.messages)
     await there.send_store(one, two)
     for rank in ranks:
-        await rank.stands(Tier.REMOTE, 1, 20, 60.0)  # the pause between two retries grows
+        # the limit is long because the pauses between retries grow
+        await rank.stands(Tier.REMOTE, 1, 20, 60.0)
     for uid in (A, B):
         await hub.untroubled(uid, mark)
     await there.is_clean(10, 20)
@@ -272,7 +276,7 @@ async def test_a_full_store_keeps_what_it_has_and_says_so(
     await there.send_store(one, two, three, four)
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
-    # The chunks are uploaded, but the store has no space for the manifests.
+    # Refuse manifests only, as if the store became full after the upload of the chunks.
     there.proxy.inject(fault_proxy.refuse(507, "InsufficientStorage"), "PUT", "/manifests/")
     await saved(ranks, 20, Tier.PEER)
     for uid in (A, B):
@@ -299,7 +303,7 @@ async def test_what_goes_from_the_store_before_the_commit_is_sent_again(
         path.unlink()
     there.proxy.heal()
     for rank in ranks:
-        # Each slot retries after increasing pauses.
+        # The limit is long because each slot retries after increasing pauses.
         await rank.stands(Tier.REMOTE, 1, 20, 3 * TIMEOUT)
     await one.stop()
     await two.stop()
@@ -339,6 +343,6 @@ async def test_a_store_that_has_lost_everything_is_told_of(
     answer = await again[0].restore()
     assert answer["generation"] is None and answer["lost"]
     assert await hub.trouble(C, "LOST") and rule.fired
-    # Objects that the store does not list are not deleted either.
+    # The store hid its objects from lists. The agents must not have deleted them.
     there.proxy.heal()
     assert set(there.store.inventory().records) == {Generation(1, 10)}

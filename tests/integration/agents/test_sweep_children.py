@@ -1,4 +1,6 @@
-"""Child processes that hang, die, flood their output or write false results, and the real probes."""
+"""Tests of child processes that hang, die, flood their output or write false results. The real probes are
+tested too.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ async def test_what_a_child_has_started_ends_with_it(session: bool, monkeypatch:
     with cgroup.Group() as group:
         if session and group.path is None:
             pytest.skip("no control groups can be made here")
-    # It also holds the child's pipes open.
+    # The grandchild also inherits the child's pipes and keeps them open.
     code = (
         "import subprocess, sys\n"
         f"child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'],"
@@ -127,7 +129,7 @@ async def test_no_more_are_started_where_too_many_are_stuck(monkeypatch: pytest.
     assert children.stuck == process.MAX_STUCK
     with pytest.raises(TooManyStuckError):
         await child("pass", children=children)
-    # Once a stuck child has ended, another may start.
+    # When a stuck child has exited, another child may start.
     stuck[0].kill()
     await eventually(lambda: children.stuck < process.MAX_STUCK)
     await child("pass", children=children)
@@ -138,7 +140,9 @@ async def test_no_more_are_started_where_too_many_are_stuck(monkeypatch: pytest.
 
 @pytest.fixture
 def freezer() -> Iterator[Path]:
-    """A cgroup whose frozen members survive SIGKILL, like processes stuck in a driver."""
+    """Yield the folder of a cgroup that can freeze its processes. A frozen process survives SIGKILL, as a
+    process that is stuck in a driver does.
+    """
     folder = FREEZER / f"convoy-test-{os.getpid()}"
     try:
         folder.mkdir()

@@ -1,4 +1,6 @@
-"""Health sweeps on the hub's orders: each starts once and is reported until confirmed."""
+"""Tests of health sweeps that the hub orders. An agent must start each sweep once, and repeat its report
+until the hub confirms it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ MEASURED = hub_pb2.SweepMetric.MEASURED
 
 @pytest.fixture
 def join(make_host: HostMaker, hub: FakeHub) -> HostMaker:
-    """Return a function that starts an agent and waits for its session."""
+    """Return a function that starts an agent and waits for its first heartbeat."""
 
     async def start(node: str) -> Host:
         host = await make_host(node)
@@ -36,7 +38,7 @@ def join(make_host: HostMaker, hub: FakeHub) -> HostMaker:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Return a function that sets the probes' sampling seconds."""
+    """Set the sampling time of all probes to 0.05 s, and return a function that changes the time."""
 
     def make(seconds: float) -> None:
         for name, probe in catalogue.ALL.items():
@@ -51,7 +53,7 @@ def report(name: str, *states: int) -> Callable[[str, Any], bool]:
 
 
 def probe_children(host: Host) -> set[int]:
-    """Return the pids of the agent's probe processes."""
+    """Return the pids of the probe processes that run now."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -93,7 +95,7 @@ async def test_an_order_told_twice_begins_one_sweep(join: HostMaker, hub: FakeHu
     said = (await hub.until(report("a/1", DONE))).sweep
     mark = len(hub.messages)
     hub.send("one", sweep_order=order)
-    # The samples are the same ones, not similar ones.
+    # The report must be the same, with the same samples, because the sweep did not run again.
     assert (await hub.until(report("a/1", DONE), mark)).sweep == said
     running = [one.sweep for _, one in hub.messages if report("a/1", hub_pb2.SweepReport.RUNNING)("", one)]
     assert max(len(one.metrics) for one in running) <= 1
@@ -110,7 +112,7 @@ async def test_a_report_comes_again_in_each_session_until_it_is_confirmed(
         hub.hang_up("one")
         assert (await hub.until(report("a/1", DONE), mark)).sweep == said
     hub.send("one", sweep_received=hub_pb2.SweepReceived(name="a/1"))
-    # A later request gets a later report.
+    # Send another order and wait for its report. Then the agent has also handled the confirmation.
     hub.send("one", sweep_cancel=hub_pb2.SweepCancel(name="unknown"))
     await hub.until(report("unknown", hub_pb2.SweepReport.REFUSED))
     mark = len(hub.messages)
@@ -136,7 +138,7 @@ async def test_a_sweep_is_cancelled_and_another_has_to_wait(
     said = (await hub.until(report("a/1", hub_pb2.SweepReport.CANCELLED))).sweep
     assert not said.metrics
     assert not probe_children(host)
-    # A refused sweep may be ordered again.
+    # The refused sweep must start if the hub orders it again.
     short(0.05)
     hub.send("one", sweep_order=order)
     await hub.until(report("b/1", DONE))
@@ -193,7 +195,7 @@ async def test_two_nodes_measure_the_line_between_them(
 ) -> None:
     monkeypatch.setattr(pair_probes, "TRANSFER_BYTES", 2 * pair_probes.PIECE_BYTES)
     one, two = await join("one"), await join("two")
-    # The measurer receives its order first.
+    # The measurer receives its order first, so it must wait for the responder.
     hub.send("one", sweep_order=pair("p", hub_pb2.SweepPair.MEASURER, two))
     await hub.until(lambda node, said: node == "one" and said.HasField("sweep"))
     hub.send("two", sweep_order=pair("p", hub_pb2.SweepPair.RESPONDER, one))

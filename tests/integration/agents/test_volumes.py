@@ -1,4 +1,4 @@
-"""The kubelet's CSI calls, with real mounts."""
+"""Tests of the kubelet's CSI calls, with real mounts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_publishing_twice_is_publishing_once(make_host: HostMaker) -> None
     launcher = await host.launcher(UID)
     await host.publish(UID)
     assert mounted(host) == 1
-    # The pod that uses it is not affected.
+    # The launcher's connection must still work.
     launcher.send(type="portPicked", incarnation=1, port=30000)
     session = host.agent.pods.get(UID)
     assert session
@@ -124,8 +124,10 @@ async def test_a_pod_with_two_volumes_lives_until_the_second_goes(make_host: Hos
     assert folders_of(host) == []
 
 
-async def test_a_half_made_mount_is_made_whole(make_host: HostMaker) -> None:
-    """After a crash between the two mount(2) calls the mount exists but is writable."""
+async def test_an_incomplete_mount_is_completed(make_host: HostMaker) -> None:
+    """Make a writable mount, as a crash between the agent's two mount(2) calls leaves. The next publish
+    must replace it.
+    """
     host = await make_host("one")
     await host.publish(UID)
     [folder] = folders_of(host)

@@ -1,4 +1,6 @@
-"""A rank's program that trains a small model, saves whenever possible, and prints a digest of its weights."""
+"""The program of a rank that trains a small model. It saves as often as possible, and prints a digest of
+its final state.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from convoy_workloads.runtime.tiers import shard
 
 
 def die_in_a_copy(step: int, percent: int, number: int) -> None:
-    """From this step on, die of a signal during the next full save, at this percentage of the copy."""
+    """Make the process send itself the signal `number` in the first full save at or after `step`, when
+    `percent` of the state is copied.
+    """
     write = shard.write
 
     def some(target: memoryview, layout: Any, tensors: Any, values: Any, facts: Any) -> None:
@@ -34,7 +38,7 @@ def die_in_a_copy(step: int, percent: int, number: int) -> None:
 
 
 class Sampler:
-    """The data order of this rank, different for each rank."""
+    """The position of this rank in the data. Each rank starts at another position."""
 
     def __init__(self, rank: int) -> None:
         self.place = 100 * rank
@@ -47,7 +51,7 @@ class Sampler:
 
 
 def edit_at(model: torch.nn.Module, step: int, now: int) -> None:
-    """From this step on, change a weight that no journal sample contains."""
+    """Change one weight if the step `now` is at least `step`. The journal must not sample this weight."""
     if now >= step:
         model[-1].weight.data[0, 0] += 1  # type: ignore[index,union-attr,operator]
 
