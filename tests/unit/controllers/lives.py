@@ -1,4 +1,6 @@
-"""Random lives of jobs on the simulated cluster: events that may happen, and what must hold at the end."""
+"""State machines that put a job on the simulated cluster through random events, and check that it reaches
+its goal at the end.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ from convoy_crds.trainingjob_status import TERMINAL, Phase
 NODES = 4
 LATENCIES = Latencies(progress_write=60.0)
 BOUND_SECONDS = 1800.0
-"""Virtual seconds within which an undisturbed job must reach its goal. Alarms over many silent agents last
-300 s, back-offs 60 s, and waits for a node's kubelet as long as the grace period.
+"""Maximum virtual seconds in which a job must reach its goal after all faults are healed. Alarms about many
+silent agents last 300 s, back-offs 60 s, and waits for a node's kubelet as long as the grace period.
 """
 REST_SECONDS = 120.0
 HOW_NODES_FAIL = ("kill", "cut", "cut", "control", "drain", "delete")
@@ -38,12 +40,12 @@ OWN_IMAGE = {"spec": {"containers": [{"image": "mine", "command": ["python", "tr
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of job."""
+    """A kind of job, with its program and the capacity of its nodes."""
 
     spec: dict[str, Any]
     program: Program = field(default_factory=Program)
     capacity: int = 1
-    """Pods per node."""
+    """Number of pods that fit on a node."""
 
     def job(self) -> TrainingJob:
         body = {"roles": [{"name": "worker", "replicas": 3}], **self.spec}
@@ -53,11 +55,11 @@ class Shape:
 
 
 class Life(RuleBasedStateMachine):
-    """One job. Every rule is one event, or lets time pass."""
+    """The life of one job. Each rule is an event, or lets time pass."""
 
     shape: Shape
     steps: Counter[str]
-    """Number of events in all lives of this machine; their sum is under "all"."""
+    """Number of events by kind, in all lives of this state machine; their sum is under "all"."""
 
     @initialize(seed=st.integers(0, 2**16))
     def start(self, seed: int) -> None:
@@ -74,7 +76,9 @@ class Life(RuleBasedStateMachine):
         return self.cluster.job("job")
 
     def run(self, seconds: float) -> None:
-        """Let time pass. A failure meanwhile must not be hidden by the checks at the end of the life."""
+        """Let time pass. If this fails, the checks at the end of the life are skipped, so that they do not
+        hide the failure.
+        """
         self.sound = False
         self.cluster.run(seconds)
         self.sound = True
@@ -146,7 +150,8 @@ class Life(RuleBasedStateMachine):
         elif how == "delete":
             self.faults.delete_node(name)
         elif self.cluster.machines[name].agent:
-            # An agent that is away while its node is cut off stops nothing; see liveness/fence.py.
+            # A node whose agent is stopped is not cut, because no agent would then stop its ranks (see
+            # liveness/fence.py).
             self.faults.cut_node(name, control_only=how == "control")
 
     @rule(node=st.integers(0, NODES - 1))
@@ -239,9 +244,9 @@ class Life(RuleBasedStateMachine):
             self.at_rest()
 
     def calm_down(self) -> None:
-        """Check that an undisturbed job reaches its goal in bounded time.
+        """Heal all faults, and check that the job then reaches its goal within BOUND_SECONDS.
 
-        A node without power stays down: the job has room without it.
+        One node without power stays down, because the job has enough capacity without it.
         """
         dead = [machine.name for machine in self.cluster.machines.by_name.values() if not machine.powered]
         self.faults.heal_all(but=dead[0] if dead else "")
@@ -253,7 +258,9 @@ class Life(RuleBasedStateMachine):
             self.run(5.0)
 
     def settled(self) -> bool:
-        """Return True if the job has reached its goal, judged by its processes and not by its status."""
+        """Return True if the job has reached its goal. The job's processes decide this, not only its
+        status.
+        """
         status, workers = self.job.status, self.cluster.workers.by_uid.values()
         if not self.cluster.operator.leading:
             return False
@@ -265,8 +272,8 @@ class Life(RuleBasedStateMachine):
         return status.phase is Phase.RUNNING and gang is not None and gang.stepping
 
     def at_rest(self) -> None:
-        """Check that nothing is left to do after a plan was carried out, and that time alone changes
-        nothing.
+        """Check that after the next plan nothing is left to do, and that a later plan makes no change
+        either.
         """
         limit = self.cluster.kernel.now + REST_SECONDS
         while not (self.settled() and self.nothing_left()):
@@ -276,7 +283,7 @@ class Life(RuleBasedStateMachine):
         assert left == NOTHING, f"time alone makes a difference: {left}"
 
     def nothing_left(self) -> bool:
-        """Return True if the next plan only reports progress, and the plan after it changes nothing."""
+        """Return True if the next plan changes at most the status, and the plan after it changes nothing."""
         made = self.plan()
         if made.status is not None:
             stored = self.cluster.api.jobs["job"]
@@ -313,13 +320,13 @@ OF_NEIGHBOURS = ("room", "admission")
 
 
 def machine(shape: Shape, without: Iterable[str] = ()) -> type[Life]:
-    """Return the state machine for lives of one shape, without some of the rules."""
+    """Return the state machine for lives of jobs of one shape, without the rules named in `without`."""
     plain = {name: _no_rule(getattr(Life, name)) for name in without}
     return type("LifeOfAShape", (Life,), {"shape": shape, "steps": Counter(), **plain})
 
 
 def _no_rule(method: Callable[..., None]) -> Callable[..., None]:
-    """Return the method without its rule, so that hypothesis ignores it."""
+    """Return the method without its rule, so that hypothesis does not call it."""
 
     def call(life: Life, *found: Any) -> None:
         method(life, *found)

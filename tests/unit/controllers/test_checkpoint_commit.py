@@ -42,7 +42,7 @@ def recorded(number: int, incarnation: int = 1) -> Recorded:
 
 
 def run(*events: Event | tuple[float, Event], slots: int = 2) -> Result:
-    """Return the outcome of the last event. Each event is a pair (seconds, event)."""
+    """Return the result of the last event. An event is given alone, or as a pair (seconds, event)."""
     result, now = step(CommitState(), Planned(1, slots), 0.0), 0.0
     for entry in events:
         now, event = entry if isinstance(entry, tuple) else (now, entry)
@@ -169,16 +169,18 @@ slot_numbers, numbers, incarnations = st.integers(0, SLOTS), st.integers(0, 5), 
 
 
 class AnyCommit(RuleBasedStateMachine):
-    """Calls, records and incarnations in any order, checked against a list of the open calls."""
+    """Applies votes, records and incarnations in any order, and compares every verdict with a list of the
+    open calls.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.state = CommitState()
         self.now = 0.0
         self.held: dict[Generation, set[int]] = {}
-        self.asked: set[Generation] = set()
+        self.being_written: set[Generation] = set()
         self.abandoned: set[Generation] = set()
-        self.heard = 0
+        self.seen_incarnation = 0
         self.plan = 0
         self.newest = Generation(-1, -1)
 
@@ -187,39 +189,40 @@ class AnyCommit(RuleBasedStateMachine):
         assert step(self.state, event, self.now) == result
         self.state = result.state
         if result.write:
-            # Every slot holds an open call, and no later incarnation has been seen.
+            # A record is written only if every slot holds an open call and no later incarnation has been
+            # seen.
             assert self.held[result.write] >= set(range(SLOTS))
-            assert result.write.incarnation == self.plan == self.heard
+            assert result.write.incarnation == self.plan == self.seen_incarnation
             assert result.write > self.newest
             assert result.write not in self.abandoned
-            self.asked.add(result.write)
+            self.being_written.add(result.write)
         for generation, verdict in result.verdicts:
             if verdict is Verdict.COMMITTED and generation != self.newest:
-                assert generation in self.asked
+                assert generation in self.being_written
                 assert event == Recorded(generation)
-                assert generation.incarnation == self.heard
+                assert generation.incarnation == self.seen_incarnation
                 assert generation > self.newest
                 self.newest = generation
             if verdict is Verdict.COMMITTED:
                 assert generation == self.newest
             self.held.pop(generation, None)
-            self.asked.discard(generation)
+            self.being_written.discard(generation)
 
     @rule(incarnation=st.integers(1, 3))
     def planned(self, incarnation: int) -> None:
-        self.heard = max(self.heard, incarnation)
+        self.seen_incarnation = max(self.seen_incarnation, incarnation)
         self.plan = max(self.plan, incarnation)
         self.apply(Planned(incarnation, SLOTS))
 
     @rule(incarnation=incarnations)
     def seen(self, incarnation: int) -> None:
-        self.heard = max(self.heard, incarnation)
+        self.seen_incarnation = max(self.seen_incarnation, incarnation)
         self.apply(IncarnationSeen(incarnation))
 
     @rule(slot=slot_numbers, incarnation=incarnations, number=numbers)
     def prepares(self, slot: int, incarnation: int, number: int) -> None:
         generation = Generation(incarnation, number)
-        self.heard = max(self.heard, incarnation)
+        self.seen_incarnation = max(self.seen_incarnation, incarnation)
         self.held.setdefault(generation, set()).add(slot)
         self.apply(Prepare(slot, generation))
 
@@ -232,14 +235,14 @@ class AnyCommit(RuleBasedStateMachine):
     @rule(slot=slot_numbers, incarnation=incarnations, number=numbers)
     def withdraws(self, slot: int, incarnation: int, number: int) -> None:
         generation = Generation(incarnation, number)
-        if generation not in self.asked:
+        if generation not in self.being_written:
             self.held.get(generation, set()).discard(slot)
         self.apply(Withdraw(slot, generation))
 
     @rule(incarnation=incarnations, number=numbers)
     def abandons(self, incarnation: int, number: int) -> None:
         generation = Generation(incarnation, number)
-        if generation not in self.asked and incarnation == self.plan:
+        if generation not in self.being_written and incarnation == self.plan:
             self.abandoned.add(generation)
         self.apply(Abandon(generation))
 
@@ -247,10 +250,10 @@ class AnyCommit(RuleBasedStateMachine):
     def records(self, incarnation: int, number: int) -> None:
         self.apply(Recorded(Generation(incarnation, number)))
 
-    @precondition(lambda self: self.asked)
+    @precondition(lambda self: self.being_written)
     @rule()
     def records_what_was_asked(self) -> None:
-        self.apply(Recorded(max(self.asked)))
+        self.apply(Recorded(max(self.being_written)))
 
     @rule(seconds=st.sampled_from([1.0, 30.0, 61.0]))
     def waits(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The choice of the save interval."""
+"""Tests of the choice of the save interval."""
 
 from __future__ import annotations
 

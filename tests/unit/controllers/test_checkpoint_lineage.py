@@ -1,4 +1,4 @@
-"""The line of generations that belong to the actual run."""
+"""Tests of the line of generations that belong to the actual run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The placement of copies."""
+"""Tests of the choice of nodes that keep copies."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def test_a_node_that_goes_moves_little(count: int, data: st.DataObject) -> None:
         before[owner].hosts != placed.hosts and name not in before[owner].hosts
         for owner, placed in after.items()
     )
-    # The bound on loads moves some more copies; most stay.
+    # Besides the copies on the removed node, some others move because of the bound on loads. Most copies
+    # stay.
     assert moved <= max(2, 0.6 * count)
 
 

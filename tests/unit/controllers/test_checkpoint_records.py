@@ -1,4 +1,4 @@
-"""The stored and sent forms of records, manifests and branches."""
+"""Tests of the texts in which records, manifests and branches are stored and sent."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ RECORD = Record(Generation(1, 2), None, {"0": "cd" * 32})
 
 
 def written(data: Mapping[str, Any]) -> bytes:
-    """Return JSON in the form in which records write it."""
+    """Return the data as JSON text in the canonical form of records."""
     return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -114,7 +114,7 @@ def test_a_flipped_bit_changes_the_id_or_is_refused(one: Manifest, data: st.Data
     ids=["an escape in other letters", "a space", "one more key"],
 )
 def test_a_manifest_is_read_as_it_is_written_and_not_as_it_could_be(part: bytes, instead: bytes) -> None:
-    """A manifest in another JSON form is rejected, because its id belongs to the canonical text."""
+    """A manifest in another JSON form is rejected, because its id is the digest of the canonical text."""
     one = replace(MANIFEST, shard="rank \U00010000")
     assert part in one.text
     with pytest.raises(MalformedError, match="not in canonical form"):

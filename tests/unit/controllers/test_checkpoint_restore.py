@@ -1,4 +1,4 @@
-"""The choice of the generation to restore, and of what to delete."""
+"""Tests of the choice of the generation to restore, and of the choice of what to delete."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_late_commit_of_a_replaced_incarnation_is_not_restored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "salt", "asked"),
+    ("node", "salt", "order"),
     [
         ("b", 0, ["b", "a", "c", ""]),
         ("x", 0, ["a", "b", "c", ""]),
@@ -106,11 +106,11 @@ def test_the_late_commit_of_a_replaced_incarnation_is_not_restored() -> None:
         ("x", 5, ["c", "a", "b", ""]),
     ],
 )
-def test_near_places_first_and_the_others_in_turns(node: str, salt: int, asked: list[str]) -> None:
-    assert read_order(("", "a", "b", "c"), node, salt) == asked
+def test_near_places_first_and_the_others_in_turns(node: str, salt: int, order: list[str]) -> None:
+    assert read_order(("", "a", "b", "c"), node, salt) == order
 
 
-# Deletion
+# Tests of deletion
 
 
 def marks(local: int, peer: int) -> dict[Tier, Generation]:
@@ -138,8 +138,8 @@ def test_what_was_restored_stays_until_the_peer_watermark_has_passed_it() -> Non
     started = Branch(2, TWENTY.generation)
     held = inventory([A, C, own], [TEN, TWENTY, commit(own)], started)
     passed = {Tier.LOCAL: own.generation, Tier.PEER: TEN.generation}
-    # Copies of this generation are being made. A node that does not know that they are complete must not
-    # delete them.
+    # The restored generation is still being copied. A node must keep it, because the node may not know
+    # whether all copies are complete.
     assert not memory_garbage(held, passed, 2).manifests
     assert not memory_garbage(held, passed, 2, [C.id]).manifests, "given up by the incarnation before"
     assert C.id in memory_garbage(held, {**passed, Tier.PEER: own.generation}, 2).manifests

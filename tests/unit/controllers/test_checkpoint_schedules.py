@@ -1,4 +1,4 @@
-"""The checkpoint protocol under random schedules, and under schedules with one broken rule.
+"""Tests of the checkpoint protocol under random schedules, with all rules and with one broken rule.
 
 `make bench-schedules` plays 100,000 schedules.
 """
@@ -17,7 +17,9 @@ from convoy_controllers.simulate.violation import InvariantViolation
 
 SEEDS = cases(60)
 BROKEN_SEEDS = 2000
-"""Schedules in which a broken rule must show. The rarest one needs some hundred."""
+"""Number of schedules within which a broken rule must be found. The rarest finding needs some hundred
+schedules.
+"""
 pytestmark = pytest.mark.timeout(cases(400))
 
 
@@ -27,29 +29,35 @@ def test_what_was_promised_is_restored_whatever_happens() -> None:
         truth = play(seed)
         restores += truth.restores
         committed += truth.committed
-    assert restores > 3 * SEEDS and committed > 5 * SEEDS, "otherwise nothing has been tried"
+    assert restores > 3 * SEEDS and committed > 5 * SEEDS, "too few restores or commits for a test"
 
 
 @pytest.mark.parametrize(
     ("rules", "near"),
     [
-        pytest.param(Rules(absent=1), 0, id="a commit does without one slot"),
-        pytest.param(Rules(peer_stands=False), 80, id="memory goes before its copies are there"),
-        pytest.param(Rules(branches=False), 28, id="nobody says where it began"),
+        pytest.param(Rules(absent=1), 0, id="a commit lacks the vote of one slot"),
+        pytest.param(Rules(peer_stands=False), 80, id="memory is dropped before its copies are complete"),
+        pytest.param(Rules(branches=False), 28, id="no incarnation writes a branch"),
         pytest.param(
-            Rules(refusals=False), 0, id="who has heard of a later incarnation serves the earlier one"
+            Rules(refusals=False), 0, id="a node that has seen a later incarnation serves the earlier one"
         ),
-        pytest.param(Rules(acknowledged=False), 36, id="a copy counts when it is sent"),
-        pytest.param(Rules(recorded=False), 414, id="copies count before the record has spread"),
-        pytest.param(Rules(waits=False), 0, id="a restore does not wait for who may know better"),
+        pytest.param(Rules(acknowledged=False), 36, id="a copy counts before it is acknowledged"),
+        pytest.param(Rules(recorded=False), 414, id="copies count before other nodes have the record"),
+        pytest.param(
+            Rules(waits=False), 0, id="a restore does not wait for nodes that may have a newer state"
+        ),
     ],
 )
 def test_a_broken_rule_is_found(rules: Rules, near: int) -> None:
-    """`near` is shortly before a seed that finds the broken rule. If schedules change, a later seed finds
+    """Schedules from the seed `near` on are played with one broken rule. One of them must violate an
+    invariant.
+
+    The seed that finds the violation comes shortly after `near`. If schedules change, a later seed finds
     it.
     """
     with pytest.raises(InvariantViolation):
         for seed in range(near, near + BROKEN_SEEDS):
-            # A schedule that gets stuck does not prove a wrong result.
+            # NoProgress means that a schedule got stuck. That does not prove a wrong result, so the next seed
+            # is played.
             with contextlib.suppress(NoProgress):
                 play(seed, rules)

@@ -1,4 +1,4 @@
-"""The conditions of a CheckpointStore."""
+"""Tests of the conditions of a CheckpointStore."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def observed(**more: Any) -> Observed:
 
 
 def after(seen: Observed) -> Observed:
-    """Return the same observation after the status is stored."""
+    """Return the observation with the status that its plan stores."""
     made = plan(seen, NOW)
     assert made.status is not None
     store = seen.store.model_copy(update={"status": CheckpointStoreStatus.model_validate(made.status)})

@@ -1,4 +1,4 @@
-"""Counters of a ledger: they only grow, and count each second once."""
+"""Tests of the counters of a ledger: counters only grow, and count each second once."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from convoy_crds.trainingjob_status import Goodput
         ("restart", 3, {"start": 5, "restart": 20}),
         ("productive", 12, {"start": 5, "productive": 12}),
         ("recompute", 12, {"start": 5, "recompute": 12}),
-        # The clock of that node is ahead.
+        # The clock of the rank's node is ahead, so the last step lies in the future.
         ("productive", 30, {"start": 5, "productive": 20}),
-        # This step belongs to the previous incarnation.
+        # The last step belongs to the previous incarnation, so no time of this account is settled.
         ("productive", -7, {"start": 5, "productive": 0}),
         ("productive", None, {"start": 5, "productive": 0}),
-        # The time since the last step may turn out to be a hang.
+        # The time after the last step may turn out to be a hang, so it is not settled.
         ("finish", 12, {"start": 5, "finish": 0}),
         ("", None, {"start": 5}),
     ],
@@ -43,7 +43,7 @@ def test_the_time_since_the_last_step_is_not_settled(
     [
         ({}, {"start": 5.0}, {"start": 5.0}),
         ({"start": 5.0}, {"start": 7.0, "productive": 2.0}, {"start": 2.0, "productive": 2.0}),
-        # Four seconds of a restart turned out to be the detection of a lost node.
+        # The ledger moved four seconds from restart to detect, after restart was counted.
         ({"restart": 5.0}, {"restart": 1.0, "detect": 4.0}, {"restart": 0.0, "detect": 0.0}),
         ({"restart": 5.0}, {"restart": 1.0, "detect": 4.0, "productive": 2.0},
          {"restart": 0.0, "detect": pytest.approx(4 / 3), "productive": pytest.approx(2 / 3)}),

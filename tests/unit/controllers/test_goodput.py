@@ -1,5 +1,5 @@
-"""The ledger: every second has one cause, dated by the ranks' reports, and all seconds add up to the job's
-age.
+"""Tests of the goodput ledger: every second has one cause, transitions have the times that ranks report,
+and the sum of all seconds is the job's age.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def test_a_late_look_moves_no_second() -> None:
     assert spent(cluster) == {"start": 3, "productive": 15}
     died = cluster.now.timestamp()
     cluster.wait(4).exit(1, 137, signal=9, ended=died).settle()
-    # The time since the last step is lost: a collective may stall long before its rank ends.
+    # The time since the last step is booked as detection, because a collective may stall long before a rank
+    # ends.
     assert spent(cluster) == {"start": 3, "productive": 10, "detect": 9}
     cluster.wait(2).settle()
     assert spent(cluster)["restart"] == 2
@@ -63,8 +64,7 @@ def test_steps_made_again_are_recomputed_not_productive() -> None:
     cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(2)
     cluster.train(12).settle().wait(4).train(18).settle()
     assert spent(cluster) == {"start": 1, "productive": 10, "restart": 2, "recompute": 4}
-    # The first report shows step 30. At 1.5 steps per second, step 21 ended 6 s after the first step, which
-    # was 12.
+    # The first step was step 12. At 1.5 steps per second, the job reached step 21 again 6 s later.
     cluster.wait(8).train(30).settle()
     assert spent(cluster) == {"start": 1, "productive": 16, "restart": 2, "recompute": 6}
 
@@ -166,7 +166,7 @@ def test_a_node_lost_during_a_restart_is_detected_from_its_last_sign_on() -> Non
 def test_steps_made_before_the_ranks_were_stopped_are_not_forgotten() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
     cluster.pod("job-worker-1", deleting=True).settle().wait(1).train(23).settle()
-    # Much later, only ranks that are cut off can make steps.
+    # Only ranks that are cut off can make steps 10 s after the decision, so step 41 does not count.
     cluster.wait(9).train(41).settle().lose("job-worker-1").settle().wait(2)
     cluster.train(12).settle().wait(10).train(32).settle()
     assert spent(cluster)["recompute"] == 5.5
@@ -194,7 +194,8 @@ def test_nor_does_one_that_stands_still_behind_its_furthest_step() -> None:
 def test_a_first_look_past_the_furthest_step_still_knows_what_was_made_again() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
     cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(2)
-    # No report arrives between step 1, the first, and step 31. Of these 15 s, 10 s repeat 20 lost steps.
+    # No report arrives between the first step, step 1, and step 31. Of these 15 s, 10 s repeat the 20 lost
+    # steps.
     cluster.train(1).wait(15).train(31).settle()
     assert spent(cluster) == {"start": 1, "productive": 15, "restart": 2, "recompute": 10}
 
@@ -268,7 +269,7 @@ def test_it_always_sums_up_to_the_job_s_age(events: list[tuple[str, int]]) -> No
         spent(cluster)
 
 
-# Time after the last step
+# Tests of the time after the last step
 
 
 def all_ranks(cluster: ToyCluster, **facts: Any) -> ToyCluster:
@@ -276,7 +277,9 @@ def all_ranks(cluster: ToyCluster, **facts: Any) -> ToyCluster:
 
 
 def test_what_ranks_do_after_their_last_step_is_not_productive() -> None:
-    """An evaluation takes 30 s, in a program without a known total. Its time is known only after it ends."""
+    """A program without a known total evaluates for 30 s after its last step, and then returns. The 30 s
+    move from productive to finish only after its return.
+    """
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle().wait(30)
     assert spent(cluster) == {"start": 1, "productive": 40}, "it may be one long step"
     all_ranks(cluster, finished=cluster.now.timestamp()).settle()

@@ -1,4 +1,6 @@
-"""Commands that will not form one process group over the job's pods are found before a pod exists."""
+"""Tests of the check, before a pod exists, whether the commands of a job form one process group over its
+pods.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ TWO = Pods(2, 2)
 
 
 def why(command: str | list[str], pods: Pods = TWO, **environment: str) -> str:
-    """Return the error of a command, given as words or as a shell script."""
+    """Return the problem of a command, given as words or as a shell script; empty if there is none."""
     words = ["bash", "-c", command] if isinstance(command, str) else command
     found = problem(words, environment, pods)
     return found.why if found else ""
@@ -38,32 +40,32 @@ ONE_GROUP = [
     "cd /src && exec torchrun --nproc-per-node=8 -m train 2>&1 | tee log",
     "python train.py",
     "python -m torch.distributed.run --nproc_per_node=gpu t.py",
-    # Which of these commands run is not known beforehand.
+    # Which of these commands run is known only at run time, so no problem is certain.
     "if [ -n \"$X\" ]; then torchrun --standalone t.py; else torchrun t.py; fi",
     "torchrun t.py || torchrun --standalone t.py",
     "for i in 1 2; do torchrun --standalone t.py; done",
     "cat > run.sh <<EOF\ntorchrun --standalone t.py\nEOF\nbash run.sh",
     "f() { torchrun --standalone t.py; }; f",
     "eval \"$CMD\"; torchrun --standalone t.py",
-    # These launchers are mentioned, not run.
+    # These scripts mention a launcher but do not start it.
     "echo torchrun --standalone t.py",
     "# torchrun --standalone t.py\npython t.py",
     "which deepspeed mpirun; pip install deepspeed accelerate; timeout 9 which torchrun; python t.py",
     "python 'torchrun --standalone'",
     "exit 0; torchrun --standalone t.py",
-    # One of the two calls may only prepare something in each pod.
+    # The first of the two calls may only prepare something in each pod, so the script is accepted.
     "torchrun --standalone prepare.py && torchrun train.py",
     "mpirun -np 4 ./tokenize && torchrun train.py",
-    # accelerate reads torchrun's variables.
+    # accelerate reads the variables of torchrun, which Convoy sets.
     "accelerate launch --num_processes 4 --mixed_precision bf16 t.py",
     "accelerate launch --config_file c.yaml --num_machines 1 t.py --num_machines 4",
     "accelerate launch --num_machines 2 --machine_rank $RANK --main_process_ip $MASTER_ADDR t.py",
-    # These have their own ways to reach the other pods.
+    # These calls reach the other pods by other means.
     "deepspeed --hostfile /hosts --no_ssh --node_rank $RANK --master_addr $MASTER_ADDR t.py",
     "mpirun -np 1 python t.py",
     "mpirun --hostfile /hosts -np 16 python t.py",
     "mpirun -np $N python t.py",
-    # The shell or the launcher rejects these at once.
+    # The shell or the launcher rejects these commands as soon as they start.
     "torchrun --standalone 't.py",
     "torchrun --no-such-option=1 t.py",
 ]  # fmt: skip
@@ -165,8 +167,8 @@ def test_what_splits_the_group_is_named(script: str, words: str) -> None:
     ],
 )
 def test_a_launcher_as_the_command_itself(words: str, found: str) -> None:
-    said = why(words.split(), FOUR="4")
-    assert said.startswith(found) and bool(said) == bool(found)
+    found_problem = why(words.split(), FOUR="4")
+    assert found_problem.startswith(found) and bool(found_problem) == bool(found)
 
 
 @pytest.mark.parametrize(
@@ -180,13 +182,15 @@ def test_a_launcher_as_the_command_itself(words: str, found: str) -> None:
     ],
 )
 def test_a_launcher_that_counts_gpus(words: str, found: str) -> None:
-    said = why(words.split(), Pods(1, 1, gpus=8))
-    assert said.startswith(found) and said.endswith("set it to 8" if found else "")
+    found_problem = why(words.split(), Pods(1, 1, gpus=8))
+    assert found_problem.startswith(found) and found_problem.endswith("set it to 8" if found else "")
     assert why(words.split(), Pods(1, 1, processes=8, gpus=8)) == ""
 
 
 def job(*roles: dict[str, Any], **container: Any) -> TrainingJob:
-    """Return a job of roles given by name, replicas and command."""
+    """Return a job with these roles. Each role gives its command, and may give its name and replicas.
+    `container` has further fields of every container.
+    """
     made = []
     for role in roles:
         words = {"name": "worker", "image": "mine", "command": role.pop("command"), **container}

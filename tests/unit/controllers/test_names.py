@@ -1,4 +1,6 @@
-"""Every job name that the API server accepts is valid for all objects made from the job."""
+"""Tests that every job name that the API server accepts is valid for all objects that are made from the
+job.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from convoy_crds.layout import slots
 from convoy_crds.meta import MAX_REPLICAS
 
 LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
-"""`IsValidLabelValue` of apimachinery, with at most 63 characters."""
+"""Pattern of a label value, as `IsValidLabelValue` of apimachinery. A label value also has at most 63
+characters.
+"""
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 ROLE = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,22}[a-z0-9])?", fullmatch=True)
 JOB = st.lists(st.from_regex(r"[a-z0-9]([-a-z0-9]{0,24}[a-z0-9])?", fullmatch=True), min_size=1, max_size=4)
@@ -28,7 +32,7 @@ RULES = [
 
 
 def accepted(name: str, role: str) -> bool:
-    """Return True if the CEL rules of the kind pass."""
+    """Return True if the CEL rules of the kind accept the names of the job and its role."""
     body = {"metadata": {"name": name}, "spec": {"roles": [{"name": role, "replicas": 1}]}}
     return all(cel.evaluate(rule, {"self": body}) for rule in RULES)
 

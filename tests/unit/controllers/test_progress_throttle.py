@@ -1,4 +1,4 @@
-"""Merge patches of statuses, and the rate limit of those that carry only progress."""
+"""Tests of merge patches of statuses, and of the rate limit for patches that carry only progress."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ def test_turns_given_while_there_were_more_jobs_are_given_again() -> None:
 
 
 def test_jobs_that_step_for_long_never_write_in_a_crowd() -> None:
-    """First each job writes news, then all make steps, and each asks for a turn right after a write."""
+    """First, each of 1000 jobs writes another change. Then all jobs make steps, and each asks for its next
+    turn right after a write. In no 10 s are there more writes than the rate allows.
+    """
     throttle, written = ProgressThrottle(10, 4), []
     due = [(index / 50, key) for index, key in enumerate(jobs(1000))]
     for at, key in due:
@@ -127,15 +129,14 @@ SOME = st.sets(st.integers(0, 30), max_size=8)
 
 @given(
     rounds=st.lists(st.tuples(st.floats(0, 3), SOME, SOME), max_size=40),
-    # At this rate, fewer jobs may write in any window than there are.
+    # At these rates, the number of writes in each window is smaller than the number of jobs.
     rate=st.sampled_from((0.2, 0.5, 1.0)),
 )
 def test_no_more_is_written_than_the_rate_allows(
     rounds: list[tuple[float, set[int], set[int]]], rate: float
 ) -> None:
-    """The exception are writes that use their turn late, by up to `seconds`.
-
-    In each round all jobs ask for a turn, except the quiet ones. Some jobs write for another reason.
+    """In each round, all jobs ask for a turn, except those in `quiet`. The jobs in `others` write for
+    another reason. The rate may be exceeded only by writes that use their turn late, by up to `seconds`.
     """
     throttle, names, now, written = ProgressThrottle(10, rate), jobs(31), 0.0, []
     for key in names:

@@ -1,4 +1,4 @@
-"""Negative controls: the random lives find bugs that are planted in the rules of the plan."""
+"""Negative controls: a bug is planted in the rules of the plan, and random lives must find it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def numbers_begin_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_number_for_two(patch: pytest.MonkeyPatch) -> None:
-    """A replacement pod joins the incarnation of its predecessor."""
+    """Plant the bug that a replacement pod joins the incarnation of its predecessor."""
 
     def disband(found: TrainingJobStatus, failed: bool = False) -> None:
         found.membership = ""
@@ -95,8 +95,8 @@ def every_reconcile_is_a_write(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(status.Draft, "stored", stored)
 
 
-# Events that never happen in a life. A bug that needs several events of one kind in a row is found ten times
-# as fast in lives that have only events of that kind.
+# Rules that are left out of the lives. A bug that needs several events of one kind in a row is found ten
+# times as fast in lives that have only events of this kind.
 NOTHING: tuple[str, ...] = ()
 BUT_RANKS = OF_NODES + OF_CONTROL + OF_PEOPLE + OF_NEIGHBOURS
 BUT_NODES = OF_RANKS + OF_CONTROL + OF_PEOPLE + OF_NEIGHBOURS
@@ -127,6 +127,6 @@ def test_a_planted_bug_is_found(
     plant(monkeypatch)
     with pytest.raises(AssertionError, match=words):
         life = machine(SHAPES[shape], without)
-        # The lives of this seed reach that bug soon. The other bugs show soon with any seed.
+        # Seed 0 finds this bug soon. The other bugs are found soon with any seed.
         chosen = seed(0)(life) if plant is an_echo_waits_for_ever else life
         run_state_machine_as_test(chosen, settings=SETTINGS)

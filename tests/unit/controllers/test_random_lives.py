@@ -1,9 +1,9 @@
-"""Random lives: whatever happens to pods, nodes, agents, users and the operator, the plan keeps its
-promises.
+"""Random lives of jobs: whatever happens to pods, nodes, agents, users and the operator, the plan keeps its
+invariants.
 
-Each shape gets its share of the random events; `make fuzz` plays 500,000.
-`convoy_controllers.simulate.invariants` lists the promises, and `lives` what must hold once nothing more goes
-wrong.
+Each shape of job gets an equal share of the random events; `make fuzz` plays 500,000 events.
+`convoy_controllers.simulate.invariants` lists the invariants. `lives` checks that the job reaches its goal
+after all faults are healed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ EVENTS = cases(5_000)
 SETTINGS = settings(
     max_examples=5,
     stateful_step_count=200,
-    # To shrink a life of 200 events takes minutes. Developers who debug it have them, CI does not.
+    # The shrink phase is left out, because it takes minutes for a life of 200 events. CI has no time for it;
+    # developers add it for debugging.
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 
@@ -32,6 +33,6 @@ def test_whatever_happens_the_promises_are_kept(shape: str) -> None:
     life = machine(SHAPES[shape])
     rounds = count()
     while life.steps["all"] < EVENTS / len(SHAPES):
-        # In CI each round draws its own examples, and the same ones in every run.
+        # In CI, each round has its own seed, so that rounds differ but every run draws the same examples.
         chosen = seed(next(rounds))(life) if os.environ.get("CI") else life
         run_state_machine_as_test(chosen, settings=SETTINGS)

@@ -1,4 +1,4 @@
-"""Random lives of jobs behind a queue that may evict them and admit them elsewhere at any moment."""
+"""Random lives of jobs behind a queue. The queue may evict a job and admit it elsewhere at any moment."""
 
 from __future__ import annotations
 

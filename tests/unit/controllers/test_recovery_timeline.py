@@ -1,4 +1,4 @@
-"""The phases of a recovery, from given moments and from recoveries of a simulated job."""
+"""Tests of the phases of a recovery, from given moments and from recoveries of a simulated job."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def durations_with(**moments: float) -> dict[str, float]:
         ({}, {"detect": 0.5, "start": 0.25, "first_step": 0.75, "total": 1.5}),
         ({"started": 0.0, "stepped": 0.0}, {"detect": 0.5}),
         ({"stepped": 0.0}, {"detect": 0.5, "start": 0.25}),
-        # If the time of the fault is not known, the recovery starts with the decision.
+        # The time of the fault is not known, so the recovery starts with the decision.
         ({"fault_at": 0.0, "since": 100.0}, {"start": 0.25, "first_step": 0.75, "total": 1.0}),
         ({"restore": 0.5}, {"detect": 0.5, "start": 0.25, "restore": 0.5, "first_step": 0.25, "total": 1.5}),
-        # The launcher did not report the start of its ranks, so the start of the first step is not known.
+        # The launcher did not report the start of its ranks, so the start of the phase `first_step` is not
+        # known.
         ({"started": 0.0}, {"detect": 0.5, "total": 1.5}),
         (
             {"created": 102.0, "bound": 102.5, "started": 104.0, "stepped": 105.0},
@@ -52,14 +53,15 @@ def durations_with(**moments: float) -> dict[str, float]:
             {"not_before": 101.0, "started": 102.0, "stepped": 105.0},
             {"detect": 0.5, "back_off": 1.0, "start": 1.0, "first_step": 3.0, "total": 5.5},
         ),
-        # A back-off that has not ended yet has no duration.
+        # The back-off has not ended yet, so it has no duration.
         ({"not_before": 101.0, "started": 0.0, "stepped": 0.0}, {"detect": 0.5}),
-        # The node of a replacement was never seen.
+        # The operator never saw the node of a replacement pod, so the phases `schedule` and `start` are not
+        # known.
         (
             {"created": 102.0, "started": 104.0, "stepped": 105.0},
             {"detect": 0.5, "fence": 2.0, "first_step": 1.0, "total": 5.5},
         ),
-        # The clocks differ, so impossible durations are left out.
+        # Two clocks differ, so the phases with a negative duration are left out.
         ({"fault_at": 100.1, "since": 100.0}, {"start": 0.25, "first_step": 0.75, "total": 1.0}),
         ({"started": 99.9}, {"detect": 0.5, "first_step": 1.1, "total": 1.5}),
         ({"stepped": 99.0}, {"detect": 0.5, "start": 0.25}),
@@ -106,24 +108,25 @@ def test_what_ranks_tell_is_taken_in_when_all_run() -> None:
     views["u0"] = replace(views["u0"], ranks=(rank(0, started=103.0, first_step=106.0, restore_seconds=0.5),))
     over = merge_reports(up, 3, True, views, placings)
     assert (over.stepped, over.restore) == (106.0, 0.5)
-    # This observation is late, and one report has not arrived yet.
+    # The first observation comes late, after the first step, and one rank's report of this step has not
+    # arrived yet.
     late = {uid: replace(views[uid], incarnation=4) for uid in ("u0", "u1")}
     assert merge_reports(line, 4, False, late, placings) == over
 
 
-def struck_at(cluster: ToyCluster) -> list[float]:
+def fault_times(cluster: ToyCluster) -> list[float]:
     return [made.fault_at - NOW.timestamp() for made in cluster.plans if made.fault_at]
 
 
 def test_a_plan_that_answers_a_fault_says_when_it_happened() -> None:
     cluster = ToyCluster(make_job(), make_engine()).settle().wait(3).train(1).settle().wait(10)
     cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).wait(2).settle()
-    assert struck_at(cluster) == [13.0]
+    assert fault_times(cluster) == [13.0]
     cluster.wait(5).train(1).settle().wait(30)
     cluster.exit(0, 1, ended=cluster.now.timestamp()).settle()
-    assert struck_at(cluster) == [13.0, 50.0]
+    assert fault_times(cluster) == [13.0, 50.0]
     cluster.wait(60).train(1).settle().wait(30).lose("job-worker-0").settle()
-    assert len(struck_at(cluster)) == 2, "nobody knows when a pod vanished"
+    assert len(fault_times(cluster)) == 2, "nobody knows when a pod vanished"
 
 
 STEP_40 = {"progress": Progress(step=40)}

@@ -1,4 +1,4 @@
-"""Scenario files: which ones are rejected, and the output of a replay of the examples."""
+"""Tests of scenario files: which files are rejected, and what a replay of the examples prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that simulated ranks restore: from the memory of machines, else from the store."""
+"""Tests of the checkpoints that simulated ranks restore: from the memory of machines, else from the store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SavingJob:
         self.faults = Faults(self.cluster)
         self.commits: list[int] = []
         self.starts: list[int] = []
-        """The step that each incarnation restored."""
+        """The step that each incarnation restored, in the order of the incarnations."""
         self.cluster.listeners.append(self._on_event)
         self.cluster.operator.lead()
         self.cluster.submit(make_job(checkpoint={"interval": "10s", "tiers": tiers}), Program())
@@ -47,7 +47,9 @@ class SavingJob:
         return node
 
     def committed_steps(self) -> dict[str, int]:
-        """Return the newest step, by tier, that every agent of the job reports."""
+        """Return the newest committed step of each tier, after a check that all agents of the job report
+        the same steps.
+        """
         reports = [
             {tier: mark.step for tier, mark in view.committed.items()}
             for view in self.cluster.workers.slots.values()
@@ -71,7 +73,9 @@ class SavingJob:
 def test_a_restart_restores_the_newest_checkpoint_that_is_left(
     tiers: Any, lost: tuple[int, ...], found: int | None
 ) -> None:
-    """`found`: index of the commit that is restored; None for none. If no node is lost, a rank is killed."""
+    """The nodes of the workers in `lost` lose power; if there are none, a rank is killed. The job then
+    restores the commit with the index `found`, or starts at step 0 if `found` is None.
+    """
     job = SavingJob(tiers)
     assert job.starts == [0] and len(job.commits) == 5
     for node in [job.node(worker) for worker in lost]:

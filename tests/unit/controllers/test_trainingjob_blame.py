@@ -1,4 +1,6 @@
-"""The choice of the rank to blame: tables of how ranks ended, and the job's message."""
+"""Tests of the choice of the rank to blame: tables of the ends of ranks with the expected cause, and the
+job's message.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ ABORTED = (
 
 
 def at(file: str) -> str:
-    """Return the output of the launcher and of faulthandler for a hung rank."""
+    """Return the stderr of a hung rank whose main thread is in `file`."""
     return f"no step for 9 s; its main thread is at {file}:31 in main"
 
 
@@ -66,8 +68,8 @@ def ended(cluster: ToyCluster, ends: Ends, total: int | None = None) -> None:
         cluster.rank(rank, state="EXITED", **facts)
 
 
-def judged(cluster: ToyCluster) -> LastRestart | None:
-    """Return the restart after all waits for a root cause are over."""
+def final_restart(cluster: ToyCluster) -> LastRestart | None:
+    """Return the restart after every wait for a root cause is over; None if there was no restart."""
     for _ in range(3):
         cluster.step()
         if cluster.job.status.restarts.last is not None:
@@ -82,7 +84,7 @@ def running(workers: int = 3, **spec: Any) -> ToyCluster:
 
 
 CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
-    # One rank ends early, and the others fail in every possible way.
+    # One rank ends early, and the others fail in every way that this can cause.
     ({1: ("done", 30, 0), 0: ("lost", 30, 0.1)}, ("EndedEarly", 1)),
     ({1: ("done", 30, 0), 0: ("lost 1", 30, 0.1)}, ("EndedEarly", 1)),
     ({1: ("done", 30, 0), 0: ("lost 134", 30, 0.1)}, ("EndedEarly", 1)),
@@ -92,9 +94,9 @@ CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
     ({2: ("done", 30, 0), 1: ("done", 30, 0), 0: ("lost", 30, 0.1)}, ("EndedEarly", 1)),
     ({2: ("done", 28, 3), 1: ("done", 30, 0), 0: ("lost", 30, 3)}, ("EndedEarly", 2)),
     ({1: ("done", None, 0), 0: ("lost", None, 0.1)}, ("EndedEarly", 1)),
-    # By the clock of another node, the early end came after the echo.
+    # The clocks of the nodes differ, so the early end seems to come after its echo.
     ({1: ("done", 30, 1), 0: ("lost", 30, 0)}, ("EndedEarly", 1)),
-    # A rank ended early, but something else brought the others down.
+    # A rank ended early, but another fault is the cause.
     ({1: ("done", 30, 0), 0: ("lost", 30, 0.1), 2: ("killed", 30, 0.2)}, ("RankKilled", 2)),
     ({1: ("done", 30, 0), 0: ("lost", 30, 0.1), 2: ("oom", 30, 0)}, ("OutOfMemory", 2)),
     ({1: ("done", 30, 0), 0: ("lost 1", 30, 0.1), 2: ("own error", 30, 0)}, ("RankFailed", 2)),
@@ -104,9 +106,9 @@ CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
     ({1: ("done", 30, 0), 0: ("saved", 31, 9)}, ("Preempted", 0)),
     ({1: ("done", 30, 0), 0: ("hung in its data", 31, 60)}, ("RankHung", 0)),
     ({1: ("done", 30, 0), 0: ("never ended", 30, 60)}, ("RankNotEnding", 0)),
-    # The other ranks had failed long before.
+    # The other rank failed 9 s before the early end.
     ({0: ("lost", 30, 0), 1: ("done", 30, 9)}, ("PeerLost", 0)),
-    # Echoes of one end, in every order.
+    # The echoes of a rank's end come before or after that end.
     ({0: ("lost", 30, 0), 2: ("killed", 30, 0.1)}, ("RankKilled", 2)),
     ({0: ("lost 1", 30, 0), 2: ("own error", 30, 0.1)}, ("RankFailed", 2)),
     ({0: ("lost 134", 30, 0), 2: ("segfault", 30, 0.1)}, ("RankCrashed", 2)),
@@ -115,21 +117,24 @@ CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
     ({0: ("port taken", None, 0.1), 1: ("timed out", None, 0)}, ("RankFailed", 0)),
     ({0: ("lost", 30, 0), 2: ("saved", 30, 0.3)}, ("Preempted", 2)),
     ({0: ("lost", 30, 0), 2: ("terminated", 30, 0.3)}, ("RankKilled", 2)),
-    # An error without a known pattern may be an echo of an end on a node whose clock is behind.
+    # An error without a known pattern is an echo of a fault up to 2 s later, because the clock of its node
+    # may be behind.
     ({0: ("silent error", 30, 0), 2: ("killed", 30, 1)}, ("RankKilled", 2)),
     ({0: ("silent error", 30, 0), 2: ("killed", 30, 9)}, ("RankFailed", 0)),
-    # There is no better cause than the earliest echo.
+    # All faults are echoes, so the earliest one is the cause.
     ({0: ("lost", 30, 0.2), 2: ("lost 1", 30, 0)}, ("RankFailed", 2)),
-    # All ranks hang: to blame is the one outside a collective, else the one with the fewest steps.
+    # Several ranks hang. The rank outside a collective is at fault; if no place is known, the rank with the
+    # fewest steps.
     ({0: ("hung in a collective", 30, 0), 1: ("hung in a collective", 30, 0), 2: ("hung in its data", 30, 1)},
      ("RankHung", 2)),
     ({0: ("hung", 31, 0), 1: ("hung", 31, 0), 2: ("hung", 30, 1)}, ("RankHung", 2)),
     ({0: ("hung", 31, 0), 1: ("lost", 31, 0.1), 2: ("hung", 30, 1)}, ("RankHung", 2)),
     ({0: ("hung in a collective", 30, 0), 1: ("hung in a collective", 30, 0), 2: ("never ended", 30, 1)},
      ("RankNotEnding", 2)),
-    # A rank failed while the agent of its node was away, and all others hung because of it.
+    # A rank failed while the agent of its node was away. The failure was reported only after the other ranks
+    # hung because of it.
     ({0: ("hung", 30, 60), 1: ("hung", 30, 60), 2: ("own error", 30, 0)}, ("RankFailed", 2)),
-    # The abort of a hung rank makes other ranks fail.
+    # The watchdog aborted a hung rank, and the abort made other ranks fail.
     ({2: ("hung", 30, 0), 0: ("silent error", 30, 0.1), 1: ("segfault", 30, -1)}, ("RankHung", 2)),
 ]  # fmt: skip
 
@@ -138,7 +143,7 @@ CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
 def test_the_cause_is_blamed_and_not_its_echo(ends: Ends, expected: tuple[str, int]) -> None:
     cluster = running()
     ended(cluster, ends)
-    last = judged(cluster)
+    last = final_restart(cluster)
     assert last is not None and (last.reason, last.rank) == expected
     assert last.counted
 
@@ -167,21 +172,23 @@ def test_a_node_is_blamed_only_where_its_own_rank_is_at_fault(ends: Ends, offend
     cluster = running()
     nodes = {number: cluster.pods[f"job-worker-{number}"].node for number in range(3)}
     ended(cluster, ends)
-    judged(cluster)
+    final_restart(cluster)
     assert [one.node for one in cluster.job.status.offenders] == (
         [] if offender is None else [nodes[offender]]
     )
 
 
 def test_a_hang_waits_for_the_watchdogs_of_the_others() -> None:
-    """Rank 0 waits in the collective that rank 2 never enters, but its watchdog reports first."""
+    """The watchdog of rank 0, which waits in a collective, reports first. The job waits until the watchdog
+    of rank 2 reports a hang outside a collective, and blames rank 2.
+    """
     cluster = running()
     ended(cluster, {0: ("hung in a collective", 30, 0)})
     cluster.settle()
     assert cluster.job.status.restarts.last is None
     cluster.wait(1)
     ended(cluster, {1: ("lost", 30, 0), 2: ("hung in its data", 30, 0)})
-    last = judged(cluster)
+    last = final_restart(cluster)
     assert last is not None and (last.reason, last.rank) == ("RankHung", 2)
     assert "its main thread is at /app/data.py:31 in main" in last.message.lower().replace(
         "main thread is", "main thread is"
@@ -189,16 +196,20 @@ def test_a_hang_waits_for_the_watchdogs_of_the_others() -> None:
 
 
 def test_of_a_hang_that_no_watchdog_ends_the_ranks_that_still_run_are_named() -> None:
-    """Rank 2 makes no visible steps, and the collectives of the others time out first."""
+    """The collectives of ranks 0 and 1 time out, and rank 2 still runs. The message advises a check of rank
+    2.
+    """
     cluster = running()
     ended(cluster, {0: ("timed out", 30, 0), 1: ("timed out", 30, 0.1)})
-    last = judged(cluster)
+    last = final_restart(cluster)
     assert last is not None and (last.reason, last.rank) == ("RankFailed", 0)
     assert "Still running: rank 2. Check there" in last.message
 
 
 def test_a_rank_whose_program_is_over_will_soon_say_how_it_ended() -> None:
-    """Its connections are closed but its process runs: the peers' errors arrive before its exit code."""
+    """The main program of rank 1 returns, and rank 0 loses its peer before the exit code of rank 1 arrives.
+    The job waits for this exit code, and blames rank 1.
+    """
     cluster = running()
     now = cluster.now.timestamp()
     cluster.rank(1, finished=now)
@@ -206,11 +217,11 @@ def test_a_rank_whose_program_is_over_will_soon_say_how_it_ended() -> None:
     cluster.settle().wait(2).settle()
     assert cluster.job.status.restarts.last is None
     ended(cluster, {1: ("done", 30, 0)})
-    last = judged(cluster)
+    last = final_restart(cluster)
     assert last is not None and (last.reason, last.rank) == ("EndedEarly", 1)
 
 
-# The end of a pod affects the ranks of other pods, and its own.
+# Tests of the end of a pod, which affects its own ranks and those of other pods
 
 
 @pytest.mark.parametrize("fate", ["lost", "lost 1", "silent error", "own error", "segfault"])
@@ -227,7 +238,7 @@ def test_a_pod_s_end_explains_the_ranks_of_the_others(facts: dict[str, Any], rea
     cluster = running()
     cluster.pod("job-worker-2", **facts)
     ended(cluster, {0: (fate, 30, 0), 1: (fate, 30, 0.1)})
-    last = judged(cluster)
+    last = final_restart(cluster)
     assert last is not None and (last.reason, last.pod) == (reason, "job-worker-2")
 
 
@@ -237,7 +248,7 @@ def test_a_rank_that_is_told_to_leave_ends_as_it_likes(fate: str) -> None:
     begin = cluster.now.timestamp()
     cluster.pod("job-worker-2", deleting=True, leaving_since=begin, leaves_by=begin + 30)
     ended(cluster, {2: (fate, 30, 1), 0: ("lost", 30, 1.1)})
-    last = judged(cluster)
+    last = final_restart(cluster)
     assert last is not None and (last.reason, last.counted) == ("PodDeleted", False)
 
 
@@ -246,18 +257,20 @@ def test_an_error_before_the_pod_was_told_to_leave_is_an_error() -> None:
     begin = cluster.now.timestamp()
     cluster.pod("job-worker-2", deleting=True, leaving_since=begin + 10, leaves_by=begin + 40)
     ended(cluster, {0: ("own error", 30, 0)})
-    last = judged(cluster)
+    last = final_restart(cluster)
     assert last is not None and (last.reason, last.rank) == ("RankFailed", 0)
 
 
 def test_a_launcher_that_ends_as_its_ranks_did_is_no_cause() -> None:
-    """Its agent is away, so the launcher ends the pod with the exit code of its ranks."""
+    """The agent of a pod is away, so the launcher ends the pod with the exit code of its ranks, 76. The
+    rank that ended early is blamed.
+    """
     cluster = running()
     pod = cluster.pods["job-worker-2"]
     cluster.pod("job-worker-2", phase="Failed", exit_code=76)
     cluster.views[pod.uid] = replace(cluster.views[pod.uid], agent_away=True, launcher_connected=False)
     ended(cluster, {1: ("done", 30, 0), 0: ("lost", 30, 0.1)})
-    last = judged(cluster)
+    last = final_restart(cluster)
     assert last is not None and (last.reason, last.rank) == ("EndedEarly", 1)
 
 
@@ -267,11 +280,11 @@ def test_a_node_s_loss_is_before_an_early_end() -> None:
     assert node is not None
     ended(cluster, {1: ("done", 30, 0), 0: ("lost", 30, 0.1)})
     cluster.wait(7).silence(node, 7.0, agent_ready=False)
-    last = judged(cluster)
+    last = final_restart(cluster)
     assert last is not None and last.reason == "NodeLost"
 
 
-# Properties
+# Tests of properties
 
 SLOT = Slot(0, "worker", 0, "job-worker-0", 0, 1, 0)
 OWN = ("own error", "silent error", "killed", "oom", "segfault", "hung in its data", "never ended", "no data")

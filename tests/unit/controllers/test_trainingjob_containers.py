@@ -1,4 +1,6 @@
-"""Additions to worker pods outside their intent: for people who read logs, and for the operator."""
+"""Tests of fields in worker pods that are not part of the intent hash. They help people who read logs, and
+the operator.
+"""
 
 from __future__ import annotations
 

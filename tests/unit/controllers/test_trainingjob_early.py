@@ -1,4 +1,6 @@
-"""Ranks that exit with code 0 too early: when that is the cause of a fault, when not, and the messages."""
+"""Tests of ranks that exit with code 0 too early: when this is the cause of a fault, when it is not, and
+the messages.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def running(roles: list[dict[str, Any]] | None = None, **spec: Any) -> ToyCluste
 def uneven(
     cluster: ToyCluster, early: int = 1, step: int | None = 30, code: int = 76, **facts: Any
 ) -> ToyCluster:
-    """One rank exits with code 0 after a step; all other running ranks lose their peer a moment later."""
+    """Let one rank exit with code 0 after a step. All other running ranks lose their peer 0.1 s later."""
     now = cluster.now.timestamp()
     cluster.rank(early, step=step, time=now).exit(early, 0, ended=now, finished=now)
     for view in list(cluster.views.values()):
@@ -40,7 +42,7 @@ def handled_restart(cluster: ToyCluster) -> LastRestart:
 
 
 def again(cluster: ToyCluster) -> None:
-    """Handle the fault, and let everything run again that may."""
+    """Handle the fault, wait until the back-off is over, and let the job run again."""
     handled_restart(cluster)
     cluster.wait(120).settle()
 
@@ -98,7 +100,9 @@ def test_several_ranks_are_named_up_to_a_bound() -> None:
 
 
 def test_the_total_is_named_where_ranks_tell_it() -> None:
-    """Ranks that iterate over their own data each have their own total."""
+    """Rank 1 ends after its total of 30 steps, but rank 0 has a total of 40. The message names 40, the
+    total that rank 1 missed.
+    """
     cluster = running().rank(1, total_steps=30)
     last = handled_restart(uneven(cluster, total_steps=40))
     assert (last.reason, last.rank) == ("EndedEarly", 1) and "after step 30 of 40" in last.message
@@ -106,8 +110,8 @@ def test_the_total_is_named_where_ranks_tell_it() -> None:
 
 @pytest.mark.parametrize(("step", "blamed"), [(30, 1), (34, 0)])
 def test_an_error_without_words_where_steps_were_left(step: int, blamed: int) -> None:
-    """At the step of the rank that ended, the error is an echo. At a later step, the rank did not need that
-    rank.
+    """Rank 1 ends early at step 30, and rank 0 fails without mention of a peer. At step 30 this failure is
+    an echo of rank 1's end. At step 34 it is not, because rank 0 went on without rank 1.
     """
     cluster = running()
     now = cluster.now.timestamp()
@@ -119,7 +123,9 @@ def test_an_error_without_words_where_steps_were_left(step: int, blamed: int) ->
 
 
 def test_a_rank_that_made_all_its_steps_is_not_early() -> None:
-    """Rank 0 saves and evaluates long after the last step, and fails: it is the cause itself."""
+    """Rank 1 ends after all its 30 steps, and rank 0 fails later, while it saves and evaluates. Rank 0 is
+    blamed.
+    """
     cluster = running().rank(1, total_steps=30)
     last = handled_restart(uneven(cluster, total_steps=30))
     assert (last.reason, last.rank) == ("PeerLost", 0)
@@ -169,7 +175,9 @@ def test_while_its_agent_is_away_nobody_knows_of_it() -> None:
 
 
 def test_a_pod_that_ended_well_tells_as_much_as_its_ranks() -> None:
-    """The agent was away, so the launcher ended the pod, and no report exists."""
+    """While an agent is away, its launcher ends the pod with code 0, and no report on its rank exists. The
+    rank counts as ended early.
+    """
     cluster = running()
     pod = cluster.pods["job-worker-1"]
     cluster.pod("job-worker-1", phase="Succeeded", exit_code=0)
@@ -180,19 +188,19 @@ def test_a_pod_that_ended_well_tells_as_much_as_its_ranks() -> None:
 
 
 TWO = [{"name": "actor", "replicas": 2}, {"name": "learner", "replicas": 2}]
-"""Ranks 0 and 1 are actors, 2 and 3 learners."""
+"""Two roles: ranks 0 and 1 are actors, ranks 2 and 3 are learners."""
 
 
 @pytest.mark.parametrize(
     ("success", "done", "expected"),
     [
-        # Helpers beside the deciding role end early by design.
+        # Helpers beside the deciding role end early by design, so they are not blamed.
         ("learner", [0], ("PeerLost", 3)),
         ("learner", [0, 1], ("PeerLost", 3)),
         ("learner", [2], ("EndedEarly", 2)),
         ("learner", [0, 2], ("EndedEarly", 2)),
         ("AllRolesComplete", [0], ("EndedEarly", 0)),
-        # A role whose ranks have all completed is not early.
+        # All ranks of the role have completed, so none of them ended early.
         ("AllRolesComplete", [0, 1], ("PeerLost", 3)),
     ],
 )

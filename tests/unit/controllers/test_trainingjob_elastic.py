@@ -1,4 +1,4 @@
-"""Jobs that run on with fewer pods and include the others again later."""
+"""Tests of elastic jobs, which run on with fewer pods and include the missing pods again later."""
 
 from __future__ import annotations
 

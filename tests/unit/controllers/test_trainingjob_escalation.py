@@ -1,4 +1,4 @@
-"""The scope of a restart, and when another restart is useless."""
+"""Tests of the scope of a restart, and of the limit for restarts that do not help."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_without_in_place_every_restart_replaces_all() -> None:
 
 
 def test_a_crash_between_the_decision_and_the_deletions_loses_neither() -> None:
-    """The stored status alone shows which pods to replace."""
+    """The operator crashes after it stored the restart and before it deleted a pod. The stored status alone
+    shows the new leader which pods to replace.
+    """
     cluster = running(inPlace=False)
     uids = cluster.uids
     cluster.exit(1, 1).step(effects=1)

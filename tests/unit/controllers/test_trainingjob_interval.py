@@ -1,4 +1,4 @@
-"""Jobs that let Convoy choose their save interval."""
+"""Tests of jobs that let Convoy choose their save interval."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIVE_MINUTES = ChosenInterval(seconds=300, reason=UNMEASURED)
 def status(
     failures: int = 0, hours: float = 0.0, kept: ChosenInterval | None = None, incarnation: int = 1
 ) -> TrainingJobStatus:
-    """Return the status of a job that has trained for some time, and waited for much longer."""
+    """Return the status of a job that has trained for `hours`, and waited in the queue for much longer."""
     return TrainingJobStatus(
         incarnation=incarnation,
         restarts=Restarts(total=failures),
@@ -45,8 +45,8 @@ def status(
 
 
 def views(*costs: tuple[float, float], incarnation: int = 1) -> list[SlotView]:
-    """Return one pod for each pair of measurements: the stall of a save, and the time until its copies were
-    made.
+    """Return one pod for each pair in `costs`: the stall of a save, and the time until its copies were
+    made, in seconds.
     """
     return [
         SlotView(
@@ -155,7 +155,7 @@ def test_a_job_whose_spec_names_a_time_is_told_nothing(checkpoint: Any) -> None:
     assert described(job, status(kept=known)) == job.spec.checkpoint.interval
 
 
-# This is how the plan calls it.
+# Tests of the interval in whole plans
 
 
 def job(checkpoint: Any = AUTO) -> ToyCluster:
@@ -164,12 +164,12 @@ def job(checkpoint: Any = AUTO) -> ToyCluster:
 
 
 def measured(cluster: ToyCluster, step: int = 5, save: float = 0.01, copy: float = 0.5) -> ToyCluster:
-    """Let every rank save, and commit the generation."""
+    """Let every rank report the cost of a save, and commit the generation."""
     return cluster.train(step, save_seconds=save, copy_seconds=copy).commit(step, "local").settle()
 
 
 def assigned(cluster: ToyCluster, since: int = 0) -> list[tuple[int, int, int]]:
-    """Return (incarnation, slot, interval) of every assignment since a plan."""
+    """Return (incarnation, slot, interval) of every assignment since the plan with number `since`."""
     return [
         (command.incarnation, command.slot, command.memory.interval_seconds if command.memory else 0)
         for plan in cluster.plans[since:]
@@ -219,7 +219,7 @@ def test_what_was_told_is_not_told_again_and_nothing_is_written() -> None:
     assert (made.status, made.commands, made.requeue_after) == (None, (), None)
     made = cluster.wait(3600).step()
     assert (made.status, made.commands) == (None, ())
-    # A save that costs about as much as the one before.
+    # The next save costs about as much as the one before, so the interval stays.
     measured(cluster, 50, save=0.011, copy=0.6)
     assert assigned(cluster, before) == []
     measured(cluster, 90, save=0.4)

@@ -1,4 +1,4 @@
-"""Whole lives of a job on the toy cluster."""
+"""Tests of whole lives of a job on the toy cluster."""
 
 from __future__ import annotations
 
@@ -97,7 +97,9 @@ def test_the_culprit_is_blamed_not_the_peers_that_noticed(running: ToyCluster) -
 
 
 def test_the_kubelets_word_on_a_container_that_has_ended_is_waited_for(running: ToyCluster) -> None:
-    """Only the kubelet knows the cause under memory.oom.group, or if the kernel kills the launcher."""
+    """A rank loses its peer, and the launcher of the peer has disconnected. The job waits until the kubelet
+    reports the cause, out of memory. With memory.oom.group, no other component knows this cause.
+    """
     pod = running.pods["job-worker-1"]
     running.exit(0, 76, stderr="Connection reset by peer", ended=running.now.timestamp())
     running.views[pod.uid] = replace(running.views[pod.uid], launcher_connected=False)
@@ -318,7 +320,7 @@ def test_a_preempted_rank_of_a_pod_that_leaves_does_not_count(running: ToyCluste
 def test_a_rank_that_ends_because_its_pod_is_deleted_is_nobody_s_fault(
     running: ToyCluster, code: int, signal: int, late: bool
 ) -> None:
-    if late:  # The news of the deletion arrives after that of the rank.
+    if late:  # The deletion is observed only after the end of the rank.
         running.exit(1, code, signal=signal, ended=running.now.timestamp()).settle()
         assert running.job.status.restarts.total == 0
     running.pod("job-worker-1", deleting=True)

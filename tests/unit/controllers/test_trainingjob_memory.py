@@ -1,4 +1,6 @@
-"""Jobs that keep checkpoints in node memory: who keeps what, and the conditions."""
+"""Tests of jobs that keep checkpoints in node memory: which node keeps which copies, and the condition
+Checkpointing.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def job(replicas: int = 3, checkpoint: Any = BOTH, **spec: Any) -> ToyCluster:
 
 
 def label(cluster: ToyCluster, *values: str, key: str = "topology.kubernetes.io/zone") -> None:
-    """Give the pods' nodes a label, in the order of the pods."""
+    """Give a label to the nodes of the pods; the values are in the order of the pods."""
     for pod, value in zip(cluster.pods.values(), values, strict=True):
         assert pod.node is not None
         view = cluster.nodes.get(pod.node, NodeView(pod.node))
@@ -36,7 +38,7 @@ def label(cluster: ToyCluster, *values: str, key: str = "topology.kubernetes.io/
 
 
 def assigned(cluster: ToyCluster, incarnation: int = 1) -> dict[str, MemoryTiers | None]:
-    """Return the newest assignment of each slot's node, by node."""
+    """Return the memory settings that each node got in its newest assignment, by name of the node."""
     return {
         command.node: command.memory
         for plan in cluster.plans
@@ -46,13 +48,13 @@ def assigned(cluster: ToyCluster, incarnation: int = 1) -> dict[str, MemoryTiers
 
 
 def test_every_slot_is_told_who_keeps_its_copies() -> None:
-    told = assigned(job().settle())
-    assert len(told) == 3
-    for node, memory in told.items():
+    settings = assigned(job().settle())
+    assert len(settings) == 3
+    for node, memory in settings.items():
         assert memory is not None and memory.copies == 1 and memory.limit == 0
         assert len(memory.hosts) == 1 and node not in memory.hosts
-    # No node keeps more than one other node's copies.
-    hosts = [memory.hosts[0] for memory in told.values() if memory]
+    # Each node keeps the copies of exactly one other node.
+    hosts = [memory.hosts[0] for memory in settings.values() if memory]
     assert len(set(hosts)) == 3
 
 
@@ -75,16 +77,16 @@ def test_a_slot_whose_slot_token_nobody_believes_is_told_again_and_no_other() ->
     uid = next(uid for uid, view in cluster.views.items() if any(one.rank == 1 for one in view.ranks))
     cluster.views[uid] = replace(cluster.views[uid], slot_token_valid=False)
     made = cluster.step()
-    told = [(one.incarnation, one.slot) for one in made.commands if isinstance(one, Assign)]
-    assert told == [(1, 1)] and len(made.commands) == 1
+    assignments = [(one.incarnation, one.slot) for one in made.commands if isinstance(one, Assign)]
+    assert assignments == [(1, 1)] and len(made.commands) == 1
     assert cluster.job.status.incarnation == 1 and cluster.step().commands == made.commands
     cluster.views[uid] = replace(cluster.views[uid], slot_token_valid=True)
     assert cluster.step().commands == ()
 
 
 def test_the_limit_is_told_in_bytes() -> None:
-    told = assigned(job(checkpoint={"tiers": {"local": {"memory": "3Gi"}}}).settle())
-    assert {memory.limit for memory in told.values() if memory} == {3 * 2**30}
+    settings = assigned(job(checkpoint={"tiers": {"local": {"memory": "3Gi"}}}).settle())
+    assert {memory.limit for memory in settings.values() if memory} == {3 * 2**30}
 
 
 def test_a_job_without_memory_tiers_is_told_nothing() -> None:
@@ -94,10 +96,10 @@ def test_a_job_without_memory_tiers_is_told_nothing() -> None:
 def test_slot_0_knows_who_else_holds_something() -> None:
     cluster = job()
     cluster.holders = ("elsewhere", "node-0")
-    told = assigned(cluster.settle())
+    settings = assigned(cluster.settle())
     first = cluster.pods["job-worker-0"].node
     members = {pod.node for pod in cluster.pods.values()}
-    for node, memory in told.items():
+    for node, memory in settings.items():
         assert memory is not None
         wanted = tuple(one for one in cluster.holders if one not in members) if node == first else ()
         assert memory.holders == wanted
@@ -108,8 +110,8 @@ def test_copies_go_to_another_zone_as_far_as_there_is_room() -> None:
     label(cluster, "a", "b", "b")
     zone = {node: view.labels["topology.kubernetes.io/zone"] for node, view in cluster.nodes.items()}
     cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle()
-    told = assigned(cluster, 2)
-    apart = [zone[memory.hosts[0]] != zone[node] for node, memory in told.items() if memory]
+    settings = assigned(cluster, 2)
+    apart = [zone[memory.hosts[0]] != zone[node] for node, memory in settings.items() if memory]
     assert sorted(apart) == [False, True, True]
 
 
@@ -163,7 +165,7 @@ def test_trouble_is_a_condition_and_an_event() -> None:
     found = next(one for one in cluster.job.status.conditions if one.type == "Checkpointing")
     assert "7 bytes are missing" in found.message and cluster.views[uid].node in found.message
     assert cluster.events.count("NoCheckpointMemory") == 1
-    # After this incarnation saved something itself, the earlier loss no longer matters.
+    # A loss is reported, but it no longer matters after this incarnation has saved something itself.
     cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle()
     uid = next(iter(cluster.views))
     cluster.views[uid] = replace(cluster.views[uid], troubles=(("LOST", "nobody has shard 1 of gen-1-10"),))
@@ -194,25 +196,27 @@ GRAVEST = [
 @pytest.mark.parametrize("worst", range(len(GRAVEST)))
 @pytest.mark.parametrize("apart", [False, True])
 def test_the_gravest_is_said_whoever_says_it(worst: int, apart: bool) -> None:
-    """Problems of one pod or of several, in any order."""
+    """Agents report several problems, of one pod or of several, in any order. The condition shows the
+    gravest one.
+    """
     cluster = job().settle()
     cluster.commit(5, "peer").settle()
-    # Saves of an earlier incarnation do not hide a loss in the next one.
+    # The checkpoint is of an earlier incarnation, so it does not hide a loss in the next one.
     cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle()
-    told = [(kind, f"why {kind}") for kind, _ in reversed(GRAVEST[worst:])]
+    troubles = [(kind, f"why {kind}") for kind, _ in reversed(GRAVEST[worst:])]
     uids = list(cluster.views)
     if apart:
-        for number, one in enumerate(told):
+        for number, one in enumerate(troubles):
             uid = uids[number % len(uids)]
             known = cluster.views[uid]
             cluster.views[uid] = replace(known, troubles=(*known.troubles, one))
     else:
-        cluster.views[uids[-1]] = replace(cluster.views[uids[-1]], troubles=tuple(told))
+        cluster.views[uids[-1]] = replace(cluster.views[uids[-1]], troubles=tuple(troubles))
     cluster.settle()
     kind, wanted = GRAVEST[worst]
     assert cluster.condition["Checkpointing"] == wanted
-    (said,) = [one for one in cluster.job.status.conditions if one.type == "Checkpointing"]
-    assert f"why {kind}" in said.message
+    (condition,) = [one for one in cluster.job.status.conditions if one.type == "Checkpointing"]
+    assert f"why {kind}" in condition.message
 
 
 def test_nothing_is_lost_where_nothing_was_saved() -> None:
@@ -228,16 +232,16 @@ def test_what_has_no_copies_is_said_with_what_to_do() -> None:
     why = "two: 7 bytes are missing: the node's limit is 8 bytes"
     cluster.views[uid] = replace(cluster.views[uid], troubles=(("NOT_COPIED", why),))
     cluster.settle()
-    (said,) = [one for one in cluster.job.status.conditions if one.type == "Checkpointing"]
+    (condition,) = [one for one in cluster.job.status.conditions if one.type == "Checkpointing"]
     for words in (
         why,
         cluster.views[uid].node,
         "agent.checkpointMemoryMiB",
         "spec.checkpoint.tiers.peer.copies",
     ):
-        assert words in said.message
+        assert words in condition.message
     assert cluster.events.count("NotCopied") == 1
-    # The message must not claim that such a job saves its last step.
+    # The job is not copied, so the message must not claim that the last step is saved.
     cluster.spec(suspend=True).step()
     assert "the last steps may be lost" in cluster.job.status.message
     assert "(NotCopied)" in cluster.job.status.message
@@ -261,13 +265,13 @@ BEGAN = NOW.timestamp()
         (10, 500, 631, 50, True),
         (300, 0, 1500, 50, False),
         (300, 0, 1501, 50, True),
-        # One step may take longer than all of that.
+        # A step may take longer than all limits of time, so a save is overdue only after 3 further steps.
         (10, 0, 7200, 2, False),
         (10, 0, 7200, 3, True),
-        # A checkpoint of an earlier incarnation counts as saved at this one's first step.
+        # A checkpoint of an earlier incarnation counts as saved at the first step of this incarnation.
         (10, -86400, 130, 50, False),
         (10, -86400, 131, 50, True),
-        # A checkpoint that is reported before its step.
+        # The checkpoint is reported before the step that it contains.
         (10, 500, 400, -3, False),
     ],
 )
@@ -290,9 +294,9 @@ def test_a_job_that_steps_on_and_saves_no_more_is_not_said_to_save(interval: str
     assert cluster.condition["Checkpointing"] == ("True", "Saving"), "time alone says nothing"
     cluster.train(41).settle()
     assert cluster.condition["Checkpointing"] == ("False", "Overdue")
-    (said,) = [one for one in cluster.job.status.conditions if one.type == "Checkpointing"]
-    assert "(step 1)" in said.message and cluster.events.count("Overdue") == 1
-    # Another incarnation starts its own time, even if it has saved nothing.
+    (condition,) = [one for one in cluster.job.status.conditions if one.type == "Checkpointing"]
+    assert "(step 1)" in condition.message and cluster.events.count("Overdue") == 1
+    # For another incarnation, the time starts again, although it has saved nothing yet.
     cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle().train(42).settle()
     assert cluster.condition["Checkpointing"] == ("True", "Saving")
     cluster.wait(limit + 1).train(90).settle()
@@ -334,7 +338,9 @@ def test_one_zone_for_all_is_said(zones: tuple[str, ...], wanted: tuple[str, str
 
 
 def test_the_first_to_report_is_not_taken_for_alone() -> None:
-    """An incarnation starts with the report of one agent; the other pods are on their nodes all the same."""
+    """Only one agent has reported the incarnation so far. The condition NoPeer is not set, because the pods
+    are on several nodes.
+    """
     cluster = job().settle()
     first = next(iter(cluster.views))
     for uid, view in cluster.views.items():

@@ -1,5 +1,5 @@
-"""The metrics that a job's program measures itself: which ones are kept, and the condition about the
-others.
+"""Tests of the metrics that a job's program measures itself: which ones the status keeps, and the condition
+about the dropped ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def declaring(*names: str) -> Any:
 
 
 def job(*names: str) -> ToyCluster:
-    """Return a running job of an Engine that declares these names."""
+    """Return a running job whose Engine declares metrics with these names."""
     return ToyCluster(make_job(), declaring(*names)).settle()
 
 
@@ -45,7 +45,7 @@ def own() -> ToyCluster:
 
 
 def report(cluster: ToyCluster, step: int, **values: float | None) -> Condition | None:
-    """Let rank 0 report these metrics at a step. Return the condition."""
+    """Let rank 0 report these metrics at a step. Return the condition MetricsDropped."""
     found = tuple(MetricView(name, value, step) for name, value in values.items())
     cluster.train(step).rank(0, metrics=found).settle()
     return next((c for c in cluster.job.status.conditions if c.type == "MetricsDropped"), None)

@@ -1,4 +1,4 @@
-"""Lost nodes: which nodes are lost, when a replacement is safe, and what a loss costs the job."""
+"""Tests of lost nodes: which nodes are lost, when a replacement is safe, and what a loss costs the job."""
 
 from __future__ import annotations
 
@@ -228,7 +228,9 @@ def test_a_suspended_job_does_not_wait_for_a_dead_node() -> None:
 
 
 def test_a_step_proves_that_a_node_lives_for_seconds_only() -> None:
-    """Its agent crashes, steps go on, and later its power fails too."""
+    """A node's agent crashes, and steps go on, so the node is not lost. Then the node fails and steps end.
+    A few seconds later the node is lost.
+    """
     cluster = running()
     node = on(cluster, "job-worker-1")
     cluster.wait(12).silence(node, 12.0).train(9).settle()
@@ -296,8 +298,8 @@ def test_a_kubelet_that_lives_is_asked_to_end_what_must_not_run_beside_its_succe
     cluster = ToyCluster(make_job(**OWN)).settle().train(5).settle().wait(10)
     node, uid = on(cluster, "job-worker-1"), cluster.pods["job-worker-1"].uid
     cluster.silence(node, 600.0, lease_seconds=5.0, agent_ready=False).settle()
-    asked = [pod for plan in cluster.plans for pod in plan.deletions]
-    assert [(pod.uid, pod.grace_seconds) for pod in asked] == [(uid, None)]
+    deletions = [pod for plan in cluster.plans for pod in plan.deletions]
+    assert [(pod.uid, pod.grace_seconds) for pod in deletions] == [(uid, None)]
     assert cluster.pods["job-worker-1"].uid != uid and cluster.job.status.phase is Phase.RUNNING
 
 

@@ -1,4 +1,6 @@
-"""Back-offs that keep a job from restarting or creating pods in a tight loop, and limits of its waits."""
+"""Tests of back-offs, which keep a job from restarting or creating pods in a tight loop, and of the limits
+of its waits.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ def test_an_early_failure_is_answered_once() -> None:
     fails(cluster, "job-worker-1").settle()
     assert restarts(cluster) == (1, 1) and cluster.job.status.incarnation == 1
     assert not any(pod.phase == "Failed" for pod in cluster.pods.values())
-    # A pod of the previous attempt is replaced, and does not count against the program.
+    # The failed pod belongs to the previous attempt. It is replaced, and does not count against the program.
     fails(cluster, "job-worker-2").settle()
     assert restarts(cluster) == (1, 1)
     fails(cluster, "job-worker-2").settle()
@@ -251,8 +253,8 @@ def test_what_a_strict_job_waits_for_is_said_once(facts: dict[str, Any], reason:
 
 
 def members(cluster: ToyCluster) -> dict[int, int]:
-    told = [one for plan in cluster.plans for one in plan.commands if isinstance(one, Assign)]
-    return {one.slot: len(one.members) for one in told}
+    assignments = [one for plan in cluster.plans for one in plan.commands if isinstance(one, Assign)]
+    return {one.slot: len(one.members) for one in assignments}
 
 
 def test_who_must_know_all_members_is_told_of_them() -> None:

@@ -1,4 +1,4 @@
-"""Pods that end: sidecars that outlive the ranks, and ranks that were stopped from outside."""
+"""Tests of pods that end: sidecars that outlive the ranks, and ranks that were stopped from outside."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def test_pods_with_a_sidecar_end_with_the_job_and_stay_for_their_logs() -> None:
     made = closing(cluster.wait(LAUNCHER_EXIT_SECONDS))
     assert made.endings == tuple(EndPod(pod.name, pod.uid) for pod in cluster.pods.values())
     assert not made.deletions and not made.commands
-    # Their kubelets have been told to end them, and may use the grace period of the sidecars.
+    # The kubelets have been asked to end the pods, and may use the grace period of the sidecars. They are not
+    # asked again.
     before = cluster.now.timestamp()
     for name in cluster.pods:
         cluster.pod(name, ends_by=before)

@@ -1,4 +1,4 @@
-"""The fault of a failed pod: its reason, its message, and whether the node is blamed."""
+"""Tests of the fault of a failed pod: its reason, its message, and whether it blames the node."""
 
 from __future__ import annotations
 

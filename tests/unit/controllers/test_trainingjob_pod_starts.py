@@ -1,4 +1,4 @@
-"""Pods that do not start: the cause in the job's message, and how often Convoy tries again."""
+"""Tests of pods that do not start: the cause in the job's message, and the number of further attempts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MISSING = PodWarning("FailedMount", 'MountVolume.SetUp failed for volume "s" : c
 
 
 def starting(**spec: Any) -> ToyCluster:
-    """Return a job whose pods have nodes, but whose launchers do not reach their agents."""
+    """Return a job whose pods have nodes, but whose launchers are not connected to their agents."""
     cluster = ToyCluster(make_job(**spec), make_engine())
     cluster.launchers = False
     cluster.step()
@@ -96,17 +96,17 @@ def test_the_newest_event_of_a_late_pod_is_told_and_stands_through_the_deadline(
 def test_pods_take_turns_at_being_asked_about() -> None:
     cluster = starting(roles=[{"name": "worker", "replicas": 4}])
     cluster.connect("job-worker-0")
-    asked = set()
+    inspected = set()
     for _ in range(12):
         cluster.wait(20).step()
         made = cluster.plans[-1].inspect
         assert made is not None
-        asked.add(made.name)
-    assert asked == {"job-worker-1", "job-worker-2", "job-worker-3"}
+        inspected.add(made.name)
+    assert inspected == {"job-worker-1", "job-worker-2", "job-worker-3"}
 
 
 @pytest.mark.parametrize(
-    ("facts", "asked", "reason", "words"),
+    ("facts", "inspected", "reason", "words"),
     [
         pytest.param(
             {"waiting_reason": "CreateContainerConfigError", "waiting_message": 'secret "wandb" not found'},
@@ -166,12 +166,14 @@ def test_pods_take_turns_at_being_asked_about() -> None:
         ),
     ],
 )
-def test_what_is_told_of_one_pod(facts: dict[str, Any], asked: bool, reason: str, words: list[str]) -> None:
+def test_what_is_told_of_one_pod(
+    facts: dict[str, Any], inspected: bool, reason: str, words: list[str]
+) -> None:
     cluster = starting(roles=[{"name": "worker", "replicas": 1}])
     cluster.pod("job-worker-0", phase="Pending", container="worker", **facts).wait(6).settle()
     assert cluster.job.status.reason == reason
     assert all(word in message(cluster) for word in words), message(cluster)
-    assert (cluster.plans[-1].inspect is not None) is asked
+    assert (cluster.plans[-1].inspect is not None) is inspected
 
 
 def test_the_autoscaler_s_word_is_added_to_the_scheduler_s() -> None:

@@ -1,4 +1,4 @@
-"""The progress of a job, from its ranks' reports."""
+"""Tests of the progress of a job, as it follows from its ranks' reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from convoy_crds.trainingjob_status import Progress
 
 
 def merged(*ranks: dict[str, Any], stored: Progress | None = None) -> Progress:
-    """Return the progress from reports of ranks 0, 1 ... of the first incarnation, each at step 7."""
+    """Return the progress that follows from reports of ranks 0, 1 ... of the first incarnation, each at
+    step 7.
+    """
     views = [
         RankView(number, "RUNNING", **{"step": 7, "time": 70.0, **one}) for number, one in enumerate(ranks)
     ]

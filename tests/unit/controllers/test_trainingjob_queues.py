@@ -1,7 +1,8 @@
-"""Jobs behind a queue: suspended with a restored template, admitted with another, at any moment.
+"""Tests of jobs behind a queue, which suspends a job with a restored template, and admits it with another
+one, at any moment.
 
-The updates are those of Kueue's job framework. Admission sets `suspend: false` with the flavor's node
-selector, tolerations, labels and counts. Eviction restores the template and sets `suspend: true`.
+The updates are those of Kueue's job framework. An admission sets `suspend: false` with the flavor's node
+selector, tolerations, labels and counts. An eviction restores the template and sets `suspend: true`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from convoy_crds.trainingjob_status import TERMINAL, Phase
 STEP_SECONDS = 0.1
 GRACE_SECONDS = 20
 BOUND_SECONDS = 300.0
-"""Virtual seconds within which a job reaches every phase in these tests."""
+"""Maximum virtual seconds in which a job must reach the expected phase."""
 
 
 def roles(flavor: str = "", replicas: int = 3) -> list[dict[str, Any]]:
-    """Return the roles of the job as a queue writes them; without a flavor, as their user wrote them."""
+    """Return the job's roles as a queue writes them for a flavor. Without a flavor, return them as the user
+    wrote them.
+    """
     template: dict[str, Any] = {"spec": {"terminationGracePeriodSeconds": GRACE_SECONDS}}
     if flavor:
         template["spec"] |= {
@@ -44,10 +47,10 @@ def roles(flavor: str = "", replicas: int = 3) -> list[dict[str, Any]]:
 
 
 class Queued:
-    """A job on a simulated cluster.
+    """A job on a simulated cluster, behind a queue.
 
-    Pods of two templates never live at the same time. Every pod whose ranks ran gets its own grace period,
-    in which the ranks save their state.
+    It checks two invariants: pods of two templates never exist at the same time, and every pod whose ranks
+    ran gets its own grace period, in which the ranks save their state.
     """
 
     def __init__(self, **spec: Any) -> None:
@@ -107,7 +110,7 @@ class Queued:
         return self.until(lambda job: (job.status.progress is not None) and job.status.progress.step >= step)
 
     def runs(self, flavor: str, replicas: int = 3) -> None:
-        """Check that the job comes to run with this template only."""
+        """Wait until the job runs, and check that all its pods have this flavor."""
         self.until(lambda job: job.status.observed_generation == job.metadata.generation)
         self.phase(Phase.RUNNING).until(lambda job: job.status.ready == f"{replicas}/{replicas}")
         assert self.flavors == [flavor] * replicas
@@ -221,7 +224,7 @@ def toy(**spec: Any) -> ToyCluster:
 
 
 def leave(cluster: ToyCluster) -> None:
-    """Suspend the job; its pods are being deleted, and their ranks save."""
+    """Suspend the job, and return while its pods are being deleted and its ranks save."""
     cluster.spec(suspend=True).step(effects=0)
     for name in cluster.pods:
         cluster.pod(name, deleting=True)
@@ -231,8 +234,8 @@ def leave(cluster: ToyCluster) -> None:
 def test_pods_beyond_the_restored_layout_save_their_state_too() -> None:
     cluster = toy()
     cluster.spec(suspend=True, roles=roles("", 1)).step()
-    asked = {gone.name: gone.grace_seconds for gone in cluster.plans[-1].deletions}
-    assert asked == {"job-worker-0": None, "job-worker-1": None, "job-worker-2": None}
+    graces = {gone.name: gone.grace_seconds for gone in cluster.plans[-1].deletions}
+    assert graces == {"job-worker-0": None, "job-worker-1": None, "job-worker-2": None}
 
 
 def test_a_job_that_leaves_and_resumes_says_both() -> None:
@@ -273,7 +276,9 @@ def test_a_suspended_pod_that_has_ended_goes_though_its_node_s_agent_stays_away(
 
 
 def test_an_elastic_job_waits_for_pods_that_a_queue_places_one_by_one() -> None:
-    """Kueue removes the gates as it chooses nodes. A pod without capacity is a different case."""
+    """The scheduler finds no node for one pod. While Kueue's scheduling gate holds the pod back, an elastic
+    job waits for it. Without the gate, the job runs without it.
+    """
     job = make_job(roles=roles())
     for held, phase in (({"gated": True}, Phase.PENDING), ({}, Phase.RUNNING)):
         cluster = ToyCluster(job, make_engine())

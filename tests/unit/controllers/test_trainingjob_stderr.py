@@ -1,4 +1,4 @@
-"""The end of a rank's stderr: the error, a lost peer, and the place of the main thread."""
+"""Tests of reading the end of a rank's stderr: the error, a lost peer, and the place of the main thread."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_words_of_a_lost_peer(stderr: str) -> None:
         "",
         "step 30 loss 2.4",
         TRACEBACK + "ValueError: boom",
-        # Another server or a port that is in use: the program's own problem.
+        # The program failed to reach another server or to use a port, which is no lost peer.
         TRACEBACK + "ConnectionRefusedError: [Errno 111] Connection refused",
         TRACEBACK + "ConnectionResetError: [Errno 104] Connection reset by peer",
         TRACEBACK + "requests.exceptions.ConnectionError: timed out after 3 s",
@@ -82,10 +82,10 @@ def test_words_of_a_lost_peer(stderr: str) -> None:
         "address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
         TRACEBACK + "RuntimeError: CUDA error: device-side assert triggered",
         TRACEBACK + "RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.",
-        # c10d warns about each attempt; the error is a different one.
+        # c10d warns about each attempt to connect, but the error is another one.
         f"{WARNING}\n{TRACEBACK}ValueError: boom",
         f"{WARNING}\nno config",
-        # The program caught that error, and ended later because of another one.
+        # The program caught the error about the peer, and ended later because of another error.
         TRACEBACK + CLOSED + "\nretrying\n" + TRACEBACK + "ValueError: boom",
         "Fatal Python error: Segmentation fault\n\nCurrent thread 0x01 (most recent call first):\n"
         '  File "train.py", line 3 in f\n',
@@ -102,7 +102,7 @@ def test_a_peer_that_does_not_reply_in_time_may_hang() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stderr", "said"),
+    ("stderr", "text"),
     [
         (TRACEBACK + "ValueError: boom\n" + ELSEWHERE, "ValueError: boom"),
         (TRACEBACK + "ValueError: boom\nterminate called without an active exception\n", "ValueError: boom"),
@@ -111,8 +111,8 @@ def test_a_peer_that_does_not_reply_in_time_may_hang() -> None:
         ("terminate called without an active exception", "terminate called without an active exception"),
     ],
 )
-def test_the_gist_leaves_out_what_the_runtimes_print_behind_an_error(stderr: str, said: str) -> None:
-    assert gist(stderr) == said
+def test_the_gist_leaves_out_what_the_runtimes_print_behind_an_error(stderr: str, text: str) -> None:
+    assert gist(stderr) == text
 
 
 @pytest.mark.parametrize(
@@ -126,14 +126,14 @@ def test_the_gist_leaves_out_what_the_runtimes_print_behind_an_error(stderr: str
          "/s/torch/autograd/graph.py:31 in _engine_run_backward", True),
         ("no step for 9 s after step 30; its main thread is at /app/data.py:7 in fetch\n" + ELSEWHERE,
          "/app/data.py:7 in fetch", False),
-        # The launcher names the program's own line, and the function that this line waits for.
+        # The launcher names the line of the program, and the function that is called in this line.
         ("no step for 9 s; its main thread is at /a.py:70 in main (in /s/torch/distributed/x.py:9 in wait)",
          "/a.py:70 in main (in /s/torch/distributed/x.py:9 in wait)", True),
         ("no step for 9 s; its main thread is at /app/train.py:70 in <module>\n" + IN_A_COLLECTIVE,
          "/app/train.py:70 in <module>", True),
         ("has not ended 9 s after its last step; its main thread is at /a.py:7 in f (in /queue.py:9 in get)",
          "/a.py:7 in f (in /queue.py:9 in get)", False),
-        # The start of the dump is missing, so it is not known whose stack this is.
+        # The start of the dump is missing, so it is not known whether this is the stack of the main thread.
         ('  File "/app/data.py", line 31 in fetch\n', "", None),
     ],
 )  # fmt: skip
@@ -143,8 +143,8 @@ def test_where_the_main_thread_of_a_hung_rank_is(stderr: str, place: str, waits:
 
 @pytest.mark.parametrize(("dump", "waits"), [(IN_A_COLLECTIVE, True), (ELSEWHERE, False)])
 def test_the_launcher_s_own_words_are_understood(dump: str, waits: bool) -> None:
-    said = f"no step for 9 s after step 30; {stacks.main_line(dump)}"
-    assert main_thread(said) and said.endswith(main_thread(said))
-    assert waits_for_others(said) is waits
+    text = f"no step for 9 s after step 30; {stacks.main_line(dump)}"
+    assert main_thread(text) and text.endswith(main_thread(text))
+    assert waits_for_others(text) is waits
     block = "\n".join(stacks.main_block(dump))
     assert waits_for_others(f"no step for 9 s after step 30\n{block}") is waits

@@ -1,4 +1,4 @@
-"""Jobs that upload checkpoints to a CheckpointStore: assignments to agents, and conditions."""
+"""Tests of jobs that upload checkpoints to a CheckpointStore: assignments to agents, and conditions."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_does_not_get_to_a_store_is_said_until_it_does() -> None:
     found = next(one for one in made.job.status.conditions if one.type == "Checkpointing")
     assert why in found.message and made.views[uid].node in found.message and "'s3'" in found.message
     assert made.events.count("NotStored") == 1
-    # The condition of the store itself explains more.
+    # The store itself is not ready, which explains more than the failed upload.
     made.stores["s3"] = make_store(ready="False", why="the agent of node n could not use it")
     made.wait(60).settle()
     assert made.condition["Checkpointing"] == ("False", "StoreNotReady")
@@ -140,10 +140,10 @@ def test_what_does_not_get_to_a_store_is_said_until_it_does() -> None:
 AWAY = "bucket checkpoints: list: HTTP 503; it is tried again"
 
 
-def _cannot_begin(made: ToyCluster, *told: tuple[str, str]) -> ToyCluster:
-    """Let a rank end because the store is unavailable; `told` is the agent's explanation."""
+def _fail_restore(made: ToyCluster, *troubles: tuple[str, str]) -> ToyCluster:
+    """Let a rank end because the store is unavailable. `troubles` are the problems that its agent reports."""
     uid = next(iter(made.views))
-    made.views[uid] = replace(made.views[uid], troubles=told)
+    made.views[uid] = replace(made.views[uid], troubles=troubles)
     made.exit(0, 69, stderr="StoreAway: no checkpoint", ended=made.now.timestamp())
     return made.settle()
 
@@ -155,7 +155,7 @@ def test_a_job_outlasts_a_store_that_is_away_for_as_long_as_it_takes() -> None:
         made.views[uids[0]] = replace(made.views[uids[0]], troubles=(("NOT_RESTORED", AWAY),))
         made.settle()
         assert made.condition["Checkpointing"] == ("False", "StoreUnavailable")
-        _cannot_begin(made, ("NOT_RESTORED", AWAY)).wait(150).settle()
+        _fail_restore(made, ("NOT_RESTORED", AWAY)).wait(150).settle()
         status = made.job.status
         assert (status.phase, status.incarnation) == (Phase.RUNNING, 1 + number)
         assert (status.restarts.total, status.restarts.counted, status.restarts.in_window) == (number, 0, 0)
@@ -163,17 +163,17 @@ def test_a_job_outlasts_a_store_that_is_away_for_as_long_as_it_takes() -> None:
         assert status.restarts.last is not None and status.restarts.last.reason == "StoreUnavailable"
         assert AWAY in status.restarts.last.message
     assert made.job.status.offenders == []
-    # The budget is only for faults that the job causes itself.
+    # A fault that the job causes itself still counts.
     made.train(6).settle().exit(0, 1).settle()
     assert made.job.status.restarts.counted == 1
 
 
-@pytest.mark.parametrize("told", [(), (("NOT_STORED", AWAY),)])
+@pytest.mark.parametrize("troubles", [(), (("NOT_STORED", AWAY),)])
 def test_a_program_that_ends_as_if_a_store_were_away_does_not_restart_for_ever(
-    told: tuple[tuple[str, str], ...],
+    troubles: tuple[tuple[str, str], ...],
 ) -> None:
     made = cluster().settle().train(5).settle()
-    _cannot_begin(made, *told)
+    _fail_restore(made, *troubles)
     assert made.job.status.restarts.last is not None
     assert made.job.status.restarts.last.reason == "RankFailed"
     assert made.job.status.restarts.counted == 1
@@ -182,12 +182,14 @@ def test_a_program_that_ends_as_if_a_store_were_away_does_not_restart_for_ever(
 def test_the_ranks_that_a_waiting_one_leaves_behind_are_its_echo() -> None:
     made = cluster().settle().train(5).settle()
     made.exit(1, 76, ended=made.now.timestamp() - 1)
-    _cannot_begin(made, ("NOT_RESTORED", AWAY))
+    _fail_restore(made, ("NOT_RESTORED", AWAY))
     assert made.job.status.restarts.counted == 0
 
 
 def test_what_a_job_runs_with_has_the_digest_it_had() -> None:
-    """The digest is in the status of running jobs. Another digest would restart them."""
+    """A spec with explicit default values has the same digest as a spec without them. The digest is in the
+    status of running jobs, and a different one would look like a changed spec.
+    """
     short = make_job(checkpoint={"tiers": {"local": {}, "remote": {"store": "s3"}}})
     assert short.spec.model_dump(exclude_defaults=True, by_alias=True, exclude_none=True)["checkpoint"] == {
         "tiers": {"local": {}, "remote": {"store": "s3"}}

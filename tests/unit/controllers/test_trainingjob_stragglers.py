@@ -1,4 +1,4 @@
-"""Stragglers: condition, status and Event."""
+"""Tests of the condition, the status and the Event about stragglers."""
 
 from __future__ import annotations
 

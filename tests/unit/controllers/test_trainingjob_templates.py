@@ -1,4 +1,6 @@
-"""Templates: nulls, conflicts with Convoy's own parts, and refusals in the API server's own words."""
+"""Tests of templates: null values, conflicts with Convoy's own parts, and refusals in the API server's own
+words.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ WHERE = "spec.roles[1].template"
 
 
 def job_of(**spec: Any) -> TrainingJob:
-    """Return a job whose second role has this template."""
+    """Return a job whose second role has a template with this pod spec."""
     chief = {"name": "chief", "replicas": 1, "template": {"spec": {"containers": [WORKER]}}}
     worker = {"name": "worker", "replicas": 1, "template": {"spec": {"containers": [WORKER], **spec}}}
     return make_job(engine=None, roles=[chief, worker])

@@ -1,4 +1,6 @@
-"""Jobs whose pods and status come from an earlier operator: no layout, no container name, another intent."""
+"""Tests of jobs whose pods and status come from an earlier operator. The status has no layout, and the pods
+have no container name and another intent hash.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ SAVES = {"tiers": {"local": {}}}
 
 
 def inherited(**spec: Any) -> ToyCluster:
-    """Return a running job as the earlier operator left it."""
+    """Return a running job as an earlier operator left it."""
     cluster = ToyCluster(make_job(**{"checkpoint": SAVES, **spec}), make_engine()).settle().train(5).settle()
     cluster.job.status.layout = ""
     age(cluster)
@@ -22,14 +24,14 @@ def inherited(**spec: Any) -> ToyCluster:
 
 
 def age(cluster: ToyCluster) -> None:
-    """Give the pods the annotations of the earlier operator."""
+    """Give the pods the annotations that an earlier operator wrote."""
     for name, pod in list(cluster.pods.items()):
         annotations = {key: value for key, value in pod.annotations.items() if key != ANNOTATION_CONTAINER}
         cluster.pod(name, annotations={**annotations, ANNOTATION_INTENT: "earlier"})
 
 
 def made(cluster: ToyCluster, since: int) -> tuple[int, int]:
-    """Return the pods created and deleted since a number of plans."""
+    """Return the number of pods created, and of pods deleted, since the plan with number `since`."""
     plans = cluster.plans[since:]
     return sum(len(one.manifests) for one in plans), sum(len(one.deletions) for one in plans)
 

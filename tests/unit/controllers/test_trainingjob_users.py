@@ -1,4 +1,6 @@
-"""Users and rights of worker pods: defaults below a template, and templates that the kubelet would reject."""
+"""Tests of the user and rights of worker pods: the defaults below a template, and templates that the
+kubelet would reject.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def job_of(spec: dict[str, Any], worker: dict[str, Any] | None = None) -> Traini
 
 
 def worker_of(job: TrainingJob) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return pod spec and worker container of the job's first pod."""
+    """Return the pod spec and the worker container of the job's first pod."""
     spec = pod(job, None, slots(job)[0])["spec"]
     return spec, spec["containers"][0]
 

@@ -1,4 +1,4 @@
-"""Messages while a job cannot run."""
+"""Tests of a job's messages while it cannot run."""
 
 from __future__ import annotations
 

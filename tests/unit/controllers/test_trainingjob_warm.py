@@ -1,4 +1,4 @@
-"""`recovery.warm` on its way into the worker's environment."""
+"""Tests that `recovery.warm` reaches the environment of the workers."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ def environment(recovery: dict[str, Any], own: list[dict[str, str]]) -> dict[str
     ("recovery", "found"), [({}, None), ({"warm": True}, None), ({"warm": False}, "false")]
 )
 def test_only_a_job_without_warm_ranks_has_the_variable(recovery: dict[str, Any], found: str | None) -> None:
-    """Without the variable, the intent hash of running pods stays the same."""
+    """Only `warm: false` sets the variable. All other jobs have no variable, so that the intent hash of
+    running pods stays the same.
+    """
     assert environment(recovery, []).get(terms.ENV_WARM) == found
     assert environment(recovery, [{"name": terms.ENV_WARM, "value": "mine"}]).get(terms.ENV_WARM) == found

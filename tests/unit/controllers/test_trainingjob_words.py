@@ -1,4 +1,4 @@
-"""Status messages that tell a person what to do."""
+"""Tests that status messages tell a person what to do."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The ledger against the truth: for each cause, the status and what really happened agree.
+"""Tests of the ledger against the truth: for each cause, the status and the simulated processes must agree.
 
-Faults come one after the other, each handled before the next, and no more than two. The placement of a pod
-is seen a fifth of a second late, and such errors add up. Steps are short: when a node loses power, its end
-is only known from its last step and its last heartbeat, one a second. @(SECONDS, SHARE) Largest allowed
-error of a cause: the larger of the two.
+There are at most two faults, and the first is handled before the second. The operator sees the placement of
+a pod 0.2 s late, and such errors add up. Steps are short, because the end of a node that loses power is
+known only from its last step and its last heartbeat (one per second).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ FAULTS = st.lists(
 
 
 class Course:
-    """One job, its faults, and its ledger."""
+    """A job with its faults, its ledger, and the true seconds by cause."""
 
     def __init__(self, seed: int, step: float, elastic: bool, saves: bool, spare: bool) -> None:
         machines = [Machine(f"node-{number}", capacity=1) for number in range(3 + spare)]
@@ -52,7 +51,7 @@ class Course:
     def ended(self) -> bool:
         return self.cluster.job("job").status.phase in TERMINAL
 
-    def strike(self, kind: str, number: int) -> None:
+    def inject_fault(self, kind: str, number: int) -> None:
         pod = f"job-worker-{number}"
         placed = self.cluster.api.pods.get(pod)
         node = placed.node if placed is not None else None
@@ -89,7 +88,7 @@ class Course:
                 pass
 
     def finish(self) -> dict[str, tuple[float, float]]:
-        """Return (ledger, truth) by cause, after the job has run to its end."""
+        """Let the job run to its end. Return (seconds in the ledger, true seconds) by cause."""
         for _ in range(200):
             if self.ended():
                 break
@@ -128,9 +127,10 @@ def test_every_cause_agrees_with_the_truth(
     for kind, number, gap in faults:
         if course.ended():
             break
-        # A start is seen a fifth of a second late. Two of them make a cause this short inaccurate.
+        # The job is suspended at most once. Each start is seen 0.2 s late, and two such errors would exceed
+        # the allowed error of this short cause.
         if kind != "suspend" or not suspended:
-            course.strike(kind, number)
+            course.inject_fault(kind, number)
         suspended = suspended or kind == "suspend"
         course.cluster.run(gap)
     books = course.finish()
@@ -138,7 +138,9 @@ def test_every_cause_agrees_with_the_truth(
 
 
 def test_a_ledger_that_books_a_cause_wrongly_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: repeated steps count as new ones."""
+    """Negative control: the ledger books repeated steps as productive. The comparison must find both causes
+    wrong.
+    """
     switch = goodput._LedgerUpdate.switch
 
     def careless(ledger: goodput._LedgerUpdate, cause: Cause | None, at: object) -> None:
@@ -146,7 +148,7 @@ def test_a_ledger_that_books_a_cause_wrongly_is_found_out(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(goodput._LedgerUpdate, "switch", careless)
     course = Course(seed=1, step=0.2, elastic=False, saves=False, spare=True)
-    course.strike("kill", 1)
+    course.inject_fault("kill", 1)
     course.cluster.run(60.0)
     assert wrong(course.finish()).keys() == {Cause.PRODUCTIVE, Cause.RECOMPUTE}
 
