@@ -20,9 +20,7 @@ PARAMETERS = 1_000_000
 
 
 def choices(full: float, gradient: float, steps: range) -> str:
-    """Return the first letters of the chosen choices of save, one for each number of steps since the last
-    save.
-    """
+    """Return the chosen kinds of save as first letters, one for each number of steps since the last save."""
     tensors = Tensors(int(full * PARAMETERS), int(gradient * PARAMETERS))
     return "".join(choose(tensors, ChainPosition(count, count, 0), FAST).kind[0] for count in steps)
 

@@ -84,7 +84,9 @@ class MemoryCheckpoints:
 
     @property
     def final_save_differs(self) -> bool:
-        """True if the job has a store, because only the final state is always uploaded to the store."""
+        """True if the job has a store. The agents upload the final state in any case, but other states only
+        sometimes.
+        """
         return self._remote
 
     @property

@@ -39,8 +39,8 @@ class RankPlan:
 
 
 def without_duplicates(plans: list[SavePlan]) -> list[SavePlan]:
-    """Let only the lowest rank that has a small tensor or another value save it. Return the plans without
-    the duplicates.
+    """Keep each small tensor, and each value that is not a tensor, only in the plan of the lowest rank that
+    has it.
 
     DCP would instead spread such values over the ranks. But their values may differ between ranks, and
     DistributedDataParallel too gives the lowest rank's values to all ranks.

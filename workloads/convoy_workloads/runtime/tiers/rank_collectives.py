@@ -27,8 +27,9 @@ _HOLDS, _DOES_NOT, _FAILED = range(3)
 
 
 def gather(value: Any, group: Any) -> list[Any]:
-    """Return the value of every rank, in rank order. All ranks of `group` call this. `group`: None if the
-    rank is alone.
+    """Return the value of every rank, in rank order. All ranks of `group` call this.
+
+    `group`: None if the rank is alone.
     """
     if group is None:
         return [value]
@@ -43,8 +44,9 @@ def all_true(holds: Callable[[], bool], group: Any) -> bool:
     """Return True if `holds` returns True on every rank. All ranks of `group` call this.
 
     If `holds` raises on a rank, that rank raises the same error, and all other ranks raise OtherRankFailed.
-    `holds` must not use the group, because it may raise on one rank while another rank waits. `group`: None
-    if the rank is alone.
+    `holds` must not use the group, because it may fail on one rank while another rank waits.
+
+    `group`: None if the rank is alone.
     """
     if group is None:
         return holds()
