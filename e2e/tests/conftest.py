@@ -1,6 +1,7 @@
 """Fixtures of the e2e tests. All tests share one real cluster with the chart installed.
 
-`CONVOY_E2E_KEEP=1` keeps the cluster afterwards, so that the next run starts in seconds.
+Most tests belong to the slice, which CI runs. Tests marked `full` do not. `CONVOY_E2E_KEEP=1` keeps the
+cluster after the run, so that the next run starts within seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the test of rights last: it checks the API requests of all other tests."""
+    """Run test_rights.py last, because it checks the API requests of all other tests."""
     items.sort(key=lambda item: item.path.name == "test_rights.py")
 
 
@@ -49,7 +50,7 @@ def more_than_slice(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def incomplete(request: pytest.FixtureRequest, creates_cluster: bool) -> str:
-    """Return why this run does not show all of Convoy's API requests; empty if it does."""
+    """Return the reason why this run does not show all of Convoy's API requests; empty if it shows all."""
     deselected = request.config.stash[DESELECTED]
     files = {item.path for item in [*request.session.items, *deselected]}
     if set(Path(__file__).parent.glob("test_*.py")) - files or any(
@@ -63,14 +64,14 @@ def incomplete(request: pytest.FixtureRequest, creates_cluster: bool) -> str:
 
 @pytest.fixture(scope="session")
 def creates_cluster() -> bool:
-    """Return True if this run creates the cluster. Evaluated before the creation."""
+    """Return True if this run creates the cluster, because none exists yet."""
     return not Cluster(NAME).exists
 
 
 @pytest.fixture(scope="session")
 def cluster(creates_cluster: bool) -> Iterator[Cluster]:
     """Yield a cluster with this checkout's images, operator and agents."""
-    # A developer may load images in another way while editing.
+    # CONVOY_E2E_SKIP_BUILD keeps images that a developer has loaded in another way.
     build = not os.environ.get("CONVOY_E2E_SKIP_BUILD")
     try:
         yield bring_up(NAME, NODES, Progress(), build=build, audit=True)
@@ -87,7 +88,7 @@ def namespace(cluster: Cluster) -> str:
 
 @pytest.fixture(scope="session")
 def early(cluster: Cluster) -> Iterator[Jobs]:
-    """Yield jobs that several tests share, or that one test starts and another test checks."""
+    """Yield the jobs of a namespace whose jobs are shared, or started by one test and checked by another."""
     made = Jobs.of(cluster, restricted_namespace(cluster, "e2e-early"), single_threaded=True)
     made.delete_all()
     yield made
@@ -96,7 +97,7 @@ def early(cluster: Cluster) -> Iterator[Jobs]:
 
 @pytest.fixture
 def jobs(cluster: Cluster, namespace: str) -> Iterator[Jobs]:
-    """Yield the namespace's jobs. Jobs that a test leaves behind are deleted while the next test starts."""
+    """Yield the jobs of a namespace. After the test, start the deletion of all jobs that it left."""
     made = Jobs.of(cluster, namespace, single_threaded=True)
     yield made
     made.start_deletion()

@@ -1,4 +1,4 @@
-"""Bad input is reported within ten seconds: what is wrong, where, and what to do."""
+"""Tests of bad input: within ten seconds Convoy reports what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from e2e.drive.jobs import Jobs
 
 @pytest.fixture(scope="module", autouse=True)
 def before(cluster: Cluster) -> dict[str, int]:
-    """Return the restarts of the operator's pods before any bad input."""
+    """Return the restarts of each operator pod before the first bad input."""
     return restarts(cluster)
 
 
 def restarts(cluster: Cluster) -> dict[str, int]:
-    """Return the number of restarts of each pod of the operator."""
+    """Return the restarts of each operator pod, by the pod's name."""
     pods = cluster.get("pods", "-n", "convoy-system", "-l", "app.kubernetes.io/component=operator")["items"]
     assert pods
     return {
@@ -146,7 +146,7 @@ def test_a_condition_says_what_is_wrong_and_where(
     assert status["phase"] == phase
     found = next(c["message"] for c in status["conditions"] if c["reason"] == reason)
     assert all(word in found for word in words), found
-    # `kubectl get -o wide` shows this message.
+    # `kubectl get -o wide` shows this message, so it must be short.
     assert len(status["message"]) <= 240 and status["message"][:200] in found
     jobs.wait(lambda: reason in jobs.events(name), 10, f"an event {reason}")
 

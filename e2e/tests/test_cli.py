@@ -1,4 +1,4 @@
-"""The command line with a real cluster, as `convoy` and as `kubectl convoy`."""
+"""Tests of the command line on a real cluster, as `convoy` and as `kubectl convoy`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard in a real cluster: its login, its pages, and the rights of its account."""
+"""Tests of the dashboard in a real cluster: its login, its pages, and the rights of its account."""
 
 from __future__ import annotations
 
@@ -116,7 +116,9 @@ def test_who_may_see_nothing_is_told_so(
 
 def test_its_pod_is_of_the_restricted_standard(cluster: Cluster, namespace: str) -> None:
     def refused(workload: str) -> str:
-        """Return the error of a namespace that enforces the standard, for a pod of this workload."""
+        """Return the API server's error for a pod of this workload in a restricted namespace; empty if it
+        has none.
+        """
         spec = cluster.get("-n", NAMESPACE, workload)["spec"]["template"]["spec"]
         like = {key: value for key, value in spec.items() if key not in NAMESPACE_FIELDS}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "like"}, "spec": like}

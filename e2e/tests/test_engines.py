@@ -1,7 +1,7 @@
-"""Engines on the cluster, with their small parameters. CI runs the first engine of each kind of job,
-e2e-full all.
+"""Tests of Engines on the cluster with their small parameters.
 
-The benches of engines need no cluster. e2e-full runs each bench once at its small size.
+CI runs one training Engine; e2e-full runs all of them. e2e-full also runs each Engine's bench once at its
+small size, which needs no cluster.
 """
 
 from __future__ import annotations

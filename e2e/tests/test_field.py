@@ -1,4 +1,6 @@
-"""Manifests and programs modelled on public reports by users of other systems, without changes."""
+"""Tests with unchanged manifests and programs, which are modelled on public reports by users of other
+systems.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ NAMESPACE = "field"
 
 @pytest.fixture(scope="module")
 def field(cluster: Cluster) -> Iterator[str]:
-    """Yield a namespace without a pod security level, with the programs in a ConfigMap."""
+    """Yield a namespace without a pod security level. Its ConfigMap `scripts` has the programs."""
     cluster.kubectl("create", "namespace", NAMESPACE)
     programs = [f"--from-file={path}" for path in sorted(FIELD.glob("*.py"))]
     cluster.kubectl("-n", NAMESPACE, "create", "configmap", "scripts", *programs)
@@ -34,27 +36,27 @@ def field(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture
 def jobs(cluster: Cluster, field: str) -> Iterator[Jobs]:
-    """Yield the namespace's jobs. Jobs that a test leaves behind are deleted."""
+    """Yield the namespace's jobs. After the test, delete all jobs that it left."""
     made = Jobs.of(cluster, field)
     yield made
     made.delete_all()
 
 
 def apply(cluster: Cluster, file: str, *options: str) -> dict[str, dict[str, Any]]:
-    """Apply a file of the folder. Return its objects by name."""
+    """Apply a manifest of the folder `field`. Return its objects by name."""
     cluster.kubectl("-n", NAMESPACE, "apply", *options, "-f", str(FIELD / file))
     objects = yaml.safe_load_all((FIELD / file).read_text())
     return {body["metadata"]["name"]: body for body in objects}
 
 
 def message(jobs: Jobs, name: str, kind: str) -> str:
-    """Return the message of a condition; empty if there is none."""
+    """Return the message of a job's condition; empty if the job does not have the condition."""
     found = (one["message"] for one in jobs.status(name).get("conditions", ()) if one["type"] == kind)
     return next(found, "")
 
 
 def ranks_log(cluster: Cluster, name: str) -> str:
-    """Return the logs of a job's worker containers, as `kubectl logs` finds them without `-c`."""
+    """Return the logs of a job's workers, as `kubectl logs` returns them without `-c`."""
     return cluster.kubectl("-n", NAMESPACE, "logs", "-l", f"convoy.dev/job={name}", "--tail=-1")
 
 
@@ -70,7 +72,7 @@ def test_a_sidecar_that_admission_puts_first_confuses_nobody(cluster: Cluster, j
     pods = jobs.pods("meshfirst")
     assert [pod.spec.containers[0].name for pod in pods] == ["mesh-proxy"] * 2
     assert "step 60" in ranks_log(cluster, "meshfirst")
-    # The sidecar never ends by itself. The pods still end, and are kept for their logs.
+    # The sidecar never ends by itself, but its pod must end, and must stay for its logs.
     ended = {"Succeeded", "Failed"}
     jobs.wait(lambda: {pod.status.phase for pod in jobs.pods("meshfirst")} <= ended, 120, "pods end")
     assert len(jobs.pods("meshfirst")) == 2
@@ -78,7 +80,7 @@ def test_a_sidecar_that_admission_puts_first_confuses_nobody(cluster: Cluster, j
 
 
 def _injected(cluster: Cluster) -> bool:
-    """Return True once the policy changes pods. The API server needs a moment to load a policy."""
+    """Return True if the API server applies the policy to pods. It needs a moment to load a policy."""
     probe = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -126,7 +128,7 @@ def test_torchrun_forms_one_group_wherever_it_is_called(cluster: Cluster, jobs: 
     assert "rank 1 of world 2: sum 2" in ranks_log(cluster, "shell-bare")
     jobs.wait_phase("shell-kf", "Succeeded", 180)
     assert "rank 3 of world 4: sum 4" in ranks_log(cluster, "shell-kf")
-    # A job with only half of the requested processes must not succeed.
+    # The job would run only half of the processes that it requests, so it must be rejected.
     message_text = message(jobs, "nproc-two", "Valid")
     assert "processesPerReplica" in message_text and "nproc" in message_text, message_text
     assert jobs.pods("nproc-two") == []
@@ -163,7 +165,8 @@ def test_fields_without_a_value_are_as_good_as_left_out(
 def test_a_null_in_an_affinity_does_not_stall_a_job_that_runs(cluster: Cluster, jobs: Jobs) -> None:
     apply(cluster, "affinity-null.yaml")
     jobs.wait_phase("affnull", "Running", 120)
-    # The rank starts cold, so its process is not named after the rank.
+    # The rank starts without the zygote, so its process is not named after the rank. Find it by its command
+    # line.
     kill = "for p in /proc/[0-9]*; do grep -q 'slee[p](500)' $p/cmdline && kill -9 ${p#/proc/}; done; true"
     cluster.kubectl("-n", NAMESPACE, "exec", "affnull-worker-0", "--", "sh", "-c", kill)
     jobs.wait(
@@ -220,7 +223,7 @@ def test_a_program_below_a_shell_saves_before_it_leaves(cluster: Cluster, jobs: 
 
 
 def _log_so_far(jobs: Jobs, pod: str) -> str:
-    """Return a pod's log; empty while its container has not started."""
+    """Return a pod's log; empty if its container has not started."""
     try:
         return jobs.log(pod)
     except Exception:

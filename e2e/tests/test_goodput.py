@@ -1,4 +1,4 @@
-"""Compares the goodput ledger with the ranks' own clocks and the recorded times of the faults."""
+"""Tests that the goodput ledger agrees with the ranks' own clocks and the recorded times of faults."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from e2e.drive.shared_volumes import shared_volume
 from e2e.drive.step_clock import formations, productive_and_recompute, timed_script
 
 SECONDS, SHARE = 0.5, 0.05
-"""Allowed error of a cause: seconds, or share of the cause. The larger of the two applies."""
+"""Allowed error of a cause's time: the larger of SECONDS and this share of the time."""
 STEPS = 400
-"""Number of steps. More than a formation repeats or makes before its fault; each formation counts from 1."""
+"""Number of steps that each process makes: more than it makes before any of the faults."""
 NAME = "ledger"
 
 
 @pytest.fixture
 def volume(cluster: Cluster, jobs: Jobs) -> Iterator[str]:
-    """Yield a claim for the script. The job that uses it is deleted first."""
+    """Yield a claim for the script's files. Delete the jobs before the claim."""
     with shared_volume(cluster, jobs.namespace) as name:
         yield name
         jobs.delete_all()
@@ -62,13 +62,15 @@ def _cause(watch: JobWatch) -> str:
 
 
 def _train(watch: JobWatch, seconds: float) -> None:
-    """Let the job make steps for this many seconds. The test measures wall-clock time."""
+    """Let the job make steps for this many seconds of wall-clock time."""
     until = time.monotonic() + seconds
     watch.until(lambda: time.monotonic() >= until, seconds + 5, "a while")
 
 
 def compare(cluster: Cluster, jobs: Jobs, volume: str, watch: JobWatch, decided: list[float]) -> None:
-    """Compare the ledger with the ranks' records. `decided` are the operator's decisions in Unix seconds."""
+    """Assert that the ledger agrees with the ranks' records. `decided` has the operator's decisions in Unix
+    seconds.
+    """
     raw = jobs.get(NAME)
     job = TrainingJob.model_validate({**(raw or {}), "metadata": {"name": NAME}})
     ledger = totals(job.status.goodput, datetime.now(UTC))
@@ -86,7 +88,8 @@ def compare(cluster: Cluster, jobs: Jobs, volume: str, watch: JobWatch, decided:
         Cause.PRODUCTIVE: productive,
         Cause.RECOMPUTE: recompute,
         Cause.FINISH: found[-1].finished_at - max(found[-1].ends.values()),
-        # Time between a formation's last step and the fault is lost to the fault: no step ended in it.
+        # No step ended between a formation's last step and the operator's decision, so this time counts as
+        # detection.
         Cause.DETECT: sum(
             at - max(formation.ends.values()) for formation, at in zip(found[:-1], decided, strict=True)
         ),
@@ -98,7 +101,8 @@ def compare(cluster: Cluster, jobs: Jobs, volume: str, watch: JobWatch, decided:
     ends = (found[-1].finished_at, moment((raw or {})["status"]["completionTime"]) + 1)
     whole = sum(ledger.values())
     assert ends[0] - made - SECONDS < whole < ends[1] - made + SECONDS, "the causes add up to the job's age"
-    # The time until the operator knows that the ranks have ended counts as detection.
+    # At the end of the job, the operator needs time to learn that the ranks have ended. It counts as
+    # detection too.
     truth[Cause.DETECT] += max(0.0, whole - (ends[0] - made))
     for cause, seconds in truth.items():
         assert abs(ledger.get(cause, 0.0) - seconds) <= max(SECONDS, SHARE * seconds), (cause, ledger, truth)

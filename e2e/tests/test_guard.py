@@ -1,4 +1,4 @@
-"""Stragglers on real nodes: the slowed rank is named, and no other."""
+"""Tests of stragglers on real nodes: the guard names the slowed rank, and no other rank."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ from e2e.drive.node_health import (
 from e2e.drive.straggler_drill import CORES, RANKS, SLOW, limit_cpu, pods_without_straggler, straggler
 
 SLOWED = 0.07
-"""Processors of the throttled rank."""
+"""Number of processors of the throttled rank."""
 LONG = {**ENDLESS, "batch": 16, "context": 64, "layers": 4, "width": 128}
-"""Parameters with long steps. A step's own work must span many CPU quota periods (0.1 s each), and be far
-longer than the waits between ranks. Then a rank with fewer processors takes proportionally longer.
+"""Parameters with long steps.
+
+The work of a step must span many CPU quota periods (0.1 s each) and take far longer than the waits between
+ranks. Only then is a step longer in proportion if the rank has fewer processors.
 """
 
 
@@ -42,9 +44,9 @@ def throttled(
     cores: float = SLOWED,
     checkpoint: dict[str, Any] | None = None,
 ) -> Iterator[list[Any]]:
-    """Create a job with each rank on its own node, and throttle one of the equal ranks. Yield the pods."""
-    # Each container sees both processors of the machine. With two threads per rank, one thread would spin
-    # while it waits for the other.
+    """Create a job with each rank on its own node, and throttle rank SLOW. Yield the pods."""
+    # A container sees both processors of the machine and would start two threads. Each would spin while it
+    # waits for the other, so use one thread.
     environment = [{"name": "OMP_NUM_THREADS", "value": "1"}]
     template = {
         "spec": {**on_separate_nodes(name)["spec"], "containers": [{"name": "worker", "env": environment}]}
@@ -78,8 +80,8 @@ def test_what_lasts_is_an_event_and_who_recovers_is_named_no_more(cluster: Clust
 
 def test_of_two_ranks_nobody_is_judged(cluster: Cluster, jobs: Jobs) -> None:
     name = "pair"
-    # With one thread per rank, steps take milliseconds, and the condition appears only after more than a
-    # minute.
+    # Use two threads. With one thread per rank, steps take milliseconds, and the condition appears only after
+    # a minute.
     threads = {"name": "worker", "env": [{"name": "OMP_NUM_THREADS", "value": "2"}]}
     jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, roles=one_role(threads, 2))
     jobs.wait_phase(name, "Running", 120)
@@ -105,7 +107,9 @@ def test_inventories_of_real_nodes_are_read(cluster: Cluster, jobs: Jobs) -> Non
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_real_nodes_measure_themselves_and_each_other(cluster: Cluster, jobs: Jobs) -> None:
-    """So few nodes get no verdict, but all measurements exist."""
+    """All measurements must exist. The verdicts are Inconclusive, because there are too few nodes to
+    compare.
+    """
     names = [node.name for node in cluster.nodes]
     with sweep(cluster, "figures", nodes=names, tiers=["L0", "L1", "L2"], deadline="25m"):
         status = jobs.wait(lambda: finished_sweep(cluster, "figures"), 1600, "all nodes have a verdict")
@@ -117,7 +121,8 @@ def test_real_nodes_measure_themselves_and_each_other(cluster: Cluster, jobs: Jo
                 measured.setdefault(metric["name"], []).extend(metric["recent"])
         expected = {"cpu-gemm", "jitter", "loopback", "disk-write", "disk-read", "fingerprint"}
         if 4 * last_level_cache() < 3 * 2**28:
-            expected.add("memory-copy")  # The measured buffer fits into the agent's memory.
+            # The agent runs this measurement only if its buffer fits into the agent's memory.
+            expected.add("memory-copy")
         assert {name: len(rows) for name, rows in measured.items()} == dict.fromkeys(expected, len(names))
         assert len({row["digest"] for row in measured["fingerprint"]}) == 1, "all compute the same bits"
 
@@ -128,7 +133,7 @@ def test_real_nodes_measure_themselves_and_each_other(cluster: Cluster, jobs: Jo
 def test_a_job_is_swapped_off_a_slow_node_and_people_put_it_back(
     cluster: Cluster, jobs: Jobs, share: float
 ) -> None:
-    """The slow node gets `share` of the processors that the other nodes have."""
+    """A rank's node gets `share` of the processors that each other node has."""
     if len(cluster.nodes) <= RANKS:
         pytest.skip("needs a node for each rank and a spare one: set CONVOY_E2E_NODES=6")
     name = "swapped"

@@ -1,4 +1,6 @@
-"""Real faults of real nodes and programs. Each gets the right cause, and healthy nodes stay in service."""
+"""Tests with real faults of nodes and programs: the guard names the right cause and keeps healthy nodes in
+service.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,12 @@ def _enough_nodes(cluster: Cluster) -> None:
 def test_what_is_no_fault_of_a_node_is_told_and_held_against_none(
     cluster: Cluster, jobs: Jobs, kind: str, size: float, cause: str, culprits: list[int]
 ) -> None:
-    """The fault is not the node's, or the node cannot be determined."""
+    """A fault that is no node's, or whose node is unknown, is reported, and all nodes stay in service."""
     sweeps: dict[str, Any] = {"sweeps": {}} if kind == "loader" else {}
     with policy(cluster, kind, {**POLICY, **sweeps}), drill_job(cluster, jobs, kind) as drill:
         with drill.inject(kind, size):
             jobs.wait(lambda: drill.is_persistent(cause, culprits), 400, f"{kind} is reported as persistent")
-            # The guard quarantines the node of a slow processor in this time.
+            # Within this time the guard would quarantine a node with a slow processor.
             step = jobs.status(kind)["progress"]["step"]
             jobs.wait(
                 lambda: jobs.status(kind)["progress"]["step"] > step + 20, 300, "the job makes further steps"
@@ -67,7 +69,9 @@ def test_a_hog_beside_a_rank_is_named_and_nobody_else(cluster: Cluster, jobs: Jo
 
 
 def test_a_rank_that_is_slow_by_itself_costs_no_node_its_service(cluster: Cluster, jobs: Jobs) -> None:
-    """The worst case for the guard: the rank is slow, but no node is at fault."""
+    """The rank is slow on every node. The guard swaps its pod once, sees no gain, and returns the node to
+    service.
+    """
     environment = {"DRILL_SLOW_RANK": str(SLOW), "DRILL_SLOW_SECONDS": "1.5"}
     with policy(cluster, "own", POLICY), drill_job(cluster, jobs, "own", **environment) as drill:
         first = drill.node.name

@@ -1,4 +1,4 @@
-"""The lifecycle of a job on real nodes."""
+"""Tests of a job's life on real nodes, from creation to deletion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEADLINE_SECONDS = 20
 
 @pytest.fixture(scope="module")
 def short(early: Jobs) -> Iterator[JobWatch]:
-    """Yield a job with a deadline and a time to live. It reaches both while other tests run."""
+    """Yield a watch of a job with a deadline and a time to live. Both pass while other tests run."""
     spec = {"activeDeadlineSeconds": DEADLINE_SECONDS, "ttlSecondsAfterFinished": 5}
     sleeps = own_container("python", "-c", "import time; time.sleep(600)")
     with JobWatch(early, "short") as watch:
@@ -33,7 +33,7 @@ def short(early: Jobs) -> Iterator[JobWatch]:
 
 @pytest.fixture(scope="module")
 def first(early: Jobs) -> str:
-    """Return the name of a plain job that runs to its end."""
+    """Create a plain job that runs to its end. Return its name."""
     early.create("first")
     return "first"
 
@@ -99,7 +99,7 @@ def test_suspend_gives_the_pods_back_and_resume_continues_from_the_checkpoint(jo
     assert jobs.pods("paused") == []
     saved = status["checkpoint"]["step"]
     assert saved >= 1 and status["checkpoint"]["tier"] == "peer"
-    # Parameters may change while the job is suspended. With so few more steps the test can wait for the end.
+    # Parameters may be changed while the job is suspended. Fewer steps let the test wait for the end.
     jobs.patch("paused", engine={"params": {"steps": saved + 30}}, suspend=False)
     status = jobs.wait_phase("paused", "Succeeded", 120)
     found = re.search(r"continues after step (\d+)", jobs.log("paused-worker-0"))
@@ -120,7 +120,7 @@ def test_a_deadline_fails_the_job_and_ttl_deletes_it(early: Jobs, short: JobWatc
 
 
 def phase(state: ObservedState) -> str:
-    """Return the phase of a job in one of its states; empty before the first."""
+    """Return the phase of the job in a recorded state; empty if the job has no status yet."""
     return str((state.body.get("status") or {}).get("phase", ""))
 
 

@@ -1,4 +1,6 @@
-"""Logs, Events and processes contain nothing confidential while jobs train and a reader is logged in."""
+"""Tests that logs, Events and processes contain nothing confidential while jobs train and a reader is
+logged in.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ PARTS = ("operator", "agent", "dashboard")
 
 
 def log_in(url: str, token: str) -> str:
-    """Return the session cookie that the dashboard sets for a token."""
+    """Log in to the dashboard with a token. Return the session cookie's value."""
     place = urlsplit(url).netloc
     connection = http.client.HTTPConnection(place, timeout=20)
     try:
@@ -40,18 +42,18 @@ def log_in(url: str, token: str) -> str:
 
 
 def pods(cluster: Cluster, namespace: str, selector: str) -> list[dict[str, Any]]:
-    """Return the pods that are not being deleted."""
+    """Return the pods with this label selector that are not being deleted."""
     found: list[dict[str, Any]] = cluster.get("-n", namespace, "pods", "-l", selector)["items"]
     return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
 
 def log(cluster: Cluster, pod: dict[str, Any]) -> str:
-    """Return the logs of all containers of a pod, including those before their last restart."""
+    """Return the logs of all containers of a pod, including the logs before their last restart."""
     status, meta = pod["status"], pod["metadata"]
     found = []
     for one in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
         if not one.get("containerID"):
-            continue  # The container has not started.
+            continue  # Skip a container that has not started, because it has no log.
         command = ("-n", meta["namespace"], "logs", meta["name"], "-c", one["name"])
         found.append(cluster.kubectl(*command))
         if one["restartCount"]:
@@ -62,12 +64,12 @@ def log(cluster: Cluster, pod: dict[str, Any]) -> str:
 
 
 def log_contains(cluster: Cluster, pod: dict[str, Any], words: str) -> bool:
-    """Return True if a pod's log contains the words."""
+    """Return True if `words` is in a pod's log."""
     return words in log(cluster, pod)
 
 
 def part_logs(cluster: Cluster, name: str) -> str:
-    """Return the logs of all pods of a part of Convoy."""
+    """Return the logs of all pods of a part of Convoy: operator, agent or dashboard."""
     selector = f"app.kubernetes.io/component={name}"
     return "\n".join(log(cluster, pod) for pod in pods(cluster, NAMESPACE, selector))
 
@@ -115,9 +117,11 @@ def test_nothing_in_confidence_is_in_a_log_or_an_event(cluster: Cluster, jobs: J
 
 @pytest.mark.full
 def test_the_processes_of_a_worker_have_nothing_of_its_store(cluster: Cluster, jobs: Jobs) -> None:
-    """Checks environment and arguments of the launcher, and those that a rank reads itself.
+    """Searches the store's keys in environment and arguments of the launcher, and in those that a rank
+    prints.
 
-    A rank may be forked from another process. Then /proc shows the environment of that process.
+    The rank prints its own environment: a rank may be forked, and then /proc shows the environment of its
+    parent.
     """
     name = "no-store-keys"
     program = "import os, sys, time; print(sorted(os.environ.items()), sys.argv, flush=True); time.sleep(600)"

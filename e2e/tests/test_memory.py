@@ -1,4 +1,4 @@
-"""Checkpoints in the memory of nodes: after a fault the surviving copies restore the job bit for bit."""
+"""Tests of checkpoints in the memory of nodes: surviving copies restore the job bit for bit."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from e2e.drive.shared_volumes import STORE, volume_store
 
 STEPS = 700
 LONG, EVERY = 1800, 60
-"""Number of steps that takes longer than four faults, and steps between two measured losses."""
+"""Number of steps, which take longer than four faults, and steps between two measurements of the loss."""
 TWO_BY_TWO = {"replicas": 2, "processesPerReplica": 2}
-"""Two pods of two ranks each. With only two ranks, gradients have only one order of summation, which would
-hide a restored job that adds them in another order.
+"""Two pods with two ranks each.
+
+Two ranks can add their gradients in only one order. With four, a restored job that adds them in another
+order is noticed.
 """
 
 
@@ -33,14 +35,16 @@ def jobs_in_memory(node: Node) -> list[str]:
 
 
 def test_what_is_left_brings_the_job_back_with_the_same_bits(cluster: Cluster, jobs: Jobs) -> None:
-    """A rank, an agent, a pod and a node of one job are killed. An equal job runs without faults."""
+    """Kill a rank, an agent, a pod and a node of a job. Its final state equals that of a job without
+    faults.
+    """
     steps = {**SMALL, "steps": LONG, "held_out_every": EVERY}
     engine = {"name": "gpt", "params": steps}
     spec = memory_job_spec("faulted", LONG)
     jobs.create("faulted", **{**spec, "engine": engine, "roles": [{**spec["roles"][0], **TWO_BY_TWO}]})
     try:
         jobs.wait_phase("faulted", "Running", 60)
-        # The first pod of the faulted job, and the whole control job, run on the node that gets no faults.
+        # Let the control job run on the node that gets no faults, beside the first pod of the faulted job.
         safe = {"nodeSelector": {"kubernetes.io/hostname": jobs.pods("faulted")[0].spec.node_name}}
         role = {"name": "worker", **TWO_BY_TWO, "template": {"spec": safe}}
         jobs.create("control", engine=engine, roles=[role])
@@ -66,14 +70,16 @@ def test_what_is_left_brings_the_job_back_with_the_same_bits(cluster: Cluster, j
     finally:
         restore(cluster)
         jobs.delete("faulted")
-    # The job's memory is freed with the job, even on the node that was down.
+    # The memory is freed with the job, even on the node that was down.
     jobs.wait(
         lambda: not any(jobs_in_memory(node) for node in cluster.nodes), 60, "the job's memory is freed"
     )
 
 
 def inject(cluster: Cluster, jobs: Jobs, name: str, fault: str) -> None:
-    """Inject a fault into a job's second pod or its agent, and wait for the restart if one follows."""
+    """Inject a fault into a job's second pod, its node or its agent. If the job must restart, wait for the
+    restart.
+    """
     pods, before = jobs.pods(name), jobs.status(name)
     node = cluster.node(pods[1].spec.node_name)
     if fault == "agent":
@@ -109,9 +115,10 @@ def test_a_job_that_does_not_fit_says_what_is_missing(jobs: Jobs) -> None:
 def lose_all_memory(
     cluster: Cluster, jobs: Jobs, name: str, store: str, names: Callable[[], list[str]]
 ) -> None:
-    """Crash all nodes with a job's memory. The job must continue from a store with the same bits.
+    """Crash all nodes with a job's memory, and assert that the job continues from a store with the same
+    bits.
 
-    `names` returns the names of everything in the store.
+    `names` returns the names of all files or objects in the store.
     """
     jobs.create(f"control-{name}", **memory_job_spec(f"control-{name}", STEPS))
     wanted = final_state_digest(jobs, f"control-{name}")
@@ -135,7 +142,7 @@ def lose_all_memory(
     finally:
         restore(cluster)
         jobs.delete(name)
-    # Checkpoints in the store outlive the job.
+    # Checkpoints in the store must outlive the job.
     assert any("/records/gen-" in key for key in names())
 
 
@@ -161,7 +168,7 @@ MINUTES = 10
 
 
 def steps_per_second(jobs: Jobs, name: str) -> float:
-    """Return the job's steps per second on this machine."""
+    """Measure and return the job's steps per second on this machine."""
     jobs.wait_step(name, 20, 300)
     began, first = time.monotonic(), last_step(jobs, name)
     jobs.wait_step(name, first + 300, 600)
@@ -171,10 +178,12 @@ def steps_per_second(jobs: Jobs, name: str) -> float:
 @pytest.mark.full
 @pytest.mark.timeout(4800)
 def test_a_node_is_lost_every_minute(cluster: Cluster, jobs: Jobs) -> None:
-    """A node crashes and restarts every minute; there is one node more than ranks. The weights are equal."""
+    """Crash and restart a node every minute, with one node more than ranks. The final weights equal the
+    control job's.
+    """
     world = min(3, len(cluster.nodes) - 1)
     with training_job(cluster, jobs, "paced", **memory_job_spec("paced", 100_000, world)):
-        # As many steps as take ten minutes without faults. With faults they take longer.
+        # Without faults these steps take ten minutes, so with faults the job runs until the last fault.
         steps = round(steps_per_second(jobs, "paced") * 60 * MINUTES)
     jobs.create("control-long", **memory_job_spec("control-long", steps, world))
     wanted = final_state_digest(jobs, "control-long", 1800)
@@ -184,7 +193,7 @@ def test_a_node_is_lost_every_minute(cluster: Cluster, jobs: Jobs) -> None:
     ) as job:
         began = time.monotonic()
         for number in range(MINUTES):
-            time.sleep(max(0.0, began + 60 * number - time.monotonic()))  # One fault per minute.
+            time.sleep(max(0.0, began + 60 * number - time.monotonic()))  # Inject one fault per minute.
             if jobs.status("faulted-often")["phase"] != "Running":
                 break
             wait_for_copies(jobs, "faulted-often", jobs.status("faulted-often")["incarnation"])
@@ -192,5 +201,5 @@ def test_a_node_is_lost_every_minute(cluster: Cluster, jobs: Jobs) -> None:
             restore(cluster)
         assert final_state_digest(jobs, "faulted-often", 1800) == wanted
         restarts = jobs.status("faulted-often")["restarts"]
-        # A rank that detects a fault before the operator may cause a further restart.
+        # A rank may detect a fault before the operator does, and cause one more restart.
         assert restarts["total"] >= MINUTES and restarts["counted"] == 0

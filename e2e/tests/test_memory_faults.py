@@ -1,4 +1,6 @@
-"""A job with checkpoints in memory survives a killed kubelet, a killed rank, and slow or lossy networks."""
+"""Tests that a job with checkpoints in memory survives killed kubelets and ranks, and slow or lossy
+networks.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ from e2e.drive.jobs import Jobs
 from e2e.drive.recovery import moment
 
 STEPS = 3000
-"""Number of steps. More than the job makes while the network is faulty."""
+"""Number of steps: more than the job makes while the network is faulty."""
 
 
 def saved_step(jobs: Jobs, name: str, tier: str) -> int:
-    """Return the newest saved step at a tier; -1 if there is none."""
+    """Return the step of the newest generation at a tier; -1 if there is none."""
     return int((watermark(jobs.status(name), tier) or {"step": -1})["step"])
 
 
@@ -32,7 +34,7 @@ def wait_saves(jobs: Jobs, name: str, tier: str, times: int = 3, seconds: float 
 
 
 def undisturbed_state(jobs: Jobs, name: str) -> str:
-    """Return the digest of the final state of a run of STEPS without faults."""
+    """Run a job of STEPS steps without faults. Return the digest of its final state."""
     jobs.create(name, **memory_job_spec(name, STEPS))
     found = final_state_digest(jobs, name, 600)
     jobs.delete(name)
@@ -40,7 +42,7 @@ def undisturbed_state(jobs: Jobs, name: str) -> str:
 
 
 def pod_folder(node: Node, uid: str) -> str:
-    """Return a pod's folder and mounts on a node; empty if there are none."""
+    """Return a pod's folder and mounts on a node as text; empty if there are none."""
     look = 'ls -d "/var/lib/kubelet/pods/$1" 2>/dev/null; grep -F "$1" /proc/self/mountinfo; true'
     return node.run(["sh", "-c", look, "look", uid]).strip()
 
@@ -102,7 +104,7 @@ def test_a_rank_that_the_kernel_kills_for_memory_goes_on_where_it_was(cluster: C
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_a_poor_network_costs_no_restart_and_no_bit(cluster: Cluster, jobs: Jobs) -> None:
-    """Copies get through the faulty network. After the loss of the other node they restore the job."""
+    """Copies get through a lossy, slow network. After the loss of the other node they restore the job."""
     wanted = undisturbed_state(jobs, "control-poor")
     with training_job(cluster, jobs, "poor", **memory_job_spec("poor", STEPS)) as job:
         wait_for_copies(jobs, "poor")
@@ -119,7 +121,9 @@ def test_a_poor_network_costs_no_restart_and_no_bit(cluster: Cluster, jobs: Jobs
 @pytest.mark.full
 @pytest.mark.timeout(600)
 def test_steps_go_on_beside_a_connection_that_is_half_open(cluster: Cluster, jobs: Jobs) -> None:
-    """No copies reach one of the nodes, and the senders get no error. Later copies get through again."""
+    """One node receives no copies and the senders get no error. Steps continue, and later copies get
+    through.
+    """
     with (
         training_job(cluster, jobs, "half-open", **memory_job_spec("half-open", 100_000)) as job,
         undisturbed(job),
@@ -131,7 +135,8 @@ def test_steps_go_on_beside_a_connection_that_is_half_open(cluster: Cluster, job
 
         with half_open_connections(cluster.node(job.pods[1].spec.node_name)):
             wait_steps()
-            # Every save that had started has its copies by now, or will not get them.
+            # Saves from before the fault are either copied now or never, so the watermark must not move any
+            # more.
             last_copied = saved_step(jobs, "half-open", "peer")
             wait_steps()
             assert (

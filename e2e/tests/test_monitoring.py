@@ -1,4 +1,4 @@
-"""A real Prometheus with the chart's monitoring: it scrapes all parts and alerts on faults."""
+"""Tests of a real Prometheus with the chart's monitoring: it scrapes all parts and alerts on faults."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MAY_BE_ABSENT = {
     'convoy_api_requests_total{code=~"0|429|5.."}': "no request to the API server failed",
     "convoy_engine_metric": "no job runs whose Engine declares metrics",
 }
-"""Series that alerts and panels read, with the reason why a healthy cluster may not have them."""
+"""Series that alerts and panels read but a healthy cluster may lack, each with the reason."""
 PARTS = ("operator", "agent", "dashboard")
 SESSIONS = "tcp sport { 8470, 8471 }"
-"""Match expression of nft for traffic from the hub to agents."""
+"""Match expression of nft for traffic from the hub to an agent."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def firing(prometheus: Prometheus, name: str, labels: Mapping[str, str]) -> list
 
 
 def fires(jobs: Jobs, prometheus: Prometheus, name: str, seconds: float = 30, **labels: str) -> Alert:
-    """Wait until an alert fires, and return it."""
+    """Wait until exactly one alert with this name and these labels fires, and return it."""
     found: list[Alert] = jobs.wait(lambda: firing(prometheus, name, labels), seconds, f"{name} fires")
     assert len(found) == 1
     assert "error expanding" not in found[0].text and "<no value>" not in found[0].text
@@ -57,12 +57,14 @@ def fires(jobs: Jobs, prometheus: Prometheus, name: str, seconds: float = 30, **
 
 
 def ends(jobs: Jobs, prometheus: Prometheus, name: str, seconds: float = 60, **labels: str) -> None:
-    """Wait until an alert has ended."""
+    """Wait until no alert with this name and these labels fires."""
     jobs.wait(lambda: not firing(prometheus, name, labels), seconds, f"{name} ends")
 
 
 def label_values(text: str) -> set[str]:
-    """Return the label values of all series in a part's response. Prometheus would add labels of its own."""
+    """Return all label values in the text of a metrics endpoint. Prometheus would add labels of its own to
+    them.
+    """
     families = text_string_to_metric_families(text)
     return {value for family in families for one in family.samples for value in one.labels.values()}
 
@@ -92,7 +94,8 @@ def test_whatever_has_metrics_is_scraped(cluster: Cluster, jobs: Jobs, prometheu
 def test_a_job_that_fails_is_told_of_until_it_is_gone(
     cluster: Cluster, jobs: Jobs, shipped: list[Body], prometheus: Prometheus
 ) -> None:
-    # The alert compares with an earlier number of failed jobs, so that number must be recorded first.
+    # The alert compares the number of failed jobs with an earlier number, so Prometheus must have recorded
+    # one.
     failed = 'max(convoy_jobs{phase="Failed"} and on (instance) convoy_leader == 1)'
     jobs.wait(
         lambda: prometheus.has(f"last_over_time({failed}[1m:{SECONDS}s])"), 30, "failed jobs are counted"
@@ -109,7 +112,7 @@ def test_a_job_that_fails_is_told_of_until_it_is_gone(
     kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)
     jobs.wait_phase("unlucky", "Failed", 30)
     fires(jobs, prometheus, "ConvoyJobsFailed")
-    # A job has run and failed, so every series of alerts and panels exists now.
+    # A job has run and failed, so every series that alerts and panels read must exist.
     found = list(expressions(shipped))
     assert len(found) > 60
     read = set().union(*map(selectors, found))
@@ -131,7 +134,7 @@ def test_no_metric_names_a_job_a_pod_a_node_or_a_namespace(
     kill_rank(cluster, pods[1].spec.node_name, pods[1].metadata.uid, 1)
     jobs.wait(lambda: jobs.status(name).get("restarts", {}).get("total"), 30, "a restart")
     jobs.wait_phase(name, "Running", 60)
-    # The job has started, saved, failed and been restored, so every metric of jobs includes it.
+    # The job has started, saved, failed and been restored, so metrics about all of these include it.
     private = {name, jobs.namespace, made["metadata"]["uid"], *(pod.metadata.uid for pod in pods)}
     nodes = {node.name for node in cluster.nodes}
     parts = [found for found in prometheus.targets() if found["labels"]["job"] != "prometheus"]
@@ -156,7 +159,7 @@ def test_a_job_that_waits_for_a_person_is_told_of(jobs: Jobs, prometheus: Promet
 def test_an_agent_that_the_hub_does_not_answer_is_told_of_by_its_node(
     cluster: Cluster, jobs: Jobs, prometheus: Prometheus
 ) -> None:
-    # Traffic between an operator and the agent on its own node does not cross the node's network link.
+    # An operator's traffic to the agent on its own node does not cross the node's link, so take another node.
     _, beside = leader(cluster)
     node = next(node for node in cluster.nodes if node.name != beside)
     with packet_loss(node, SESSIONS):

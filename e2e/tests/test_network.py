@@ -1,4 +1,4 @@
-"""The chart's NetworkPolicies, enforced. Convoy has the connections it needs, and others cannot connect."""
+"""Tests of the chart's NetworkPolicies: Convoy has the connections it needs, other pods cannot connect."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from e2e.install import CHART, NAMESPACE, helm
 
 READERS = "convoy-readers"
 READABLE_PORTS = {"operator": (8080,), "agent": (8082,), "dashboard": (8080, 8090)}
-"""Ports of metrics and pages, by part."""
+"""Ports that serve metrics or pages, by part. The policies may open them to readers."""
 INTERNAL_PORTS = {"operator": (8470, 8471, 8081), "agent": (8472,), "dashboard": (8081,)}
-"""Ports that only Convoy's own parts may reach, whatever the values are, by part."""
+"""Ports that only Convoy's own parts may reach, by part. No setting of the chart opens them."""
 CONNECT_SCRIPT = """
 import json, socket, sys
 found = []
@@ -36,12 +36,12 @@ print(json.dumps(found))
 """
 PARTS = ("deployment/convoy-operator", "daemonset/convoy-agent", "deployment/convoy-dashboard")
 PROBE_PORT = 12345
-"""A port of the probe. No part of Convoy has a reason to connect to it."""
+"""Port on which the probe listens. No part of Convoy needs to connect to it."""
 Endpoints = set[tuple[str, int]]
 
 
 def endpoints(cluster: Cluster) -> tuple[Endpoints, Endpoints]:
-    """Return the readable and the internal endpoints (address, port) of Convoy's pods."""
+    """Return readable endpoints and internal endpoints of Convoy's pods, each as (address, port)."""
     read: Endpoints = set()
     closed: Endpoints = set()
     for pod in cluster.get("-n", NAMESPACE, "pods")["items"]:
@@ -55,7 +55,7 @@ def endpoints(cluster: Cluster) -> tuple[Endpoints, Endpoints]:
 
 @contextmanager
 def probe(cluster: Cluster, namespace: str) -> Iterator[str]:
-    """Run a pod that can test connections and that listens on PROBE_PORT. Yield its address."""
+    """Run a pod that tests connections and listens on PROBE_PORT. Yield its IP address."""
     container = {
         "name": "probe",
         "image": "convoy/torch:dev",
@@ -79,26 +79,26 @@ def probe(cluster: Cluster, namespace: str) -> Iterator[str]:
 
 
 def reachable(cluster: Cluster, namespace: str, wanted: Endpoints, pod: str = "probe") -> Endpoints:
-    """Return the endpoints among `wanted` to which a pod of that namespace can connect."""
+    """Return those of the `wanted` endpoints to which the pod can connect."""
     command = ["python3", "-c", CONNECT_SCRIPT, json.dumps(sorted(wanted))]
     text = cluster.kubectl("-n", namespace, "exec", pod, "--", *command, deadline=120)
     return {(host, port) for host, port in json.loads(text)}
 
 
 def parts_that_reach(cluster: Cluster, wanted: Endpoints) -> set[str]:
-    """Return the parts of Convoy that can connect to all of these endpoints."""
+    """Return the parts of Convoy that can connect to all of the `wanted` endpoints."""
     return {part for part in PARTS if reachable(cluster, NAMESPACE, wanted, part) == wanted}
 
 
 @contextmanager
 def policies(cluster: Cluster, store: int) -> Iterator[None]:
-    """Enable the release's NetworkPolicies while the block runs. `store` is the port of its object store."""
+    """Enable the release's NetworkPolicies while the block runs. `store` is the port of the object store."""
     readers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": READERS}}}]
     values = {
         "enabled": True,
         "metricsFrom": readers,
         "pagesFrom": readers,
-        # The local cluster's DNS server has a port of its own.
+        # The local cluster's DNS server listens on another port than usual.
         "dns": {"ports": [53, DNS_PORT]},
         "stores": {"ports": [store]},
     }
@@ -111,7 +111,7 @@ def policies(cluster: Cluster, store: int) -> Iterator[None]:
 
 
 def restart_all_parts(cluster: Cluster) -> None:
-    """Replace the pods of all parts, so that no connection is older than the policies."""
+    """Replace the pods of all parts, so that no connection predates the policies."""
     for workload in PARTS:
         cluster.kubectl("-n", NAMESPACE, "rollout", "restart", workload)
     for workload in PARTS:
@@ -154,7 +154,7 @@ def test_with_policies_convoy_works_and_others_reach_only_what_is_meant_for_them
                 assert reachable(cluster, readers, read | closed) == read
                 assert parts_that_reach(cluster, {(address, PROBE_PORT)}) == set()
                 jobs.delete("behind")
-        # Without the policies every connection works, so it was the policies that blocked them.
+        # Without the policies all connections work, which proves that the policies blocked them.
         read, closed = endpoints(cluster)
         jobs.wait(
             lambda: reachable(cluster, jobs.namespace, read | closed) == read | closed,

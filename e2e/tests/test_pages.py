@@ -1,4 +1,6 @@
-"""The commands of the other documentation pages, on a cluster with an object of every kind."""
+"""Tests that run the commands of documentation pages, except tutorials, on a cluster with all kinds of
+objects.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,15 @@ from e2e.install import NAMESPACE
 
 pytestmark = pytest.mark.full
 NAME = "default"
-"""Name of all created objects. The policy in examples/guard.yaml has it too."""
+"""Name of all objects that the tests create. The policy in examples/guard.yaml has the same name."""
 QUIET = ("No resources found", "Warning: ")
-"""Beginnings of stderr lines that are no errors."""
+"""Beginnings of lines on standard error that are not errors."""
 PLAYED = [page for page in pages() if any(not reason_not_run(page, block) for block in commands(page))]
 
 
 @pytest.fixture(scope="module")
 def given(cluster: Cluster, namespace: str) -> Iterator[dict[str, str]]:
-    """Yield the values that a reader would put for JOB, NODE and other placeholders."""
+    """Yield the values that a reader would use for JOB, NODE and other placeholders."""
     jobs = Jobs.of(cluster, namespace)
     store = {
         "apiVersion": API_VERSION,
@@ -72,6 +74,6 @@ def test_commands_do_what_they_are_there_for(
             cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=300, check=False,
         )  # fmt: skip
-        # A search for problems exits with code 1 if it finds none.
+        # A command that searches for problems exits with 1 if it finds none, so allow that.
         errors = [line for line in done.stderr.splitlines() if not line.startswith(QUIET)]
         assert not errors and done.returncode in (0, 1), f"line {block.line}: {done.stdout}{done.stderr}"

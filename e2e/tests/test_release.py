@@ -1,4 +1,4 @@
-"""The lifecycle of a release: its upgrade while a job trains, and its complete uninstallation."""
+"""Tests of a release: its upgrade while a job trains, and its complete uninstallation."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from e2e.drive.slow_job import slow_job
 from e2e.install import CHART, NAMESPACE, TAG, helm, install
 
 KEPT = {"ConfigMap": ["convoy-ca"], "Namespace": [NAMESPACE], "Secret": ["convoy-ca"]}
-"""Objects that an uninstallation keeps on purpose: the certificate authority, for a later installation."""
+"""Objects that an uninstallation keeps on purpose, so that a later installation has the same CA."""
 PARTS = ("name", "schema", "additionalPrinterColumns", "subresources")
-"""Fields of a CustomResourceDefinition's version that the chart sets."""
+"""Those fields of a CustomResourceDefinition's version that the chart sets."""
 OWN_CHART = (str(CHART), f"--set=images.tag={TAG}", "--set=dashboard.enabled=true")
-"""Arguments for helm to install this checkout's chart."""
+"""Arguments with which helm installs this checkout's chart."""
 SECONDS = 300
-"""Timeout of each helm command, in seconds."""
+"""Timeout in seconds of each helm command."""
 
 
 @pytest.fixture
 def empty_cluster(cluster: Cluster) -> Iterator[Cluster]:
-    """Yield the cluster without Convoy. Afterwards this checkout's release is installed again."""
+    """Yield the cluster without Convoy. After the test, install this checkout's release again."""
     remove(cluster)
     try:
         yield cluster
@@ -43,7 +43,7 @@ def empty_cluster(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def remove(cluster: Cluster) -> None:
-    """Remove Convoy, including everything that an uninstallation keeps."""
+    """Remove Convoy, together with everything that an uninstallation keeps."""
     if json.loads(helm(cluster, "list", "--all", "--output=json")):
         uninstall(cluster)
     cluster.kubectl("delete", "crd", *definitions(), "--ignore-not-found", deadline=120)
@@ -51,20 +51,22 @@ def remove(cluster: Cluster) -> None:
 
 
 def change(cluster: Cluster, verb: str, *arguments: str) -> str:
-    """Run `helm VERB convoy ...`, wait until it is done, and return its output."""
+    """Run `helm VERB convoy ...`, wait until the release is ready, and return helm's output."""
     wait = ("--wait", f"--timeout={SECONDS}s")
     return helm(cluster, verb, "convoy", *arguments, *wait, deadline=SECONDS + 20)
 
 
 def uninstall(cluster: Cluster) -> None:
-    """Uninstall as docs/install.md describes it: delete what blocks the uninstallation, then the release."""
+    """Uninstall in the way of docs/install.md: first delete what blocks the uninstallation, then the
+    release.
+    """
     cluster.kubectl("delete", "trainingjobs", "--all", "-A", "--cascade=foreground", deadline=120)
     cluster.kubectl("delete", "guardpolicies", "--all")
     change(cluster, "uninstall")
 
 
 def equal_definitions(cluster: Cluster, chart: Path) -> list[str]:
-    """Return the names of definitions that are equal in the cluster and in a chart."""
+    """Return the names of the CustomResourceDefinitions that are equal in the cluster and in a chart."""
     found = []
     for name, wanted in sorted(definitions(chart).items()):
         has = cluster.get("crd", name)["spec"]["versions"]
@@ -79,14 +81,14 @@ def equal_definitions(cluster: Cluster, chart: Path) -> list[str]:
 
 
 def without_empty(value: Any) -> Any:
-    """Return a value without empty mappings. The API server does not store them."""
+    """Return `value` without empty mappings, which the API server does not store."""
     if isinstance(value, dict):
         return {key: without_empty(one) for key, one in value.items() if one != {}}
     return [without_empty(one) for one in value] if isinstance(value, list) else value
 
 
 def object_uids(cluster: Cluster) -> dict[str, str]:
-    """Return the uid of every object of Convoy's kinds, by kind and name."""
+    """Return the uid of every object of Convoy's kinds, by `KIND/NAME`."""
     found = cluster.get(",".join(definitions()), "--all-namespaces")["items"]
     return {f"{one['kind']}/{one['metadata']['name']}": one["metadata"]["uid"] for one in found}
 
@@ -98,7 +100,9 @@ def running_images(cluster: Cluster) -> set[str]:
 
 
 def wait_removed(cluster: Cluster, jobs: Jobs, kept: dict[str, list[str]]) -> None:
-    """Wait until only the `kept` objects are left of Convoy, which garbage collection may delay."""
+    """Wait until only the `kept` objects are left of Convoy, and assert it. Garbage collection may take a
+    while.
+    """
 
     def left() -> tuple[dict[str, list[str]], list[str], list[str]]:
         return objects(cluster), node_marks(cluster), on_nodes(cluster)
@@ -113,9 +117,12 @@ def wait_removed(cluster: Cluster, jobs: Jobs, kept: dict[str, list[str]]) -> No
 @pytest.mark.full
 @pytest.mark.timeout(1500)
 def test_a_job_trains_through_an_upgrade_and_what_is_known_stays(jobs: Jobs, empty_cluster: Cluster) -> None:
-    """The earlier chart has its own images, so agents and launchers of two releases work together."""
+    """Upgrade from an earlier chart with its own images, so that agents and launchers of two releases work
+    together.
+    """
     old = releases.earlier_release(empty_cluster)
-    # The definitions of these two commits may be equal, so the test changes one of them.
+    # The CustomResourceDefinitions of both commits may be equal, so change one, which the upgrade must
+    # restore.
     make_older(old.chart / "files" / "crds" / "trainingjobs.yaml")
     change(empty_cluster, "install", str(old.chart), f"--set=images.tag={old.tag}")
     assert "trainingjobs.convoy.dev" not in equal_definitions(empty_cluster, CHART)
@@ -159,7 +166,7 @@ def test_a_job_trains_through_an_upgrade_and_what_is_known_stays(jobs: Jobs, emp
 
 
 def make_older(definition: Path) -> None:
-    """Remove a column and a status field from a CustomResourceDefinition."""
+    """Remove a column and a status field from a CustomResourceDefinition's file."""
     body = yaml.safe_load(definition.read_text())
     for version in body["spec"]["versions"]:
         version["additionalPrinterColumns"].pop()

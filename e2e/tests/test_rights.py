@@ -1,4 +1,7 @@
-"""Convoy's service accounts use every right that the chart grants, and request nothing else. Runs last."""
+"""Tests that Convoy's service accounts use every right that the chart grants, and request nothing else.
+
+These tests run last, because they check the API requests of all other tests.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +22,24 @@ DASHBOARD = "convoy-dashboard"
 ACCOUNTS = (OPERATOR, DASHBOARD, "convoy-agent", "convoy-uninstall", "convoy-test", "default")
 
 REFUSED: dict[Right, str] = {}
-"""Requests that may be refused, with the reason. A right without a name stands for any name."""
+"""Rights whose requests may be refused, each with the reason. A right without a name stands for any name."""
 
 
 @pytest.fixture(scope="module")
 def requests(cluster: Cluster) -> list[Request]:
-    """Return the API requests of Convoy's accounts since the cluster was created."""
+    """Return all API requests of Convoy's accounts since the cluster was created."""
     log = cluster.control_plane.audit_log
     files = sorted(log.parent.glob(f"{log.stem}*{log.suffix}"))
     assert files, "the cluster has no audit log: delete it and run the tests again"
     lines = (line for file in files for line in file.read_bytes().splitlines(keepends=True))
-    # The last line may be incomplete.
+    # The API server may be in the middle of the last line, so skip an incomplete line.
     found = [rights.parse(line, NAMESPACE) for line in lines if line.endswith(b"\n")]
     return [one for one in found if one is not None]
 
 
 @pytest.fixture(scope="module")
 def granted(cluster: Cluster) -> frozenset[Right]:
-    """Return the rights that the chart grants, with everything that it can install."""
+    """Return the rights that the chart grants with all its optional parts."""
     return rights.granted(rendered(cluster.binaries, "--set=dashboard.enabled=true"), ACCOUNTS)
 
 
@@ -74,7 +77,7 @@ def test_an_agent_has_no_right_and_no_token_to_ask_with(
     name = pod["metadata"]["name"]
     inside = ("exec", "-n", NAMESPACE, name, "--")
     found = cluster.kubectl(*inside, "find", "/run/secrets", "-name", "token")
-    # The folder with the current token starts with two dots; the token path is a link to it.
+    # The token's path is a link into a folder whose name starts with two dots, so skip that folder.
     tokens = [path for path in found.split() if "/.." not in path]
     assert tokens == ["/run/secrets/convoy.dev/token"]
     assert _status(cluster, cluster.kubectl(*inside, "cat", *tokens)) == 401
@@ -85,7 +88,7 @@ def _explained(request: Request) -> bool:
 
 
 def _status(cluster: Cluster, token: str) -> int:
-    """Return the status with which the API server responds to a token."""
+    """Return the HTTP status with which the API server responds to a request with this token."""
     plane = cluster.control_plane
     place = urlsplit(plane.server)
     context = ssl.create_default_context(cafile=str(plane.pki / "kubernetes-ca.crt"))

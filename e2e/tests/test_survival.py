@@ -1,4 +1,4 @@
-"""Jobs survive faults of ranks, pods, nodes and the control plane. A bench measures how fast."""
+"""Tests that jobs survive faults of ranks, pods, nodes and the control plane. A bench measures the time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from e2e.install import NAMESPACE
 
 
 class TestOneJob:
-    """One job with several faults in a row."""
+    """Tests that inject several faults into one job, in this order."""
 
     @pytest.fixture(scope="class")
     def job(self, cluster: Cluster, early: Jobs) -> Iterator[JobUnderTest]:
@@ -50,7 +50,7 @@ class TestOneJob:
     def test_a_dead_node_s_pod_moves(self, cluster: Cluster, job: JobUnderTest) -> None:
         dead, counted = job.pods[1].spec.node_name, job.watch.status["restarts"]["counted"]
         faults = offenders(job).get(dead, 0)
-        # A fault before the job has passed its best step would replace more than the pod at fault.
+        # After a fault before the job's best step, the operator would replace more than the faulty pod.
         wait_progress(job, job.watch.status["restarts"]["best"])
         recovery = job.kill_node()
         assert (recovery.reason, recovery.replaced) == ("NodeLost", 1)
@@ -58,13 +58,13 @@ class TestOneJob:
         assert dead not in {pod.spec.node_name for pod in job.pods}
         assert f"node/{dead}" not in nodes_with_agent(cluster)
         assert offenders(job)[dead] == faults + 1
-        # After the node's return nothing of the old pod is left on it.
+        # After its return, the node must have a ready agent again.
         restore(cluster)
         assert f"node/{dead}" in nodes_with_agent(cluster)
 
 
 def offenders(job: JobUnderTest) -> dict[str, int]:
-    """Return the number of the job's faults by node, as listed in its status."""
+    """Return the number of the job's faults on each node, as listed in the job's status."""
     return {one["node"]: one["faults"] for one in job.watch.status.get("offenders", ())}
 
 
@@ -99,13 +99,13 @@ def test_a_strict_job_moves_only_when_its_worker_must_have_stopped(cluster: Clus
         node, uid = cluster.node(pod.spec.node_name), pod.metadata.uid
         recovery = job.cut_node()
         assert (recovery.reason, recovery.replaced) == ("NodeLost", 1)
-        # The cut-off node still runs, but no process of the job is left on it.
+        # The cut-off node still runs, but its agent must have ended the job's processes on it.
         assert ranks_of(cluster, node.name, uid) == []
         assert recovery.created is not None and recovery.created > 20
 
 
 def ranks_of(cluster: Cluster, node: str, uid: str) -> list[str]:
-    """Return the processes named rank-N of a pod."""
+    """Return the pids of a pod's processes that are named rank-N."""
     look = (
         'for pid in /proc/[0-9]*; do case "$(cat $pid/comm 2>/dev/null)" in rank-*) '
         'grep -q "$1" $pid/cgroup 2>/dev/null && echo $pid;; esac; done; true'
@@ -119,10 +119,10 @@ def ranks_of(cluster: Cluster, node: str, uid: str) -> list[str]:
 def test_a_node_that_is_cut_off_with_all_it_needs_commits_nothing_once_it_is_replaced(
     cluster: Cluster, jobs: Jobs, fencing: str
 ) -> None:
-    """A job of one worker on a cut-off node that still reaches its store, a volume.
+    """A job's only worker is on a cut-off node that can still write to the job's store, a volume.
 
-    Only the store can stop its agent from committing. The cut-off worker continues to save in its node's
-    memory. When the node is back, no rank restores from that memory.
+    After the job's next incarnation has begun, only the store can refuse commits of the old worker. The old
+    worker continues to save in its node's memory. When the node is back, no rank restores from that memory.
     """
     tiers = {"local": {}, "remote": {"store": STORE, "every": "1s"}}
     spec = {"checkpoint": {"interval": "2s", "tiers": tiers}, "recovery": {"fencing": fencing}}
@@ -134,8 +134,8 @@ def test_a_node_that_is_cut_off_with_all_it_needs_commits_nothing_once_it_is_rep
         node, uid = job.pods[0].spec.node_name, job.pods[0].metadata.uid
         old = job.watch.status["incarnation"]
         cut = time.time()
-        # A job of one worker has no other agents that could confirm the fault, so the operator waits for the
-        # kubelet.
+        # No other agent of the job can confirm the fault, so the operator relies on the kubelet's Lease. That
+        # takes longer, so allow 180 s.
         job.cut_node(index=0, seconds=180)
         job.watch.until(
             lambda: (mark := watermark(job.watch.status, "remote")) and mark["incarnation"] > old,
@@ -172,7 +172,7 @@ def test_an_agent_that_is_killed_or_replaced_disturbs_nobody(cluster: Cluster, j
 
 
 def wait_progress(job: JobUnderTest, step: int) -> None:
-    """Wait until the job has reported further steps and commits."""
+    """Wait until the job has made steps beyond `step` and has committed another checkpoint."""
     saved = job.watch.status["checkpoint"]["step"]
     job.watch.until(lambda: job.watch.status["progress"]["step"] > step + 20, 60, "steps go on")
     job.watch.until(lambda: job.watch.status["checkpoint"]["step"] > saved, 60, "commits go on")
@@ -183,7 +183,10 @@ OUTAGE_SECONDS = 60.0
 
 @pytest.mark.full
 def test_the_api_server_may_vanish(cluster: Cluster, jobs: Jobs) -> None:
-    """Training and commits continue, also to the store, and the agents do not stop a Strict job."""
+    """During an outage of the API server, training and commits continue, also to the store.
+
+    The agents do not stop the job with fencing Strict.
+    """
     with (
         s3_server(cluster) as found,
         checkpoint_store(cluster, found) as name,
@@ -199,7 +202,7 @@ def test_the_api_server_may_vanish(cluster: Cluster, jobs: Jobs) -> None:
         step = strict.watch.status["progress"]["step"]
         began = time.time()
         cluster.components.stop("kube-apiserver")
-        time.sleep(OUTAGE_SECONDS)  # The outage itself; there is no event to wait for.
+        time.sleep(OUTAGE_SECONDS)  # Wait without a condition, because this is the length of the outage.
         restore(cluster)
         late = [at for at in commit_log.committed_at.values() if began + 30 < at < began + OUTAGE_SECONDS]
         assert len(late) > 3, "commits continue until the end of the outage, every 2 s"
@@ -217,7 +220,9 @@ FAILOVER_SECONDS = 15.0
 
 @pytest.mark.full
 def test_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs) -> None:
-    """Kills occur between and during restarts. Each pod is created once, and a new leader starts soon."""
+    """Kill the leader between restarts and during restarts. No pod is created twice, and a new leader
+    starts soon.
+    """
     rng = random.Random(5)
     with training_job(cluster, jobs, "leaders") as job:
         deleted_pods = 0
@@ -234,10 +239,11 @@ def test_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs) ->
                 deleted_pods += 1
                 name = job.pods[1].metadata.name
                 job.jobs.core.delete_namespaced_pod(name, job.jobs.namespace, grace_period_seconds=0)
-            time.sleep(rng.uniform(0.0, 2.0))  # A random moment.
+            # Wait for a random time, so that the kill hits a random moment of the restart.
+            time.sleep(rng.uniform(0.0, 2.0))
             kill_processes(cluster.node(node), "convoy-operator")
             killed = time.monotonic()
-            # The kubelet would restart the container later after each kill, which this test does not cover.
+            # Delete the pod, because the kubelet would delay each restart of its container further.
             cluster.kubectl("-n", NAMESPACE, "delete", "pod", leader_pod, "--grace-period=0", "--force")
             jobs.wait(lambda: lease_holder(cluster) not in ("", leads), 30, "another leader")  # noqa: B023
             assert time.monotonic() - killed < FAILOVER_SECONDS
@@ -330,7 +336,7 @@ def test_faults_do_not_change_a_bit_of_the_curve(cluster: Cluster, jobs: Jobs, w
 
 
 def kill_rank_once(cluster: Cluster, jobs: Jobs, name: str) -> None:
-    """Kill rank 1 after the first checkpoint."""
+    """Kill rank 1 after the first checkpoint, and wait for the restart."""
     jobs.wait(lambda: jobs.status(name).get("checkpoint"), 90, "a checkpoint")
     pod = jobs.pods(name)[1]
     kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)

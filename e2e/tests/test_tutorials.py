@@ -1,4 +1,4 @@
-"""Each tutorial, followed from top to bottom without changes."""
+"""Tests that follow each tutorial from top to bottom without changes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ from e2e.drive.shell import shell
 
 NAMESPACE = "tutorials"
 LONG = "own-script"
-"""The tutorial that takes too long for CI."""
+"""Name of the tutorial that takes too long for CI."""
 ONE_PROCESSOR = {
     "apiVersion": "v1",
     "kind": "LimitRange",
     "metadata": {"name": "one-processor"},
     "spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "100m"}}]},
 }
-"""Limits containers to one processor. Without a limit each would use a thread per processor."""
+"""A LimitRange that gives each container one processor. Without it each would start one thread per
+processor.
+"""
 PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.name != "index.md")
 
 
 @pytest.fixture
 def environment(cluster: Cluster, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Yield a reader's shell in a namespace of its own. Everything that a page leaves there is deleted."""
+    """Yield the environment of a reader's shell in its own namespace. After the test, delete all jobs
+    there.
+    """
     namespace = restricted_namespace(cluster, NAMESPACE)
     cluster.kubectl("apply", "-n", namespace, "-f", "-", text=json.dumps(ONE_PROCESSOR))
     yield shell(cluster, namespace, tmp_path)
@@ -37,7 +41,7 @@ def environment(cluster: Cluster, tmp_path: Path) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
-    """Yield a folder for a page's files. Objects created from them are deleted afterwards."""
+    """Yield a folder for a page's files. After the test, delete the objects that these files created."""
     made = tmp_path / "folder"
     made.mkdir()
     yield made

@@ -1,4 +1,4 @@
-"""Uneven inputs: rank 1 has fewer batches than the others and exits early."""
+"""Trains with uneven inputs: rank 1 has fewer batches than the other ranks and exits early."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""A module-level file that is never closed. After `python ends.py FILE` the file has three lines."""
+"""Writes `python ends.py FILE` and never closes the file. At the end the file must have all three lines."""
 
 import sys
 

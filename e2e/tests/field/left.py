@@ -1,4 +1,4 @@
-"""Starts a helper in its own session, as experiment trackers and profilers do, and then trains slowly."""
+"""Starts a helper in a session of its own, as experiment trackers and profilers do, and trains slowly."""
 
 import subprocess
 import sys
