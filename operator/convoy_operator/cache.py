@@ -1,4 +1,4 @@
-"""The operator's cache of API objects: versioned stores that never go back in time.
+"""The operator's cache of API objects: versioned stores that never replace an object by an older version.
 
 A store receives changes from two sources: watches, which are late but ordered, and responses to the
 operator's own writes, which come at once. The store keeps the object with the higher resourceVersion. So a

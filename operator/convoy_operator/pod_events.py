@@ -128,7 +128,7 @@ class PodEvents:
                 found = await self._source.events_of(key.namespace, inspect.uid)
             except errors.ApiError as fault:
                 log.warning(
-                    "reading the Events of a pod failed, a later plan asks again",
+                    "reading the Events of a pod failed, a later plan tries again",
                     pod=inspect.name,
                     error=str(fault),
                 )

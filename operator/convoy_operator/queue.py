@@ -171,7 +171,7 @@ class WorkQueue(Generic[K]):
         """Hold the key that the caller is handling for `seconds`, except for urgent changes. The caller
         must call this before `done`.
 
-        The hold has no effect if the key is first added again after `done`.
+        If the key is not added again before `done`, the hold has no effect.
         """
         entry = self._entries.get(key)
         if entry is not None and not entry.news:

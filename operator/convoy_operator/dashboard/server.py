@@ -172,7 +172,7 @@ class Dashboard:
         return page_limit.is_reached(len(opened), own, settings.most_pages, settings.most_pages_each)
 
     async def run(self) -> None:
-        """Run until the server is told to stop or any part ends."""
+        """Run all parts until one of them ends. The server ends when `should_exit` is set."""
         settings, context = self.context.settings, self.context
         metrics = http.metrics_pages(context.metrics.registry, self._count)
         await run_until_first_exit(

@@ -29,11 +29,11 @@ UNITS_PER_SECOND, UNITS_AT_ONCE = 1000.0, 8192
 The reports on a flapping pod of 64 ranks, twenty a second with stderr, cost 700 units a second.
 """
 _WINDOWS = 4
-"""Number of step windows that cost one more unit. A node has few ranks, and each reports one window per
-second.
+"""Number of step windows in a message that cost one more unit of the rate limit. A node has few ranks, and
+each reports one window per second.
 """
 _PEERS = 8
-"""Number of a pod's peers that cost one more unit."""
+"""Number of peers in a pod's report that cost one more unit of the rate limit."""
 
 
 @dataclass(slots=True)

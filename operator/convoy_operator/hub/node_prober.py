@@ -261,8 +261,8 @@ def _addresses(pods: Iterable[Pod]) -> list[tuple[str, int]]:
 
 
 async def reachable(address: str, port: int, seconds: float = _CONNECT) -> bool:
-    """Return True if an IP address accepts or refuses a TCP connection in time. Both prove that the machine
-    is alive.
+    """Return True if an IP address accepts or refuses a TCP connection within `seconds`. Both prove that
+    the machine is alive.
 
     Raises OSError if this machine cannot open connections at all, for example without a free file
     descriptor.
