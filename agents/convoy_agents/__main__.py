@@ -27,8 +27,8 @@ def main() -> None:
         print(f"convoy-agent: {error}", file=sys.stderr)
         sys.exit(2)
     configure_logging(settings.log_level)
-    # The code sets the modes of sockets and folders with chmod, so the container's umask must not restrict
-    # new files.
+    # The agent sets the modes of sockets and folders with chmod. This umask lets it do so whatever the
+    # container's umask is.
     os.umask(0o022)
     try:
         asyncio.run(_run(settings))

@@ -23,8 +23,8 @@ from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
 Plan = Callable[[str], Assignment | None]
-"""Returns the current assignment of a pod, given the pod's uid. Each retry needs it, because a peer's
-address may have changed.
+"""A function that returns the current assignment of a pod, given the pod's uid. Each retry calls it,
+because a peer's address may have changed.
 """
 
 COMMIT_SECONDS = 150.0

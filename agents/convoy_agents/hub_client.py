@@ -25,8 +25,8 @@ from convoy_controllers.liveness.timings import HEARTBEAT_SECONDS, WELCOME_SECON
 from convoy_crds import terms
 
 CONNECT_SECONDS = 2.0
-"""Maximum seconds to connect and to send Hello. The limit is short because the Service may choose a replica
-on a dead node.
+"""Maximum seconds to connect and to have Hello accepted. The limit is short because the Service may choose
+a replica on a dead node.
 """
 SILENCE_SECONDS = 3.5
 """Seconds without any message from the hub after which the agent closes the session. Three heartbeats are
@@ -66,7 +66,7 @@ class HubHandlers:
     the node's request).
     """
     reached: Callable[[float], None]
-    """Records that the hub is reachable. The argument is the send time of a heartbeat that the hub answered
+    """Records a contact with the hub. The argument is the send time of a heartbeat that the hub answered
     (CLOCK_BOOTTIME seconds).
     """
     held_jobs: Callable[[], list[tuple[str, str]]]

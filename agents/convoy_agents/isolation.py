@@ -30,8 +30,8 @@ fail the probe.
 ATTEST_SECONDS = 1.0
 """Seconds between two rounds of attestation requests. It is also the timeout of each request."""
 EXIT_CODE = 75
-"""Exit code of a launcher whose ranks were stopped because of isolation. It differs from the exit code of a
-failed rank.
+"""Exit code of a launcher whose ranks were stopped because of isolation. The code marks a stop that no rank
+caused.
 """
 
 Attest = Callable[[Member, str, float], Awaitable[bool]]
@@ -81,7 +81,7 @@ class Isolation:
         attest: Attest,
         clock: Callable[[], float] = boottime,
     ) -> None:
-        """Start with the hub as reached now.
+        """Count the hub as reached at the start.
 
         `api` is the API server's host and port. `stop` shuts down the launcher of the pod with the given
         uid.

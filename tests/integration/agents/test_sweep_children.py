@@ -187,7 +187,7 @@ async def test_a_child_gives_way_and_dies_with_its_agent() -> None:
     code = (
         "from convoy_agents.guard.sweep import child\n"
         "import ctypes, os, resource\n"
-        "child._bound()\n"
+        "child._restrict_process()\n"
         "got = ctypes.c_int()\n"
         "ctypes.CDLL(None).prctl(2, ctypes.byref(got), 0, 0, 0)\n"
         "print(got.value, os.nice(0), open('/proc/self/oom_score_adj').read().strip(),"

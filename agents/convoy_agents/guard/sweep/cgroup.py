@@ -1,5 +1,5 @@
-"""A control group (cgroup) for one child process. By it the agent can kill all processes that the child
-started.
+"""A control group (cgroup) for one child process. Through the cgroup, the agent can kill all processes that
+the child started.
 
 The cgroup is optional. If the agent may not create cgroups, it kills only the child's process group.
 """
@@ -82,7 +82,9 @@ def own_v1(controller: str) -> Path | None:
 
 def nearest_with(folder: Path | None, name: str) -> Path | None:
     """Return the nearest folder, from `folder` upwards, that contains a file `name`; None if there is none.
-    A cgroup without controllers lacks their files, so the caller needs an ancestor's.
+
+    A cgroup without controllers lacks the controllers' files. The file of the nearest ancestor then
+    applies.
     """
     if folder is None:
         return None

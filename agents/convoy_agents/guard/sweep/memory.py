@@ -51,7 +51,8 @@ def _v1(folder: Path | None) -> int | None:
 
 
 def _available_in(folder: Path | None, bound: str, used: str, idle: str) -> int | None:
-    # The limit is the text `max`, or the file is missing, if there is no limit. Both raise an error here.
+    # Without a limit, the file contains `max` or is missing. Reading it then raises an error, so the result
+    # is None.
     with contextlib.suppress(OSError, ValueError):
         if folder := cgroup.nearest_with(folder, bound):
             maximum, now = int((folder / bound).read_text()), int((folder / used).read_text())

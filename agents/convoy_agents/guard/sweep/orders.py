@@ -34,8 +34,8 @@ class PairProbes(Protocol):
         ...
 
     async def respond(self, name: str, partner: hub_pb2.NodeAddress, seconds: float) -> None:
-        """Let the partner measure until it sends its last request, until it is silent for too long, or
-        until `seconds` have passed.
+        """Let the partner measure. Return after the partner's last request, after a pause that is too long,
+        or after `seconds`.
         """
         ...
 

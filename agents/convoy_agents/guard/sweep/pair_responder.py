@@ -17,8 +17,8 @@ MAX_TRANSFER = 256 * 2**20
 FIRST_SECONDS = 120.0
 """Maximum seconds to wait for the partner's first call."""
 NEXT_SECONDS = 30.0
-"""Maximum seconds to wait for the partner's next call. If the partner dies, this node therefore becomes
-free soon.
+"""Maximum seconds to wait for the partner's next call. If the partner dies, the sweep of this node
+therefore ends soon.
 """
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -35,8 +35,8 @@ class PairResponder:
         self._done = False
 
     async def serve(self, name: str, node: str, seconds: float) -> None:
-        """Let the agent of `node` measure in the sweep `name`. Return after its last call, after its
-        timeout, or after `seconds`.
+        """Let the agent of `node` measure in the sweep `name`. Return after the agent's last call, after a
+        pause that is too long, or after `seconds`.
         """
         self._armed, self._done = (name, node), False
         timeout = FIRST_SECONDS
