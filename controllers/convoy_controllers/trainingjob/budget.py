@@ -18,8 +18,8 @@ MAX_PAUSE_SECONDS = 60
 SOON_SECONDS = 10.0
 """Seconds after a restart. A further restart within this time has a back-off, even if it does not count."""
 UNSTARTED_SECONDS = 10.0
-"""Seconds of back-off after the first fault of a pod that its template keeps from starting, as a kubelet
-uses. The back-off doubles with each further fault of this kind.
+"""First back-off, in seconds, after a pod could not start because of its template. Kubelets use the same
+value. The back-off doubles with each further fault of this kind.
 """
 ECHO_WINDOW_SECONDS = 2.0
 """Maximum number of seconds from the death of a node's ranks to the last time its agent was heard."""
@@ -33,8 +33,8 @@ def exceeded(restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime
 
 
 def forgive(restarts: Restarts, lost_at: float) -> Restarts:
-    """Return the record. If the latest restart may have been an echo of a node lost at `lost_at` (Unix
-    seconds), it no longer counts.
+    """Return the record. The latest restart no longer counts if it may have been an echo of the loss of a
+    node at `lost_at` (Unix seconds).
 
     When a node dies, ranks on other nodes lose their connections. Convoy knows only seconds later that the
     node is lost. A user's own program cannot tell Convoy that it failed because it lost a connection.

@@ -34,7 +34,7 @@ GRAVEST_FIRST = (
     Reasons.SINGLE_DOMAIN,
     Reasons.SAVING,
 )
-"""All reasons, the gravest first. The condition shows the first reason that applies."""
+"""All reasons of the condition, the gravest first. The condition shows the first reason that applies."""
 TROUBLES = {
     "NO_MEMORY": Reasons.NO_CHECKPOINT_MEMORY,
     "LOST": Reasons.CHECKPOINTS_LOST,

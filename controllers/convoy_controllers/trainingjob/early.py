@@ -75,7 +75,7 @@ def _of_role(observed: Observed, slots: Sequence[Slot], own: Mapping[str, PodVie
 def _ranks(observed: Observed, slot: Slot, own: Mapping[str, PodView]) -> list[RankView]:
     """Return the ranks of a pod; empty if the pod was asked to stop.
 
-    If no report on a pod with exit code 0 is known, all its ranks count as exited with code 0.
+    If there is no report on a pod that exited with code 0, all its ranks count as exited with code 0.
     """
     pod = own.get(slot.pod)
     if pod is None or leaving(pod):

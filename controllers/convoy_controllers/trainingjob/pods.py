@@ -1,4 +1,4 @@
-"""Builds the pod of a slot: the user's template plus what Convoy needs."""
+"""Builds the pod of a slot: the user's template with Convoy's additions."""
 
 from __future__ import annotations
 
