@@ -1,7 +1,8 @@
-"""The leader's view of agents in a simulated cluster: which are connected, and which nodes may get pods.
+"""The leader's view of agents in a simulated cluster: which agents are connected, and which nodes may get
+pods.
 
-The decisions are made by the operator's own code (`convoy_controllers.liveness`). Only its inputs are
-simulated: the sessions of agents and the results of node probes.
+The operator's own code (`convoy_controllers.liveness`) makes the decisions. Only its inputs are simulated:
+the sessions of agents and the results of node probes.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ POLL_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Link:
-    """The session of one agent."""
+    """The session of one agent, and the results of probes of its node."""
 
     channel: Channel
     up: bool = False
     dialling: bool = False
     slots: dict[str, SlotView] = field(default_factory=dict)
     unreachable_since: float = 0.0
-    """Since when probes of the node fail, in Unix seconds; 0 if they succeed."""
+    """Unix time in seconds since which probes of the node fail; 0 if they succeed."""
     lease_seconds: float = 0.0
-    """Age of the kubelet's Lease when the API server last answered."""
+    """Age in seconds of the kubelet's Lease when the API server last answered."""
 
 
 class AgentMonitor:
-    """The agents of one leader's term. The next leader starts with new links."""
+    """What the present leader knows about agents. A new leader starts without knowledge."""
 
     def __init__(self, kernel: Kernel, latencies: Latencies, api: Api, machines: Machines) -> None:
         self._kernel = kernel
@@ -50,7 +51,9 @@ class AgentMonitor:
         self._polling = False
         self.leading = False
         self.wake: Callable[[str, float], None] = lambda node, seconds: None
-        """Called with a node and seconds: the jobs on the node must be reconciled within that time."""
+        """Called with (node, seconds): within so many seconds, each job with pods on the node must be
+        reconciled.
+        """
         api.listeners.append(self._api_changed)
 
     def _reset(self) -> None:
@@ -65,7 +68,7 @@ class AgentMonitor:
         }
 
     def start_leading(self) -> None:
-        """Start a leader's term, without any knowledge of agents."""
+        """Start a leader's term without knowledge of agents."""
         self.leading = True
         self._reset()
         self._liveness.start_leading(self._kernel.now)
@@ -82,8 +85,8 @@ class AgentMonitor:
         elif kind == "pods" and (pod := self._api.pods.get(name)) is not None:
             node = pod.node or ""
             if node in self.links and not self._liveness.known(node):
-                # A pod was bound to a node that failed together with the former leader, so its agent is not
-                # known here.
+                # The node may have failed together with the former leader, so this leader has never heard
+                # from its agent.
                 self.poll()
 
     # Sessions of agents
@@ -108,7 +111,9 @@ class AgentMonitor:
         self._kernel.at(at + limit + 0.01, self.poll)
 
     def _deliver_heartbeats(self) -> float:
-        """Record the heartbeats that connected agents have sent by now. Return the current time."""
+        """Record the heartbeats that connected agents have sent until now. Return the present time in Unix
+        seconds.
+        """
         now = self._kernel.now
         if now != self._delivered_at:
             self._delivered_at = now
@@ -135,17 +140,20 @@ class AgentMonitor:
     # Liveness decisions
 
     def unsettled(self, nodes: Iterable[str]) -> float:
-        """Return the seconds until the presence of these nodes' agents is decided; 0 if it is."""
+        """Return the seconds until it is decided whether these nodes' agents are present; 0 if it is
+        decided.
+        """
         return self._liveness.unsettled(nodes, self._deliver_heartbeats())
 
     def present(self, name: str) -> bool:
-        """Return True if an agent counts as present."""
+        """Return True if the agent of this node counts as present."""
         return self._liveness.connected(name, self._deliver_heartbeats())
 
     def node_view(self, name: str, lease_seconds: Callable[[str], float]) -> NodeView:
-        """Return the view of a node for plans.
+        """Return the view of a node from which plans are made.
 
-        `lease_seconds` returns the age of a node's Lease. It is called only while the agent is silent.
+        `lease_seconds` returns the age of a node's Lease. It is called only while the node's agent is
+        silent.
         """
         now, link = self._deliver_heartbeats(), self.links[name]
         silent = self._liveness.silent(name, now)
@@ -162,8 +170,8 @@ class AgentMonitor:
         )
 
     def poll(self) -> None:
-        """Poll the liveness of agents: label nodes, and wake the jobs of agents that became silent or
-        returned.
+        """Check which agents are present. Label their nodes, and wake the jobs of agents that became silent
+        or returned.
 
         An agent is expected on every node that has pods.
         """
@@ -192,7 +200,7 @@ class AgentMonitor:
         self.poll()
 
     def relabel(self, name: str) -> None:
-        """Correct the agent-ready label of a node after the latency of one API request."""
+        """Correct the agent-ready label of a node. The change takes the latency of one API request."""
         node = self._api.nodes.get(name)
         if node is not None and self._api.up and self._wants_label(name, node) != node.agent_ready:
             self._kernel.after(self._latencies.api, lambda: self._label(name))

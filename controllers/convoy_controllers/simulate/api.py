@@ -1,7 +1,7 @@
-"""The API server of a simulated cluster. It stores jobs, pods and nodes and notifies listeners of changes.
+"""The API server of a simulated cluster. It stores jobs, pods and nodes, and notifies listeners of changes.
 
-The model has only what decisions about jobs depend on: uids, versions and conflicts, graceful deletion,
-creation times in whole seconds, refused requests, and outages.
+It has only the features on which decisions about jobs depend: uids, versions and conflicts, graceful
+deletion, creation times in whole seconds, refused requests, and outages.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TrainingJobStatus
 
 GRACE_SECONDS = 30.0
-"""Grace period of a pod whose template has none."""
+"""Grace period in seconds of a pod whose template sets none."""
 
 
 class ApiError(Exception):
-    """A request failed."""
+    """Raised when a request fails."""
 
 
 class Unavailable(ApiError):
-    """The API server does not answer. The caller may retry."""
+    """Raised when the API server does not answer. The caller may retry."""
 
 
 class Conflict(ApiError):
-    """The object has another uid or version than the request."""
+    """Raised when the stored object has another uid or version than the request."""
 
 
 class AlreadyExists(ApiError):
-    """An object of that name exists."""
+    """Raised when an object with the name already exists."""
 
 
 class Refused(ApiError):
-    """Admission refused the object. The message gives the reason."""
+    """Raised when admission refuses the object. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A job and its resource version."""
+    """A job as the API server stores it, with its resource version."""
 
     job: TrainingJob
     version: int
@@ -55,7 +55,7 @@ class Node:
 
     name: str
     capacity: int
-    """Most pods of jobs at a time."""
+    """Maximum number of pods of jobs at the same time."""
     ready: bool = True
     cordoned: bool = False
     agent_ready: bool = False
@@ -64,11 +64,11 @@ class Node:
 
 
 Listener = Callable[[str, str], None]
-"""Called with a kind (`jobs`, `pods` or `nodes`) and the name of a changed object."""
+"""Function that is called with the kind (`jobs`, `pods` or `nodes`) and the name of a changed object."""
 
 
 class Api:
-    """The stored objects. Requests take no time here. The caller waits for the latency."""
+    """The API server. Requests take no time here, so the caller must wait for their latency."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -77,12 +77,12 @@ class Api:
         self.jobs: dict[str, Stored] = {}
         self.pods: dict[str, PodView] = {}
         self.versions: dict[str, int] = {}
-        """Version of each pod, by uid."""
+        """Resource version of each pod, by uid."""
         self.nodes: dict[str, Node] = {}
         self.specs: dict[str, Mapping[str, Any]] = {}
-        """Spec that each pod was created with, by uid."""
+        """Spec with which each pod was created, by uid."""
         self.refuse: Callable[[str], str] = lambda pod: ""
-        """Returns the reason why admission refuses a pod of this name; empty if it is accepted."""
+        """Function that returns why admission refuses a pod with this name; empty if it accepts the pod."""
         self.listeners: list[Listener] = []
         self.status_writes = 0
 
@@ -116,8 +116,9 @@ class Api:
         return self.jobs[meta.name].job
 
     def edit_job(self, name: str, spec: Mapping[str, Any]) -> None:
-        """Change fields of a job's spec as a user does. `spec` has JSON form. Raises pydantic's
-        ValidationError.
+        """Change fields of a job's spec as a user does. `spec` has the form of JSON.
+
+        Raises pydantic's ValidationError.
         """
         stored = self.jobs[name]
         body = stored.job.to_dict()
@@ -127,9 +128,7 @@ class Api:
         self._notify("jobs", name)
 
     def store_status(self, name: str, version: int, status: Mapping[str, Any]) -> Stored:
-        """Replace the whole status. Raises Conflict if the job has changed since that version or is
-        deleted.
-        """
+        """Replace a job's whole status. Raises Conflict if the job was deleted or changed since `version`."""
         self.check()
         stored = self.jobs.get(name)
         if stored is None or stored.version != version:
@@ -141,7 +140,7 @@ class Api:
         return self.jobs[name]
 
     def delete_job(self, name: str) -> None:
-        """Delete a job. The garbage collector deletes its pods later."""
+        """Delete a job. The garbage collector deletes the job's pods later."""
         self.check()
         if self.jobs.pop(name, None) is not None:
             self._notify("jobs", name)
@@ -149,7 +148,7 @@ class Api:
     # Pods
 
     def create_pod(self, body: Mapping[str, Any]) -> PodView:
-        """Store a pod. Raises AlreadyExists or Refused."""
+        """Store a new pod. Raises AlreadyExists or Refused."""
         self.check()
         meta, spec = body["metadata"], body["spec"]
         name = meta["name"]
@@ -175,11 +174,10 @@ class Api:
         return fresh
 
     def delete_pod(self, name: str, uid: str, grace: float | None = None) -> PodView | None:
-        """Start a pod's deletion. Return the pod in deletion, or None if it is removed. Raises Conflict for
-        another uid.
+        """Start a pod's deletion. Return the pod in deletion, or None if the pod is already removed.
 
-        A pod is removed at once if no process must end first: without a node, after its end, or with grace
-        0.
+        A pod is removed at once if no process must end first: it has no node, it has ended, or `grace` is
+        0. Raises Conflict if the pod has another uid.
         """
         self.check()
         pod = self.pods.get(name)
@@ -205,7 +203,9 @@ class Api:
             self._notify("pods", name)
 
     def set_pod(self, name: str, uid: str, **facts: Any) -> None:
-        """Change fields of a pod that still exists, as a kubelet, the scheduler or a controller does."""
+        """Change fields of a pod, as a kubelet, the scheduler or a controller does. Do nothing if the pod
+        is removed.
+        """
         pod = self.pods.get(name)
         if pod is None or pod.uid != uid:
             return
@@ -219,13 +219,13 @@ class Api:
         self._notify("pods", pod.name)
 
     def evict(self, name: str, reason: str = "EvictionByEvictionAPI") -> None:
-        """Delete a pod and set the reason in its DisruptionTarget condition."""
+        """Start the deletion of a pod and set `reason` in its DisruptionTarget condition."""
         if (pod := self.pods.get(name)) is not None and not pod.deleting:
             self.set_pod(name, pod.uid, disruption=reason)
             self.delete_pod(name, pod.uid)
 
     def pods_of(self, job: str) -> tuple[PodView, ...]:
-        """Return the pods labelled with a job's name."""
+        """Return the pods that have a job's name as their label."""
         return tuple(pod for pod in self.pods.values() if pod.labels.get(LABEL_JOB) == job)
 
     def pods_on(self, node: str) -> list[PodView]:
@@ -235,14 +235,14 @@ class Api:
     # Nodes
 
     def set_node(self, name: str, **facts: Any) -> None:
-        """Change fields of a Node that exists."""
+        """Change fields of a Node object. Do nothing if it does not exist."""
         node = self.nodes.get(name)
         if node is not None and (fresh := replace(node, **facts)) != node:
             self.nodes[name] = fresh
             self._notify("nodes", name)
 
     def put_node(self, node: Node) -> None:
-        """Register a node, as its kubelet does."""
+        """Create a Node object, as the node's kubelet does."""
         self.nodes[node.name] = node
         self._notify("nodes", node.name)
 

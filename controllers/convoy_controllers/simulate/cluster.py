@@ -1,4 +1,4 @@
-"""A whole simulated cluster: API server, scheduler, machines, kubelets, agents, ranks, and the operator."""
+"""A simulated cluster: API server, scheduler, machines, kubelets, agents, ranks, and the operator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from convoy_crds.trainingjob import TrainingJob
 
 
 class Cluster:
-    """A cluster at its start. It is deterministic: only the seed and the calls decide what happens."""
+    """A simulated cluster. It is deterministic: the same seed and the same calls give the same history."""
 
     def __init__(
         self,
@@ -65,18 +65,18 @@ class Cluster:
             listener(event)
 
     def submit(self, job: TrainingJob, program: Program | None = None) -> None:
-        """Create a job as a user does. Without a program its ranks make no steps."""
+        """Create a job as a user does. Without `program`, the job's ranks make no steps."""
         saves = job.spec.checkpoint.tiers.any
         every = float(job.spec.checkpoint.interval_seconds) if saves else 0.0
         stored = self.api.create_job(job)
         self.training_jobs[stored.metadata.uid] = Job(program, every)
 
     def run(self, seconds: float) -> None:
-        """Advance the virtual time by so many seconds."""
+        """Advance the virtual time by `seconds`."""
         self.kernel.run(self.kernel.now + seconds)
 
     def job(self, name: str) -> TrainingJob:
-        """Return a job as it is stored. Raises KeyError if it is deleted."""
+        """Return a job as it is stored. Raises KeyError if the job is deleted."""
         return self.api.jobs[name].job
 
     def _saves_on_term(self, job_uid: str) -> bool:

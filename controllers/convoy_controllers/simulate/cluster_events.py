@@ -1,4 +1,4 @@
-"""Events in a simulated cluster. Listeners receive them as they happen."""
+"""Events in a simulated cluster. Listeners receive each event when it happens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convoy_crds.trainingjob import TrainingJob
 
 @dataclass(frozen=True, slots=True)
 class PlanMade:
-    """The operator has made a plan."""
+    """Event: the operator has made a plan."""
 
     observed: Observed
     plan: Plan
@@ -22,17 +22,17 @@ class PlanMade:
 
 @dataclass(frozen=True, slots=True)
 class StatusStored:
-    """The status of a job was stored."""
+    """Event: the status of a job was stored."""
 
     before: TrainingJob
     after: TrainingJob
     decided: float
-    """Time of the plan with this status, in Unix seconds."""
+    """Unix time in seconds of the plan that has this status."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandSent:
-    """The operator has sent a command."""
+    """Event: the operator has sent a command."""
 
     job: TrainingJob | None
     """The job as it is stored; None if it is deleted."""
@@ -41,7 +41,7 @@ class CommandSent:
 
 @dataclass(frozen=True, slots=True)
 class RanksStarted:
-    """The ranks of a pod have started."""
+    """Event: the ranks of a pod have started."""
 
     job: str
     job_uid: str
@@ -52,28 +52,30 @@ class RanksStarted:
 
 @dataclass(frozen=True, slots=True)
 class FirstStep:
-    """A gang has finished its first step."""
+    """Event: a gang has finished its first step. A gang is the ranks of one incarnation."""
 
     gang: Gang
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPaused:
-    """A gang pauses for a checkpoint."""
+    """Event: a gang pauses for a checkpoint."""
 
     gang: Gang
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingResumed:
-    """A gang steps again after a checkpoint or a stall."""
+    """Event: a gang makes steps again after a checkpoint or a stall."""
 
     gang: Gang
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingStopped:
-    """A gang has stopped: a rank ended, hangs or is unreachable, or all steps are done."""
+    """Event: a gang has stopped, because a rank ended, hangs or is unreachable, or because all steps are
+    done.
+    """
 
     gang: Gang
     hung: bool = False
@@ -82,7 +84,7 @@ class TrainingStopped:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCommitted:
-    """A checkpoint is committed."""
+    """Event: a checkpoint is committed."""
 
     gang: Gang
     step: int
@@ -90,7 +92,7 @@ class CheckpointCommitted:
 
 @dataclass(frozen=True, slots=True)
 class FaultInjected:
-    """A fault was injected, or a user acted."""
+    """Event: a fault was injected, or a user acted."""
 
     description: str
 

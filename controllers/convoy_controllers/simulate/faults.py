@@ -1,6 +1,6 @@
 """Faults and user actions that tests and scenarios inject into a simulated cluster.
 
-A fault whose target no longer exists does nothing.
+A fault does nothing if its target does not exist.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from convoy_controllers.simulate.workers import LIVE, SIGKILL, Worker
 
 
 class Faults:
-    """The faults of one cluster."""
+    """Injects faults into one cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -25,7 +25,7 @@ class Faults:
     # Ranks and pods
 
     def end_rank(self, job: str, rank: int, code: int = 0, signal: int = 0) -> None:
-        """End a rank of the job's newest incarnation."""
+        """End a rank of the job's newest incarnation, with an exit code or by a signal."""
         worker = self._with_rank(job, rank)
         if worker is not None:
             self._record(f"rank {rank} of {job} ends with {f'signal {signal}' if signal else code}")
@@ -36,7 +36,7 @@ class Faults:
         self.end_rank(job, rank, signal=SIGKILL)
 
     def hang_rank(self, job: str, rank: int) -> None:
-        """Hang a rank for good."""
+        """Hang a rank. It never makes a step again."""
         worker = self._with_rank(job, rank)
         if worker is not None:
             self._record(f"rank {rank} of {job} hangs")
@@ -50,7 +50,7 @@ class Faults:
             self._api.delete_pod(name, pod.uid)
 
     def kill_container(self, name: str) -> None:
-        """End a whole container as the kernel's OOM killer does."""
+        """End a whole container as the kernel does when memory runs out."""
         pod = self._api.pods.get(name)
         if pod is not None and pod.uid in self._workers.by_uid:
             self._record(f"the container of {name} runs out of memory")
@@ -66,7 +66,7 @@ class Faults:
             self._machines.set(name, powered=False, booted=False, agent=False)
 
     def return_node(self, name: str) -> None:
-        """Restore a node's power. Its kubelet and agent start after the boot."""
+        """Restore a node's power. Kubelet and agent start after the boot."""
         machine = self._machines[name]
         if not machine.powered:
             self._record(f"node {name} has power again")
@@ -83,7 +83,7 @@ class Faults:
             self._machines.set(name, booted=True, agent=True)
 
     def cut_node(self, name: str, *, control_only: bool = False) -> None:
-        """Cut a node off the network; with `control_only` only off the control plane."""
+        """Cut a node off the whole network, or with `control_only` off the control plane only."""
         self._record(f"node {name} is cut off" + (" from the control plane" if control_only else ""))
         self._machines.set(name, **{"control_cut" if control_only else "cut": True})
 
@@ -122,7 +122,9 @@ class Faults:
     # Agents
 
     def stop_agent(self, node: str, *, farewell: bool = False) -> None:
-        """End an agent's process. With `farewell` it announces that it restarts for an upgrade."""
+        """End an agent's process. With `farewell` the agent first announces that it restarts for an
+        upgrade.
+        """
         if self._machines[node].agent:
             self._record(
                 f"the agent of {node} " + ("announces its restart and ends" if farewell else "crashes")
@@ -130,7 +132,7 @@ class Faults:
             self._machines.set(node, farewell=farewell, agent=False)
 
     def start_agent(self, node: str) -> None:
-        """Start an agent. It reads the state that its predecessor stored."""
+        """Start an agent. It reads the state that the previous process stored."""
         if self._machines[node].up and not self._machines[node].agent:
             self._record(f"the agent of {node} starts again")
             self._machines.set(node, agent=True)
@@ -138,12 +140,12 @@ class Faults:
     # The control plane
 
     def crash_operator(self, effects: int = 0) -> None:
-        """Crash the leader at once, or before effect number `effects` from now. Another leader follows."""
+        """Crash the leader at once, or before its effect number `effects` from now. Another one follows."""
         self._record("the operator crashes" + (f" before its effect number {effects}" if effects else ""))
         self._cluster.operator.crash(effects)
 
     def stop_api(self) -> None:
-        """Stop the API server. It refuses connections."""
+        """Stop the API server, so that it refuses connections."""
         self._record("the API server stops")
         self._api.up = False
 
@@ -160,7 +162,7 @@ class Faults:
     # Users
 
     def edit(self, job: str, **spec: object) -> None:
-        """Change fields of a job's spec as a user does. Values have JSON form."""
+        """Change fields of a job's spec as a user does. The values have the form of JSON."""
         if job in self._api.jobs and self._api.up:
             self._record(f"{job}: " + ", ".join(f"{key} = {value!r}" for key, value in spec.items()))
             self._api.edit_job(job, spec)

@@ -1,6 +1,6 @@
-"""The agents of isolated nodes in a simulated cluster, which stop Strict jobs.
+"""The agents of isolated nodes in a simulated cluster. They stop jobs with Strict fencing.
 
-The decision is the agents' own code (`convoy_controllers.liveness.fence`). Only the network is simulated.
+The agents' own code (`convoy_controllers.liveness.fence`) decides. Only the network is simulated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from convoy_controllers.simulate.workers import Worker, Workers
 from convoy_controllers.trainingjob.faults import PREEMPTED
 
 JUDGE_SECONDS = 0.5
-"""Seconds between two checks by one isolated agent."""
+"""Seconds between two checks by an isolated agent."""
 
 
 @dataclass(slots=True)
@@ -25,19 +25,19 @@ class _IsolatedAgent:
     """An agent that cannot reach the control plane. Times are Unix seconds."""
 
     hub: float
-    """When the agent lost the control plane, or started without it."""
+    """Time at which the agent lost the control plane, or started without it."""
     peers: dict[fence.Peer, float] = field(default_factory=dict)
     """Time of the last attestation by each peer."""
     requested: dict[fence.Peer, float] = field(default_factory=dict)
 
     @property
     def contacts(self) -> Contacts:
-        """Contacts in the form that the agents' rule takes."""
+        """The agent's contacts, in the form that the fencing rule takes."""
         return Contacts(self.hub, peers=self.peers)
 
 
 class Fences:
-    """The fences of all machines. Each one acts only while its machine is isolated."""
+    """The fences of all machines. A fence acts only while its machine is isolated."""
 
     def __init__(self, kernel: Kernel, machines: Machines, workers: Workers) -> None:
         self._kernel = kernel

@@ -1,7 +1,7 @@
-"""A simulated fleet: hardware becomes slow, is accused rightly or wrongly, swept, repaired and renamed.
+"""A simulated fleet. Its hardware becomes slow, is accused (rightly or not), swept, repaired and renamed.
 
-Its operator may crash after any write. It keeps nothing in memory: each reconcile starts from the stored
-JSON. Every write is checked against the guarantees, with counts that are made here and not by the operator.
+The operator may crash after any write and keeps nothing in memory: each reconcile starts from the stored
+JSON. Every write is checked against the guarantees, with counts that this module makes itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from convoy_crds.meta import seconds
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, NodeHealthStatus, State, Verdict
 from convoy_crds.terms import TAINTS
 
-# Models are never changed in place, so parsed ones are cached.
+# Parsed models are cached, because no code changes them in place.
 _health = lru_cache(4096)(NodeHealth.model_validate_json)
 _policy = lru_cache(256)(GuardPolicy.model_validate_json)
 OUT = (State.QUARANTINED, State.DRAINING, State.REPAIRING, State.REQUALIFYING)
@@ -39,12 +39,12 @@ _GPUS = 8
 
 
 class OperatorCrash(Exception):
-    """The operator crashed."""
+    """Raised when the simulated operator crashes."""
 
 
 @dataclass
 class Hardware:
-    """One machine and its true state."""
+    """One machine, with its true state."""
 
     name: str
     node: str
@@ -57,13 +57,13 @@ class Hardware:
     agent_connected: bool = True
     job: str = ""
     accused_since: datetime | None = None
-    """When the straggler detector began to accuse the machine, rightly or wrongly."""
+    """Time since which the straggler detector accuses the machine, rightly or not; None if it does not."""
     bad: bool = False
-    """True if sweeps fail the machine until it is repaired."""
+    """True if the machine fails every sweep until it is repaired."""
     blocked: bool = False
-    """True if a PodDisruptionBudget refuses to evict its pods."""
+    """True if a PodDisruptionBudget refuses the eviction of the machine's pods."""
     inconclusive: bool = False
-    """True if its sweeps are inconclusive."""
+    """True if all sweeps of the machine are inconclusive."""
     repaired: datetime | None = None
     recovered: float | None = None
     taints: list[dict[str, Any]] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Hardware:
 
 
 class SimulatedFleet:
-    """The stored objects, the hardware, and one operator at a time."""
+    """The stored objects, the hardware, and an operator."""
 
     def __init__(self, policy: dict[str, Any], count: int, racks: int = 4, seed: int = 0) -> None:
         self.kernel = Kernel(seed)
@@ -88,7 +88,7 @@ class SimulatedFleet:
         }
         self.sweeps: dict[str, SweepResult | None] = {}
         self.drains: list[tuple[datetime, str, tuple[str, ...]]] = []
-        """All drains: start, rack, and jobs."""
+        """Start, rack and jobs of every drain."""
         self.evicted = 0
         self.renamed = 0
         self._writes_left: int | None = None
@@ -108,7 +108,7 @@ class SimulatedFleet:
         return [self.state(name) for name in self.stored]
 
     def guard_policy(self) -> GuardPolicy:
-        """Return the policy as it is stored."""
+        """Return the GuardPolicy as it is stored."""
         return _policy(self.policy)
 
     def edit_spec(self, name: str, **spec: Any) -> None:
@@ -118,13 +118,13 @@ class SimulatedFleet:
         self.stored[name] = json.dumps(NodeHealth.model_validate(body).to_dict())
 
     def configure(self, **spec: Any) -> None:
-        """Change the policy as a user does."""
+        """Change the GuardPolicy as a user does."""
         body = json.loads(self.policy)
         body["spec"] |= spec
         self.policy = json.dumps(GuardPolicy.model_validate(body).to_dict())
 
     def rename(self, name: str, rack: str | None = None) -> None:
-        """Provision a machine again, as another node."""
+        """Provision a machine again, as another node with another name."""
         one = self.hardware[name]
         self.renamed += 1
         one.node, one.uid = f"n{name}-{self.renamed}", f"u{name}-{self.renamed}"
@@ -132,15 +132,16 @@ class SimulatedFleet:
         one.created, one.cordoned, one.job = self.kernel.time, False, ""
 
     def run(self, seconds: float, every: float = 15.0) -> None:
-        """Advance the time, with a reconcile every `every` seconds."""
+        """Advance the virtual time by `seconds`, with a reconcile every `every` seconds."""
         end = self.kernel.now + seconds
         while self.kernel.now < end:
             self.kernel.run(min(end, self.kernel.now + every))
             self.reconcile()
 
     def reconcile(self, crash_after: int | None = None) -> bool:
-        """Run one reconcile and the actions that follow. Return False if the operator crashed after
-        `crash_after` writes.
+        """Run one reconcile and the actions that follow from it.
+
+        With `crash_after`, the operator crashes after so many writes. Return False if it crashed.
         """
         self._writes_left = crash_after
         try:
@@ -156,7 +157,7 @@ class SimulatedFleet:
         return True
 
     def facts(self, name: str) -> HardwareFacts:
-        """Return the facts about a machine that the operator can observe now."""
+        """Return what the operator can observe about a machine at present."""
         one, now = self.hardware[name], self.kernel.time
         if not one.present:
             return HardwareFacts(repaired=one.repaired)
@@ -206,7 +207,7 @@ class SimulatedFleet:
                     one.taints = [dict(taint) for taint in taints]
 
     def _act_on_states(self) -> None:
-        """Start the sweeps, evictions and repairs that the stored states require. Each takes its time."""
+        """Start the sweeps, evictions and repairs that the stored states require. They end later."""
         policy = self.guard_policy()
         for name, one in self.hardware.items():
             status = self.health(name).status
@@ -250,7 +251,7 @@ class SimulatedFleet:
         one.bad, one.boot, one.repaired = False, one.boot + 1, self.kernel.time
 
     def _check_write(self, name: str, before: NodeHealthStatus, after: NodeHealthStatus) -> None:
-        """Check the guarantees about a status as it is written."""
+        """Raise InvariantViolation if a status that is being written breaks a guarantee."""
         policy = self.guard_policy()
         rules, breaker = policy.spec.budgets, policy.status.breaker
         statuses = {other: self.health(other).status for other in self.stored}
@@ -292,7 +293,9 @@ class SimulatedFleet:
         self.drains.append((now, rack, jobs))
 
     def check_nodes(self) -> None:
-        """Check after a complete reconcile that each Node has exactly the taints of its state."""
+        """Raise InvariantViolation unless each Node has exactly the taints of its state. For complete
+        reconciles only.
+        """
         for name, one in self.hardware.items():
             if not one.present:
                 continue
@@ -306,7 +309,7 @@ class SimulatedFleet:
 
 
 def expected(status: NodeHealthStatus) -> set[str]:
-    """Return the taints of a state, computed independently of the operator."""
+    """Return the taints that a status requires. The operator's code is not used."""
     if status.state in (*OUT, State.CONDEMNED):
         return {"quarantined"}
     found = {"suspect"} if status.state is State.SUSPECT else set()
@@ -324,5 +327,5 @@ def _text(moment: datetime) -> str:
 
 
 def foreign(taints: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the keys of taints that Convoy does not own."""
+    """Return the keys of those taints that are not Convoy's."""
     return [taint["key"] for taint in taints if taint["key"] not in TAINTS]

@@ -1,6 +1,6 @@
-"""The ranks of one incarnation. They step together or not at all.
+"""A gang: the ranks of one incarnation. Either all of them step or none.
 
-Steps between two events have equal length, so the step at any moment is computed and not simulated.
+All steps between two events have the same length, so the step at any moment is computed, not simulated.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ from convoy_controllers.simulate.kernel import Timer
 from convoy_controllers.simulate.program import Program
 
 _SLACK = 1e-6
-"""Tolerance for rounding errors of step times, in seconds."""
+"""Tolerance in seconds for rounding errors of step times."""
 _KEPT = 4
-"""Number of past stretches to keep. Callers need at most the last second."""
+"""Number of past stretches that a gang keeps. Callers need the last second at most."""
 
 
 @dataclass(slots=True)
 class Stretch:
-    """Steps without interruption. Step `step` ended at `begin`; each later step ends one step length after
-    it.
-    """
+    """Steps without interruption. Step `step` ended at `begin`, and each later step takes one step length."""
 
     begin: float
     step: int
@@ -30,7 +28,7 @@ class Stretch:
 
 @dataclass(slots=True)
 class Gang:
-    """The process group of one incarnation. Times are Unix seconds."""
+    """The ranks of one incarnation. Times are Unix seconds."""
 
     job: str
     job_uid: str
@@ -38,24 +36,24 @@ class Gang:
     world_size: int
     program: Program
     joined: dict[str, int] = field(default_factory=dict)
-    """Number of ranks that joined, by uid of their pod."""
+    """Number of ranks that have joined, by uid of their pod."""
     members: frozenset[str] = frozenset()
-    """Uids of all pods, set when the last one has joined."""
+    """Uids of all pods of the gang. Empty until the last one has joined."""
     stretches: list[Stretch] = field(default_factory=list)
     first_step: float = 0.0
-    """When the first step ended; 0 before."""
+    """Time at which the first step ended; 0 if it has not ended."""
     saved: float = 0.0
-    """When the newest save began; before the first save, when the first step ended."""
+    """Time at which the newest save ended; before the first save, the time at which the first step ended."""
     timer: Timer | None = None
-    """The gang's next event."""
+    """Timer of the gang's next event."""
     saving: bool = False
     """True while a checkpoint pauses the gang."""
     paused_seconds: float = 0.0
-    """Seconds that checkpoints have paused the gang."""
+    """Total seconds for which checkpoints have paused the gang."""
     broken: bool = False
-    """True if a rank has ended or hangs, so that the gang never steps again."""
+    """True if a rank has ended or hangs, so that the gang makes no more steps."""
     last: tuple[int, float] = (0, 0.0)
-    """The newest step and its end, as of the last stop."""
+    """The newest step and its end, as they were when the gang last stopped."""
 
     @property
     def whole(self) -> bool:
@@ -68,17 +66,19 @@ class Gang:
         return bool(self.stretches) and self.stretches[-1].end == math.inf
 
     def start(self, now: float, step: int) -> None:
-        """Start to step. The last finished step is `step`."""
+        """Start to make steps. `step` is the last step that is already finished."""
         self.stretches = [*self.stretches[-_KEPT:], Stretch(now, step)]
 
     def stop(self, now: float) -> None:
-        """Stop stepping. An unfinished step is lost."""
+        """Stop making steps. An unfinished step is lost."""
         if self.stepping:
             self.last = self.at(now)
             self.stretches[-1].end = now
 
     def at(self, moment: float) -> tuple[int, float]:
-        """Return the newest step that ended by this moment, and its end; (0, 0) before the first step."""
+        """Return the newest step that has ended by `moment`, and the time of its end; (0, 0.0) if there is
+        none.
+        """
         length = self.program.step_seconds
         for stretch in reversed(self.stretches):
             if stretch.begin <= moment:
@@ -88,6 +88,6 @@ class Gang:
         return self.last if self.first_step and moment >= self.first_step else (0, 0.0)
 
     def when(self, step: int) -> float:
-        """Return when a step will end if nothing interrupts the current stretch."""
+        """Return the time at which a step will end if nothing interrupts the current stretch."""
         stretch = self.stretches[-1]
         return stretch.begin + (step - stretch.step) * self.program.step_seconds

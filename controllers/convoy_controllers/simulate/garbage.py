@@ -9,7 +9,7 @@ COLLECT_DELAY_SECONDS = 0.5
 
 
 class GarbageCollector:
-    """Deletes ownerless pods a moment after a job is deleted or such a pod appears."""
+    """Deletes pods without an owner, COLLECT_DELAY_SECONDS after a job is deleted or such a pod appears."""
 
     def __init__(self, kernel: Kernel, api: Api) -> None:
         self._kernel = kernel

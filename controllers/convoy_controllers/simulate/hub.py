@@ -17,7 +17,7 @@ from convoy_controllers.views import NodeView, PodView, SlotView
 
 
 class Hub:
-    """The hub of the present leader. A new leader starts with no reports."""
+    """The hub of the present leader. A new leader starts without reports."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Hub:
             self.refresh(machine)
 
     def stop_leading(self) -> None:
-        """End a leader's term. All its reports are lost."""
+        """End a leader's term and drop all its reports."""
         self.monitor.leading = False
         self._term += 1
         for link in self.monitor.links.values():
@@ -57,7 +57,7 @@ class Hub:
     # Sessions
 
     def refresh(self, machine: Machine) -> None:
-        """Start or end the session of a machine's agent, as the machine's state requires."""
+        """Start or end the session of a machine's agent, according to the machine's state."""
         link = self.monitor.links[machine.name]
         reachable = self.monitor.leading and machine.reaches_control
         self.monitor.reach_changed(machine.name)
@@ -92,7 +92,7 @@ class Hub:
         self.monitor.session_ended(machine.name, farewell=machine.farewell and not machine.agent)
 
     def _pod_changed(self, uid: str) -> None:
-        """Send the agent's report of a changed pod."""
+        """Send the report of a pod's agent to the hub, because the pod has changed."""
         slot = self._workers.slots.get(uid)
         node = (
             slot.node
@@ -117,7 +117,7 @@ class Hub:
         self.monitor.wake(node, 0.0 if report is not None else self._latencies.debounce)
 
     def _last_step_seen(self, before: SlotView | None, report: SlotView) -> float:
-        """Return when the hub last saw a new finished step of the pod's ranks."""
+        """Return the Unix time in seconds at which the hub last saw a further step of the pod's ranks."""
         if before is None or before.incarnation != report.incarnation:
             return 0.0
         known = {rank.rank: rank.step or 0 for rank in before.ranks}
@@ -128,7 +128,9 @@ class Hub:
         return self._workers.view(uid, self._kernel.now)
 
     def send(self, command: JobCommand) -> None:
-        """Send a command to an agent. If the agent is not connected, drop it: the next plan repeats it."""
+        """Send a command to an agent. Drop it if the agent is not connected, because the next plan repeats
+        it.
+        """
         link = self.monitor.links.get(command.node)
         if link is None or not link.up:
             return
@@ -158,7 +160,7 @@ class Hub:
         return found
 
     def _with_steps(self, uid: str, slot: SlotView, moment: float) -> SlotView:
-        """Return a report updated with the steps reported by a moment."""
+        """Return a report with the steps that the ranks had made by `moment`."""
         now = self._workers.view(uid, moment)
         if now is None or now.incarnation != slot.incarnation or not slot.ranks:
             return slot
@@ -178,6 +180,6 @@ class Hub:
         return replace(slot, ranks=ranks, stepped=min(seen, self._kernel.now))
 
     def nodes(self, pods: Iterable[PodView]) -> dict[str, NodeView]:
-        """Return the views of the nodes of these pods, by name."""
+        """Return the views of the nodes on which these pods are, by node name."""
         names = {pod.node for pod in pods if pod.node}
         return {name: self.monitor.node_view(name, self._kubelets.lease_seconds) for name in names}

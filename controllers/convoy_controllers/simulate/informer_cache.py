@@ -1,4 +1,4 @@
-"""The informer caches of the operator in a simulated cluster. They lag a moment behind the API server."""
+"""The operator's informer cache in a simulated cluster. It lags behind the API server."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from convoy_crds.terms import LABEL_JOB
 
 @dataclass(frozen=True, slots=True)
 class CachedPod:
-    """A pod and its cached version."""
+    """A pod in the cache, with its resource version."""
 
     pod: PodView
     version: int
 
 
 class InformerCache:
-    """Caches of jobs and pods, kept by watches. The operator's own writes are cached at once."""
+    """Cache of jobs and pods, filled by watches. The operator's own writes are cached at once."""
 
     def __init__(self, kernel: Kernel, latencies: Latencies, api: Api) -> None:
         self._latencies = latencies
@@ -31,16 +31,16 @@ class InformerCache:
         self._session = 0
         self._watching = False
         self._sent: dict[str, PodView] = {}
-        """Pods by name as the watch last sent them."""
+        """Pods by name, as the watch last sent them."""
         self._removed: set[str] = set()
         self.jobs: dict[str, Stored] = {}
         self._pods: dict[str, dict[str, CachedPod]] = {}
         self.wake: Callable[[str, bool], None] = lambda job, urgent: None
-        """Called with a job that has changed, and whether the change is urgent."""
+        """Called with the name of a job that has changed, and True if the change is urgent."""
         api.listeners.append(self._send_change)
 
     def start(self) -> None:
-        """List all objects and start to watch."""
+        """List all objects and start the watches."""
         self.stop()
         self._watching = True
         self._removed.clear()
@@ -51,16 +51,16 @@ class InformerCache:
             self.put_pod(pod)
 
     def stop(self) -> None:
-        """Stop watching. Events on their way are lost."""
+        """Stop the watches. Events that are on their way are lost."""
         self._session += 1
         self._watching = False
 
     def pods(self, job: str) -> tuple[PodView, ...]:
-        """Return the pods labelled with a job's name."""
+        """Return the cached pods that have a job's name as their label."""
         return tuple(cached.pod for cached in self._pods.get(job, {}).values())
 
     def jobs_on(self, node: str) -> list[str]:
-        """Return the jobs whose pods need a node."""
+        """Return the names of the jobs that have pods on a node and need it."""
         return [
             job
             for job, group in self._pods.items()
@@ -70,16 +70,16 @@ class InformerCache:
     # The operator's own writes
 
     def put_job(self, stored: Stored) -> None:
-        """Store a job from the API server's response."""
+        """Cache a job that the API server returned."""
         self.jobs[stored.job.metadata.name] = stored
 
     def put_pod(self, pod: PodView) -> None:
-        """Store a pod from the API server's response."""
+        """Cache a pod that the API server returned."""
         group = self._pods.setdefault(pod.labels.get(LABEL_JOB, ""), {})
         group[pod.name] = CachedPod(pod, self._api.versions.get(pod.uid, 0))
 
     def drop_pod(self, pod: PodView) -> None:
-        """Remove a pod that no longer exists."""
+        """Drop a pod that no longer exists."""
         self._removed.add(pod.uid)
         group = self._pods.get(pod.labels.get(LABEL_JOB, ""), {})
         if (known := group.get(pod.name)) is not None and known.pod.uid == pod.uid:

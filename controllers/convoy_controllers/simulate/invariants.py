@@ -1,7 +1,7 @@
-"""Rules that must hold at every moment of a simulated job, whatever fails.
+"""Checks rules that must hold at every moment of a simulated job, whatever fails.
 
-The checks use the state of the simulated cluster: which processes run, what was stored, and when. They do not
-trust what the operator believes.
+The checks use the state of the simulated cluster: the processes that run, and what was stored at which
+time. They do not use the operator's view.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
 
 LEDGER_SECONDS = 0.002
-"""Allowed difference between the ledger's sum and the job's age. The ledger counts milliseconds."""
+"""Maximum seconds between the ledger's sum and the job's age. The ledger counts milliseconds."""
 _SECONDS_BEFORE, _SECONDS_AFTER = 3.0, 60.0
-"""A restart may be caused by a machine change if it is at most this long before or after the change."""
+"""A machine change may cause a restart that is at most so many seconds earlier or later than the change."""
 
 
 @dataclass(slots=True)
 class _JobHistory:
-    """Facts about one job that the checks compare with later events."""
+    """Facts about one job, with which later events are compared."""
 
     counted_restarts: list[float] = field(default_factory=list)
-    """Decision times of restarts that count against the budget, in Unix seconds."""
+    """Decision times (Unix seconds) of the restarts that count against the budget."""
     pod_uids: dict[tuple[int, str], str] = field(default_factory=dict)
-    """Uid of the pod that ran each (incarnation, pod name)."""
+    """Uid of the pod that ran, by incarnation and pod name."""
 
 
 class InvariantChecker:
-    """Checks every event of a cluster and raises InvariantViolation as soon as a rule is broken."""
+    """Checks every event of a cluster, and raises InvariantViolation when an event breaks a rule."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._histories: defaultdict[str, _JobHistory] = defaultdict(_JobHistory)
-        """Histories by job uid."""
+        """History of each job, by job uid."""
         self._machine_changes: list[float] = []
-        """Times at which the state of any machine changed, in Unix seconds."""
+        """Unix times in seconds at which the state of a machine changed."""
         cluster.listeners.append(self.check)
         cluster.machines.changed.append(lambda machine: self._machine_changes.append(cluster.kernel.now))
 
@@ -106,13 +106,13 @@ class InvariantChecker:
             )
 
     def _machine_may_be_cause(self, restart: float) -> bool:
-        """Return True if a change of a machine may have caused the restart at this time."""
+        """Return True if the change of a machine may have caused a restart at the time `restart`."""
         return any(
             change - _SECONDS_BEFORE <= restart <= change + _SECONDS_AFTER for change in self._machine_changes
         )
 
     def _check_ledger(self, before: TrainingJob, after: TrainingJob, decided: float) -> None:
-        """Check that every second has exactly one cause, and that none is added after the job's end."""
+        """Check that every second of the job has exactly one cause, and that its end adds no more seconds."""
         created, ledger = after.metadata.creation_timestamp, after.status.goodput
         if created is None:
             return

@@ -1,7 +1,8 @@
-"""The virtual clock of every simulation: an ordered queue of timed events and one seeded random generator.
+"""The virtual clock of all simulations: an ordered queue of timed events and a seeded random generator.
 
-Events run in order of time, and events of the same moment in the order in which they were scheduled. The
-same seed and the same calls give the same history. The kernel knows nothing of what is simulated.
+Events run in the order of their times. Events with the same time run in the order in which they were
+scheduled. The same seed and the same calls give the same history. The kernel knows nothing about the
+simulated system.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from datetime import UTC, datetime
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """Start of the virtual time."""
-MOST_AT_ONCE = 100_000
-"""Events at one moment beyond which a simulation counts as endless."""
+MAX_AT_ONCE = 100_000
+"""Maximum number of events at one moment. A simulation with more counts as endless."""
 
 Action = Callable[[], None]
 
 
 class Runaway(RuntimeError):
-    """Events cause one another without end and the time does not advance."""
+    """Raised when events cause further events without end while the time does not advance."""
 
 
 class Timer:
@@ -34,18 +35,18 @@ class Timer:
         self._action: Action | None = action
 
     def cancel(self) -> None:
-        """Cancel the event. Does nothing if it has run."""
+        """Cancel the event. Do nothing if the event has already run."""
         self._action = None
 
     def fire(self) -> None:
-        """Run the event, once."""
+        """Run the event, unless it is cancelled or has already run."""
         action, self._action = self._action, None
         if action is not None:
             action()
 
 
 class Kernel:
-    """The clock and the event queue. `now` is in Unix seconds and never decreases."""
+    """The clock and the event queue. `now` is the virtual time in Unix seconds and never decreases."""
 
     def __init__(self, seed: int = 0) -> None:
         self.now = EPOCH.timestamp()
@@ -55,43 +56,43 @@ class Kernel:
 
     @property
     def time(self) -> datetime:
-        """The current time, in UTC."""
+        """The virtual time, in UTC."""
         return datetime.fromtimestamp(self.now, UTC)
 
     def after(self, seconds: float, action: Action) -> Timer:
-        """Schedule an action in so many seconds. With 0 it runs at this moment, after all events that are
-        due already.
-        """
+        """Schedule an action `seconds` from now. With 0, it runs after all events that are already due."""
         return self.at(self.now + max(0.0, seconds), action)
 
     def at(self, moment: float, action: Action) -> Timer:
-        """Schedule an action at a time in Unix seconds. A past time counts as now."""
+        """Schedule an action at a time in Unix seconds. A time in the past counts as the present."""
         timer = Timer(max(moment, self.now), action)
         heapq.heappush(self._heap, (timer.at, next(self._order), timer))
         return timer
 
     def about(self, seconds: float) -> float:
-        """Return a random duration within 25 % of `seconds`."""
+        """Return a random number of seconds within 25 % of `seconds`."""
         return seconds * self.rng.uniform(0.75, 1.25) if seconds else 0.0
 
     def run(self, until: float) -> None:
-        """Run all events due by `until` and set the clock to it. Raises Runaway if the events never end."""
+        """Run all events up to the Unix time `until` and set the clock to it. Raises Runaway if they never
+        end.
+        """
         moment, count = self.now, 0
         while self._heap and self._heap[0][0] <= until:
             at, _, timer = heapq.heappop(self._heap)
             moment, count = (at, 0) if at > moment else (moment, count + 1)
-            if count > MOST_AT_ONCE:
-                raise Runaway(f"more than {MOST_AT_ONCE} events at {self.time:%H:%M:%S.%f}")
+            if count > MAX_AT_ONCE:
+                raise Runaway(f"more than {MAX_AT_ONCE} events at {self.time:%H:%M:%S.%f}")
             self.now = at
             timer.fire()
         self.now = max(self.now, until)
 
     def drain(self) -> None:
-        """Run all events that are due at this moment."""
+        """Run all events that are due at the present time."""
         self.run(self.now)
 
     def play(self, steps: Iterator[float]) -> None:
-        """Run a generator. It yields the seconds to pause before its next part."""
+        """Run a generator. Each value that it yields is the seconds to wait before its next part."""
 
         def go_on() -> None:
             pause = next(steps, None)
@@ -102,13 +103,15 @@ class Kernel:
 
 
 class Channel:
-    """A channel that delivers messages in order. Each message has a latency of its own."""
+    """A channel that delivers messages in the order in which they are sent. Each message has its own
+    latency.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._last = 0.0
 
     def send(self, seconds: float, arrives: Action) -> None:
-        """Deliver a message in so many seconds, but not before the message sent before it."""
+        """Deliver a message after `seconds`, but not before the message that was sent before it."""
         self._last = max(self._last, self._kernel.now + seconds)
         self._kernel.at(self._last, arrives)

@@ -1,7 +1,7 @@
 """The kubelets of a simulated cluster, and the controllers that act when a kubelet is silent.
 
-A kubelet compares the pods at the API server with the running containers and corrects the containers. It
-does so after every change, and when it reaches the API server again.
+A kubelet compares the pods at the API server with the containers on its machine and corrects the
+containers. It does so after every change, and when it reaches the API server again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from convoy_controllers.views import ENDED_PHASES, PodView
 from convoy_crds.terms import LABEL_JOB
 
 RETRY_SECONDS = 1.0
-"""Seconds between two retries of an operation that needs the node's agent."""
+"""Seconds between two attempts of an operation that needs the machine's agent or the API server."""
 
 
 class Kubelets:
@@ -32,7 +32,9 @@ class Kubelets:
         workers: Workers,
         saves_on_term: Callable[[str], bool],
     ) -> None:
-        """`saves_on_term` returns, by job uid, whether ranks save a checkpoint on SIGTERM."""
+        """Create the kubelets. `saves_on_term` returns True if the ranks of a job uid save a checkpoint on
+        SIGTERM.
+        """
         self._kernel = kernel
         self._latencies = latencies
         self._api = api
@@ -45,7 +47,7 @@ class Kubelets:
         self._address = 0
         self._renewed: dict[str, float] = {}
         self.launchers = True
-        """False prevents launchers from connecting to their agents."""
+        """True if launchers connect to their agents. Tests set it to False."""
         api.listeners.append(self._on_change)
         machines.changed.append(self._reach_changed)
         workers.ended = self._container_ended
@@ -93,7 +95,8 @@ class Kubelets:
         for worker in self._workers.on(machine.name):
             pod = self._api.pods.get(worker.pod)
             if pod is None or pod.uid != worker.uid:
-                # The pod was deleted by force while this kubelet did not reach the API server.
+                # The pod was force-deleted while this kubelet could not reach the API server, so its
+                # container still runs.
                 self._workers.kill(worker.uid)
                 self._workers.remove(worker.uid)
             elif worker.exit_code is not None:
@@ -122,7 +125,7 @@ class Kubelets:
                 self._workers.remove(pod.uid)
                 self._api.remove_pod(pod.name, pod.uid)
             else:
-                # The volume cannot be unmounted without the agent.
+                # Without the agent the volume cannot be unmounted, so retry.
                 self._retry_later(machine.name)
 
     def _start(self, pod: PodView, machine: Machine) -> None:
@@ -176,7 +179,7 @@ class Kubelets:
     # Node failures
 
     def lease_seconds(self, node: str) -> float:
-        """Return the age of the kubelet's Lease in seconds."""
+        """Return the age in seconds of the kubelet's Lease."""
         machine = self._machines.by_name[node]
         if machine.reaches_control and self._api.up:
             return (self._kernel.now - self._renewed[node]) % max(self._latencies.lease, 1.0)
@@ -187,8 +190,7 @@ class Kubelets:
         if machine.reaches_control:
             self._kernel.after(RETRY_SECONDS, lambda: self._reconnected(name))
         elif name in self._renewed:
-            # Lease renewals are not simulated as events, so the last one gets a random age within the
-            # interval.
+            # Lease renewals are no events here, so give the last renewal a random age within the interval.
             age = self._kernel.rng.uniform(0.0, self._latencies.lease)
             self._renewed[name] = max(self._renewed[name], self._kernel.now - age)
             mark = self._renewed[name]
@@ -224,7 +226,7 @@ class Kubelets:
                 self._api.evict(pod.name, "DeletionByTaintManager")
 
     def delete_node(self, name: str) -> None:
-        """Delete the Node object. Its pods are deleted some time later."""
+        """Delete a Node object. The node's pods are deleted `pod_gc` seconds later."""
         self._api.delete_node(name)
         self._kernel.after(self._latencies.pod_gc, lambda: self._delete_orphans(name))
 
@@ -237,7 +239,7 @@ class Kubelets:
                 self._api.remove_pod(pod.name, pod.uid)
 
     def resync(self) -> None:
-        """Synchronize all nodes after an outage of the API server."""
+        """Synchronize all machines after an outage of the API server."""
         for name, machine in self._machines.by_name.items():
             if machine.reaches_control:
                 self._renewed[name] = self._kernel.now

@@ -1,4 +1,4 @@
-"""The machines of a simulated cluster and the network between them."""
+"""Machines of a simulated cluster and the network between them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from convoy_controllers.simulate.kernel import Kernel
 
 @dataclass(slots=True)
 class Machine:
-    """One machine. Its state decides what its kubelet, agent and ranks can do."""
+    """A machine. Its state decides what its kubelet, its agent and its ranks can do."""
 
     name: str
     capacity: int = 8
-    """Most pods of jobs at a time."""
+    """Maximum number of pods of jobs at the same time."""
     powered: bool = True
     booted: bool = True
     """True if kubelet and agent have started since the power came on."""
@@ -28,21 +28,21 @@ class Machine:
     farewell: bool = False
     """True if the agent announced its restart before it ended."""
     requests: AttestationRequests = field(default_factory=AttestationRequests)
-    """Attestations that the agent granted. Times are Unix seconds."""
+    """Attestations that the agent has granted. Times are Unix seconds."""
 
     @property
     def up(self) -> bool:
-        """True if processes run on the machine."""
+        """True if processes can run on the machine."""
         return self.powered and self.booted
 
     @property
     def reaches_control(self) -> bool:
-        """True if nothing on the machine's side keeps kubelet and agent from the API server and the hub."""
+        """True if kubelet and agent can reach the API server and the hub, provided that these run."""
         return self.up and not self.cut and not self.control_cut
 
 
 class Machines:
-    """All machines by name. The callbacks in `changed` get each machine whose state has changed."""
+    """All machines by name. Each callback in `changed` is called with a machine whose state has changed."""
 
     def __init__(self, kernel: Kernel, machines: Iterable[Machine]) -> None:
         self._kernel = kernel
@@ -60,7 +60,7 @@ class Machines:
         return all(machine.powered and not machine.cut for machine in pair)
 
     def set(self, name: str, **facts: bool) -> None:
-        """Change the state of a machine and notify the callbacks."""
+        """Change the state of a machine and call the callbacks in `changed`."""
         machine = self.by_name[name]
         for key, value in facts.items():
             setattr(machine, key, value)

@@ -1,7 +1,8 @@
-"""The operator of a simulated cluster. It calls the real plan function and executes the plans.
+"""The operator of a simulated cluster. It makes plans with the operator's own plan function and executes
+them.
 
-It follows convoy_operator.reconcile: the same order of effects, the same conflicts and back-offs. It may
-crash between any two effects. The next leader starts only from what the API server has stored.
+It follows convoy_operator.reconcile: effects have the same order, and conflicts and back-offs are the same.
+It may crash between any two effects. The next leader starts only from what the API server has stored.
 """
 
 from __future__ import annotations
@@ -28,32 +29,32 @@ from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import Phase
 
-LEAST_REQUEUE = 0.05
+MIN_REQUEUE_SECONDS = 0.05
 
 
 class Crashed(Exception):
-    """The operator has crashed."""
+    """Raised when the operator crashes."""
 
 
 @dataclass(slots=True)
 class QueueEntry:
-    """The operator's queue entry of one job."""
+    """Entry of one job in the operator's queue."""
 
     timer: Timer | None = None
     busy: bool = False
     due_again: bool = False
-    """True if the job became due during its reconcile."""
+    """True if the job became due while it was being reconciled."""
     failures: int = 0
     not_before: float = 0.0
     refusals: int = 0
-    """Number of consecutive reconciles in which a pod was refused."""
+    """Number of consecutive reconciles in which admission refused a pod."""
     refused: dict[str, Refusal] = field(default_factory=dict)
     refused_until: float = 0.0
     metadata_generation: int = 0
 
 
 class OperatorModel:
-    """The operator's replicas: at most one leads. After a crash another one leads."""
+    """The operator's replicas. At most one of them leads, and another one leads after a crash."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class OperatorModel:
     # Leadership
 
     def lead(self) -> None:
-        """Make a replica the leader. Retry each second during an outage of the API server."""
+        """Make a replica the leader. During an outage of the API server, retry each second."""
         if self.leading or not self._api.up:
             if not self.leading:
                 self._kernel.after(1.0, self.lead)
@@ -101,7 +102,7 @@ class OperatorModel:
             self.add(name, 0.0)
 
     def crash(self, effects: int = 0) -> None:
-        """Crash the leader at once, or before effect number `effects` from now."""
+        """Crash the leader at once, or before its effect number `effects` from now."""
         if effects > 0:
             self._countdown = effects
         elif self.leading:
@@ -119,7 +120,7 @@ class OperatorModel:
         self._kernel.after(self._kernel.about(self._latencies.failover), self.lead)
 
     def api_changed(self) -> None:
-        """List and watch all objects again after an outage of the API server."""
+        """List and watch all objects again, because the API server was unavailable."""
         if self.leading and self._api.up:
             self.cache.start()
             for name in self.cache.jobs:
@@ -128,7 +129,7 @@ class OperatorModel:
     # The queue
 
     def add(self, name: str, seconds: float) -> None:
-        """Queue a job for a reconcile within so many seconds."""
+        """Queue a job for a reconcile within `seconds`."""
         if not self.leading or name not in self.cache.jobs:
             return
         entry = self._entries.setdefault(name, QueueEntry())
@@ -160,7 +161,7 @@ class OperatorModel:
         self._kernel.play(self._handle(name, entry))
 
     def _handle(self, name: str, entry: QueueEntry) -> Effects:
-        """Reconcile a job. Retry after any failure with back-off."""
+        """Reconcile a job. After a failed request, retry with back-off."""
         term = self._term
         try:
             wait = yield from self._reconcile(name, entry, term)
@@ -179,7 +180,7 @@ class OperatorModel:
             entry.due_again = False
             self.add(name, self._latencies.debounce)
         if wait is not None:
-            self.add(name, max(wait, LEAST_REQUEUE))
+            self.add(name, max(wait, MIN_REQUEUE_SECONDS))
 
     def _executor(self, term: int) -> PlanExecutor:
         def check_term() -> None:
@@ -208,7 +209,7 @@ class OperatorModel:
     # Reconcile
 
     def observed(self, job: TrainingJob, refused: Mapping[str, Refusal]) -> Observed:
-        """Return the state of a job that plans are made from."""
+        """Return the state of a job from which plans are made."""
         pods = self.cache.pods(job.metadata.name)
         own = tuple(pod for pod in pods if pod.owner_uid == job.metadata.uid)
         named = job.spec.engine.name if job.spec.engine else ""
@@ -226,7 +227,9 @@ class OperatorModel:
         )
 
     def _reconcile(self, name: str, entry: QueueEntry, term: int) -> Generator[float, None, float | None]:
-        """Reconcile a job. Return the seconds until the next reconcile is due without any change."""
+        """Reconcile a job. Return the seconds until the next reconcile, or None if only a change makes it
+        due.
+        """
         stored = self.cache.jobs.get(name)
         if stored is None:
             self._throttle.drop(name)
@@ -256,7 +259,7 @@ class OperatorModel:
             yield from executor.delete_job(name)
             return None
         if stored.job.status.phase is Phase.RUNNING:
-            # Agents report steps continuously, so the job is due at its next turn to store them.
+            # Agents report steps all the time, so reconcile again to store them when it is the job's turn.
             turn = self._throttle.turn(name, len(self.cache.jobs), self._kernel.now)
             waits.append(turn or self._latencies.progress_write)
         return min((wait for wait in waits if wait is not None), default=None)
@@ -275,7 +278,7 @@ class OperatorModel:
     def _create(
         self, executor: PlanExecutor, stored: Stored, plan: Plan, entry: QueueEntry
     ) -> Generator[float, None, bool]:
-        """Create the plan's pods up to the first that is refused. Return True if one was refused."""
+        """Create the plan's pods until admission refuses one. Return True if a pod was refused."""
         refused: dict[str, Refusal] = {}
         for body in plan.manifests:
             try:
@@ -289,7 +292,7 @@ class OperatorModel:
         return bool(refused)
 
     def _backoff(self, tries: int) -> float:
-        """Return the back-off in seconds after so many consecutive failures."""
+        """Return the back-off in seconds after `tries` consecutive failures."""
         longest = min(BACKOFF_MIN_SECONDS * 2.0 ** (tries - 1), BACKOFF_MAX_SECONDS)
         return longest * self._kernel.rng.uniform(0.5, 1.0)
 
@@ -299,7 +302,10 @@ class OperatorModel:
             self._throttle.record_write(stored.job.metadata.name, self._kernel.now)
 
     def _progress_delay(self, stored: Stored, plan: Plan) -> float | None:
-        """Return the seconds until a status that carries only progress may be written; None for now."""
+        """Return the seconds until a status that only records progress may be written.
+
+        None if the status may be written at once, or if there is nothing to write.
+        """
         if plan.status is None:
             return None
         before = stored.job.status.to_dict()

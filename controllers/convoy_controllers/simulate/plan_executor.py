@@ -1,4 +1,4 @@
-"""Executes plans in a simulated cluster, effect by effect, in the order of convoy_operator.reconcile."""
+"""Executes plans in a simulated cluster, with effects in the same order as in convoy_operator.reconcile."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from convoy_controllers.simulate.latencies import Latencies
 from convoy_crds.trainingjob import TrainingJob
 
 Effects = Generator[float, None, None]
-"""A generator of effects. It yields the seconds that each request takes."""
+"""A generator that runs effects. It yields the seconds that each request takes."""
 
 
 @dataclass(kw_only=True)
 class PlanExecutor:
-    """Executes plans by requests to the API server and the hub."""
+    """Executes plans through requests to the API server and the hub."""
 
     kernel: Kernel
     latencies: Latencies
     api: Api
     send: Callable[[JobCommand], None]
-    """Sends a command through the hub."""
+    """Function that sends a command through the hub."""
     cache: InformerCache
     notify: Notify
     before_effect: Callable[[], None] = lambda: None
-    """Called before each effect. An exception skips this effect and all later ones."""
+    """Called before each effect. If it raises an exception, this effect and all later ones are skipped."""
     after_request: Callable[[], None] = lambda: None
-    """Called when a request's time is over. An exception skips the request and all later effects."""
+    """Called at the end of a request's latency. If it raises, the request and all later effects are
+    skipped.
+    """
 
     def store(self, stored: Stored, status: Mapping[str, Any] | None, decided: float) -> Effects:
-        """Store the status, if there is one. Raises Conflict or Unavailable."""
+        """Store a status; None stores nothing. Raises Conflict or Unavailable."""
         if status is None:
             return
         yield from self._request()
@@ -47,9 +49,7 @@ class PlanExecutor:
         self.cache.put_job(fresh)
 
     def delete(self, job: str, deletion: Delete) -> Effects:
-        """Delete the pod with exactly this uid. A pod that is already removed or replaced counts as
-        deleted.
-        """
+        """Delete the pod with this uid. It is no error if the pod is already removed or replaced."""
         yield from self._request()
         known = next((pod for pod in self.cache.pods(job) if pod.uid == deletion.uid), None)
         try:
@@ -62,12 +62,14 @@ class PlanExecutor:
             self.cache.drop_pod(known)
 
     def end(self, one: EndPod) -> Effects:
-        """End the containers of a pod other than its ranks. None are simulated, so the pod fails at once."""
+        """End the containers of a pod except its ranks. No such container is simulated, so the pod fails at
+        once.
+        """
         yield from self._request()
         self.api.set_pod(one.name, one.uid, phase="Failed")
 
     def create(self, owner: str, body: Mapping[str, Any]) -> Effects:
-        """Create a pod, or adopt the job's own pod of that name. Raises Refused or Unavailable."""
+        """Create a pod, or adopt the job's own pod with that name. Raises Refused or Unavailable."""
         yield from self._request()
         try:
             pod = self.api.create_pod(body)
@@ -78,7 +80,7 @@ class PlanExecutor:
         self.cache.put_pod(pod)
 
     def command(self, job: TrainingJob, plan: Plan) -> None:
-        """Send the plan's commands."""
+        """Send all commands of a plan."""
         for command in plan.commands:
             if not isinstance(command, JobCommand):
                 raise TypeError(f"not a command for a job: {command}")
@@ -89,7 +91,7 @@ class PlanExecutor:
             self.send(command)
 
     def execute(self, stored: Stored, plan: Plan, decided: float) -> Effects:
-        """Execute all effects of a plan, without any error handling."""
+        """Execute all effects of a plan. Errors are not handled."""
         job = stored.job.metadata
         if plan.status_first:
             yield from self.store(stored, plan.status, decided)
@@ -106,12 +108,12 @@ class PlanExecutor:
             yield from self.delete_job(job.name)
 
     def delete_job(self, job: str) -> Effects:
-        """Delete the job itself."""
+        """Delete the TrainingJob."""
         yield from self._request()
         self.api.delete_job(job)
 
     def _request(self) -> Effects:
-        """Wait for the latency of one request. Its effect happens afterwards."""
+        """Wait for the latency of one request. The request's effect happens afterwards."""
         self.before_effect()
         yield self.kernel.about(self.latencies.api)
         self.after_request()

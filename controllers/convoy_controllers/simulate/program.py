@@ -1,4 +1,4 @@
-"""The training program of a simulated job: steps, checkpoints, and its reaction to a lost peer."""
+"""The training program of a simulated job: its steps, its checkpoints, and its reaction to a lost peer."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ class Program(Model):
     """A training program. Times are seconds."""
 
     step_seconds: Annotated[float, Field(gt=0, le=3600)] = 0.5
-    """Duration of one step of all ranks."""
+    """Duration of a step, equal for all ranks."""
     total_steps: Annotated[int, Field(ge=1)] = 10_000
-    """Number of steps after which all ranks end with code 0."""
+    """Number of steps after which all ranks exit with code 0."""
     fails_at_step: Annotated[int, Field(ge=0)] = 0
-    """Step after which rank 0 exits with code 1, in every incarnation that reaches it; 0: never."""
+    """Step after which rank 0 exits with code 1, in every incarnation that reaches the step; 0 for never."""
     join_seconds: Seconds = 0.2
-    """Time from the last rank's start to the complete process group."""
+    """Time from the start of the last rank to the complete process group."""
     restore_seconds: Seconds = 0.5
     """Time to read a checkpoint before the first step."""
     save_seconds: Seconds = 0.2
     """Time that a checkpoint pauses the steps."""
     commit_seconds: Seconds = 0.5
-    """Time from that pause to the commit with all copies."""
+    """Time from the end of a checkpoint's pause to the commit with all copies."""
     peer_exit_seconds: Seconds = 0.1
-    """Time from a rank's failure to the end of its peers, whose connections are reset."""
+    """Time from a rank's failure to the end of its peers, whose connections to it are reset."""
     peer_timeout_seconds: Seconds = 0.0
-    """Time until ranks give up a peer that is cut off, with no reset connection; 0: never."""
+    """Time after which ranks give up a peer that is cut off without a reset connection; 0 for never."""
     peer_lost_code: Annotated[int, Field(ge=1, le=255)] = 76
     """Exit code of a rank that has lost a peer."""
     saves_on_term: bool = True
-    """True if ranks save a checkpoint on SIGTERM and exit with code 75. Otherwise the signal ends them."""
+    """True if ranks save a checkpoint on SIGTERM and exit with code 75. If False, the signal ends them."""
     endless_roles: list[str] = Field(default_factory=list)
-    """Roles whose ranks do not end after the last step."""
+    """Roles whose ranks continue to run after the last step."""

@@ -1,4 +1,4 @@
-"""Replays a scenario and returns its timeline, with each job's goodput by its ledger and in truth."""
+"""Replays a scenario. Returns its timeline, and each job's goodput by the ledger and in truth."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ from convoy_crds.trainingjob_status import TERMINAL
 
 CHECK_SECONDS = 1.0
 """Seconds between two checks for the end of all jobs."""
-MOST_ENTRIES = 10_000
+MAX_ENTRIES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """One line of the timeline."""
+    """A line of the timeline."""
 
     at: float
-    """Seconds since the start."""
+    """Seconds since the start of the scenario."""
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The result of one job."""
+    """A job at the end of a scenario, with its goodput."""
 
     job: TrainingJob
     """The job at the end."""
     ledger: dict[str, float]
-    """Seconds by cause, from the job's status."""
+    """Seconds by cause, according to the job's status."""
     truth: dict[str, float]
-    """Seconds by cause, as they really passed."""
+    """Seconds by cause, as they passed in the simulation."""
 
 
 @dataclass(slots=True)
 class History:
-    """The result of a replay."""
+    """Timeline and results of a replay."""
 
     seconds: float = 0.0
-    """Duration in virtual time."""
+    """Duration of the replay in virtual seconds."""
     entries: list[TimelineEntry] = field(default_factory=list)
     dropped: int = 0
-    """Number of entries beyond MOST_ENTRIES."""
+    """Number of entries that were dropped because there were already MAX_ENTRIES."""
     results: list[JobResult] = field(default_factory=list)
 
 
 def replay(scenario: Scenario) -> History:
-    """Replay a scenario to its end. Raises InvariantViolation if Convoy breaks one of its guarantees."""
+    """Replay a scenario to its end. Raises InvariantViolation if Convoy breaks a guarantee."""
     machines = [Machine(node.name, node.capacity) for node in scenario.nodes]
     engines = [_engine(name) for name in sorted(_engines(scenario.jobs))]
     cluster = Cluster(machines, latencies=scenario.latencies, engines=engines, seed=scenario.seed)
@@ -83,20 +83,20 @@ def replay(scenario: Scenario) -> History:
 
 
 def seconds_by_cause(result: JobResult) -> list[tuple[str, float, float]]:
-    """Return (cause, seconds in the ledger, true seconds) for each cause that took time."""
+    """Return (cause, seconds in the ledger, true seconds) for each cause with any time."""
     causes = [cause.value for cause in Cause if result.ledger.get(cause) or result.truth.get(cause)]
     return [(cause, result.ledger.get(cause, 0.0), result.truth.get(cause, 0.0)) for cause in causes]
 
 
 class _TimelineRecorder:
-    """Records the events that matter to a person."""
+    """Records those events in the timeline that a user needs."""
 
     def __init__(self, cluster: Cluster, history: History) -> None:
         self._cluster = cluster
         self._history = history
         self._injected = 0
         self.jobs: dict[str, TrainingJob] = {}
-        """The last state of each job by name, also of deleted jobs."""
+        """Last state of each job by name, including deleted jobs."""
         cluster.listeners.append(self._on_event)
 
     def _on_event(self, event: ClusterEvent) -> None:
@@ -115,14 +115,14 @@ class _TimelineRecorder:
                 pass
 
     def inject(self, event: ScenarioEvent, faults: Faults) -> None:
-        """Inject an event. Record if it had no effect."""
+        """Inject an event. If it had no effect, record that."""
         before = self._injected
         event.inject(faults)
         if self._injected == before:
             self._add(f"! {event.do}: skipped, since its target does not exist or is already in that state")
 
     def _add(self, what: str) -> None:
-        if len(self._history.entries) >= MOST_ENTRIES:
+        if len(self._history.entries) >= MAX_ENTRIES:
             self._history.dropped += 1
             return
         at = self._cluster.kernel.now - EPOCH.timestamp()
@@ -130,7 +130,7 @@ class _TimelineRecorder:
 
 
 def _is_over(cluster: Cluster, scenario: Scenario) -> bool:
-    """Return True if all jobs have ended and all events have been injected."""
+    """Return True if all events have been injected and all jobs have ended."""
     last = max([*(run.at for run in scenario.jobs), *(event.at for event in scenario.events)], default=0.0)
     if cluster.kernel.now - EPOCH.timestamp() <= last:
         return False
@@ -142,7 +142,7 @@ def _engines(runs: Iterable[ScenarioJob]) -> set[str]:
 
 
 def _engine(name: str) -> Engine:
-    """Return an Engine that accepts any parameters. Its image is never run."""
+    """Return an Engine that accepts all parameters. Its image is never run."""
     spec = {
         "image": "simulated",
         "command": ["simulated"],

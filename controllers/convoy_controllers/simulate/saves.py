@@ -1,4 +1,4 @@
-"""The checkpoints of a simulated job, in the memory of machines and in its store."""
+"""Checkpoints of a simulated job, in the memory of machines and in the job's store."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from convoy_controllers.views import CommitView
 
 @dataclass(slots=True)
 class SavedGeneration:
-    """A committed generation."""
+    """A generation that is committed in memory."""
 
     step: int
     shards: list[set[str]]
-    """Machines that hold each pod's shard in memory."""
+    """For each pod's shard, the machines that have it in memory."""
 
 
 class SavedCheckpoints:
-    """The newest generation of a job in memory, and the step of the newest one in its store."""
+    """A job's newest generation in memory, and the step of its newest generation in the store."""
 
     def __init__(self) -> None:
         self._memory: SavedGeneration | None = None
@@ -30,8 +30,8 @@ class SavedCheckpoints:
     def commit(
         self, incarnation: int, step: int, plans: Iterable[Assign], now: float
     ) -> dict[str, CommitView]:
-        """Commit the step that the pods of these assignments have saved. Return the commit of each tier
-        that it reached.
+        """Commit a step that the pods of these assignments have saved. Return the commit at each tier that
+        it reached.
         """
         memories = [(plan.node, plan.memory) for plan in plans if plan.memory is not None]
         self._memory = SavedGeneration(step, [{node, *memory.hosts} for node, memory in memories])
@@ -45,20 +45,21 @@ class SavedCheckpoints:
         return dict.fromkeys(sorted(tiers), CommitView(incarnation, step, now))
 
     def lose(self, machine: str) -> None:
-        """Drop the shards in a machine's memory."""
+        """Drop the shards in the memory of a machine."""
         for holders in self._memory.shards if self._memory else ():
             holders.discard(machine)
 
     def restore(self, reachable: Callable[[str], bool]) -> int:
-        """Return `newest` and continue from it. A generation in memory that was not found is dropped."""
+        """Return the same step as `newest`, and drop the generation in memory if it has another step."""
         found = self.newest(reachable)
         if self._memory is not None and self._memory.step != found:
             self._memory = None
         return found
 
     def newest(self, reachable: Callable[[str], bool]) -> int:
-        """Return the newest step that is complete in the memory of reachable machines, else the step in the
-        store; 0 if there is none.
+        """Return the step of the generation in memory if reachable machines have all its shards.
+
+        Otherwise return the step in the store; 0 if it has none.
         """
         found = self._memory
         if found is not None and all(any(map(reachable, holders)) for holders in found.shards):

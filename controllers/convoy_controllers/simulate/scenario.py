@@ -1,6 +1,6 @@
-"""The scenario file that `convoy simulate` reads: a cluster, its jobs, and events.
+"""The scenario file of `convoy simulate`: a cluster, its jobs, and events.
 
-All names are validated first: an event's target must exist and fit its action.
+All names are checked at the start. The target of an event must exist and fit the event's action.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from convoy_crds.layout import slots, world_size
 from convoy_crds.meta import DnsLabel, Model
 from convoy_crds.trainingjob import TrainingJob
 
-LONGEST_SECONDS = 30 * 86_400.0
-"""Longest virtual time of a scenario."""
+MAX_SECONDS = 30 * 86_400.0
+"""Maximum virtual seconds of a scenario."""
 
 
 class MachineSpec(Model):
-    """One node."""
+    """A node of the scenario."""
 
     name: DnsLabel
     capacity: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Most pods of jobs at a time."""
+    """Maximum number of pods of jobs at the same time."""
 
 
 class ScenarioJob(Model):
     """A job of the scenario."""
 
     job: TrainingJob
-    """A manifest as for `kubectl apply`. Its Engine need not exist."""
+    """Manifest of the TrainingJob, as for `kubectl apply`. Its Engine need not exist."""
     program: Program = Field(default_factory=Program)
-    """The program that its ranks run."""
+    """Program that the job's ranks run."""
     at: Seconds = 0.0
-    """Seconds from the start until the job is created."""
+    """Seconds from the start of the scenario until the job is created."""
 
 
 Action = Literal[
@@ -69,27 +69,27 @@ Action = Literal[
 
 @dataclass(frozen=True, slots=True)
 class _ActionSpec:
-    """The function of an action, and the event's fields that it needs."""
+    """Function of an action, and the fields of an event that the action needs."""
 
     do: Callable[[Faults, ScenarioEvent], None]
     needs: frozenset[str]
 
 
 class ScenarioEvent(Model):
-    """A fault or a user action."""
+    """A fault or a user action at a given time."""
 
     at: Seconds
-    """Seconds from the start."""
+    """Seconds from the start of the scenario."""
     do: Action
     node: DnsLabel | None = None
-    """The node, for actions on a node or its agent."""
+    """Target of actions on a node or its agent."""
     job: DnsLabel | None = None
-    """The job, for actions on a job or its ranks."""
+    """Target of actions on a job or its ranks."""
     rank: Annotated[int, Field(ge=0)] | None = None
     pod: DnsLabel | None = None
-    """The pod, for actions on a pod."""
+    """Target of actions on a pod."""
     code: Annotated[int, Field(ge=0, le=255)] = 1
-    """The exit code, for `endRank`."""
+    """Exit code of the rank, for `endRank`."""
 
     @model_validator(mode="after")
     def _has_the_fields_of_its_action(self) -> Self:
@@ -102,7 +102,7 @@ class ScenarioEvent(Model):
         return self
 
     def inject(self, faults: Faults) -> None:
-        """Inject the event."""
+        """Inject this event into a cluster."""
         ACTIONS[self.do].do(faults, self)
 
 
@@ -137,7 +137,7 @@ ACTIONS: Mapping[str, _ActionSpec] = {
 
 
 class Scenario(Model):
-    """A scenario file."""
+    """The content of a scenario file."""
 
     seed: int = 0
     """Seed of all random values."""
@@ -145,8 +145,8 @@ class Scenario(Model):
     jobs: Annotated[list[ScenarioJob], Field(min_length=1, max_length=2048)]
     events: list[ScenarioEvent] = Field(default_factory=list)
     latencies: Latencies = Field(default_factory=Latencies)
-    until: Annotated[float, Field(gt=0, le=LONGEST_SECONDS)] = 3600.0
-    """Virtual seconds after which the scenario ends, unless all jobs have ended before."""
+    until: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = 3600.0
+    """Virtual seconds after which the scenario ends. It ends earlier if all jobs have ended."""
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:

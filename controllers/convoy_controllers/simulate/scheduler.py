@@ -1,5 +1,6 @@
-"""The scheduler of a simulated cluster. It binds pods to the emptiest node, avoiding nodes that a pod
-prefers not to use.
+"""The scheduler of a simulated cluster. It binds each pod to the node with the fewest pods.
+
+It uses the nodes that a pod prefers to avoid only if no other node has room.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Scheduler:
         self._api = api
         self._scheduled = False
         self.open = True
-        """False leaves every pod pending, as in a full cluster."""
+        """False if every pod must stay pending, as in a full cluster."""
         api.listeners.append(self._changed)
 
     def _changed(self, kind: str, name: str) -> None:
@@ -31,7 +32,7 @@ class Scheduler:
             self.request_run()
 
     def request_run(self) -> None:
-        """Schedule all pending pods soon."""
+        """Schedule all pending pods after the latency `schedule`."""
         if not self._scheduled:
             self._scheduled = True
             self._kernel.after(self._kernel.about(self._latencies.schedule), self._schedule)
@@ -74,12 +75,12 @@ def _unscheduled(node: str | None, phase: str, deleting: bool) -> bool:
 
 
 def _schedulable(node: Node) -> bool:
-    """Return True if the node accepts workers. Their node selector requires the agent-ready label."""
+    """Return True if the node accepts workers, whose node selector requires the agent-ready label."""
     return node.ready and not node.cordoned and node.agent_ready
 
 
 def _avoided(spec: Mapping[str, Any]) -> frozenset[str]:
-    """Return the nodes that the pod's preferred node affinity excludes by NotIn."""
+    """Return the nodes that the pod's preferred node affinity excludes with NotIn."""
     affinity = spec.get("affinity", {}).get("nodeAffinity", {})
     return frozenset(
         value

@@ -1,4 +1,4 @@
-"""Checkpoint stores of a simulated cluster. Every store that a job names exists and works."""
+"""Checkpoint stores of a simulated cluster. Each store that a job names exists and works."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from convoy_crds.trainingjob import TrainingJob
 
 
 def store_of(job: TrainingJob) -> CheckpointStore | None:
-    """Return the store that a job names; None if it names none."""
+    """Return the store that a job names; None if the job names none."""
     name = job.spec.checkpoint.tiers.store
     if name is None:
         return None

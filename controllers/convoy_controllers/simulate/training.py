@@ -1,4 +1,7 @@
-"""The joint behaviour of a job's ranks: they form a process group, step, save, hang, and fail together."""
+"""Training of a job's ranks: together they form a process group, step, save, hang, and fail.
+
+A gang is the ranks of one incarnation.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +26,29 @@ from convoy_controllers.simulate.workers import LIVE, Worker, Workers
 from convoy_controllers.views import RankView
 
 ABORT_SECONDS = 0.5
-"""Delay of a launcher's watchdog beyond the time limit, in seconds."""
+"""Seconds by which a launcher's watchdog exceeds the time limit of a step."""
 FIRST_STEP_FACTOR = 3.0
-"""Multiple of hangSeconds that the first step may take (convoy_workloads.runtime.heartbeat)."""
+"""The first step may take hangSeconds times this factor (convoy_workloads.runtime.heartbeat)."""
 SIGABRT = 6
 
 
 @dataclass(slots=True)
 class Job:
-    """The program and the checkpoints of a job. Without a program its ranks step only when a test makes
-    them.
+    """Program and checkpoints of a job. Without a program, the job's ranks step only when a test makes them
+    step.
     """
 
     program: Program | None = None
     save_every: float = 0.0
-    """Seconds between two checkpoints as set in the pods; 0: no checkpoints."""
+    """Seconds between two checkpoints, as set in the pods; 0 for no checkpoints."""
     saves: SavedCheckpoints = field(default_factory=SavedCheckpoints)
 
 
 class GangTraining:
-    """The gangs of all jobs. `jobs` is by uid; `reaches` returns True if two nodes can exchange packets."""
+    """The gangs of all jobs.
+
+    `jobs` has the jobs by uid. `reaches` returns True if two nodes can exchange packets.
+    """
 
     def __init__(
         self,
@@ -62,7 +68,7 @@ class GangTraining:
     # Calls from launchers
 
     def join(self, worker: Worker, assign: Assign) -> None:
-        """Add a pod's running ranks to their gang. When all have joined, the gang starts."""
+        """Add a pod's running ranks to their gang. The gang starts when all ranks have joined."""
         program = self._jobs[worker.job_uid].program if worker.job_uid in self._jobs else None
         if program is None:
             return
@@ -83,14 +89,15 @@ class GangTraining:
             self._later(gang, self._kernel.about(pause), self._start_stepping)
 
     def leave(self, worker: Worker, *, resets_peers: bool) -> None:
-        """Remove a pod's ranks from their gang, which breaks the gang."""
+        """Remove a pod's ranks from their gang. The gang makes no more steps."""
         gang = worker.gang
         if gang is None:
             return
         self._stop_for_good(gang)
         slot = self._workers.slots.get(worker.uid)
         if slot is not None:
-            # Keep the ranks' last steps: they cannot be computed once the pod has left the gang.
+            # Store the ranks' last steps now, because they cannot be computed after the pod has left the
+            # gang.
             ranks = self.progress(worker, slot.ranks, self._kernel.now)
             self._workers.slots[worker.uid] = replace(slot, ranks=ranks)
         worker.gang = None
@@ -103,7 +110,7 @@ class GangTraining:
             self._kernel.after(gang.program.peer_timeout_seconds, lambda: self._end_peers(gang, None))
 
     def progress(self, worker: Worker, ranks: tuple[RankView, ...], moment: float) -> tuple[RankView, ...]:
-        """Return the ranks with their steps as of a moment."""
+        """Return the ranks with the steps that they had made by `moment`."""
         gang = worker.gang
         if gang is None:
             return ranks
@@ -127,7 +134,7 @@ class GangTraining:
         )
 
     def interval_changed(self, worker: Worker) -> None:
-        """Apply a changed checkpoint interval of a pod's ranks."""
+        """Apply a changed checkpoint interval of a pod's ranks to their gang."""
         gang = worker.gang
         if gang is not None and gang.stepping and gang.first_step:
             self._next(gang)
@@ -135,7 +142,7 @@ class GangTraining:
     # Faults
 
     def hang(self, uid: str) -> None:
-        """Hang a rank, and with it the whole gang. The launchers' watchdogs then abort all ranks."""
+        """Hang a rank, and with it the whole gang. Later the launchers' watchdogs abort all ranks."""
         worker = self._workers.by_uid.get(uid)
         if worker is not None and worker.gang is not None and not worker.gang.broken:
             gang = worker.gang
@@ -143,14 +150,14 @@ class GangTraining:
             self._start_watchdogs(gang)
 
     def machine_changed(self, machine: Machine) -> None:
-        """Drop checkpoints in the memory of a machine without power, and check the network."""
+        """Drop the checkpoints in memory if the machine has no power, then apply the changed network."""
         if not machine.powered:
             for job in self._jobs.values():
                 job.saves.lose(machine.name)
         self.network_changed()
 
     def network_changed(self) -> None:
-        """Stall gangs whose nodes cannot reach each other. Resume those whose nodes can again."""
+        """Stall gangs whose nodes cannot reach each other, and resume stalled gangs whose nodes can."""
         for gang in list(self.gangs.values()):
             if gang.broken or gang.saving or not gang.whole:
                 continue
@@ -191,7 +198,7 @@ class GangTraining:
             self._next(gang)
 
     def _next(self, gang: Gang) -> None:
-        """Schedule what comes first: the last step, the program's failure, or the next checkpoint."""
+        """Schedule the gang's next event: its last step, its program's failure, or the next checkpoint."""
         now, length = self._kernel.now, gang.program.step_seconds
         end, finish = gang.when(gang.program.total_steps), self._complete
         wrong = gang.when(gang.program.fails_at_step)
@@ -229,7 +236,7 @@ class GangTraining:
         self._next(gang)
 
     def _commit(self, gang: Gang, step: int) -> None:
-        """Commit a checkpoint, if all agents are connected and none knows a later incarnation."""
+        """Commit a checkpoint if all agents are connected and none of them knows a later incarnation."""
         slots = [self._workers.slots.get(uid) for uid in gang.members]
         intact = not gang.broken and self._connected(gang)
         if not intact or any(
@@ -272,8 +279,8 @@ class GangTraining:
                 self._notify(TrainingStopped(gang, hung))
 
     def _end_peers(self, gang: Gang, node: str | None) -> None:
-        """End the remaining ranks whose node can reach `node`, on which a rank ended. None: end all of
-        them.
+        """End the remaining ranks on nodes that can reach `node`, where a rank has ended. None: end all
+        ranks.
         """
         for uid in sorted(gang.joined):
             worker = self._workers.by_uid.get(uid)
@@ -291,7 +298,7 @@ class GangTraining:
             self._end_peers(gang, None)
 
     def _start_watchdogs(self, gang: Gang) -> None:
-        """Start the launchers' watchdogs, which abort the ranks unless the gang resumes in time."""
+        """Start the launchers' watchdogs. They abort the ranks unless the gang resumes in time."""
         worker = next((self._workers.by_uid[uid] for uid in gang.joined if uid in self._workers.by_uid), None)
         if worker is None or worker.plan is None:
             return
@@ -313,7 +320,7 @@ class GangTraining:
     # Helpers
 
     def _interval(self, gang: Gang) -> float:
-        """Return the checkpoint interval in seconds: the one that slot 0's agent has, else the one set in
+        """Return the checkpoint interval in seconds. The interval of slot 0's assignment overrides that of
         the pods.
         """
         plans = [self._workers.by_uid[uid].plan for uid in gang.joined if uid in self._workers.by_uid]
@@ -321,7 +328,7 @@ class GangTraining:
         return (memory.interval_seconds if memory else 0) or self._jobs[gang.job_uid].save_every
 
     def _restorable_step(self, gang: Gang) -> int:
-        """Return the step that the gang will restore; 0 if there is none."""
+        """Return the step that the gang will restore; 0 if there is no checkpoint."""
         return self._jobs[gang.job_uid].saves.newest(lambda node: self._reaches(self._first_node(gang), node))
 
     def _first_node(self, gang: Gang) -> str:
@@ -340,7 +347,7 @@ class GangTraining:
             self._workers.changed(uid)
 
     def _later(self, gang: Gang, seconds: float, action: Callable[[Gang], None]) -> None:
-        """Schedule the gang's next event in place of the one before."""
+        """Replace the gang's next event by this action in `seconds`."""
         _cancel(gang)
         gang.timer = self._kernel.after(seconds, lambda: action(gang))
 
@@ -351,5 +358,5 @@ def _cancel(gang: Gang) -> None:
 
 
 def _role(worker: Worker) -> str:
-    """Return the role from a pod's name, `<job>-<role>-<replica>`."""
+    """Return the role in a pod's name, which has the form `<job>-<role>-<replica>`."""
     return worker.pod.removeprefix(f"{worker.job}-").rpartition("-")[0]

@@ -1,7 +1,7 @@
-"""The true goodput of a simulated job: the ledger of an observer who sees every event at once.
+"""The true goodput of a simulated job, computed by an observer who sees every event at once.
 
 The observer knows the exact time at which a rank dies, a node loses its power, a pod is bound and a step
-ends. From the operator it takes only the times of decisions. It checks
+ends. From the operator it uses only the times of decisions. It serves to check
 `convoy_controllers.trainingjob.goodput` and shares no code with it.
 """
 
@@ -29,39 +29,41 @@ from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus
 
 SUSPENDED_PHASES = (Phase.SUSPENDED, Phase.SUSPENDING)
 STEPPING = "stepping"
-"""The job makes steps. Their numbers tell productive time from recomputed time."""
+"""Mode of a job that makes steps. Whether they are productive or recomputed depends on the step numbers."""
 STARTING_CAUSES = (Cause.SCHEDULE, Cause.START, Cause.RESTART, Cause.QUEUE)
 
 
 @dataclass(slots=True)
 class _Account:
-    """The ledger of one job."""
+    """The true ledger of one job."""
 
     since: float
-    """When the present cause began, in Unix seconds."""
+    """Unix time in seconds at which the present cause began."""
     mode: str = Cause.SCHEDULE
     blocked: bool = False
-    """True if the job starts and its pods find no node."""
+    """True if the job is starting and its pods find no node."""
     best: int = 0
-    """The newest step that any gang of the job has finished."""
+    """Newest step that any gang of the job has finished."""
     gang: Gang | None = None
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
 class GoodputTruth:
-    """The true ledgers of all jobs of a cluster."""
+    """True ledgers of all jobs of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._accounts: dict[str, _Account] = {}
         self._lost: dict[str, float] = {}
-        """When each machine without power or network was lost, in Unix seconds."""
+        """Unix time in seconds at which each machine lost its power or network. Contains only lost
+        machines.
+        """
         cluster.listeners.append(self._on_event)
         cluster.api.listeners.append(self._on_change)
         cluster.machines.changed.append(self._reach_changed)
 
     def seconds(self, job_uid: str) -> dict[str, float]:
-        """Return the seconds of each cause until now, or until the job's end."""
+        """Return the seconds of each cause up to now, or up to the job's end."""
         account = self._accounts[job_uid]
         self._switch_cause(account, account.mode)
         return {cause: spent for cause, spent in account.seconds.items() if spent > 0}
@@ -69,7 +71,7 @@ class GoodputTruth:
     # Events
 
     def _on_change(self, kind: str, name: str) -> None:
-        """Handle a change of a job or a pod at the API server."""
+        """Handle the change of a job or a pod at the API server."""
         if kind == "jobs" and (stored := self._cluster.api.jobs.get(name)) is not None:
             made = stored.job.metadata.creation_timestamp
             uid = stored.job.metadata.uid
@@ -102,7 +104,8 @@ class GoodputTruth:
                 self._gang_switches_cause(gang, Cause.DETECT, gang.last[1] if hung else None)
                 account = self._accounts[gang.job_uid]
                 if account.gang is gang:
-                    # The gang may have made further steps after the operator gave it up.
+                    # The gang may have made steps after the operator gave it up, so they count as finished
+                    # too.
                     account.best = max(account.best, gang.last[0])
             case _:
                 pass
@@ -128,10 +131,10 @@ class GoodputTruth:
             self._pods_changed(after)
 
     def _restarts(self, account: _Account, job: TrainingJob, decided: float) -> None:
-        """Book a restart: it ends the time of detection.
+        """Account for a restart, which ends the time of detection.
 
-        Exception: a restart that is only a consequence of a lost node. The detection goes on until the
-        operator knows of the loss.
+        If the restart is only a consequence of a lost node, detection continues until the operator knows of
+        the loss.
         """
         last = job.status.restarts.last
         nodes = {pod.node for pod in self._cluster.api.pods_of(job.metadata.name)}
@@ -144,7 +147,7 @@ class GoodputTruth:
         self._pods_changed(job)
 
     def _pods_changed(self, job: TrainingJob) -> None:
-        """Set the cause for which a starting job waits."""
+        """Set the cause of a starting job's wait, according to its pods."""
         account = self._accounts[job.metadata.uid]
         if account.mode not in STARTING_CAUSES:
             return
@@ -164,7 +167,7 @@ class GoodputTruth:
     # Ledger
 
     def _switch_cause(self, account: _Account, mode: str, at: float | None = None) -> None:
-        """Book the time since the last switch and change the cause."""
+        """Add the time since the last switch to the present cause, then change the cause."""
         now = self._cluster.kernel.now if at is None else at
         since, account.since = account.since, max(account.since, now)
         length = max(0.0, now - since)
@@ -182,7 +185,7 @@ class GoodputTruth:
         account.mode = mode
 
     def _recomputed(self, account: _Account, gang: Gang, since: float, now: float) -> float:
-        """Return the seconds from `since` on that repeated earlier steps."""
+        """Return how many of the seconds from `since` to `now` repeated earlier steps."""
         if gang.at(since)[0] >= account.best or not gang.stretches:
             return 0.0
         return max(0.0, min(now, gang.when(account.best)) - since)

@@ -1,7 +1,7 @@
-"""The error that simulations raise when Convoy breaks one of its guarantees."""
+"""The error that simulations raise when Convoy breaks a guarantee."""
 
 from __future__ import annotations
 
 
 class InvariantViolation(AssertionError):
-    """Convoy broke a guarantee. The message says which one, and where."""
+    """Raised when Convoy breaks a guarantee. The message says which guarantee, and where."""

@@ -1,7 +1,7 @@
-"""The containers of a simulated cluster, with launchers and ranks.
+"""Containers of a simulated cluster, with their launchers and ranks.
 
-`slots` holds the reports of the pods' agents; `by_uid` holds the running containers. They can differ:
-nobody reports the ranks of a container that was killed.
+`slots` has the reports of the pods' agents, `by_uid` the containers. They can differ, because the ranks of
+a killed container are not reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIRST_PORT = 29500
 
 @dataclass(slots=True)
 class Worker:
-    """One container with its launcher."""
+    """A container with its launcher."""
 
     uid: str
     pod: str
@@ -37,11 +37,11 @@ class Worker:
     saves_on_term: bool = True
     gang: Gang | None = None
     plan: Assign | None = None
-    """The newest assignment that its agent has."""
+    """Newest assignment that the pod's agent has."""
     ending: bool = False
-    """True if the launcher was told to end. It accepts no further assignment."""
+    """True if the launcher has been ordered to end. It then accepts no further assignment."""
     shutdown: Shutdown | None = None
-    """A shutdown command that the agent delivers when the launcher connects."""
+    """Shutdown command that the agent delivers when the launcher connects; None if there is none."""
     exit_code: int | None = None
     """Exit code of the container; None while it runs."""
     reason: str = ""
@@ -53,27 +53,27 @@ class Worker:
 
 
 class RankTraining(Protocol):
-    """The joint behaviour of the ranks of several pods."""
+    """Interface to the training of all pods' ranks, which depends on the ranks of other pods."""
 
     def join(self, worker: Worker, assign: Assign) -> None:
-        """Called when the ranks of a pod run."""
+        """Called when the ranks of a pod start to run."""
         ...
 
     def leave(self, worker: Worker, *, resets_peers: bool) -> None:
-        """Called when ranks of a pod end. `resets_peers`: their peers' connections are reset."""
+        """Called when ranks of a pod end. With `resets_peers`, the connections of their peers are reset."""
         ...
 
     def progress(self, worker: Worker, ranks: tuple[RankView, ...], moment: float) -> tuple[RankView, ...]:
-        """Return the ranks with their steps as of a moment."""
+        """Return the ranks with the steps that they had made by `moment`."""
         ...
 
     def interval_changed(self, worker: Worker) -> None:
-        """Called when the ranks of a pod get another checkpoint interval."""
+        """Called when the checkpoint interval of a pod's ranks has changed."""
         ...
 
 
 class Workers:
-    """All containers of the cluster."""
+    """All containers of a cluster."""
 
     def __init__(self, kernel: Kernel, latencies: Latencies, notify: Notify) -> None:
         self._kernel = kernel
@@ -83,9 +83,9 @@ class Workers:
         self.slots: dict[str, SlotView] = {}
         self.by_uid: dict[str, Worker] = {}
         self.changed: Callable[[str], None] = lambda uid: None
-        """Called with the uid of a pod whose agent has a new report."""
+        """Called with the uid of a pod whose agent has a changed report."""
         self.ended: Callable[[Worker], None] = lambda worker: None
-        """Called when a container ends."""
+        """Called with a container that has ended."""
 
     # Containers
 
@@ -96,7 +96,7 @@ class Workers:
         self.changed(worker.uid)
 
     def connect(self, uid: str) -> None:
-        """Connect the launcher to its agent."""
+        """Connect a pod's launcher to its agent."""
         worker = self.by_uid.get(uid)
         if worker is not None and worker.live and uid in self.slots:
             self._set(uid, launcher_connected=True)
@@ -104,7 +104,7 @@ class Workers:
                 self.handle_command(worker.shutdown)
 
     def terminate(self, uid: str) -> None:
-        """Send SIGTERM: the ranks may save a checkpoint, then the launcher ends."""
+        """Send SIGTERM to a container. Its ranks may save a checkpoint; then its launcher ends."""
         worker = self.by_uid.get(uid)
         if worker is None or not worker.live or worker.ending:
             return
@@ -112,13 +112,13 @@ class Workers:
         self._kernel.after(min(self._term(), worker.grace), lambda: self._end_container(worker, None))
 
     def kill(self, uid: str, code: int = 128 + SIGKILL, reason: str = "Error") -> None:
-        """Kill the container. Only processes connected to it notice."""
+        """Kill a container. Only processes with a connection to it notice."""
         worker = self.by_uid.get(uid)
         if worker is not None and worker.live:
             self._end(worker, code, reason)
 
     def lose_node(self, node: str) -> None:
-        """Remove all containers of a node that lost its power. No connection is reset."""
+        """Remove all containers of a node that has lost its power. No connection is reset."""
         for worker in [worker for worker in self.by_uid.values() if worker.node == node]:
             worker.exit_code = 128 + SIGKILL
             self.training.leave(worker, resets_peers=False)
@@ -135,7 +135,7 @@ class Workers:
         return [worker for worker in self.by_uid.values() if worker.node == node]
 
     def view(self, uid: str, moment: float) -> SlotView | None:
-        """Return the report of the pod's agent, with steps as of a moment."""
+        """Return the report of a pod's agent, with the steps that the ranks had made by `moment`."""
         slot, worker = self.slots.get(uid), self.by_uid.get(uid)
         if slot is None or worker is None or not slot.ranks:
             return slot
@@ -144,7 +144,9 @@ class Workers:
     # Commands
 
     def handle_command(self, command: JobCommand) -> None:
-        """Handle a command as the pod's launcher does, if it is connected to its agent."""
+        """Handle a command as the pod's launcher does. Most commands are dropped if it is not connected to
+        its agent.
+        """
         slot = self.slots.get(command.pod_uid)
         worker = self.by_uid.get(command.pod_uid)
         if slot is None or (worker is not None and not worker.live):
@@ -167,7 +169,9 @@ class Workers:
                 pass
 
     def _worker_of(self, command: Assign, worker: Worker | None) -> Worker:
-        """Return the worker of a command's pod. Tests may send commands to pods without a container."""
+        """Return the container to which a command is sent. Create one if a test sends a command to a pod
+        without one.
+        """
         if worker is None:
             job = command.job.rpartition("/")[2]
             pod = f"{job}-{command.role}-{command.replica}"
@@ -221,7 +225,9 @@ class Workers:
     # Ends
 
     def end_rank(self, uid: str, number: int, code: int, *, signal: int = 0, **facts: Any) -> None:
-        """End a rank's process. Its launcher notices at once. Does nothing if the rank has ended."""
+        """End a rank's process, which the launcher notices at once. Do nothing if the rank has already
+        ended.
+        """
         worker = self.by_uid.get(uid)
         if worker is None or not worker.live or uid not in self.slots:
             return
@@ -240,7 +246,9 @@ class Workers:
         self._set(uid, ranks=ranks)
 
     def _end_container(self, worker: Worker, code: int | None) -> None:
-        """End the ranks by SIGTERM, and the launcher with `code`, or else with the ranks' worst code."""
+        """End the ranks by SIGTERM, and then the launcher. Its exit code is `code`, or with None the ranks'
+        worst code.
+        """
         if not worker.live or worker.uid not in self.slots:
             return
         left = [rank for rank in self.slots[worker.uid].ranks if rank.state in LIVE]
@@ -267,5 +275,5 @@ class Workers:
 
 
 def _interval(command: Assign) -> int:
-    """Return the checkpoint interval in seconds that the assignment sets; 0: the one set in the pod."""
+    """Return the checkpoint interval in seconds that an assignment sets; 0 if it sets none."""
     return command.memory.interval_seconds if command.memory else 0

@@ -1,4 +1,4 @@
-"""Builders for tests of decisions: resources, and a simulated cluster without latencies."""
+"""Builders for tests of the operator's decisions: resources, and a simulated cluster without latencies."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob
 
 NOW = EPOCH
-"""Start of every test."""
+"""Virtual time at which every test starts."""
 NODES = 3
 
 
 class Crash(Exception):
-    """The operator crashes between two effects of a plan."""
+    """Raised when the operator crashes between two effects of a plan."""
 
 
 def make_engine(name: str = "gpt", **spec: Any) -> Engine:
@@ -47,7 +47,11 @@ def make_engine(name: str = "gpt", **spec: Any) -> Engine:
 
 
 def make_store(name: str = "s3", ready: str = "True", why: str = "", **spec: Any) -> CheckpointStore:
-    """Return a CheckpointStore for all namespaces. `ready` and `why`: status and message of its condition."""
+    """Return a CheckpointStore for all namespaces.
+
+    `ready` and `why` are status and message of its condition Ready. With an empty `ready` it has no
+    condition.
+    """
     body = {"s3": {"bucket": "bucket", "credentialsSecret": "keys"}, "allowedNamespaces": ["*"], **spec}
     condition = {
         "type": "Ready",
@@ -67,17 +71,17 @@ def make_store(name: str = "s3", ready: str = "True", why: str = "", **spec: Any
 
 
 def make_job(name: str = "job", **spec: Any) -> TrainingJob:
-    """Return a job of two `gpt` workers, changed by `spec` (camelCase)."""
+    """Return a job of two `gpt` workers. Fields in `spec` (camelCase) replace those of its spec."""
     body = {"engine": {"name": "gpt"}, "roles": [{"name": "worker", "replicas": 2}], **spec}
     metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "generation": 1}
     return TrainingJob.model_validate({"metadata": metadata, "spec": body})
 
 
 class ToyCluster:
-    """One job on the simulated cluster of `convoy_controllers.simulate`, without latencies.
+    """One job on a simulated cluster (`convoy_controllers.simulate`) without latencies.
 
-    Each `step` is one reconcile of an operator whose caches are up to date. Ranks make no steps of their
-    own. A state set by a test stays until the cluster itself changes it.
+    Each `step` is one reconcile of an operator whose caches are up to date. Ranks make no steps by
+    themselves. A state that a test sets stays until the cluster itself changes it.
     """
 
     def __init__(self, job: TrainingJob, engine: Engine | None = None) -> None:
@@ -95,29 +99,29 @@ class ToyCluster:
         self.source: TrainingJob | None = None
         self.create_errors: dict[str, str] = {}
         self.warnings: dict[str, PodWarning] = {}
-        """The newest Warning Event of each pod, by uid."""
+        """Newest Warning Event of each pod, by uid."""
         self.nodes: dict[str, NodeView] = {}
-        """Views of nodes that are not healthy."""
+        """Views of unhealthy nodes, by name. All other nodes are healthy."""
         self.holders: tuple[str, ...] = ()
-        """Nodes whose memory holds checkpoints of the job."""
+        """Nodes that have checkpoints of the job in memory."""
         self.guard: GuardView | None = None
-        """The guard's view of the job."""
+        """View of the job that the guard gives to plans."""
         self.drop_commands = False
-        """True if no command reaches a launcher."""
+        """True if all commands are lost before they reach a launcher."""
         self.deleted = False
         self.events: list[str] = []
         self.plans: list[Plan] = []
 
     @property
     def job(self) -> TrainingJob:
-        """The job as it is stored. If it is deleted, its last state."""
+        """The job as it is stored, or its last state if it is deleted."""
         stored = self._api.jobs.get(self._name)
         self._last = stored.job if stored else self._last
         return self._last
 
     @property
     def now(self) -> datetime:
-        """The virtual time. Only `wait` advances it."""
+        """The virtual time. It advances only in `wait`."""
         return self._cluster.kernel.time
 
     @property
@@ -127,12 +131,12 @@ class ToyCluster:
 
     @property
     def views(self) -> dict[str, SlotView]:
-        """Reports of agents by pod uid."""
+        """Reports of the agents, by pod uid."""
         return self._workers.slots
 
     @property
     def schedulable(self) -> bool:
-        """True if pods find a node."""
+        """True if the scheduler finds a node for each pod."""
         return self._cluster.scheduler.open
 
     @schedulable.setter
@@ -149,7 +153,7 @@ class ToyCluster:
         self._cluster.kubelets.launchers = value
 
     def observed(self) -> Observed:
-        """Return the state that the operator observes."""
+        """Return the state of the job from which plans are made."""
         return Observed(
             job=self.job,
             engine=self.engine,
@@ -172,9 +176,7 @@ class ToyCluster:
         )
 
     def step(self, effects: int | None = None) -> Plan:
-        """Run one reconcile and its effects. The operator crashes after so many effects, if `effects` is
-        set.
-        """
+        """Run one reconcile and its effects. With `effects`, the operator crashes after so many effects."""
         made = plan(self.observed(), self.now)
         self.plans.append(made)
         self.events += [event.reason.name for event in made.events]
@@ -203,7 +205,7 @@ class ToyCluster:
         return made
 
     def settle(self, limit: int = 30) -> Self:
-        """Reconcile until a plan writes nothing and repeats its commands.
+        """Reconcile until a plan writes nothing and repeats the commands of the previous plan.
 
         Raises AssertionError after `limit` reconciles.
         """
@@ -217,7 +219,7 @@ class ToyCluster:
         raise AssertionError(f"the plan still writes after {limit} reconciles: {made}")
 
     def wait(self, seconds: float) -> Self:
-        """Advance the virtual time."""
+        """Advance the virtual time by `seconds`."""
         self._cluster.run(seconds)
         return self
 
@@ -231,14 +233,14 @@ class ToyCluster:
         return self
 
     def rank(self, number: int, **facts: Any) -> Self:
-        """Change the report of one rank."""
+        """Change fields in the report of one rank."""
         for uid, view in self.views.items():
             ranks = tuple(replace(rank, **facts) if rank.rank == number else rank for rank in view.ranks)
             self.views[uid] = replace(view, ranks=ranks)
         return self
 
     def train(self, step: int, **facts: Any) -> Self:
-        """Let all running ranks finish a step now."""
+        """Let all running ranks report that they have just finished this step."""
         at = self.now.timestamp()
         for uid, view in self.views.items():
             ranks = tuple(
@@ -251,7 +253,7 @@ class ToyCluster:
         return self
 
     def commit(self, step: int, tier: str = "local") -> Self:
-        """Let every agent report a committed generation at a tier."""
+        """Let every agent report that this step is committed at a tier."""
         at = self.now.timestamp()
         for uid, view in self.views.items():
             mark = CommitView(view.incarnation, step, at)
@@ -259,7 +261,9 @@ class ToyCluster:
         return self
 
     def silence(self, node: str, seconds: float, **facts: Any) -> Self:
-        """Make a node's agent silent for so long. By default nothing else on the node answers either."""
+        """Make a node's agent silent since `seconds` ago. Unless `facts` say otherwise, the whole node is
+        silent.
+        """
         since = self.now.timestamp() - seconds
         silent = {
             "silent_seconds": seconds,
@@ -271,7 +275,7 @@ class ToyCluster:
         self._api.set_node(node, agent_ready=self.nodes[node].agent_ready)
         seen = self.nodes[node]
         if node in self._cluster.machines.by_name:
-            # A kubelet that still runs receives changes.
+            # If the kubelet still runs, keep it connected, so that it gets changes.
             dead = not (seen.pods_reachable and seen.ready) and seen.lease_seconds >= seconds
             self._cluster.machines.set(node, control_cut=dead)
         for uid, view in self.views.items():
@@ -280,30 +284,30 @@ class ToyCluster:
         return self
 
     def exit(self, number: int, code: int = 0, **facts: Any) -> Self:
-        """End one rank."""
+        """Let the agent report that one rank has exited."""
         return self.rank(number, state="EXITED", exit_code=code, **facts)
 
     def exit_all(self, code: int = 0) -> Self:
-        """End every rank."""
+        """Let the agents report that all ranks have exited."""
         for view in list(self.views.values()):
             for rank in view.ranks:
                 self.exit(rank.rank, code)
         return self
 
     def lose(self, pod: str) -> Self:
-        """Remove a pod without notice, as `kubectl delete --force` does."""
+        """Remove a pod at once, as `kubectl delete --force` does."""
         uid = self.pods[pod].uid
         self._workers.remove(uid)
         self._api.remove_pod(pod, uid)
         return self
 
     def pod(self, name: str, **facts: Any) -> Self:
-        """Change the view of one pod."""
+        """Change fields of one pod."""
         self.pods[name] = replace(self.pods[name], **facts)
         return self
 
     def spec(self, **fields: Any) -> Self:
-        """Change the spec as a user does."""
+        """Change fields of the job's spec as a user does."""
         self._api.edit_job(self._name, fields)
         return self
 
@@ -314,5 +318,5 @@ class ToyCluster:
 
     @property
     def uids(self) -> list[str]:
-        """Uids of the pods in slot order."""
+        """Uids of the job's pods in slot order."""
         return [self.pods[slot.pod].uid for slot in slots(self.job) if slot.pod in self.pods]

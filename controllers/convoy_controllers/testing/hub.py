@@ -1,4 +1,4 @@
-"""A fake hub whose reports a test sets."""
+"""A fake hub whose reports the test sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convoy_controllers.views import AgentHardware, GuardView, NodeView, SlotVie
 
 
 class FakeHub:
-    """A hub without reports. Every agent is connected unless it is in `silent`."""
+    """A hub without reports from pods. Agents are connected, except those of the nodes in `silent`."""
 
     def __init__(self) -> None:
         self.silent: set[str] = set()
@@ -24,50 +24,50 @@ class FakeHub:
         """Probe results of CheckpointStores, by name."""
 
     def slots(self, pods: Any) -> Mapping[str, SlotView]:
-        """Return no reports."""
+        """Return an empty mapping: no agent reports a pod."""
         return {}
 
     def nodes(self, pods: Any) -> Mapping[str, NodeView]:
-        """Return no nodes."""
+        """Return an empty mapping: no node is known."""
         return {}
 
     def holders(self, job_uid: str) -> tuple[str, ...]:
-        """Return no nodes."""
+        """Return an empty tuple: no node has checkpoints of a job in memory."""
         return ()
 
     def guard(self, job_uid: str) -> GuardView | None:
-        """Return no view."""
+        """Return None: the guard knows nothing about a job."""
         return None
 
     def store(self, store: Any) -> Any:
-        """Return the probe result that the test set."""
+        """Return the probe result that the test has set for a CheckpointStore, or None."""
         return self.stores.get(store.metadata.name)
 
     def hardware(self, node: str) -> AgentHardware | None:
-        """Return the hardware of a node whose agent is connected."""
+        """Return the hardware of a node; None if its agent is not connected."""
         return None if node in self.silent else AgentHardware()
 
     def agent_connected(self, node: str) -> bool:
-        """Return True for a node whose agent is connected."""
+        """Return True if the agent of a node is connected."""
         return node not in self.silent
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return the suspicions of jobs against nodes."""
+        """Return the suspicions of jobs against nodes that the test has set."""
         return self.held
 
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return the weaker suspicions of jobs against nodes."""
+        """Return the weaker suspicions of jobs against nodes that the test has set."""
         return self.seen
 
     def paces(self) -> Mapping[str, JobPace]:
-        """Return the speed of jobs."""
+        """Return the speeds of jobs that the test has set."""
         return self.pace
 
     def peer_address(self, node: str) -> str:
-        """Return an address for every node."""
+        """Return the peer address of a node's agent. Every node has one."""
         return f"{node}:1"
 
     @property
     def sweeps(self) -> Callable[[str, str], Any]:
-        """A function that returns no report of any sweep order."""
+        """Function that returns the report of a node about a sweep order; here always None."""
         return lambda node, order: None

@@ -1,4 +1,4 @@
-"""Reads extracts of public traces as tables (tests/data/straggler/README.md)."""
+"""Reads extracts of public traces as telemetry tables (tests/data/straggler/README.md)."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ import numpy as np
 from convoy_controllers.guard.telemetry import Floats, Group, Layout, Table
 
 UNIT = 2e-5
-"""Seconds per unit of the stored compute times."""
+"""Seconds in one unit of the stored compute times."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Compute times in seconds, by step, stage, replica, pass (forward, backward) and micro-batch."""
+    """A trace of steps.
+
+    `compute` has seconds with the axes step, stage, replica, pass (forward, backward) and micro-batch.
+    """
 
     compute: Floats
     wall: Floats
     optimizer: Floats
     kinds: dict[str, Floats]
-    """Durations of collectives among a stage's replicas, by kind. Each array has axes step, stage and
-    replica.
-    """
+    """Seconds of collectives among the replicas of a stage, by kind. The axes are step, stage and replica."""
 
     @property
     def layout(self) -> Layout:
-        """The layout of the ranks. Each rank has its own node."""
+        """Layout of the ranks. Each rank is on its own node."""
         _, stages, replicas, _, _ = self.compute.shape
         stage, replica = np.divmod(np.arange(stages * replicas), replicas)
         return Layout.of(stage.tolist(), replica.tolist())
 
     def rank(self, stage: int, replica: int) -> int:
-        """Return the rank of a stage and a replica."""
+        """Return the rank with this stage and replica."""
         return stage * int(self.compute.shape[2]) + replica
 
     def tables(self) -> list[Table]:
-        """Return one table for each step, numbered from 1."""
+        """Return one table for each step. The first step has the number 1."""
         steps, stages, replicas, _, _ = self.compute.shape
         size = stages * replicas
         micro = self.compute.reshape(steps, size, -1)
@@ -45,7 +46,7 @@ class Trace:
         tables = []
         for number in range(steps):
             own, optimizer = micro[number].sum(axis=1), self.optimizer[number].reshape(-1)
-            # A step lasts at least as long as its slowest rank, also after a test has slowed that rank.
+            # A test may have slowed a rank, so make each step at least as long as its slowest rank.
             wall = np.maximum(np.full(size, self.wall[number]), (own + optimizer).max())
             tables.append(
                 Table(
@@ -68,13 +69,13 @@ class Trace:
         return tables
 
     def slowed(self, stage: int, replica: int, factor: float, onset: int = 0) -> Trace:
-        """Return a copy in which one rank computes `factor` times as long, from step index `onset` on."""
+        """Return a copy in which one rank computes `factor` times as long from step index `onset` on."""
         compute = self.compute.copy()
         compute[onset:, stage, replica] *= factor
         return replace(self, compute=compute)
 
     def without_slowness(self, stage: int, replica: int) -> Trace:
-        """Return a copy in which one rank's median speed equals that of the others in its stage."""
+        """Return a copy in which the median speed of one rank is that of the other ranks in its stage."""
         own = self.compute.sum(axis=(3, 4))[:, stage]
         others = np.median(np.delete(own, replica, axis=1), axis=1)
         return self.slowed(stage, replica, 1 / float(np.median(own[:, replica] / others)))
@@ -95,7 +96,7 @@ class Trace:
 
 
 def read(path: Path) -> Trace:
-    """Read the extract in a file."""
+    """Read a trace from a file."""
     with np.load(path) as held:
         return Trace(
             compute=held["compute_20us"] * UNIT,

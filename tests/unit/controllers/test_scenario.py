@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from convoy_controllers.simulate.replay import MOST_ENTRIES, History, replay, seconds_by_cause
+from convoy_controllers.simulate.replay import MAX_ENTRIES, History, replay, seconds_by_cause
 from convoy_controllers.simulate.scenario import ACTIONS, Scenario
 from convoy_crds.trainingjob_status import Phase
 
@@ -99,9 +99,9 @@ def test_a_job_does_not_notice_the_control_plane() -> None:
 
 
 def test_what_cannot_be_told_in_so_many_lines_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("convoy_controllers.simulate.replay.MOST_ENTRIES", 3)
+    monkeypatch.setattr("convoy_controllers.simulate.replay.MAX_ENTRIES", 3)
     history = play("control-plane.yaml")
-    assert len(history.entries) == 3 < MOST_ENTRIES and history.dropped > 0
+    assert len(history.entries) == 3 < MAX_ENTRIES and history.dropped > 0
 
 
 def test_it_ends_when_its_time_is_over() -> None:

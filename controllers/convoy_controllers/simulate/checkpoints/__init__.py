@@ -1,1 +1,3 @@
-"""The checkpoint protocol in virtual time, with node failures, agent restarts and lost messages."""
+"""Simulation of the checkpoint protocol in virtual time, with node failures, agent restarts and lost
+messages.
+"""

@@ -1,4 +1,7 @@
-"""Commits of generations. Every slot repeats its request to the agent of slot 0 until it gets a verdict."""
+"""Commits of generations.
+
+The agent of each slot repeats its request to the agent of slot 0 until it gets a verdict.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,11 @@ from convoy_controllers.simulate.checkpoints.shard_stores import Machine
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """A request to commit the shard of one slot at one tier."""
+    """A request of a slot's agent to commit the slot's shard of a generation at one tier."""
 
     formation: Formation
     machine: Machine
-    """The node of the slot's agent."""
+    """Node of the agent that sends the request."""
     slot: int
     tier: Tier
     generation: Generation
@@ -44,13 +47,15 @@ OnVerdict = Callable[[Verdict, Record | None], None]
 
 
 class Commits:
-    """The commit protocol of one schedule."""
+    """The commit protocol in one run."""
 
     def __init__(self, state: RunState) -> None:
         self.state = state
 
     def start_leader(self, formation: Formation) -> None:
-        """Start to collect requests at the agent of slot 0, also after its restart."""
+        """Let the agent of slot 0 collect requests, without any earlier requests. Also called after its
+        restart.
+        """
         first = self.state.machines[formation.members[0]]
         formation.leader_starts = first.agent_starts
         slots = len(formation.members) - self.state.rules.absent
@@ -63,7 +68,7 @@ class Commits:
     def prepare(
         self, formation: Formation, machine: Machine, slot: int, tier: Tier, generation: Generation
     ) -> None:
-        """Request the commit of a generation at a tier until there is a verdict."""
+        """Repeat the request to commit a generation at a tier until there is a verdict."""
         key, agent_starts, started = (
             self.state.key(generation, slot),
             machine.agent_starts,
@@ -88,15 +93,16 @@ class Commits:
             ):
                 return
             if tier is Tier.LOCAL and self.state.kernel.now - started > GIVE_UP_SECONDS:
-                # No verdict is not a refusal: other nodes may know that the generation is committed and need
-                # the copies.
+                # A missing verdict is not a refusal: other nodes may know that the generation is committed
+                # and need the copies, so do not withdraw them.
                 self._abandon(formation, machine, slot, generation, withdraw=False)
                 return
             if self.abandoned(formation, machine, generation, key):
                 return
             if self.state.rules.refusals and machine.latest_incarnation > formation.number:
                 return
-            # A host without the record would not know that its copy belongs to a committed generation.
+            # A slot may report its copies only if it has the generation's record. Otherwise a host would not
+            # know that its copy belongs to a committed generation.
             if tier is Tier.LOCAL or generation in machine.memory.records or not self.state.rules.recorded:
                 self._request(request, on_verdict)
             self.state.kernel.after(RETRY_SECONDS, send_request)
@@ -115,7 +121,7 @@ class Commits:
         self.state.send(request.formation.members[0], gather, source=machine.name)
 
     def _gather(self, request: CommitRequest, first: Machine, on_verdict: OnVerdict) -> None:
-        """Handle a slot's request at the agent of slot 0."""
+        """Handle the request of a slot, at the agent of slot 0."""
         formation, slot, tier, generation = request.formation, request.slot, request.tier, request.generation
 
         def respond(verdict: Verdict) -> None:
@@ -145,14 +151,14 @@ class Commits:
             self._write(formation, first, tier, result.write)
 
     def _write(self, formation: Formation, first: Machine, tier: Tier, own: Generation) -> None:
-        """Record a generation that every slot has prepared, at the agent of slot 0 or in the store."""
+        """Record a generation that every slot has prepared: at the agent of slot 0, or in the store."""
         memory, start = first.memory, formation.start
         generation = start if start is not None and own.step == START_STEP else own
         self.state.truth.check_not_superseded(
             (first.name, first.memory_losses), formation.number, f"commits {generation}"
         )
         if tier is not Tier.LOCAL and generation not in memory.records:
-            return  # not committed at any tier yet
+            return  # The generation is not committed at the local tier yet, so wait for the next request.
         if tier is Tier.LOCAL:
             keys = formation.prepared_keys.get(generation, {})
             shards = {str(slot): keys[slot] for slot in sorted(keys)}
@@ -175,7 +181,7 @@ class Commits:
         formation.commit_states[tier] = done.state
 
     def _decided(self, request: CommitRequest, verdict: Verdict, record: Record | None) -> None:
-        """Handle a verdict at the agent of any slot."""
+        """Handle a verdict at the agent that sent the request."""
         formation, machine, tier = request.formation, request.machine, request.tier
         memory = machine.memory
         if memory.incarnation != formation.number:
@@ -190,9 +196,9 @@ class Commits:
     def _abandon(
         self, formation: Formation, machine: Machine, slot: int, generation: Generation, *, withdraw: bool
     ) -> None:
-        """Abandon a shard, unless its agent knows a later incarnation, which may be about to restore it.
+        """Abandon a shard, and with `withdraw` its copies too.
 
-        `withdraw`: abandon the copies too.
+        Do nothing if the agent knows a later incarnation, which may be about to restore the shard.
         """
         if machine.latest_incarnation > formation.number:
             return
@@ -211,8 +217,9 @@ class Commits:
             self.state.send(host, abandon_copy, source=machine.name, seconds=self.state.rng.uniform(0.1, 2.0))
 
     def abandoned(self, formation: Formation, machine: Machine, generation: Generation, key: str) -> bool:
-        """Return True if the shard needs no further work. A shard abandoned by an earlier incarnation is
-        still valid if a later incarnation has restored its generation.
+        """Return True if an incarnation needs no further work on a shard.
+
+        A shard that an earlier incarnation abandoned is valid again if a later incarnation has restored it.
         """
         own = generation.incarnation == formation.number
         return machine.memory.incarnation != formation.number or (own and key in machine.memory.abandoned)

@@ -1,4 +1,4 @@
-"""Copies of sealed shards on other nodes and in the store."""
+"""Copies of sealed shards to other nodes and to the store."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from convoy_controllers.simulate.checkpoints.shard_stores import Machine
 
 
 class Copies:
-    """The copies of one schedule."""
+    """The copies of shards in one run."""
 
     def __init__(self, state: RunState, commits: Commits) -> None:
         self.state = state
         self.commits = commits
 
     def replicate(self, formation: Formation, machine: Machine, slot: int, generation: Generation) -> None:
-        """Copy a slot's sealed shard to its hosts and then request the commit at the peer tier."""
+        """Copy a slot's sealed shard to its hosts. Then request the commit at the peer tier."""
         hosts = self.state.hosts(formation, machine)
         links = self.state.links(generation, slot)
         wanted = {(host, link) for host in hosts for link in links}
@@ -76,7 +76,7 @@ class Copies:
             done()
 
     def upload(self, formation: Formation, machine: Machine, slot: int, generation: Generation) -> None:
-        """Upload a slot's sealed shard to the store and then request the commit at the remote tier."""
+        """Upload a slot's sealed shard to the store. Then request the commit at the remote tier."""
         links, agent_starts = self.state.links(generation, slot), machine.agent_starts
         began = self.state.kernel.now
 

@@ -1,4 +1,4 @@
-"""One run of a job that saves checkpoints, with all failures that a schedule injects."""
+"""One run of a job that saves checkpoints, with methods for the faults of a schedule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REMOTE = restore.REMOTE
 
 
 class Run:
-    """One run of a job. A test passes other `rules` to break the protocol on purpose."""
+    """One run of a job. Tests pass other `rules` to break the protocol on purpose."""
 
     def __init__(self, seed: int, shape: Shape | None = None, rules: Rules | None = None) -> None:
         self.state = RunState(seed, shape or Shape(), rules or Rules())
@@ -33,7 +33,7 @@ class Run:
     # The operator chooses the nodes of the next incarnation.
 
     def form(self) -> None:
-        """Form an incarnation of available nodes. Keep the nodes of the previous one where possible."""
+        """Form an incarnation of available nodes, with as many nodes of the previous one as possible."""
         if self.state.current is not None:
             return
         up = [name for name, machine in self.state.machines.items() if machine.up and not machine.cut]
@@ -54,9 +54,9 @@ class Run:
         self.state.kernel.after(self.state.kernel.about(0.5), lambda: self._restore(formation))
 
     def fail(self, formation: Formation, seconds: float = 1.0) -> None:
-        """End an incarnation after a failure and form another one after about `seconds`.
+        """End an incarnation after a failure. Form another one after about `seconds`.
 
-        An incarnation whose nodes are all cut off does not notice, and trains on.
+        If all nodes of the incarnation are cut off, it does not notice and continues to train.
         """
         if not self._trains_isolated(formation):
             formation.running = False
@@ -65,14 +65,15 @@ class Run:
             self.state.kernel.after(self.state.kernel.about(seconds), self.form)
 
     def restart_agent(self, machine: Machine) -> None:
-        """Restart an agent. The new process finds the shards of the old one and requests their pending
-        commits again.
+        """Restart an agent. The new process finds the old one's shards and repeats their pending requests
+        for commits.
         """
         machine.agent_starts += 1
         memory = machine.memory
         floor = memory.watermarks.get(Tier.PEER, Generation(0, 0))
         for key in [key for key in memory.buffers if key not in memory.manifests]:
-            del memory.buffers[key]  # An unfinished save: the rank reports it again, or saves anew.
+            # This save was not finished, so free its buffer. The rank reports the save again or saves anew.
+            del memory.buffers[key]
         for formation in self._trained:
             if machine.name not in formation.members or memory.incarnation != formation.number:
                 continue
@@ -91,7 +92,9 @@ class Run:
     # Restores
 
     def _restore(self, formation: Formation) -> None:
-        """Collect the inventories of all reachable nodes at the agent of slot 0 and choose a generation."""
+        """Collect the inventories of all reachable nodes at the agent of slot 0, and choose a generation to
+        restore.
+        """
         if self.state.current is not formation or not self._alive(formation):
             self._retry(formation)
             return
@@ -124,7 +127,8 @@ class Run:
             return
         found = restore.plan(inventories)
         chosen = found if isinstance(found, restore.Restore) else None
-        # A node that may know a later generation counts as consulted until the wait for it has timed out.
+        # A node that may know a later generation counts as consulted, until the restore has waited long
+        # enough for it.
         consulted = {
             (machine.name, machine.memory_losses)
             for machine in self.state.machines.values()
@@ -175,7 +179,7 @@ class Run:
         self._step(formation)
 
     def _replicate_restored(self, formation: Formation, start: Generation) -> None:
-        """Copy the restored shards to the hosts of the new incarnation, since some copies may be lost."""
+        """Copy the restored shards to the hosts of this incarnation, because copies may have been lost."""
         formation.memory_losses = self.state.truth.memory_losses
         for slot, name in enumerate(formation.members):
             machine = self.state.machines[name]
@@ -219,8 +223,8 @@ class Run:
         )
 
     def _trains_isolated(self, formation: Formation) -> bool:
-        """Return True if all nodes of a formation run but are cut off, so that a replaced formation trains
-        on.
+        """Return True if all nodes of a formation run but are cut off. Such a formation trains on after it
+        is replaced.
         """
         return all(
             self.state.machines[name].cut and self.state.machines[name].powered for name in formation.members
@@ -241,7 +245,7 @@ class Run:
         for slot, name in enumerate(formation.members):
             machine, buffer = self.state.machines[name], free[slot]
             assert buffer is not None  # noqa: S101 - checked above
-            # Until the shard is sealed no manifest names the buffer, and no other save uses it.
+            # Reserve the buffer now: before the shard is sealed, no manifest shows that the buffer is in use.
             machine.memory.buffers[self.state.key(generation, slot)] = buffer
             agent_starts = machine.agent_starts
 
@@ -263,7 +267,9 @@ class Run:
             self.state.kernel.after(self.state.rng.uniform(0.01, 0.8), sealed)
 
     def _next_is_segment(self, formation: Formation) -> bool:
-        """Return True if the next save may be a journal segment: all ranks have sealed the save before."""
+        """Return True if the next save may be a journal segment, because all ranks have sealed the previous
+        save.
+        """
         last_save = formation.last_save
         if last_save is None or formation.segments >= self.state.shape.segments:
             return False

@@ -1,4 +1,4 @@
-"""Shared state of one schedule: nodes, store, ground truth, and a network that loses messages."""
+"""Shared state of one run: nodes, store, ground truth, and a network that loses messages."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from convoy_controllers.simulate.checkpoints.truth import RunTruth
 from convoy_controllers.simulate.kernel import Kernel
 
 RETRY_SECONDS = 1.0
-"""Seconds until an unanswered request is repeated."""
+"""Seconds between repetitions of a request that gets no answer."""
 GIVE_UP_SECONDS = 20.0
 """Seconds after which an agent gives up a commit at the local tier, or an upload."""
 
 
 @dataclass(slots=True)
 class Formation:
-    """One formation of the job's nodes, numbered by its incarnation."""
+    """One formation of the job's nodes. Its number is the incarnation."""
 
     number: int
     members: tuple[str, ...]
-    """Nodes, indexed by slot."""
+    """Nodes in the order of their slots."""
     start: Generation | None = None
     token: str = ""
     step: int = 0
     running: bool = False
     commit_states: dict[Tier, CommitState] = field(default_factory=dict)
-    """State of the commit protocol by tier, at the agent of slot 0."""
+    """State of the commit protocol at the agent of slot 0, by tier."""
     prepared_keys: dict[Generation, dict[int, str]] = field(default_factory=dict)
-    """Ids of the prepared shards by slot, at the agent of slot 0."""
+    """Ids of the shards that are prepared, by generation and slot. Kept at the agent of slot 0."""
     leader_starts: int = 0
-    """`Machine.agent_starts` of slot 0's agent when it started to collect requests."""
+    """`Machine.agent_starts` of slot 0's agent at the time when it started to collect requests."""
     last_commit: Generation | None = None
-    """The newest committed generation."""
+    """The newest generation that this formation committed or restored."""
     last_save: Generation | None = None
-    """The newest save. The next one may be a segment behind it."""
+    """The newest save. The next save may be a journal segment that extends it."""
     segments: int = 0
-    """Number of journal segments behind the newest base."""
+    """Number of journal segments since the newest base."""
     memory_losses: int = 0
-    """Number of memory losses before the restored shards were copied again."""
+    """Number of memory losses of all nodes before the restored shards were copied again."""
     inventories_requested: float | None = None
-    """When the restore first requested inventories, in Unix seconds."""
+    """Unix time in seconds at which the restore first requested inventories."""
 
 
 class RunState:
-    """The state of one run. `rules` may break the protocol on purpose."""
+    """State of one run. `rules` may break the protocol on purpose."""
 
     def __init__(self, seed: int, shape: Shape, rules: Rules) -> None:
         self.kernel = Kernel(seed)
@@ -63,22 +63,22 @@ class RunState:
         self.store = Inventory({}, {}, {})
         self.store_up = True
         self.current: Formation | None = None
-        """The formation that the operator knows."""
+        """The formation that the operator considers current; None while there is none."""
 
     # Network
 
     def reachable(self, machine: Machine) -> bool:
-        """Return True if the node's agent can be reached."""
+        """Return True if other nodes can reach this node's agent."""
         return machine.up and not machine.cut
 
     def connected(self, source: str, target: str) -> bool:
-        """Return True if two nodes can exchange messages. Nodes that are cut off reach each other."""
+        """Return True if two nodes can exchange messages. Nodes that are cut off can reach each other."""
         return source in ("", target) or self.machines[source].cut == self.machines[target].cut
 
     def send(
         self, target: str, act: Callable[[Machine], None], source: str = "", seconds: float = 0.0
     ) -> None:
-        """Send a message to a node. It may be lost or arrive twice."""
+        """Send a message to a node, which runs `act` on receipt. The message may be lost or arrive twice."""
         times = 1
         if source != target and source:
             chance = self.rng.random()
@@ -94,7 +94,7 @@ class RunState:
             self.kernel.after(seconds + self.rng.uniform(0.001, 0.2), arrive)
 
     def hosts(self, formation: Formation, machine: Machine) -> tuple[str, ...]:
-        """Return the nodes that hold copies of a node's shards."""
+        """Return the nodes that get copies of this node's shards."""
         return _hosts(formation.members, self.shape.copies)[machine.name]
 
     # Shards
@@ -110,7 +110,7 @@ class RunState:
         return self.shard(generation, slot).id
 
     def links(self, generation: Generation, slot: int) -> list[Manifest]:
-        """Return a slot's shard and all shards that it extends, the newest first."""
+        """Return a slot's shard and all shards that it extends, newest first."""
         return [self.shard(one, slot) for one in self.truth.chain(generation)]
 
 

@@ -1,4 +1,4 @@
-"""Random schedules of faults for a run."""
+"""Plays a run with a random schedule of faults."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from convoy_controllers.simulate.checkpoints.shard_stores import Machine, Rules
 from convoy_controllers.simulate.checkpoints.truth import NoProgress, RunTruth
 
 FAULT_SECONDS = 120.0
-"""Seconds in which faults are injected."""
+"""Seconds during which faults are injected."""
 QUIET_SECONDS = 60.0
-"""Seconds without faults, in which new generations must be committed."""
+"""Seconds after the faults in which further generations must be committed."""
 NOTICE_SECONDS = 5.0
-"""Seconds until the operator knows that a node is lost."""
+"""Seconds until the operator notices that a node is lost."""
 
 
 def play(seed: int, rules: Rules | None = None, seconds: float = FAULT_SECONDS) -> RunTruth:
-    """Play one schedule.
+    """Play the schedule of a seed, and return the ground truth of the run.
 
-    Raises InvariantViolation when the protocol breaks a guarantee, and NoProgress if commits stop.
+    Raises InvariantViolation if the protocol breaks a guarantee, and NoProgress if commits stop.
     """
     run = Run(seed, _shape(seed), rules)
     rng = run.state.rng
@@ -38,8 +38,7 @@ def play(seed: int, rules: Rules | None = None, seconds: float = FAULT_SECONDS) 
     for tier in (Tier.LOCAL, Tier.PEER):
         if run.state.truth.watermarks.get(tier) == saved.get(tier):
             raise NoProgress(f"no commit at the {tier.value} tier since {saved.get(tier)}")
-    # Finally the job restarts with all memory intact, so the restore must find the newest committed
-    # generation.
+    # Restart the job with all memory intact, so that the restore must find the newest committed generation.
     run.fail(formation)
     run.state.kernel.run(run.state.kernel.now + 30)
     return run.state.truth
@@ -81,7 +80,7 @@ def _inject_fault(run: Run) -> None:
 
 
 def _kill(run: Run, machine: Machine) -> None:
-    """Cut the power of a node. It comes back with empty memory."""
+    """Cut the power of a node. It comes back later with empty memory."""
     if not machine.powered:
         return
     machine.lose_power()

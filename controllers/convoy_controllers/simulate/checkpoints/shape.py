@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Numbers of nodes, slots and copies, and how often the job saves."""
+    """Numbers of nodes, slots and copies, and rates of steps, saves and uploads."""
 
     nodes: int = 4
     slots: int = 3
@@ -16,6 +16,6 @@ class Shape:
     save_every: int = 2
     upload_every: int = 3
     segments: int = 0
-    """Most journal segments behind a base."""
+    """Maximum number of journal segments after a base."""
     loss: float = 0.03
-    """Share of messages that are lost. The same share arrives twice."""
+    """Share of messages that are lost. An equal share arrives twice."""

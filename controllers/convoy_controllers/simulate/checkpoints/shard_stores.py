@@ -1,4 +1,4 @@
-"""Nodes, the checkpoints in their memory, and the rules of the agents that manage them."""
+"""Nodes, the checkpoints in their memory, and the rules that their agents follow."""
 
 from __future__ import annotations
 
@@ -10,51 +10,51 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Branch, Chunk, Inventory, Manifest, Record
 
 BASE_BUFFERS = 2
-"""Buffers for bases, which a rank writes in turn."""
+"""Number of buffers for bases. A rank writes them in turn."""
 SEGMENT_BUFFERS = 3
-"""Buffers for journal segments."""
+"""Number of buffers for journal segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of the protocol. Tests break one rule at a time to prove that the break is found."""
+    """Rules of the protocol. Tests break one rule at a time to prove that a violation is found."""
 
     absent: int = 0
-    """Slots that may be missing from a commit."""
+    """Number of slots that may be missing from a commit."""
     peer_stands: bool = True
-    """Memory is freed by the peer watermark, not by the local one."""
+    """True if memory is freed according to the peer watermark, not the local one."""
     branches: bool = True
-    """Each incarnation records the generation that it restored."""
+    """True if each incarnation records the generation that it restored."""
     refusals: bool = True
-    """An agent that knows a later incarnation refuses requests of earlier ones."""
+    """True if an agent that knows a later incarnation refuses requests of earlier ones."""
     acknowledged: bool = True
-    """A copy counts when its host confirms it, not when it is sent."""
+    """True if a copy counts when its host confirms it, not when it is sent."""
     recorded: bool = True
-    """A slot reports its copies only after it has the generation's record."""
+    """True if a slot reports its copies only after it has the generation's record."""
     waits: bool = True
-    """A restore waits for silent nodes that may know a later generation."""
+    """True if a restore waits for silent nodes that may know a later generation."""
 
 
 @dataclass(slots=True)
 class ShardStore:
-    """The checkpoints of one job in the memory of one node. They are lost with the node."""
+    """Checkpoints of one job in the memory of one node. They are lost when the node loses power."""
 
     records: dict[Generation, Record] = field(default_factory=dict)
     branches: dict[int, Branch] = field(default_factory=dict)
     manifests: dict[str, Manifest] = field(default_factory=dict)
     buffers: dict[str, int] = field(default_factory=dict)
-    """Buffer number of each shard that the node's own rank saved, by manifest id."""
+    """Number of the buffer of each shard that the node's own rank saved, by manifest id."""
     abandoned: set[str] = field(default_factory=set)
     watermarks: dict[Tier, Generation] = field(default_factory=dict)
     incarnation: int = 0
 
     @property
     def inventory(self) -> Inventory:
-        """The contents as other nodes see them."""
+        """The contents of this store, in the form in which other nodes get them."""
         return Inventory(dict(self.records), dict(self.branches), dict(self.manifests))
 
     def free_buffer(self, segment: bool) -> int | None:
-        """Return a free buffer for a segment or a base; None if there is none."""
+        """Return the number of a free buffer for a segment, or for a base; None if all are in use."""
         used = set(self.buffers.values())
         slots = range(BASE_BUFFERS, BASE_BUFFERS + SEGMENT_BUFFERS) if segment else range(BASE_BUFFERS)
         return next((slot for slot in slots if slot not in used), None)
@@ -64,7 +64,7 @@ class ShardStore:
         return any(one.extends == key for one in self.manifests.values())
 
     def collect_garbage(self, rules: Rules) -> None:
-        """Remove records, branches and shards that no restore needs any more."""
+        """Remove records, branches and shards that no restore can need any more."""
         watermarks = dict(self.watermarks)
         if not rules.peer_stands and Tier.LOCAL in watermarks:
             watermarks[Tier.PEER] = watermarks[Tier.LOCAL]
@@ -81,7 +81,7 @@ class ShardStore:
 
 @dataclass(slots=True)
 class Machine:
-    """A node."""
+    """A node: its memory, its agent and its connection."""
 
     name: str
     memory: ShardStore = field(default_factory=ShardStore)
@@ -89,9 +89,11 @@ class Machine:
     agent: bool = True
     cut: bool = False
     agent_starts: int = 0
-    """Number of starts of the agent. Callbacks of an earlier process compare it and do nothing."""
+    """Number of starts of the agent. A callback compares it, and does nothing if an earlier process
+    scheduled it.
+    """
     latest_incarnation: int = 0
-    """The latest incarnation that the agent knows."""
+    """Latest incarnation that the agent knows."""
     memory_losses: int = 0
     """Number of times that the memory was lost."""
 
@@ -101,7 +103,7 @@ class Machine:
         return self.powered and self.agent
 
     def lose_power(self) -> None:
-        """Cut the power and lose all memory."""
+        """Cut the power, so that the memory is lost."""
         self.powered, self.memory, self.latest_incarnation = False, ShardStore(), 0
         self.agent_starts += 1
         self.memory_losses += 1
@@ -109,5 +111,5 @@ class Machine:
 
 @lru_cache(maxsize=4096)
 def shard_of(generation: Generation, slot: int, token: str, extends: str | None = None) -> Manifest:
-    """Return the manifest of a shard. Its only chunk is named after the saved state and the slot."""
+    """Return the manifest of a shard. It has one chunk, named after the saved state and the slot."""
     return Manifest(generation, str(slot), (Chunk(f"{token}/{slot}", 1),), 1, extends=extends)

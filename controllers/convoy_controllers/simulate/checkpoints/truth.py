@@ -1,4 +1,4 @@
-"""The ground truth of a run, against which every restore is checked."""
+"""The ground truth of a run. Every restore is checked against it."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from convoy_controllers.simulate.violation import InvariantViolation
 
 
 class NoProgress(AssertionError):
-    """No guarantee is broken, but commits have stopped."""
+    """Raised when no guarantee is broken but commits have stopped."""
 
 
 @dataclass(slots=True)
 class RunTruth:
-    """The ground truth of one run. A node is identified by its name and its number of memory losses."""
+    """Ground truth of one run. A node is identified by its name and its number of memory losses."""
 
     tokens: dict[Generation, str] = field(default_factory=dict)
-    """The saved state of each generation."""
+    """Saved state of each generation."""
     predecessors: dict[Generation, Generation] = field(default_factory=dict)
-    """The save that each journal segment extends."""
+    """Save that each journal segment extends."""
     restored_from: dict[int, Generation | None] = field(default_factory=dict)
-    """The generation that each incarnation restored, for incarnations that made a step."""
+    """Generation that each incarnation restored. Contains only incarnations that made a step."""
     informed: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
-    """The nodes, and the store, that know which generation each incarnation restored."""
+    """Nodes (and the store) that know which generation an incarnation restored, by incarnation."""
     latest_incarnations: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The latest incarnation that each node knows."""
+    """Latest incarnation that each node knows."""
     watermarks: dict[Tier, Generation] = field(default_factory=dict)
-    """The newest generation that any node knows to be committed, by tier."""
+    """Newest generation that at least one node knows to be committed, by tier."""
     memory_losses: int = 0
-    """Number of memory losses of all nodes."""
+    """Number of memory losses of all nodes together."""
     losses_before: dict[Generation, int] = field(default_factory=dict)
-    """Number of memory losses before each generation was saved."""
+    """Number of memory losses before each generation was saved or, after a restore, copied again."""
     restores: int = 0
     committed: int = 0
 
     def save(self, generation: Generation, token: str, predecessor: Generation | None = None) -> None:
-        """Record a save. It is a journal segment if it has a predecessor."""
+        """Record a save. A save with a predecessor is a journal segment."""
         self.tokens[generation] = token
         if predecessor is not None:
             self.predecessors[generation] = predecessor
         self.losses_before[generation] = self.memory_losses
 
     def advance(self, tier: Tier, generation: Generation) -> None:
-        """Record that a node knows of a commit at a tier."""
+        """Record that a node knows a generation to be committed at a tier."""
         if generation > self.watermarks.get(tier, Generation(0, 0)):
             self.watermarks[tier] = generation
             self.committed += tier is Tier.LOCAL
@@ -55,10 +55,9 @@ class RunTruth:
         self.latest_incarnations[who] = max(incarnation, self.latest_incarnations.get(who, 0))
 
     def check_not_superseded(self, who: tuple[str, int], incarnation: int, what: str) -> None:
-        """Check that a node does not work for an incarnation when it knows a later one.
+        """Raise InvariantViolation if a node works for an incarnation although it knows a later one.
 
-        The later incarnation may already have chosen a generation, so the committed work would be lost.
-        Raises InvariantViolation.
+        The later incarnation may already have chosen a generation to restore, so this work could be lost.
         """
         if (latest := self.latest_incarnations.get(who, 0)) > incarnation:
             raise InvariantViolation(
@@ -66,7 +65,7 @@ class RunTruth:
             )
 
     def chain(self, generation: Generation) -> list[Generation]:
-        """Return a save and all saves that it extends, the base last."""
+        """Return a save and all saves that it extends, newest first."""
         found = [generation]
         while found[-1] in self.predecessors:
             found.append(self.predecessors[found[-1]])
@@ -83,7 +82,7 @@ class RunTruth:
         return generation is None
 
     def successors_unknown(self, chosen: Generation | None, consulted: set[tuple[str, int]]) -> bool:
-        """Return True if no consulted node knows of an incarnation that followed the chosen generation."""
+        """Return True if no consulted node knows of an incarnation after the chosen generation's."""
         after = [
             number for number in self.restored_from if chosen is not None and number > chosen.incarnation
         ]
@@ -99,11 +98,13 @@ class RunTruth:
         remote: bool,
         consulted: set[tuple[str, int]],
     ) -> None:
-        """Check that a restore chose a generation of this run that is complete and not older than
-        guaranteed.
+        """Raise InvariantViolation unless a restore chose the right generation.
 
-        `all_consulted`: all memory that still exists was read. `remote`: the store was read. `consulted`:
-        nodes that were read or still had to be waited for, as in `informed`. Raises InvariantViolation.
+        The generation must belong to this run, be complete, and be at least as new as guaranteed.
+
+        `all_consulted` is True if all memory that still exists was read, `remote` if the store was read.
+        `consulted` has the nodes (as in `informed`) that were read, or for which the restore still had to
+        wait.
         """
         self.restores += 1
         chosen = found.record.generation if found else None
@@ -123,15 +124,15 @@ class RunTruth:
                 raise InvariantViolation(
                     f"{chosen} was assembled from {sorted(read)}, not from {sorted(whole)}"
                 )
-        least = [Generation(0, 0)]
+        guaranteed = [Generation(0, 0)]
         if (
             all_consulted
             and (watermark := self.watermarks.get(Tier.PEER))
             and self.memory_losses - self.losses_before[watermark] <= shape.copies
         ):
-            least.append(watermark)
+            guaranteed.append(watermark)
         if remote and Tier.REMOTE in self.watermarks:
-            least.append(self.watermarks[Tier.REMOTE])
-        newest = max((one for one in least if self.in_current_history(one)), default=Generation(0, 0))
+            guaranteed.append(self.watermarks[Tier.REMOTE])
+        newest = max((one for one in guaranteed if self.in_current_history(one)), default=Generation(0, 0))
         if (chosen or Generation(0, 0)) < newest:
             raise InvariantViolation(f"{chosen} was restored, but {newest} was committed")

@@ -1,1 +1,1 @@
-"""A simulated job on faulty hardware, with the whole guard: detector, node states, sweeps and repairs."""
+"""Simulation of a job on faulty hardware with the whole guard: detector, node states, sweeps and repairs."""

@@ -1,5 +1,6 @@
-"""A simulated fleet with one job and the whole guard. Findings of the detector become evidence against
-nodes, and lead to sweeps, drains and repairs.
+"""A simulated fleet with one job and the whole guard.
+
+Findings of the detector become evidence against nodes, and lead to sweeps, drains and repairs.
 """
 
 from __future__ import annotations
@@ -31,62 +32,62 @@ POLICY: dict[str, Any] = {
     "sweeps": {"timePercent": 1},
     "repair": {"ladder": [{"action": "Reset", "owner": "agent", "timeout": "1h"}]},
 }
-"""The policy swaps a job off a node once the node has cost the job two minutes."""
+"""GuardPolicy that swaps a pod off a node once the node has cost the job two minutes."""
 SIXTEEN_NODES = Job(stages=2, replicas=16, per_node=2, seconds=20.0)
-"""A job on 16 nodes whose windows last about half a minute."""
+"""A job on 16 nodes. Each of its windows lasts about half a minute."""
 _OUTCOME_WINDOWS = 12
-"""Windows after a swap until its outcome is measured."""
+"""Number of windows after a swap from which its outcome is measured."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A job, a fleet, and their faults."""
+    """A job, a fleet, and the faults of both."""
 
     faults: tuple[HardwareFault, ...] = ()
     job: Job = SIXTEEN_NODES
     spares: int = 8
     minutes: float = 44.0
-    """Minutes that the job trains."""
+    """Minutes for which the job trains."""
     hours: float = 30.0
-    """Hours that the simulation runs after the job."""
+    """Hours for which the simulation continues after the job."""
     policy: dict[str, Any] = field(default_factory=dict)
     delivery: DeliveryFaults = field(default_factory=DeliveryFaults)
     new_hardware: bool = False
-    """True if all hardware is new and no job runs yet."""
+    """True if all hardware is new and no job runs at the start."""
     operator_crashes: bool = False
-    """True if a reconcile that crashes after 0 to 11 writes precedes a random half of the reconciles."""
+    """True if a random half of the reconciles comes after one that crashes after 0 to 11 writes."""
     every: float = 60.0
     """Seconds between two reconciles."""
 
     @property
     def machines(self) -> int:
-        """The number of machines in the fleet."""
+        """Number of machines in the fleet."""
         return self.job.size // self.job.per_node + self.spares
 
 
 @dataclass
 class _Swap:
-    """A swap off a node whose outcome is not measured yet."""
+    """A swap whose outcome is not measured yet."""
 
     hardware: str
     wall: float
     gain: float
     others: frozenset[str]
-    """Other hardware accused at the same time. A swap shows no gain while the job still runs on any of
-    them.
+    """Other hardware that was accused at the same time. While the job runs on any of it, the swap shows no
+    gain.
     """
 
 
 class GuardedFleet(SimulatedFleet):
-    """A fleet, one job on it, and the operator that guards both."""
+    """A fleet, a job on it, and the operator that guards both."""
 
     def __init__(self, setup: Setup, seed: int = 0) -> None:
         super().__init__({**POLICY, **setup.policy}, setup.machines, seed=seed)
         self.setup, self.faults = setup, FleetFaults(setup.faults)
         self.visited: dict[str, set[State]] = {name: set() for name in self.hardware}
-        """All states that each node has been in."""
+        """All states that each machine has ever been in."""
         self.breakers: list[BreakerState] = [BreakerState.CLOSED]
-        """States of the circuit breaker, in order."""
+        """States of the circuit breaker, oldest first."""
         self.drained: list[str] = []
         self.verdicts: dict[str, list[NodeVerdict]] = {}
         self._chance = random.Random(seed)  # noqa: S311 - chance that can be repeated
@@ -106,7 +107,7 @@ class GuardedFleet(SimulatedFleet):
         return (self.kernel.now - self._time_origin) / 60
 
     def launch(self, nodes: list[int], seed: int | None = None) -> TrainedJob:
-        """Start a job on these machines."""
+        """Start a job on these machines. Return it."""
         chance = self._seed if seed is None else seed
         one = TrainedJob(self.kernel, self.setup.job, nodes, self.faults, self.setup.delivery, chance)
         one.time_origin = self._time_origin
@@ -122,21 +123,21 @@ class GuardedFleet(SimulatedFleet):
             one.job = ""
 
     def run_with_job(self, minutes: float) -> None:
-        """Run the simulation while the job trains."""
+        """Run the simulation for `minutes`, with the job."""
         self.run(minutes * 60, self.setup.every)
 
     def run_without_job(self, hours: float) -> None:
-        """End the job and run the simulation on."""
+        """End the job and run the simulation for `hours`."""
         self.finish()
         self.run(min(hours, 3.0) * 3600, 600.0)
         self.run(max(0.0, hours - 3.0) * 3600, 3600.0)
-        # Without routine sweeps in the last hour, every healthy node returns to service.
+        # Stop routine sweeps for the last hour, so that every healthy node can return to service.
         sweeps = self.guard_policy().spec.sweeps
         self.configure(sweeps={**(sweeps.to_dict() if sweeps is not None else {}), "timePercent": 0})
         self.run(3600, 600.0)
 
     def reconcile(self, crash_after: int | None = None) -> bool:
-        """Run one reconcile and record the states it leads to. See SimulatedFleet.reconcile."""
+        """Run one reconcile as `SimulatedFleet.reconcile` does, and record the resulting states."""
         if self.setup.operator_crashes and crash_after is None and self._chance.random() < 0.5:
             super().reconcile(crash_after=self._chance.randrange(12))
         done = super().reconcile(crash_after)
@@ -148,7 +149,9 @@ class GuardedFleet(SimulatedFleet):
         return done
 
     def facts(self, name: str) -> HardwareFacts:
-        """Return the facts about a node, with the job's size and the time of its last checkpoint."""
+        """Return what the operator observes about a machine. It includes the job's size and last
+        checkpoint.
+        """
         found = super().facts(name)
         if found.node is None or self.training is None or not self.hardware[name].job:
             return found
@@ -159,23 +162,24 @@ class GuardedFleet(SimulatedFleet):
         )
 
     def machine(self, name: str) -> Machine:
-        """Return a node with its active faults, as sweeps test it."""
+        """Return a machine with its active faults, in the form that sweeps test."""
         number = int(name.removeprefix("hw"))
         return Machine(number, self.hardware[name].rack, tuple(self.faults.of_node(number, self.minute)))
 
-    def free(self, least: int = 1) -> list[int]:
-        """Return hardware that can run pods. Nodes tainted PreferNoSchedule follow if there are fewer than
-        `least`.
+    def free(self, min_count: int = 1) -> list[int]:
+        """Return the numbers of machines that can run pods.
+
+        If fewer than `min_count` have no taint, machines with the taint effect PreferNoSchedule follow them.
         """
         by_taint = {effect: list[int]() for effect in ("", "PreferNoSchedule", "NoSchedule")}
         for one in self.idle():
             effects = [taint["effect"] for taint in self.hardware[one.name].taints]
             by_taint[min(effects, default="")].append(one.number)
         clean = by_taint[""]
-        return clean if len(clean) >= least else clean + by_taint["PreferNoSchedule"]
+        return clean if len(clean) >= min_count else clean + by_taint["PreferNoSchedule"]
 
     def idle(self) -> list[Machine]:
-        """Return the nodes in service that run no pods."""
+        """Return the machines in service on which no job runs."""
         return [
             self.machine(name)
             for name, one in self.hardware.items()
@@ -183,19 +187,19 @@ class GuardedFleet(SimulatedFleet):
         ]
 
     def sweep(self, name: str) -> NodeVerdict:
-        """Run all tests of one node, as a user may request."""
+        """Run all tests of one machine, as a user may request. Return the verdict."""
         return self._sweeps.node(self.machine(name), self.idle())
 
     def pairs(self) -> tuple[NodeVerdict, ...]:
-        """Run pair tests on all idle nodes, as a user may request."""
+        """Run pair tests on all idle machines, as a user may request. Return the verdicts."""
         return self._sweeps.pairs(self.idle())
 
     def group_tests(self) -> tuple[NodeVerdict, ...]:
-        """Run group tests on all idle nodes."""
+        """Run group tests on all idle machines. Return the verdicts."""
         return self._sweeps.group_tests(self.idle())
 
     def silence(self, number: int) -> None:
-        """Disconnect the agent of one node."""
+        """Disconnect the agent of machine `number`."""
         self.hardware[f"hw{number}"].agent_connected = False
         if self.training is not None:
             self.training.silent.add(number)
@@ -237,7 +241,7 @@ class GuardedFleet(SimulatedFleet):
             self.kernel.after(31, lambda: self._replace(name))
 
     def _replace(self, name: str) -> None:
-        """Restart the job with a spare in place of this node. Wait for a spare if there is none."""
+        """Restart the job with a spare machine in place of `name`. Wait if there is no spare."""
         training, number = self.training, int(name.removeprefix("hw"))
         if training is None or training.ended or number not in training.nodes:
             return
@@ -256,9 +260,9 @@ class GuardedFleet(SimulatedFleet):
             one.job = JOB if number in training.nodes else ""
 
     def _stepped(self, training: TrainedJob) -> None:
-        """Measure the outcome of swaps once the next incarnation has made enough steps.
+        """Measure the outcome of swaps when the next incarnation has made _OUTCOME_WINDOWS steps.
 
-        The outcome waits while the job has another lasting suspicion.
+        Wait longer if the job has another persistent suspicion.
         """
         here = {f"hw{number}" for number in training.nodes}
         waits = any(one.lasting for one in training.held.values())
@@ -272,7 +276,7 @@ class GuardedFleet(SimulatedFleet):
 
 
 def run_setup(setup: Setup, seed: int = 0) -> GuardedFleet:
-    """Run a setup from its start to its end."""
+    """Simulate a setup from start to end. Return the fleet."""
     fleet = GuardedFleet(setup, seed)
     if not setup.new_hardware:
         fleet.run_with_job(setup.minutes)

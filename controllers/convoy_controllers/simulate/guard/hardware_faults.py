@@ -1,4 +1,4 @@
-"""Faults of simulated hardware: their effects on a job, and on health sweeps."""
+"""Faults of simulated hardware, and their effects on a job and on health sweeps."""
 
 from __future__ import annotations
 
@@ -22,59 +22,61 @@ MEASURES: Mapping[str, str] = {
     "crowd": "groups",
     "corrupt": "hash",
 }
-"""The sweep test that detects each kind of fault. A kind without a test is not a fault of a node."""
+"""Sweep test that detects a fault, by kind of fault. Kinds without a test are not faults of a node."""
 METRICS = ("gemm", "nvlink", "pcie", "launch")
-"""Metrics of a single node. One without a criterion of its own fails by the criterion of `gemm`."""
+"""Metrics that are measured on a single node. A metric without its own criterion has that of `gemm`."""
 SEEN_BY_JOBS_AS = {"pcie": "loader"}
-"""Fault kinds that look like another kind to a job: slow copies to the device look like a slow loader."""
+"""Kinds of faults that look like another kind to a job. Slow copies to the device look like a slow loader."""
 INVISIBLE_TO_JOBS = ("corrupt", "lie")
-"""Fault kinds that do not slow down a job."""
+"""Kinds of faults that do not slow a job down."""
 
 
 @dataclass(frozen=True)
 class HardwareFault:
-    """One fault that exists from minute `begins` to minute `ends`."""
+    """A fault that is active from minute `begins` to minute `ends`."""
 
     kind: str
-    """A fault kind of synthetic jobs, or one of three further kinds.
+    """A kind of fault of synthetic jobs, or one of these:
 
-    pcie: slow copies to the device. corrupt: wrong results at full speed. lie: only the telemetry is slow.
+    - `pcie`: copies to the device are slow.
+    - `corrupt`: results are wrong, at full speed.
+    - `lie`: the hardware is healthy, but its telemetry shows it as slow.
     """
     where: tuple[int, ...] = ()
-    """Numbers of the faulty hardware or racks. Empty if the fault affects everything."""
+    """Numbers of the faulty machines or racks. If empty, the fault affects everything."""
     size: float = 0.2
     begins: float = 8.0
     ends: float = float("inf")
     ranks: tuple[int, ...] = (0,)
-    """Local ranks that have the fault on each faulty node, if the kind affects single ranks."""
+    """Local ranks that have the fault on each faulty machine. Used only by kinds that affect single ranks."""
     period: int = 60
     repairable: bool = True
     """True if a repair removes the fault."""
 
     def active(self, minute: float) -> bool:
-        """Return True if the fault exists in this minute."""
+        """Return True if the fault is active in this minute."""
         return self.begins <= minute < self.ends
 
     def of_single_nodes(self) -> bool:
-        """Return True if single nodes have the fault, so that a swap helps."""
+        """Return True if the fault affects single nodes, so that a swap helps."""
         return bool(self.where) and KINDS.get(self.kind_in_job, ("", "ranks"))[1] != "racks"
 
     @property
     def kind_in_job(self) -> str:
-        """The kind of fault that a job sees."""
+        """Kind of the fault as a job sees it."""
         return SEEN_BY_JOBS_AS.get(self.kind, self.kind)
 
 
 @dataclass
 class FleetFaults:
-    """All faults of a fleet, and the repairs that removed some of them."""
+    """All faults of a fleet, and the repairs that have removed some of them."""
 
     faults: Sequence[HardwareFault]
     repaired: set[tuple[int, int]] = field(default_factory=set)
-    """Pairs of fault number and hardware number."""
+    """Repairs, as pairs of fault number and machine number."""
 
     def of_node(self, hardware: int, minute: float) -> list[HardwareFault]:
-        """Return the active faults of one node."""
+        """Return the active faults of one machine."""
         return [
             fault
             for number, fault in enumerate(self.faults)
@@ -85,7 +87,7 @@ class FleetFaults:
         ]
 
     def repair(self, hardware: int) -> None:
-        """Remove all repairable faults from one node."""
+        """Remove all repairable faults from one machine."""
         for number, fault in enumerate(self.faults):
             if fault.repairable:
                 self.repaired.add((number, hardware))
@@ -93,9 +95,9 @@ class FleetFaults:
     def of_job(
         self, job: Job, nodes: Sequence[int], minute: float, window: int, ages: dict[int, int]
     ) -> list[Fault]:
-        """Return the faults that a job on these nodes has in the window of this number.
+        """Return the faults that a job on these nodes has in window number `window`.
 
-        `ages` is updated: the number of windows since the job first had each fault, by fault number.
+        `ages` is updated. It has the number of windows since the job first had each fault, by fault number.
         """
         found = []
         for number, fault in enumerate(self.faults):
@@ -110,7 +112,7 @@ class FleetFaults:
         return found
 
     def false_slowdowns(self, job: Job, nodes: Sequence[int], minute: float) -> dict[int, float]:
-        """Return, by rank, the slowdown that exists only in the telemetry."""
+        """Return, by rank, slowdowns that exist only in the telemetry."""
         found = {}
         for number, fault in enumerate(self.faults):
             if fault.kind == "lie" and fault.active(minute):
@@ -121,7 +123,9 @@ class FleetFaults:
     def _where(
         self, number: int, fault: HardwareFault, job: Job, nodes: Sequence[int]
     ) -> tuple[int, ...] | None:
-        """Return the job's own numbers of the faulty nodes or ranks; None if the job is not affected."""
+        """Return the faulty nodes or ranks by their numbers within the job; None if the job is not
+        affected.
+        """
         if not fault.of_single_nodes():
             return fault.where
         at = {hardware: place for place, hardware in enumerate(nodes)}

@@ -1,4 +1,4 @@
-"""Measurements that a sweep makes on simulated hardware. The product's own code judges them."""
+"""Simulates the measurements of a sweep. The guard's own code makes the verdicts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from convoy_controllers.guard.sweep.state import Settings
 from convoy_controllers.guard.sweep.verdict import Outcome, Reason, Verdict, worst
 from convoy_controllers.simulate.guard.hardware_faults import MEASURES, METRICS, HardwareFault
 
-FEWEST_PARTNERS = 5
-"""Fewest idle partners for pair tests."""
+MIN_PARTNERS = 5
+"""Minimum number of idle partners for pair tests."""
 _HEALTHY = 12
-"""Healthy nodes that the reference is measured on."""
+"""Number of healthy nodes on which the reference is measured."""
 _SPREAD, _NOISE, _PAIR_NOISE = 0.007, 0.005, 0.02
 _SAMPLES = 40
 _RIGHT, _CORRUPT = "5f1d", "9c02"
@@ -26,7 +26,7 @@ _RIGHT, _CORRUPT = "5f1d", "9c02"
 
 @dataclass(frozen=True)
 class Machine:
-    """A node under test."""
+    """A machine under test."""
 
     number: int
     rack: str
@@ -34,17 +34,17 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """The node's name in verdicts."""
+        """Name of the machine in verdicts."""
         return f"hw{self.number}"
 
     def factor(self, measures: str) -> float:
-        """Return how many times longer the test of this metric takes on the node."""
+        """Return the factor by which the test `measures` takes longer on this machine."""
         sizes = [fault.size for fault in self.faults if MEASURES.get(fault.kind) == measures]
         return float(np.prod([1 + size for size in sizes])) if sizes else 1.0
 
 
 class SimulatedSweeps:
-    """All tests of one fleet, with a random generator of their own."""
+    """All tests of one fleet. They have their own random generator."""
 
     def __init__(self, seed: int, racks_slow: Callable[[], Iterable[str]] = tuple) -> None:
         self._rng = np.random.default_rng((seed, 77))
@@ -52,20 +52,21 @@ class SimulatedSweeps:
         self._references = {name: self._reference(name) for name in METRICS}
 
     def node(self, machine: Machine, idle: list[Machine]) -> Verdict:
-        """Run all tests of one node, with pair and group tests if enough nodes are idle. Return the worst
-        verdict.
+        """Run all tests of one machine, and return the worst verdict.
+
+        Pair tests and group tests are included if enough machines are idle.
         """
         found = [self._metric(machine, name) for name in METRICS]
         found.append(self._hash(machine))
         others = [one for one in idle if one.number != machine.number]
-        if len(others) >= FEWEST_PARTNERS:
+        if len(others) >= MIN_PARTNERS:
             found.append(self._of(machine, self.pairs([machine, *others])))
         if len(others) + 1 >= CROWD + CROWD // 2:
             found.append(self._of(machine, self.group_tests([machine, *others])))
         return worst(found)
 
     def pairs(self, machines: list[Machine]) -> tuple[Verdict, ...]:
-        """Run pair tests on these nodes and return the verdicts."""
+        """Run pair tests on these machines and return the verdicts."""
         by_name = {one.name: one for one in machines}
         members = [Member(one.name, one.rack) for one in machines]
         state = pairs.start(members, Settings(better=Better.LOWER), int(self._rng.integers(1 << 30)))
@@ -74,7 +75,9 @@ class SimulatedSweeps:
         return judging.verdicts(state)
 
     def group_tests(self, machines: list[Machine]) -> tuple[Verdict, ...]:
-        """Test a large group of nodes. If the group is slow, halve it to find the slow node."""
+        """Test a large group of machines and return the verdicts. If the group is slow, halve it to find
+        the slow machine.
+        """
         by_name = {one.name: one for one in machines}
         first = [one.name for one in machines[:CROWD]]
         if self._group(first, by_name) < 1.05:
@@ -87,7 +90,7 @@ class SimulatedSweeps:
     def _of(self, machine: Machine, verdicts: Iterable[Verdict]) -> Verdict:
         passed = Verdict(machine.name, Outcome.PASS, Reason.MEETS_REFERENCE, "as fast as others")
         verdict = next((one for one in verdicts if one.subject == machine.name), passed)
-        # With few partners a pair test can be inconclusive. Then the other tests decide.
+        # With few partners a pair test can be inconclusive, so let the other tests decide.
         return passed if verdict.outcome is Outcome.INCONCLUSIVE else verdict
 
     def _reference(self, name: str) -> Reference:

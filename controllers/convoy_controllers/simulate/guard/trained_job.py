@@ -1,4 +1,4 @@
-"""A simulated training job: it steps, sends telemetry, and the detector watches it."""
+"""A simulated training job. It steps and sends telemetry, and the detector processes the telemetry."""
 
 from __future__ import annotations
 
@@ -24,32 +24,34 @@ from convoy_controllers.simulate.guard.window_delivery import DeliveryFaults, Wi
 from convoy_controllers.simulate.kernel import Kernel
 
 RESTART_SECONDS = 60.0
-"""Seconds from the last step of an incarnation to the first of the next."""
+"""Seconds from the last step of an incarnation to the first step of the next incarnation."""
 CHECKPOINT_SECONDS = 300.0
-"""Seconds between two checkpoints. They cost no time."""
+"""Seconds between two checkpoints. A checkpoint takes no time."""
 _GRACE_WINDOWS = 12
-"""Windows after the start of a fault in which the detector need not report it yet."""
+"""Number of windows after a fault starts in which the detector need not report it."""
 
 
 @dataclass
 class Detections:
-    """Causes that the detector reported, and counts of windows."""
+    """Causes that the detector has reported, and numbers of windows."""
 
     causes_while_faulty: Counter[str] = field(default_factory=Counter)
-    """Windows with each cause, counted from _GRACE_WINDOWS after the first fault. Without any fault in the
-    setup, counted from _GRACE_WINDOWS after the start.
+    """Number of windows in which each cause was reported while a fault was active.
+
+    Windows count from _GRACE_WINDOWS after the first fault. If the setup has no fault, they count from
+    _GRACE_WINDOWS after the start.
     """
     windows_while_faulty: int = 0
     causes: Counter[str] = field(default_factory=Counter)
     windows: int = 0
     accused: set[int] = field(default_factory=set)
-    """Hardware that was accused at least once."""
+    """Numbers of the machines that were ever accused."""
     dropped: int = 0
-    """Windows that were invalid or too late."""
+    """Number of windows that were dropped as invalid or too late."""
 
 
 class TrainedJob:
-    """A job on some nodes of the fleet."""
+    """A job on some machines of the fleet."""
 
     def __init__(
         self,
@@ -63,23 +65,23 @@ class TrainedJob:
         self.kernel, self.job, self.nodes, self.faults = kernel, job, nodes, faults
         self.detections = Detections()
         self.held: dict[str, SuspicionRecord] = {}
-        """Suspicions that may lead to action, by hardware name."""
+        """Suspicions that may lead to action, by machine name."""
         self.noticed: dict[str, SuspicionRecord] = {}
-        """Weaker suspicions, by hardware name: the node is one of several possible causes."""
+        """Weaker suspicions by machine name: the machine is one of several possible causes."""
         self.gains: dict[str, float] = {}
-        """Seconds that the last window would have been shorter without this hardware, by its name."""
+        """Seconds by which the last window would have been shorter without a machine, by its name."""
         self.walls: list[float] = []
-        """Durations of the steps of this incarnation, in seconds."""
+        """Seconds of each step of this incarnation."""
         self.steps: list[tuple[int, float]] = []
-        """Steps of all incarnations: the incarnation and the duration in seconds."""
+        """Incarnation and seconds of each step, for all incarnations."""
         self.ended = False
         self.silent: set[int] = set()
-        """Hardware whose agent is disconnected, so that its windows are lost."""
+        """Numbers of machines whose agent is disconnected, so that their windows are lost."""
         self.on_step: Callable[[], None] = lambda: None
         """Called after each step."""
         self._delivery_faults, self._seed = delivery or DeliveryFaults(), seed
         self.time_origin = kernel.now
-        """The time from which minutes are counted, in Unix seconds."""
+        """Unix time in seconds from which minutes are counted."""
         self.incarnation = 0
         self._collector = WindowCollector(job.size)
         self._ages: dict[int, int] = {}
@@ -87,12 +89,12 @@ class TrainedJob:
 
     @property
     def minute(self) -> float:
-        """Minutes since `time_origin`. Faults begin and end by this clock."""
+        """Minutes since `time_origin`. The faults start and end by this clock."""
         return (self.kernel.now - self.time_origin) / 60
 
     @property
     def saved(self) -> float:
-        """The time of the last checkpoint, in Unix seconds."""
+        """Unix time in seconds of the last checkpoint."""
         return self.kernel.now - (self.kernel.now - self.time_origin) % CHECKPOINT_SECONDS
 
     def restart(self, nodes: list[int], job: Job | None = None) -> None:
@@ -119,7 +121,7 @@ class TrainedJob:
         self.kernel.after(pause, partial(self._step, self.incarnation))
 
     def _step(self, incarnation: int) -> None:
-        """Start one window, unless its incarnation is over."""
+        """Start one window. Do nothing if its incarnation is over."""
         if self.ended or incarnation != self.incarnation:
             return
         self._number += 1

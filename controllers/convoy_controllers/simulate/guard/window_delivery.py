@@ -1,4 +1,4 @@
-"""The way of telemetry windows from the ranks of a synthetic job to the hub."""
+"""Delivers telemetry windows from the ranks of a synthetic job to the hub, with faults."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from convoy_controllers.guard.telemetry import Collective, Table, Window
 
 @dataclass(frozen=True)
 class DeliveryFaults:
-    """Shares of windows that are lost, doubled or late on their way to the hub."""
+    """Shares of windows (0 to 1) that are lost, doubled or late on their way to the hub."""
 
     lost: float = 0.0
     twice: float = 0.0
     late: float = 0.0
-    """Share of windows that arrive after those of the next step."""
+    """Share of windows that arrive after the windows of the next step."""
     skewed: float = 0.0
-    """Share of ranks whose windows are all late."""
+    """Share of ranks all of whose windows are late."""
 
 
 def windows(table: Table, false_slowdowns: dict[int, float]) -> list[Window]:
-    """Return one window for each rank with data. `false_slowdowns`: slowdown to add to the telemetry, by
-    rank.
+    """Return one window for each rank that has data.
+
+    `false_slowdowns` has, by rank, the slowdown to add to the telemetry.
     """
     collectives: dict[int, list[Collective]] = {}
     for group in table.groups:
@@ -71,14 +72,14 @@ def windows(table: Table, false_slowdowns: dict[int, float]) -> list[Window]:
 
 @dataclass
 class WindowDelivery:
-    """Delivers windows with the given faults."""
+    """Delivers windows, of which some are lost, doubled or late."""
 
     faults: DeliveryFaults
     random: random.Random
     _late: list[Window] = field(default_factory=list)
 
     def deliver(self, sent: list[Window]) -> Iterator[Window]:
-        """Yield the windows that arrive at this step, in order. Late windows of the step before come last."""
+        """Yield the windows that arrive at this step. Late windows of the previous step come last."""
         before, self._late = self._late, []
         if self.faults == DeliveryFaults():
             yield from sent
