@@ -40,7 +40,7 @@ class Link:
 
 
 class AgentMonitor:
-    """What the present leader knows about agents. A new leader starts without knowledge."""
+    """The agents as the present leader knows them. A new leader starts without knowledge."""
 
     def __init__(self, kernel: Kernel, latencies: Latencies, api: Api, machines: Machines) -> None:
         self._kernel = kernel

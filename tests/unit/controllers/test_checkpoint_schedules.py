@@ -17,8 +17,8 @@ from convoy_controllers.simulate.violation import InvariantViolation
 
 SEEDS = cases(60)
 BROKEN_SEEDS = 2000
-"""Number of schedules within which a broken rule must be found. The rarest finding needs some hundred
-schedules.
+"""Maximum number of schedules until a broken rule must be found. The rule that is hardest to find needs
+some hundred.
 """
 pytestmark = pytest.mark.timeout(cases(400))
 
@@ -49,15 +49,13 @@ def test_what_was_promised_is_restored_whatever_happens() -> None:
     ],
 )
 def test_a_broken_rule_is_found(rules: Rules, near: int) -> None:
-    """Schedules from the seed `near` on are played with one broken rule. One of them must violate an
-    invariant.
+    """Play schedules with one broken rule, from the seed `near` on. One of them must violate an invariant.
 
-    The seed that finds the violation comes shortly after `near`. If schedules change, a later seed finds
-    it.
+    `near` is shortly before the first seed that finds the violation, so that the test is fast. If the
+    schedules change, a later seed finds it.
     """
     with pytest.raises(InvariantViolation):
         for seed in range(near, near + BROKEN_SEEDS):
-            # NoProgress means that a schedule got stuck. That does not prove a wrong result, so the next seed
-            # is played.
+            # NoProgress does not prove a wrong result, so play the next seed.
             with contextlib.suppress(NoProgress):
                 play(seed, rules)

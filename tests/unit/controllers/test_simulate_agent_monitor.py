@@ -1,4 +1,4 @@
-"""The simulated hub expects an agent on each node with a pod, even if the pod came after its failure."""
+"""Tests of the simulated leader's view of agents, when nodes fail together with the leader or the agent."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from convoy_crds.trainingjob_status import Phase
 
 
 def test_a_pod_on_a_node_that_failed_with_the_leader_is_moved() -> None:
-    """The next leader never received anything from that node, and no pod was on it at the first poll.
+    """The scheduler binds a pod to a node that failed together with the former leader. The pod must move.
 
-    The node keeps its agent-ready label only during the new leader's grace period.
+    The new leader has never heard from this node's agent. The node keeps its agent-ready label during the
+    leader's grace period, so the scheduler still uses it.
     """
     cluster = Cluster([Machine(f"node-{number}", capacity=1) for number in range(4)], engines=[make_engine()])
     faults = Faults(cluster)
@@ -44,7 +45,7 @@ def test_a_pod_on_a_node_that_failed_with_the_leader_is_moved() -> None:
 
 
 def test_a_node_that_died_with_the_leader_loses_its_label() -> None:
-    """An agent that never connected to this leader counts as silent for longer than any restart takes."""
+    """An agent that never connected to the new leader must count as absent after the grace period."""
     cluster = Cluster([Machine(f"node-{number}") for number in range(3)], engines=[make_engine()])
     faults = Faults(cluster)
     cluster.operator.lead()
@@ -57,7 +58,7 @@ def test_a_node_that_died_with_the_leader_loses_its_label() -> None:
 
 
 def test_a_deleted_pod_that_has_ended_is_removed_when_its_node_fails() -> None:
-    """The kubelet cannot unmount the volume without the agent, so the pod waits. Then the node fails."""
+    """A pod in deletion waits for its stopped agent, which must unmount the volume. Then its node fails."""
     cluster = Cluster([Machine(f"node-{number}", capacity=1) for number in range(2)], engines=[make_engine()])
     faults = Faults(cluster)
     cluster.operator.lead()

@@ -1,4 +1,4 @@
-"""Tests of the checkpoints that simulated ranks restore: from the memory of machines, else from the store."""
+"""Tests that simulated ranks restore from the memory of machines, and otherwise from the store."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ STORE = {"local": {}, "remote": {"store": "s3", "every": "30s"}}
 
 
 class SavingJob:
-    """A job of two workers on four nodes that saves a checkpoint every ten seconds."""
+    """A job of two workers on four nodes. It saves a checkpoint every ten seconds."""
 
     def __init__(self, tiers: Any) -> None:
         self.cluster = Cluster([Machine(f"node-{number}", 1) for number in range(4)], engines=[make_engine()])
         self.faults = Faults(self.cluster)
         self.commits: list[int] = []
         self.starts: list[int] = []
-        """The step that each incarnation restored, in the order of the incarnations."""
+        """Step that each incarnation restored, in the order of the incarnations; 0 if it restored none."""
         self.cluster.listeners.append(self._on_event)
         self.cluster.operator.lead()
         self.cluster.submit(make_job(checkpoint={"interval": "10s", "tiers": tiers}), Program())
@@ -47,8 +47,8 @@ class SavingJob:
         return node
 
     def committed_steps(self) -> dict[str, int]:
-        """Return the newest committed step of each tier, after a check that all agents of the job report
-        the same steps.
+        """Return the newest committed step of each tier. Assert that all agents of the job report the same
+        steps.
         """
         reports = [
             {tier: mark.step for tier, mark in view.committed.items()}
@@ -73,8 +73,9 @@ class SavingJob:
 def test_a_restart_restores_the_newest_checkpoint_that_is_left(
     tiers: Any, lost: tuple[int, ...], found: int | None
 ) -> None:
-    """The nodes of the workers in `lost` lose power; if there are none, a rank is killed. The job then
-    restores the commit with the index `found`, or starts at step 0 if `found` is None.
+    """Cut the power of the nodes of the workers in `lost`, or kill a rank if there are none.
+
+    The job must then restore commit number `found`, or start at step 0 if `found` is None.
     """
     job = SavingJob(tiers)
     assert job.starts == [0] and len(job.commits) == 5

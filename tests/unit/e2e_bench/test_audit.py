@@ -1,4 +1,4 @@
-"""Requests and times read from the audit log."""
+"""Tests of requests and times that are read from the audit log."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_rollout_is_timed_from_the_first_request_to_the_last_response():
     assert found.up == pytest.approx(4)
     assert found.running == pytest.approx(30)
     assert found.surplus == 0
-    # Two pods, two bindings, two kubelet patches and two status patches. Here one user makes all of them.
+    # One user makes all writes here: two pods, two bindings, two patches by kubelets and two status patches.
     assert found.writes_per_pod == 4
 
 

@@ -1,4 +1,4 @@
-"""A fake pod reports as a launcher and its agent do."""
+"""Tests that a fake pod reports in the same way as a launcher and its agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Medians, targets and baselines of figures."""
+"""Tests of medians, targets and baselines of figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of synthetic jobs, and differences between detection rules."""
+"""Tests of rows about synthetic jobs, and of differences between detection rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of bad fleets and storms."""
+"""Tests of rows about fleets with slow machines and about storms."""
 
 from __future__ import annotations
 

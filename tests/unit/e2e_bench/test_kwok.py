@@ -1,4 +1,4 @@
-"""Fake nodes and kwok's configuration."""
+"""Tests of fake nodes and of kwok's configuration."""
 
 from __future__ import annotations
 

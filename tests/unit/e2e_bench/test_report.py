@@ -1,4 +1,4 @@
-"""The page of figures contains every measured row and every missed target."""
+"""Tests that the page of figures contains every measured row and every missed target."""
 
 from __future__ import annotations
 

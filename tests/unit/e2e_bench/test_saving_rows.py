@@ -1,4 +1,4 @@
-"""Rows of measured saves: ratios within a round, and unmeasured rows."""
+"""Tests of rows about saves: ratios within a round, and rows that could not be measured."""
 
 from __future__ import annotations
 

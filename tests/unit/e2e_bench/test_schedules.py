@@ -1,4 +1,4 @@
-"""A tally of played schedules counts as long as the code stays unchanged."""
+"""Tests that the tally of played schedules is valid only while the code under test is unchanged."""
 
 from __future__ import annotations
 

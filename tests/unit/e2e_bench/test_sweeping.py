@@ -1,4 +1,4 @@
-"""The sweep bench: its fleets, others' rules, and its intervals."""
+"""Tests of the sweep bench: its fleets, the rules of other projects, and its confidence intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory and processor use, from the lines that nodes print."""
+"""Tests of memory and processor use, as computed from the lines that nodes print."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from e2e.bench.kit.usage import Usage
 
 PAGES = 256
-"""Number of memory pages in a MiB."""
+"""Number of memory pages in one MiB."""
 
 
 def test_the_summary_has_the_largest_values_of_each_name() -> None:

@@ -1,4 +1,4 @@
-"""Addresses and names of local clusters."""
+"""Tests of addresses and names of local clusters."""
 
 from __future__ import annotations
 

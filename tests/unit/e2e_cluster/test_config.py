@@ -1,4 +1,4 @@
-"""The configuration files of nodes and control plane, and the machine's resources that they use."""
+"""Tests of the configuration files of nodes and control plane, and of the machine's division among nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's timeout and its status line."""
+"""Tests of the demo's timeout and of its status line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def test_patience_lasts_while_there_are_further_steps() -> None:
     timer.step(0, 100.0)
     assert timer.until == 100.0 + STILL_SECONDS
     timer.step(7, 200.0)
-    timer.step(3, 300.0)  # A restart is no progress.
+    timer.step(3, 300.0)  # A lower step after a restart is no progress.
     assert timer.until == 200.0 + STILL_SECONDS
 
 

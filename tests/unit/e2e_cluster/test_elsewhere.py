@@ -1,4 +1,4 @@
-"""Rights that the slice of e2e tests leaves to other tests: these tests exist."""
+"""Tests that each test exists to which the slice (the e2e tests that CI runs) leaves a right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of images in setup.json."""
+"""Tests of the rows about images in setup.json."""
 
 from __future__ import annotations
 

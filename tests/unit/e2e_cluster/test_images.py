@@ -1,4 +1,4 @@
-"""The image store, the contents of images, and checked downloads."""
+"""Tests of the image store, of the contents of images, and of checked downloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison of rights with requests."""
+"""Tests of the comparison of rights with API requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state file, locks and atomic writes."""
+"""Tests of the state file, of locks and of atomic writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local cluster's volumes."""
+"""Tests of the local cluster's volumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for confidential values in logs, in every form in which a log may contain them."""
+"""Tests of the search for confidential values in logs, in every form in which a log may contain them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values read from a job's log."""
+"""Tests of values that are read from a job's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specs of jobs for tests on a cluster."""
+"""Tests of the job specs that e2e tests use."""
 
 from __future__ import annotations
 

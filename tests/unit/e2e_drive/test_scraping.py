@@ -1,4 +1,6 @@
-"""ServiceMonitors and PrometheusRules without a Prometheus operator."""
+"""Tests of ServiceMonitors and PrometheusRules as translated for a Prometheus without the Prometheus
+operator.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times and budgets of the layers of `make test`."""
+"""Tests of the times and budgets of the layers of `make test`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source of PyTorch, depending on wheel folders, the index and CONVOY_CUDA."""
+"""Tests of the selected build of PyTorch, depending on wheel folders, the index and CONVOY_CUDA."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INDEX = ["--extra-index-url", CPU_INDEX, "torch===2.13.0+cpu"]
 
 @pytest.fixture(autouse=True)
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder for wheels, with torch pinned to 2.13.0, no network and no settings of the machine."""
+    """Return an empty folder for wheels, with torch 2.13.0 pinned, without an index and without variables."""
     constraints = tmp_path / "constraints.txt"
     constraints.write_text("torchvision==0.1\ntorch==2.13.0\n")
     folder = tmp_path / "wheels"
