@@ -50,7 +50,9 @@ def names() -> list[str]:
 
 
 def provide(cluster: Cluster) -> None:
-    """Create the volumes. Make those whose claim was deleted available again; their files stay."""
+    """Create the volumes. If the claim of a volume was deleted, make the volume available again, with its
+    files.
+    """
     for name in names():
         folder = cluster.shared_dir / name
         folder.mkdir(mode=0o777, exist_ok=True)

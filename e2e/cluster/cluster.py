@@ -41,7 +41,7 @@ class Cluster:
         self.images = Store(checkout=checkout)
         self._writing = threading.RLock()
 
-    # ---- description ----------------------------------------------------------------------------------
+    # ---- properties ----------------------------------------------------------------------------------
 
     @property
     def folder(self) -> Path:
@@ -79,7 +79,7 @@ class Cluster:
 
     @property
     def network(self) -> Network:
-        """The part of the cluster's network that is on the machine."""
+        """The bridge, links and routes that the cluster has on the machine."""
         return Network(self.identity, self.addresses)
 
     @property
@@ -127,7 +127,7 @@ class Cluster:
         _ = node.record
         return node
 
-    # ---- up -------------------------------------------------------------------------------------------
+    # ---- creation ---------------------------------------------------------------------------------------
 
     @classmethod
     def up(
@@ -168,7 +168,7 @@ class Cluster:
     def _complete(self) -> bool:
         return all(map(self.components.alive, COMPONENTS)) and all(node.alive for node in self.nodes)
 
-    # ---- while it is up -------------------------------------------------------------------------------
+    # ---- use ------------------------------------------------------------------------------------------
 
     def kubectl(self, *arguments: str, text: str | None = None, deadline: float = 60) -> str:
         """Run kubectl as the administrator, with `text` as its standard input. Return its standard output."""
@@ -229,7 +229,7 @@ class Cluster:
         self.progress.report(f"{sent / 1e6:.1f} MB of images sent to {len(nodes)} nodes")
         return sent
 
-    # ---- down -----------------------------------------------------------------------------------------
+    # ---- deletion --------------------------------------------------------------------------------------
 
     def down(self) -> None:
         """Delete the cluster, or what an interrupted `up` left of it. It is no error if nothing exists."""

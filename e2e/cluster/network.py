@@ -17,7 +17,7 @@ def machine_routes() -> list[str]:
 
 
 class Network:
-    """The part of a cluster's network on the machine. Every method may be repeated after a failure."""
+    """Bridge, links and routes of a cluster on the machine. Every method may be repeated after a failure."""
 
     def __init__(self, identity: str, addresses: Addresses) -> None:
         self.identity = identity
@@ -88,8 +88,8 @@ class Network:
         run(["nsenter", f"--net=/proc/{pid}/ns/net", "ip", "-batch", "-"], text="\n".join(inside) + "\n")
         run(["ip", "route", "replace", self.addresses.pods_of(index), "via", address, "dev", self.bridge])
         if index == 1:
-            # Service addresses work only on nodes, so the machine routes them through the first node's
-            # kube-proxy.
+            # Only nodes have a kube-proxy, which Service addresses need. So the machine routes them through
+            # the first node.
             run(["ip", "route", "replace", self.addresses.services, "via", address, "dev", self.bridge])
 
     def disconnect(self, index: int) -> None:

@@ -247,7 +247,7 @@ class Node:
             if fraction:
                 state.throttled[pod_uid] = cgroups.throttle(cgroups.pod(self.cgroup, pod_uid), fraction)
 
-    # ---- inside ---------------------------------------------------------------------------------------
+    # ---- commands --------------------------------------------------------------------------------------
 
     def run(self, argv: Sequence[str | Path], *, deadline: float = 60, stdin: IO[bytes] | None = None) -> str:
         """Run a program as root in the node's namespaces. Return its standard output."""

@@ -104,7 +104,8 @@ class Authority:
     ) -> Pair:
         """Issue a certificate for `common_name`.
 
-        A certificate with `names` or `addresses` is valid for a server, and one with `client` for a client.
+        With `names` or `addresses` it is valid for a server at these. With `client` it is valid for a
+        client.
         """
         alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
         alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]

@@ -16,8 +16,8 @@ from typing import IO
 
 from e2e.cluster.run import wait_for
 
-# Environment variable of every process of a cluster. `down` searches for it, so it finds even a process whose
-# pid was not stored because the tool was killed at that moment.
+# Environment variable that marks every process of a cluster. `down` searches for it, so it finds all
+# processes. The tool may have been killed before it stored the pid of one.
 MARK = "CONVOY_LOCAL_CLUSTER"
 
 

@@ -108,7 +108,8 @@ def commits(folder: Path) -> Iterator[CommitLog]:
 def _scan(folder: Path, found: CommitLog) -> None:
     for text, at in _texts(folder, "branches/[0-9]*"):
         branch = records.parse_branch(text)
-        # The incarnation writes this record a second time once it knows its parent, so the first time counts.
+        # An incarnation writes its branch record again once it knows its parent, so keep the time of the
+        # first write.
         found.branched_at[branch.incarnation] = min(at, found.branched_at.get(branch.incarnation, at))
         if branch.decided:
             found.parents[branch.incarnation] = branch.parent

@@ -49,7 +49,7 @@ class JobUnderTest:
             try:
                 log = self.jobs.log(pod.metadata.name)
             except ApiException:
-                continue  # The pod has no container yet.
+                continue  # A pod without a container has no log.
             for into, incarnation, step in _RESTORED.findall(log):
                 found[int(into)] = Generation(int(incarnation), int(step))
         return found

@@ -17,7 +17,7 @@ def moment(text: str) -> float:
 
 @dataclass(frozen=True)
 class Recovery:
-    """The stages of a recovery. A stage is in seconds after the fault, or None if it did not occur."""
+    """Stages of a recovery, as seconds from the fault to each stage; None for a stage that did not occur."""
 
     reason: str
     fault_at: float

@@ -24,7 +24,7 @@ from e2e.install import NAMESPACE
 
 
 class TestOneJob:
-    """Tests that inject several faults into one job, in this order."""
+    """Tests that inject one fault after another into the same job."""
 
     @pytest.fixture(scope="class")
     def job(self, cluster: Cluster, early: Jobs) -> Iterator[JobUnderTest]:

@@ -50,7 +50,9 @@ class SavedCheckpoints:
             holders.discard(machine)
 
     def restore(self, reachable: Callable[[str], bool]) -> int:
-        """Return the same step as `newest`, and drop the generation in memory if it has another step."""
+        """Return the step that a restart restores (see `newest`). Drop the generation in memory if it has
+        another step.
+        """
         found = self.newest(reachable)
         if self._memory is not None and self._memory.step != found:
             self._memory = None

@@ -19,7 +19,7 @@ from e2e.bench.guard.detectors import Detector
 
 ONSET, WINDOWS = 25, 60
 SECONDS = 1.0
-"""Seconds of a window. Node-hours and delays are counted in windows and converted with it."""
+"""Seconds of a window. Delays and node-hours are computed from numbers of windows."""
 SETTLED = 8
 """Number of windows before accusations of other rules count."""
 LARGE = 1024
@@ -37,7 +37,7 @@ CAUSES = {
 TRANSIENT = ("bursts",)
 """Scenarios whose fault is transient, so that a persistent verdict on any node is wrong."""
 _SLIGHT = ("pauses",)
-"""Scenarios with so rare a fault that no finding at all is correct as well."""
+"""Scenarios with so rare a fault that an outcome without any finding counts as correct too."""
 _ARGUABLE = ("hot rack",)
 """Scenarios that the comparison of rules leaves out. In a hot rack, one may rightly accuse any node of the
 rack.
@@ -76,7 +76,7 @@ class JobOutcome:
     others: dict[str, Accused] = field(default_factory=dict)
     """Accused nodes by rule; empty if the rules cannot be compared on this job.
 
-    They are compared on jobs without culprits and on jobs whose culprits compute slowly.
+    Rules are compared on jobs without culprits and on jobs whose culprits compute slowly.
     """
 
 

@@ -18,7 +18,7 @@ ENGINE = "gpt"
 
 @dataclass(frozen=True)
 class Shape:
-    """A number of jobs, and the number of workers of each job."""
+    """A number of jobs, and the number of workers in each of them."""
 
     jobs: int
     workers: int

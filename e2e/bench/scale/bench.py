@@ -93,7 +93,7 @@ def _steps(rig: Rig, baseline: JobSet, options: Options, repeat: int) -> Iterato
 async def _attempt(rig: Rig, step: Step, title: str, patience: float, figures: Figures) -> None:
     """Run a measurement. If other programs disturbed it and `patience` is set, run it again.
 
-    The figures of the least disturbed attempt count, whatever they are. A measurement that fails adds no
+    Only the figures of the least disturbed attempt are added. A measurement that fails adds no
     figures, and the bench goes on.
     """
     best, least_disturbance = Figures(), math.inf

@@ -25,7 +25,7 @@ def run(
     repeats: Annotated[int, typer.Option(min=1, help="Times to repeat each measurement.")] = 5,
     nodes: Annotated[int, typer.Option(min=10, max=250, help="Fake nodes.")] = 100,
     patience: Annotated[
-        float, typer.Option(min=0, help="Most seconds to wait for a quiet machine before each step.")
+        float, typer.Option(min=0, help="Maximum seconds to wait for a quiet machine before each step.")
     ] = 0.0,
 ) -> None:
     """Run a thousand workers on fake nodes. A complete run replaces docs/bench/scale.json."""

@@ -127,8 +127,7 @@ class Run:
             return
         found = restore.plan(inventories)
         chosen = found if isinstance(found, restore.Restore) else None
-        # A node that may know a later generation counts as consulted, until the restore has waited long
-        # enough for it.
+        # While the restore still has to wait for a silent node, that node counts as consulted.
         consulted = {
             (machine.name, machine.memory_losses)
             for machine in self.state.machines.values()

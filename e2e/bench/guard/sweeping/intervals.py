@@ -19,10 +19,9 @@ class Share:
 
 
 def share(counts: Sequence[tuple[int, int]]) -> Share:
-    """Return the share of hits in all clusters. `counts` has (hits, total) of each cluster; here a cluster
-    is a seed.
+    """Return the share of hits in all clusters. Here a cluster is a seed. `counts` has (hits, total) of each.
 
-    The interval is Wilson's. If the design effect of the clusters is above 1, the count is divided by it.
+    The interval is Wilson's. If the design effect of the clusters is above 1, the total is divided by it.
     """
     hits, total = sum(one for one, _ in counts), sum(one for _, one in counts)
     if not total:
