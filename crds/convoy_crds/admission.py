@@ -1,11 +1,11 @@
-"""A kind's part of the chart's ValidatingAdmissionPolicy, for kinds whose operator creates pods.
+"""Builds a kind's part of the chart's ValidatingAdmissionPolicy, for kinds whose operator creates pods.
 
-The policy rejects an object if the pods that the operator would create from it have more rights than the
-object's author. It ignores existing objects until their pod templates change.
+The policy rejects an object if the operator's pods for this object would have more rights than the object's
+author. It does not check an existing object until the object's pod templates change.
 
 The models type only some fields of a pod template, so the CEL uses `.?` for fields that may be absent. A
-null counts as an absent field. A value of the wrong type may pass the policy: the API server then rejects
-the pod.
+null counts as an absent field. A value of the wrong type may pass the policy, but then the API server
+rejects the pod.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _SPECS = (
     ".map(r, dyn(r)).filter(r, r.?{field}.orValue(null) != null && "
     "r.{field}.?spec.orValue(null) != null).map(r, r.{field}.spec)"
 )
-"""CEL that maps the objects that have a pod template in a field to the specs of those templates."""
+"""CEL that takes a list of objects and returns the pod specs in their field `{field}`. Objects without a
+pod template in this field are left out.
+"""
 
 _CONTAINERS = (
     "variables.pods.map(p, (p.?containers.orValue(null) == null ? [] : p.containers) + "
@@ -44,7 +46,7 @@ VALIDATIONS = (
         "hostNetwork, hostPID and hostIPC are not allowed for jobs in this namespace",
     ),
     (
-        # The API server still reads serviceAccount, the older name of serviceAccountName.
+        # The API server still reads serviceAccount, the older name of serviceAccountName, so check both.
         "variables.pods.all(p, p.?serviceAccountName.orValue(null) in [dyn(null), dyn('default')] && "
         "p.?serviceAccount.orValue(null) in [dyn(null), dyn('default')])",
         "serviceAccountName is not allowed for jobs in this namespace",
@@ -58,13 +60,13 @@ VALIDATIONS = (
         "jobs in this namespace",
     ),
 )
-"""Pairs of a CEL rule that every pod must pass and the message for a pod that fails."""
+"""Pairs of a CEL rule that every pod must pass, and the message for a pod that fails the rule."""
 
 
 def admission(kind: Kind[Any]) -> dict[str, Any]:
     """Return the kind's part of the policy in the form that the chart reads.
 
-    `values` is the name of the kind's settings below `admission` in the chart's values.
+    The entry `values` names the kind's settings below `admission` in the chart's values.
     """
     holders = [_holders(path) for path in kind.pod_templates]
     return {
@@ -83,7 +85,8 @@ def admission(kind: Kind[Any]) -> dict[str, Any]:
 def _holders(path: str) -> str:
     """Return CEL for the specs of the pod templates at a path of the object.
 
-    The parent of a template, or the list of its parents, must be a required field.
+    The parent of the template must be a required field. If the path has a list of parents, the list must be
+    a required field.
     """
     parent, _, field = path.rpartition(".")
     if parent.endswith("[]"):
@@ -94,7 +97,7 @@ def _holders(path: str) -> str:
 
 
 def _changed(path: str) -> str:
-    """Return CEL that is true if the request changes the templates at a path."""
+    """Return CEL that is true if the request changes the pod templates at a path."""
     parent, _, field = path.rpartition(".")
     if parent.endswith("[]"):
         part = parent.removesuffix("[]")

@@ -1,7 +1,8 @@
-"""Schemas that keep an applied manifest equal to the stored object, for client-side and server-side apply.
+"""Adapts schemas so that an applied manifest and the stored object stay equal, for client-side and
+server-side apply.
 
-A default that the API server fills in can make the two differ. The schema therefore leaves defaults out in
-two places, and the field's description names the default instead. The models apply all defaults.
+A default that the API server fills in can make the two different. So the schema leaves out defaults in two
+places, and the field's description names the default instead. The models apply all defaults.
 
 - Inside lists. Client-side apply and Argo CD compare a list as a whole, so they would always see a
   difference.
@@ -17,7 +18,9 @@ from typing import Any
 
 
 def without_drift(node: dict[str, Any]) -> dict[str, Any]:
-    """Return a spec's structural schema with defaults only where they cause no drift."""
+    """Return a spec's structural schema without the defaults that would make an applied manifest differ
+    from the stored object.
+    """
     out = {**node}
     if isinstance(node.get("additionalProperties"), dict):
         out["additionalProperties"] = _bare(node["additionalProperties"])
@@ -33,12 +36,14 @@ def without_drift(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _may_vanish(node: dict[str, Any]) -> bool:
-    """Return True if every field of an object may be a default and no default restores the object itself."""
+    """Return True if server-side apply can remove the whole object: all its fields are optional, and the
+    object itself has no default.
+    """
     return "properties" in node and "default" not in node and not node.get("required")
 
 
 def _bare(node: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema without defaults, with each default named in the field's description."""
+    """Return the schema without defaults. The description of each field names its default instead."""
     out = {key: value for key, value in node.items() if key != "default"}
     if node.get("default") not in (None, "", {}, []):
         meant = f"Default: {json.dumps(node['default'])}."

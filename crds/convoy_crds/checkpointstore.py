@@ -1,4 +1,6 @@
-"""CheckpointStore: a bucket or shared volume that keeps checkpoints outside the cluster's memory."""
+"""CheckpointStore: a bucket or shared volume that stores checkpoints outside the memory of the cluster's
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ KEY_ACCESS = "accessKey"
 KEY_SECRET = "secretKey"  # noqa: S105 - the name of a key in a Secret
 KEY_SESSION = "sessionToken"
 REQUIRED_KEYS = (KEY_ACCESS, KEY_SECRET)
-"""Keys that a store's Secret must have. `sessionToken` is optional."""
+"""Keys that the Secret of a store must have. The key `sessionToken` is optional."""
 _NAME = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _FOLDER = "[_a-zA-Z0-9][-_.a-zA-Z0-9]*"
 _SUBDOMAIN = f"{_NAME}([.]{_NAME})*"
@@ -27,7 +29,7 @@ _FOLDERS_ARE = (
 
 
 class S3(Model):
-    """A bucket of an S3 API, or the part of a bucket below a prefix."""
+    """A bucket with an S3 API, or a folder of such a bucket."""
 
     model_config = validated(
         Rule(
@@ -56,12 +58,14 @@ class S3(Model):
     endpoint: Annotated[str, Field(max_length=512)] = ""
     """URL of the S3 API, such as `https://minio.example.com:9000`. Empty for Amazon S3."""
     region: Annotated[str, Field(pattern=r"^[-a-zA-Z0-9]*$", max_length=64)] = ""
-    """Region of the bucket. Empty for `us-east-1`, the default region of most other S3 stores too."""
+    """Region of the bucket. Empty for `us-east-1`, which is also the default region of most other S3
+    stores.
+    """
     prefix: Annotated[str, Field(max_length=256)] = ""
     """Folder inside the bucket that holds all checkpoints. Empty for the whole bucket."""
     path_style: bool = False
-    """True puts the bucket into the path of URLs instead of the host name. Self-hosted stores often need
-    this.
+    """True puts the name of the bucket into the path of URLs instead of the host name. Self-hosted stores
+    often need this.
     """
     credentials_secret: Annotated[str, Field(pattern=f"^{_SUBDOMAIN}$", min_length=1, max_length=253)]
     """Secret in the operator's namespace with the keys `accessKey`, `secretKey` and, optionally,
@@ -70,7 +74,7 @@ class S3(Model):
 
 
 class Volume(Model):
-    """A file system that all nodes share, or the part of it below a folder."""
+    """A file system that all nodes share, or a folder of it."""
 
     model_config = validated(
         Rule(f"self.path == '' || self.path.matches('{_FOLDERS}')", f"path {_FOLDERS_ARE}", ".path"),
@@ -120,7 +124,7 @@ class CheckpointStoreSpec(Model):
     """
 
     def allows(self, namespace: str | None) -> bool:
-        """Return True if jobs of a namespace may use the store."""
+        """Return True if jobs of the namespace may use the store."""
         return ALL_NAMESPACES in self.allowed_namespaces or (namespace or "") in self.allowed_namespaces
 
 
@@ -128,12 +132,12 @@ class Capabilities(StatusModel):
     """Capabilities that the latest probe of the store found."""
 
     conditional_writes: bool = False
-    """True if exactly one of several writers of the same object succeeds. Without it jobs commit no
-    checkpoint to this store.
+    """True if exactly one of several simultaneous writers of an object succeeds. If this is False, jobs
+    commit no checkpoint to this store.
     """
     checksums: bool = False
-    """True if the store rejects data damaged in transit. Without it a reader detects the damage. Volumes
-    never have it.
+    """True if the store rejects data that were damaged in transit. If this is False, the damage is detected
+    when the data are read. It is always False for volumes.
     """
 
 
@@ -145,14 +149,14 @@ class CheckpointStoreStatus(StatusModel):
         default_factory=list
     )
     capabilities: Capabilities | None = None
-    """Absent until a probe has reached the store."""
+    """Capabilities of the store. Absent until a probe has reached the store."""
     probed_by: str = ""
     """Node whose agent made the latest probe."""
     probed_at: datetime | None = None
 
 
 class CheckpointStore(Model):
-    """A remote tier for the checkpoints of jobs. Its credentials stay in the operator's namespace."""
+    """A remote place for the checkpoints of jobs. Its credentials stay in the operator's namespace."""
 
     api_version: Literal["convoy.dev/v1alpha1"] = "convoy.dev/v1alpha1"
     kind: Literal["CheckpointStore"] = "CheckpointStore"

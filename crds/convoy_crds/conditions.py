@@ -9,25 +9,28 @@ from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
 
 EVENTS = "Events"
-"""Name, instead of a condition's, for reasons that appear only in Events."""
+"""Name in a ConditionDoc for reasons that appear only in Events."""
 HISTORY = "status.history"
-"""Name, instead of a condition's, for reasons in the history of a NodeHealth. These also appear in Events."""
+"""Name in a ConditionDoc for reasons in the history of a NodeHealth. These reasons also appear in Events."""
 BREAKER = "status.breaker"
-"""Name, instead of a condition's, for reasons of a GuardPolicy's circuit breaker."""
+"""Name in a ConditionDoc for reasons of a GuardPolicy's circuit breaker."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionDoc:
-    """Documentation of a condition, or of another place where reasons appear."""
+    """Documentation of a condition and its reasons. It may also document another place where reasons
+    appear: `EVENTS`, `HISTORY` or `BREAKER`.
+    """
 
     kind: str
     name: str
     true_means: str
-    """Meaning of the value True. For another place: what its reasons are about."""
+    """Meaning of the condition if it is True. For another place: the subject of its reasons."""
     reasons: tuple[Reason, ...]
     page: str = ""
-    """Page that explains the reasons, except those of earlier entries: a file of docs/runbooks/conditions
-    without `.md`. Empty if earlier entries explain all of them.
+    """Name of the page in docs/runbooks/conditions that explains the reasons, without `.md`. A reason that
+    an earlier entry already has is explained on the page of that entry. Empty if earlier entries explain
+    all reasons.
     """
 
 
@@ -47,7 +50,7 @@ _CONTAINERS = (
     Reasons.FENCING_ANSWERED,
 )
 _INCURABLE = (Reasons.BAD_PARAMS_EXIT, Reasons.DATA_ERROR, Reasons.COMMAND_NOT_FOUND, Reasons.NO_PYTHON)
-"""Faults that end the job."""
+"""Faults that end the job, because a restart cannot help."""
 _FAULTS = (
     Reasons.RANK_FAILED,
     Reasons.RANK_KILLED,
@@ -311,12 +314,12 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
 
 
 def condition_docs(kind: str) -> list[ConditionDoc]:
-    """Return the entries of one kind."""
+    """Return the entries about conditions of one kind."""
     return [one for one in CONDITION_DOCS if one.kind == kind]
 
 
 def reason_pages() -> dict[str, str]:
-    """Return the page that explains each reason, by the reason's name."""
+    """Return the name of the page that explains each reason, by name of the reason."""
     found: dict[str, str] = {}
     for doc in CONDITION_DOCS:
         for reason in doc.reasons:

@@ -1,7 +1,7 @@
-"""The container of a worker pod that runs the ranks.
+"""Finds the container of a worker pod that runs the ranks.
 
 In a pod template the first container runs the ranks. In a pod the position proves nothing, because
-admission webhooks may insert containers before it. The annotation convoy.dev/container therefore names the
+admission webhooks may insert containers before it. So the annotation convoy.dev/container names the
 container.
 """
 
@@ -12,14 +12,15 @@ from collections.abc import Mapping, Sequence
 from convoy_crds.terms import ANNOTATION_CONTAINER
 
 UNNAMED = "worker"
-"""Name of the ranks' container if the template names none."""
+"""Name of the ranks' container if the template does not name it."""
 
 
 def rank_container(annotations: Mapping[str, str] | None, names: Sequence[str]) -> str:
-    """Return the name of the ranks' container, given a pod's annotations and its container names in order.
+    """Return the name of the ranks' container. `annotations` are those of the pod, `names` the names of its
+    containers in order.
 
-    A pod without the annotation comes from an older operator. Its ranks run in the container `worker`, or
-    else in the first container.
+    A pod without the annotation was created by an older operator. Its ranks run in the container `worker`
+    or, if there is no such container, in the first container.
     """
     named = (annotations or {}).get(ANNOTATION_CONTAINER, "")
     if named in names:

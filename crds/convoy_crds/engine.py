@@ -1,4 +1,4 @@
-"""Engine: an entry in the catalogue of workloads. A job names an Engine instead of its own image."""
+"""Engine: an entry in the catalogue of workloads. A job can name an Engine instead of its own image."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from convoy_crds.metric_names import MAX_METRIC_NAME, MAX_METRICS, METRIC_NAME
 
 
 class EngineMetric(Model):
-    """A metric that the engine reports with `job.report(metrics=...)`."""
+    """A metric that the engine reports by `job.report(metrics=...)`."""
 
     name: Annotated[str, Field(pattern=METRIC_NAME, max_length=MAX_METRIC_NAME)]
     """Name of the metric."""
     unit: Annotated[str, Field(max_length=32)] = ""
-    """Base unit: `seconds`, `bytes` or `ratio`. Empty for a plain count."""
+    """Base unit, such as `seconds`, `bytes` or `ratio`. Empty for a plain count."""
     help: Annotated[str, Field(max_length=512)] = ""
 
 
@@ -25,18 +25,18 @@ class EngineSpec(Model):
     """The image, command and parameters of the workload."""
 
     image: Annotated[str, Field(min_length=1, max_length=512)]
-    """Container image that holds the engine."""
+    """Container image that contains the engine."""
     command: Annotated[list[Annotated[str, Field(max_length=1024)]], Field(min_length=1, max_length=32)]
-    """Command line of each rank. Convoy forks `python FILE` and `python -m MODULE` from a warm process that
-    has PyTorch loaded. It starts any other command cold.
+    """Command line of each rank. If it is `python FILE` or `python -m MODULE`, Convoy forks the rank from a
+    process that has already loaded PyTorch. Any other command starts as a new process.
     """
     role_kind: Literal["Training", "Serving"] = "Training"
     """Kind of job that may name this engine."""
     params_schema: Annotated[
         dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
     ] = Field(default_factory=dict)
-    """JSON Schema (2020-12) of `spec.engine.params`. Convoy rejects unknown parameters unless the schema
-    allows them.
+    """JSON Schema (2020-12) for `spec.engine.params` of a job. Convoy rejects unknown parameters unless the
+    schema allows them.
     """
     metrics: Annotated[
         list[EngineMetric],
@@ -45,13 +45,15 @@ class EngineSpec(Model):
             json_schema_extra=map_list("name"),
         ),
     ] = Field(default_factory=list)
-    """Metrics that the engine reports besides step, loss and samples. Convoy drops all others."""
+    """Metrics that the engine reports in addition to step, loss and samples. Convoy drops metrics that are
+    not listed here.
+    """
     description: Annotated[str, Field(max_length=1024)] = ""
-    """One sentence: what the engine trains or serves, and by which method."""
+    """One sentence that says what the engine trains or serves, and by which method."""
 
 
 class EngineStatus(StatusModel):
-    """Validity of the Engine."""
+    """Conditions that say whether jobs may name the Engine."""
 
     observed_generation: int = 0
     conditions: Annotated[

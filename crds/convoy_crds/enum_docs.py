@@ -1,4 +1,4 @@
-"""Docstrings of the enumerations' members, read from the source."""
+"""Reads the docstrings of the members of enumerations from the source code."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from itertools import pairwise
 
 
 def enum_docs(values: Sequence[str]) -> dict[str, str]:
-    """Return the docstrings of an enumeration's members by value. Members without one are left out.
+    """Return the docstrings of an enumeration's members, by value. Members without a docstring are left
+    out.
 
-    The enumeration is the model's enumeration with exactly these values. Return an empty mapping if there
-    is none.
+    The function searches the models for the enumeration that has exactly the values `values`. If there is
+    none, it returns an empty mapping.
     """
     found = _enumerations().get(tuple(values))
     return dict(_documented(found)) if found is not None else {}
@@ -23,7 +24,7 @@ def enum_docs(values: Sequence[str]) -> dict[str, str]:
 
 @cache
 def _enumerations() -> dict[tuple[str, ...], type[StrEnum]]:
-    """Return the enumerations of all loaded models, by their values."""
+    """Return the enumerations of all loaded models, by the tuple of their values."""
     modules = [module for name, module in sys.modules.items() if name.startswith("convoy_crds.")]
     every = [one for module in modules for one in vars(module).values() if inspect.isclass(one)]
     return {tuple(map(str, one)): one for one in every if issubclass(one, StrEnum) and one is not StrEnum}

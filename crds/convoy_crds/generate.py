@@ -1,7 +1,7 @@
-"""Generate the chart's files for each kind: `python -m convoy_crds.generate [--check]`.
+"""Generates the chart's files for each kind: `python -m convoy_crds.generate [--check]`.
 
-They are the CustomResourceDefinitions (also written beside the models), the roles for users, and parts of
-the admission policy.
+The files are the CustomResourceDefinitions (also written beside the models), the roles for users, and parts
+of the admission policy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from convoy_crds.structural import structural
 
 CRDS = Path(__file__).parent.parent
 CHART = CRDS.parent / "charts" / "convoy" / "files"
-"""Files that the chart's templates read."""
+"""Folder of the files that the chart's templates read."""
 
 
 def definition(kind: Kind[Any]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def definition(kind: Kind[Any]) -> dict[str, Any]:
 
 
 def rendered(kinds: Sequence[Kind[Any]] = KINDS) -> dict[Path, str]:
-    """Return the content of every generated file by path."""
+    """Return the content of every generated file, by path."""
     files: dict[Path, str] = {}
     for kind in kinds:
         name = f"{kind.plural}.yaml"
@@ -88,7 +88,7 @@ def _yaml(body: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write the files, or check that they are up to date."""
+    """Write the files. With --check only check that they are up to date."""
     write_or_check(rendered(), "convoy_crds.generate")
 
 

@@ -1,4 +1,4 @@
-"""Files generated from code: write them, or check that they are up to date."""
+"""Writes generated files, or checks that they are up to date."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 
 def write_or_check(files: Mapping[Path, str], module: str) -> None:
-    """Write `files`. With --check on the command line, compare them with the disk instead.
+    """Write `files`. With --check on the command line, compare them with the files on disk instead.
 
-    Raises SystemExit that names the stale files and the `module` to run.
+    Raises SystemExit if files are not up to date. The message names these files and the `module` that
+    generates them.
     """
     if "--check" in sys.argv[1:]:
         stale = [path.name for path, text in files.items() if not path.exists() or path.read_text() != text]
@@ -23,9 +24,10 @@ def write_or_check(files: Mapping[Path, str], module: str) -> None:
 
 
 def with_block(text: str, name: str, lines: Iterable[str]) -> str:
-    """Return a YAML text with `lines` between the comments `# NAME: ...` and `# NAME: end`.
+    """Return the YAML text `text` with `lines` between the comments `# NAME: ...` and `# NAME: end`.
 
-    Each line gets the indentation of the first comment. Raises ValueError if a comment is missing.
+    Each line gets the indentation of the first comment. Raises ValueError if a comment is missing or occurs
+    more than once.
     """
     found = text.splitlines()
     marks = [number for number, line in enumerate(found) if line.lstrip().startswith(f"# {name}: ")]

@@ -1,4 +1,4 @@
-"""The causes of the goodput ledger, and their totals."""
+"""The causes in the goodput ledger, and the total time of each cause."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from convoy_crds.trainingjob_status import Goodput
 
 
 class Cause(StrEnum):
-    """Activities that a second of a job's time can go to."""
+    """Causes to which the goodput ledger assigns each second of a job's time."""
 
     PRODUCTIVE = "productive"
-    """Steps made for the first time."""
+    """Training steps that were made for the first time."""
     QUEUE = "queue"
     """Waiting for capacity, or for the user to correct the spec."""
     SCHEDULE = "schedule"
@@ -20,26 +20,22 @@ class Cause(StrEnum):
     START = "start"
     """Starting containers and ranks, up to the end of the first step."""
     DETECT = "detect"
-    """From a fault to the operator's decision to restart."""
+    """Time from a fault until the operator decides to restart."""
     RESTART = "restart"
-    """From the decision to restart to the end of the next incarnation's first step."""
+    """Time from the decision to restart until the first step of the next incarnation has ended."""
     RECOMPUTE = "recompute"
-    """Repeating the steps that a fault undid."""
+    """Repeating steps whose results a fault has lost."""
     CHECKPOINT = "checkpoint"
-    """Steps delayed by saving."""
+    """Delay of steps by saving checkpoints."""
     STRAGGLER = "straggler"
-    """Steps delayed by persistent stragglers: the share of their time that the straggler detector counts as
-    lost.
-    """
+    """Delay of steps by persistent stragglers, as estimated by the straggler detector."""
     FINISH = "finish"
-    """From the last step to the exit of the ranks: evaluation, the last save and the shutdown of Python."""
+    """Time from the last step until the ranks exit: evaluation, the last save and the shutdown of Python."""
     SUSPENDED = "suspended"
 
 
 def totals(ledger: Goodput, now: datetime) -> dict[str, float]:
-    """Return the seconds by cause, including the time since the last transition. Their sum is the job's age
-    at `now`.
-    """
+    """Return the seconds of each cause up to `now`. Their sum is the job's age at `now`."""
     found = dict(ledger.seconds)
     if ledger.since is not None and ledger.cause:
         for cause, length in split(ledger, max(0.0, (now - ledger.since).total_seconds())).items():
@@ -48,8 +44,8 @@ def totals(ledger: Goodput, now: datetime) -> dict[str, float]:
 
 
 def split(ledger: Goodput, length: float) -> dict[str, float]:
-    """Divide the seconds since the last transition between the current cause and stragglers. Return them by
-    cause.
+    """Divide the `length` seconds since the last transition between the current cause and stragglers.
+    Return the seconds by cause.
     """
     lost = round(length * ledger.straggler, 3)
     if not lost:

@@ -1,6 +1,6 @@
 """GuardPolicy: settings for detecting slow nodes and acting on them, with budgets that limit the actions.
 
-With the defaults Convoy observes nodes and changes nothing.
+With the default settings Convoy observes nodes and changes nothing.
 """
 
 from __future__ import annotations
@@ -20,101 +20,109 @@ Count = Annotated[int, Field(ge=0, le=10_000)]
 
 
 class Mode(StrEnum):
-    """Permission to act on nodes."""
+    """Rule that permits or forbids Convoy to act on nodes."""
 
     OBSERVE = "Observe"
-    """Convoy updates only the state and conditions of NodeHealth: no taints, drains or repairs."""
+    """Convoy only updates the state and conditions of NodeHealth. It does not taint, drain or repair nodes.
+    """
     ACT = "Act"
     """Convoy taints, sweeps, drains and repairs nodes, within the budgets."""
 
 
 class OnJoin(StrEnum):
-    """Treatment of hardware that is new or whose qualification has expired."""
+    """Treatment of hardware that is new, or whose qualification has expired."""
 
     ACCEPT = "Accept"
-    """The node is in service at once, in state Unverified."""
+    """The node is in service at once, in the state Unverified."""
     GATE = "Gate"
-    """The node gets no pods until it passes a sweep. Nodes that are older than the policy, or that run
-    pods, are accepted.
+    """The node gets no pods until it passes a sweep. A node that is older than the policy, or that runs
+    pods, is accepted without a sweep.
     """
 
 
 class Detection(Model):
-    """Thresholds above which a finding of the online detector counts as evidence. Weaker findings are only
-    reported.
+    """Thresholds of the online detector. A finding above the thresholds counts as evidence. A weaker
+    finding is only reported.
     """
 
     least_slowdown_percent: Percent = 5
-    """Slowdown against its peers, in percent, from which a node counts as slow. Healthy hardware varies
-    by a few percent. Use 10 or more for nodes shared with other workloads.
+    """Minimum slowdown, in percent, at which a node counts as slow. The node is compared with its peers.
+    Healthy hardware varies by a few percent. Use 10 or more for nodes that also run other workloads.
     """
     lasting: Duration = "5m"
-    """Time for which the slowdown must last without a break."""
+    """Minimum time for which the slowdown must last without a break."""
 
 
 class Sweeps(Model):
-    """Health tests of idle nodes."""
+    """Settings for health tests of idle nodes."""
 
     at_once_percent: Percent = 5
-    """Most nodes swept at one time, in percent of the policy's nodes. At least one node is allowed."""
+    """Maximum number of nodes that are swept at the same time, in percent of the policy's nodes. At least
+    one node is allowed.
+    """
     time_percent: Annotated[int, Field(ge=0, le=100)] = 0
-    """Share of the nodes' time, in percent, for routine sweeps of idle nodes. They cover nodes without a
-    verdict and nodes that are likely to be faulty by now. Each sweep counts as ten minutes and uses the
-    whole node, so set this only if the nodes run nothing but TrainingJobs. 0 disables routine sweeps.
+    """Share of the nodes' time, in percent, for routine sweeps of idle nodes. Routine sweeps test nodes
+    without a verdict, and nodes that are likely to have become faulty since their last sweep. Each sweep
+    counts as ten minutes. A sweep uses the whole node, so set this only if the nodes run nothing but
+    TrainingJobs. 0 disables routine sweeps.
     """
     deadline: Duration = "45m"
     """Time after which a sweep without a verdict is Inconclusive."""
 
 
 class Budgets(Model):
-    """Limits on simultaneous actions. Convoy acts only if every budget allows the action."""
+    """Limits on simultaneous actions. Convoy takes an action only if all budgets allow the action."""
 
     pool_percent: Percent = 2
-    """Most nodes that are drained or repaired at one time, in percent of the policy's nodes. At least one
-    node is allowed.
+    """Maximum number of nodes that are drained or repaired at the same time, in percent of the policy's
+    nodes. At least one node is allowed.
     """
     per_rack: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Most nodes of one rack that are drained or repaired at one time."""
+    """Maximum number of nodes of one rack that are drained or repaired at the same time."""
     rack_label: Annotated[str, Field(min_length=1, max_length=317)] = "topology.kubernetes.io/rack"
-    """Node label that names the rack. Nodes without the label belong to no rack."""
+    """Node label whose value is the name of the rack. A node without the label belongs to no rack."""
     job_interval: Duration = "30m"
-    """Least time between the drains of two nodes of the same job."""
+    """Minimum time between the drains of two nodes of the same job."""
     fleet_percent_per_hour: Percent = 5
-    """Most drains started within an hour, in percent of the policy's nodes. At least one drain is allowed."""
+    """Maximum number of drains that are started within an hour, in percent of the policy's nodes. At least
+    one drain is allowed.
+    """
     quarantined_percent: Percent = 5
-    """Most nodes that are quarantined, drained, repaired or retested at one time, in percent of the
-    policy's nodes. At least two nodes are allowed.
+    """Maximum number of nodes that are quarantined, drained, repaired or retested at the same time, in
+    percent of the policy's nodes. At least two nodes are allowed.
     """
     reserved_spares: Count = 0
-    """Idle nodes in service that Convoy keeps free. It swaps a job off a node only if one more idle node is
-    free.
+    """Number of idle nodes in service that Convoy keeps free. Convoy swaps a job off a node only if there
+    is one more idle node than this.
     """
 
 
 class Breaker(Model):
-    """Circuit breaker: stops quarantines and drains when so many nodes look faulty that the detector itself
-    is in doubt. It never stops repairs, retests or returns to service.
+    """Circuit breaker. It stops quarantines and drains if so many nodes seem faulty that the detector
+    itself may be wrong. It never stops repairs, retests or returns to service.
     """
 
     confirmed_percent: Percent = 5
-    """The breaker opens if more than this percentage of nodes, and more than two, are confirmed faulty within
-    `window`.
+    """The breaker opens if more than this percentage of the nodes, and more than two nodes, are confirmed
+    faulty within `window`.
     """
     window: Duration = "10m"
-    """Time window of `confirmedPercent`."""
+    """Time window for `confirmedPercent`."""
     suspect_percent: Percent = 20
-    """The breaker opens if more than this percentage of nodes, and more than two, are Suspect at one time."""
+    """The breaker opens if more than this percentage of the nodes, and more than two nodes, are Suspect at
+    the same time.
+    """
     shared_percent: Percent = 60
-    """The breaker opens if at least this percentage of the confirmed nodes share a rack, driver or job. The
-    rule needs three confirmed nodes, and ignores what half of all nodes have in common.
+    """The breaker opens if at least this percentage of the confirmed nodes share a rack, driver or job. At
+    least three nodes must be confirmed. A property that half of all nodes share is ignored.
     """
     success_percent: Percent = 70
-    """The breaker opens if fewer than this percentage of the latest actions sped up the affected jobs. The
-    rule considers the latest ten actions and needs at least four.
+    """The breaker opens if fewer than this percentage of the latest drains sped up the affected jobs. The
+    rule counts the latest ten drains and needs at least four.
     """
     half_open_after: Duration = "15m"
-    """Time after which an open breaker lets one node through that has failed a sweep. The outcome of that
-    action closes or reopens the breaker.
+    """Time after which an open breaker allows one trial: the drain of a node that has failed a sweep. The
+    result of the trial closes or reopens the breaker.
     """
 
 
@@ -122,7 +130,7 @@ class Repair(StrEnum):
     """A step of the repair ladder."""
 
     RESET = "Reset"
-    """Reset of the accelerators."""
+    """Reset of the node's accelerators."""
     REBOOT = "Reboot"
     REIMAGE = "Reimage"
     REPLACE = "Replace"
@@ -133,57 +141,57 @@ class RepairStep(Model):
 
     action: Repair
     owner: Annotated[str, Field(min_length=1, max_length=253)] = "manual"
-    """Name of the cluster's controller that does the repair. The controller reads its name in the
+    """Name of the controller in the cluster that does the repair. The controller finds its name in the
     NodeHealth.
     """
     timeout: Duration = "1h"
-    """Time after which Convoy goes on to the next step."""
+    """Time after which Convoy continues with the next step."""
 
 
 class Repairs(Model):
-    """Repairs of a drained node."""
+    """Settings for repairs of a drained node."""
 
     ladder: Annotated[list[RepairStep], Field(max_length=8, json_schema_extra=map_list("action"))] = Field(
         default_factory=list
     )
-    """Steps in order: each failed retest leads to the next step. With an empty ladder the node is only
-    retested.
+    """Repair steps in order. After each failed retest Convoy continues with the next step. If the ladder is
+    empty, the node is only retested.
     """
 
 
 class Drain(Model):
-    """Swap of jobs off a quarantined node."""
+    """Settings for swapping jobs off a quarantined node."""
 
     checkpoint_wait: Duration = "10m"
-    """Longest time that a quarantined node waits for its jobs to save their state."""
+    """Maximum time that a quarantined node waits until its jobs have saved their state."""
     timeout: Duration = "30m"
     """Time after which an unfinished drain is reported as blocked. Convoy never forces pods off a node."""
     swap_cost: Duration = "10m"
-    """Time that a swap costs a job, until Convoy has measured it. Convoy swaps a job off a slow node once
-    the slowness has cost the job more than this.
+    """Assumed time that a swap costs a job, until Convoy has measured the time. Convoy swaps a job off a
+    slow node when the slow node has cost the job more than this time.
     """
 
 
 class Qualification(Model):
-    """Times and counts that decide when a node is qualified, cleared or condemned."""
+    """Times and counts by which a node is qualified, cleared or condemned."""
 
     expiry: Duration = "336h"
-    """Validity of a passed sweep. An expired node stays in service until its next sweep."""
+    """Time for which a passed sweep is valid. After it, the node stays in service until its next sweep."""
     suspect_clears: Duration = "24h"
     """Time without evidence after which a Suspect node is cleared."""
     probation: Duration = "24h"
     """Time that a repaired node spends in Probation."""
     condemn_after_failures: Annotated[int, Field(ge=1, le=10)] = 2
-    """Consecutive failed retests after which a node is condemned."""
+    """Number of consecutive failed retests after which a node is condemned."""
     condemn_after_quarantines: Annotated[int, Field(ge=2, le=10)] = 3
-    """Quarantines within `quarantineWindow` after which a node is condemned."""
+    """Number of quarantines within `quarantineWindow` after which a node is condemned."""
     quarantine_window: Duration = "720h"
-    """Time window of `condemnAfterQuarantines`."""
+    """Time window for `condemnAfterQuarantines`."""
 
 
 class GuardPolicySpec(Model):
-    """Which nodes the policy covers, what counts as evidence against a node, and what Convoy may do about
-    it.
+    """The nodes that the policy covers, the evidence that counts against a node, and the actions that
+    Convoy may take.
     """
 
     model_config = validated(
@@ -198,15 +206,15 @@ class GuardPolicySpec(Model):
     selector: NodeSelector = Field(default_factory=NodeSelector)
     """Nodes that the policy covers."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
-    """If several policies cover a node, the highest priority wins, then the first name in alphabetical
-    order.
+    """If several policies cover a node, the policy with the highest priority applies. If priorities are
+    equal, the policy whose name is first in alphabetical order applies.
     """
     mode: Mode = Mode.OBSERVE
     on_join: OnJoin = OnJoin.ACCEPT
     detection: Detection = Field(default_factory=Detection)
     sweeps: Sweeps | None = None
-    """Absent: Convoy sweeps no node. A drained node then stays out of service until someone sets
-    spec.release.
+    """If absent, Convoy sweeps no node. A drained node then stays out of service until an administrator
+    sets spec.release of its NodeHealth.
     """
     budgets: Budgets = Field(default_factory=Budgets)
     breaker: Breaker = Field(default_factory=Breaker)
@@ -216,7 +224,7 @@ class GuardPolicySpec(Model):
 
 
 class BreakerState(StrEnum):
-    """State of the circuit breaker. `Closed` allows actions, `Open` stops them, `HalfOpen` allows one
+    """State of the circuit breaker. `Closed` allows actions, `Open` stops them, and `HalfOpen` allows one
     trial.
     """
 
@@ -226,21 +234,23 @@ class BreakerState(StrEnum):
 
 
 class BreakerStatus(StatusModel):
-    """The circuit breaker of a policy."""
+    """State of the policy's circuit breaker."""
 
     state: BreakerState = BreakerState.CLOSED
     since: datetime | None = None
-    """Time of the last state change. Absent until the breaker first opens. Events before the breaker closed
-    no longer count.
+    """Time of the last state change. Absent if the breaker has never opened. Events before the breaker last
+    closed no longer count.
     """
     reason: Annotated[str, Field(max_length=64)] = ""
     message: Annotated[str, Field(max_length=1024)] = ""
     trial: Annotated[str, Field(max_length=253)] = ""
-    """Name of the NodeHealth that the half-open breaker let through."""
+    """Name of the NodeHealth of the trial node, while the breaker is half open. Empty if no trial has
+    started.
+    """
 
 
 class GuardPolicyStatus(StatusModel):
-    """The policy's nodes, by state, and its circuit breaker."""
+    """Number of the policy's nodes by state, and state of the circuit breaker."""
 
     observed_generation: int = 0
     conditions: Annotated[list[Condition], Field(max_length=8, json_schema_extra=map_list("type"))] = Field(
@@ -248,7 +258,7 @@ class GuardPolicyStatus(StatusModel):
     )
     nodes: int = 0
     states: Annotated[dict[str, int], Field(max_length=16)] = Field(default_factory=dict)
-    """Number of nodes by state, in lower case."""
+    """Number of nodes in each state. The keys are the states in lower case."""
     breaker: BreakerStatus = Field(default_factory=BreakerStatus)
 
 

@@ -1,7 +1,7 @@
-"""HardwareClass: the test results of nodes with the same hardware, learned from health sweeps.
+"""HardwareClass: results of health sweeps for nodes with the same hardware.
 
-The object's name is a digest of the facts that the nodes' inventories share. To learn a class again, delete
-it.
+The object's name is a digest of the facts that the nodes' inventories share. If a HardwareClass is deleted,
+Convoy collects its results again.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from convoy_crds.kind import Column, Editors, Kind, Scope
 from convoy_crds.meta import Model, ObjectMeta, StatusModel, map_list
 
 MOST_ROWS = 64
-"""Most rows of one metric, so that the status fits into one object."""
+"""Maximum number of rows of one metric, so that the status fits into one object."""
 MOST_LEVELS = 64
 
 _Text = Annotated[str, Field(max_length=128)]
 
 
 class Row(StatusModel):
-    """Test result of one node or of one of its accelerators."""
+    """Test result of one node, or of one accelerator of a node."""
 
     name: Annotated[str, Field(max_length=300)]
     """Name of the NodeHealth, followed by `/N` for accelerator N."""
@@ -30,25 +30,27 @@ class Row(StatusModel):
     levels: Annotated[list[float], Field(max_length=MOST_LEVELS)] = Field(default_factory=list)
     """Quantiles of the samples, in ascending order."""
     digest: _Text = ""
-    """Digest of the computed results, for a metric without samples. Nodes that compute the same get the
-    same digest.
+    """Digest of the computed results, for a metric without samples. Nodes that compute the same results
+    have the same digest.
     """
 
 
 class ClassMetric(StatusModel):
-    """One metric of the class."""
+    """Results of one metric for the nodes of the class."""
 
     name: Annotated[str, Field(max_length=64)]
     unit: Annotated[str, Field(max_length=32)] = ""
     higher_is_better: bool = True
     median: float | None = None
-    """Median of the reference nodes."""
+    """Median over the reference nodes."""
     drift: float | None = None
-    """Deviation of the latest sweeps from the reference, as a share: 0.1 for 10 %. Negative means slower."""
+    """Deviation of the latest sweeps from the reference, as a fraction: 0.1 is 10 %. A negative value means
+    slower.
+    """
     reference: Annotated[list[Row], Field(max_length=MOST_ROWS, json_schema_extra=map_list("name"))] = Field(
         default_factory=list
     )
-    """Rows that nodes are compared with. They stay fixed once there are enough of them."""
+    """Rows with which nodes are compared. They no longer change when there are enough of them."""
     recent: Annotated[list[Row], Field(max_length=MOST_ROWS, json_schema_extra=map_list("name"))] = Field(
         default_factory=list
     )
@@ -56,16 +58,16 @@ class ClassMetric(StatusModel):
 
 
 class HardwareClassSpec(Model):
-    """Empty: Convoy learns everything from sweeps."""
+    """Empty, because Convoy learns the class from sweeps."""
 
 
 class HardwareClassStatus(StatusModel):
-    """Measured results of the class."""
+    """Test results of the class."""
 
     nodes: int = 0
-    """Nodes with recent rows."""
+    """Number of nodes with recent rows."""
     referenced: int = 0
-    """Metrics that have a reference."""
+    """Number of metrics that have a reference."""
     drifted: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=32)] = Field(
         default_factory=list
     )

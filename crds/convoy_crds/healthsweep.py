@@ -14,22 +14,22 @@ from convoy_crds.nodehealth import Provenance, Verdict
 from convoy_crds.selector import NodeSelector
 
 MOST_NODES = 1000
-"""Most nodes of one run, so that the status fits into one object."""
+"""Maximum number of nodes in one run, so that the status fits into one object."""
 
 
 class Tier(StrEnum):
-    """Depth of a sweep. Each tier tests the nodes that passed the tier before it."""
+    """Depth of a sweep. Each tier tests only the nodes that have passed the previous tier."""
 
     L0 = "L0"
-    """Inventory. It takes a minute and may run beside jobs."""
+    """Inventory of the node. It takes a minute, and may run while the node runs jobs."""
     L1 = "L1"
-    """Each device of the node by itself. It takes minutes, and the node must run no jobs."""
+    """Tests of each device of the node by itself. They take minutes, and the node must not run jobs."""
     L2 = "L2"
-    """Pairs of nodes without jobs, at least four nodes. It takes some more minutes."""
+    """Tests of pairs of nodes. They need at least four nodes that run no jobs, and take some more minutes."""
 
 
 class HealthSweepSpec(Model):
-    """The nodes to test, the tiers and the deadline."""
+    """The nodes to test, the tiers of tests, and the deadline."""
 
     model_config = validated(
         Rule(
@@ -49,9 +49,9 @@ class HealthSweepSpec(Model):
         ]
         | None
     ) = None
-    """Names of nodes. A node that runs jobs is swept when the jobs have left it."""
+    """Names of the nodes to test. A node that runs jobs is tested when the jobs have left the node."""
     selector: NodeSelector | None = None
-    """Nodes by their labels at the start of the sweep."""
+    """Selects the nodes to test, by their labels at the start of the sweep."""
     tiers: Annotated[
         list[Tier], Field(min_length=1, max_length=3, json_schema_extra={"x-kubernetes-list-type": "set"})
     ] = Field(default_factory=lambda: [Tier.L0, Tier.L1])
@@ -70,17 +70,19 @@ class SweepPhase(StrEnum):
     RUNNING = "Running"
     COMPLETE = "Complete"
     FAILED = "Failed"
-    """The run could not start or finish. A faulty node does not fail the run, but its verdict."""
+    """The run could not start or finish. If a node is faulty, the run does not fail; the node gets the
+    verdict Fail.
+    """
 
 
 class Finding(StatusModel):
-    """One measurement that decided the verdict, or that was inconclusive."""
+    """One measurement that decided the verdict, or that gave no clear result."""
 
     name: Annotated[str, Field(max_length=64)]
     verdict: Verdict
     value: float | None = None
     reference: float | None = None
-    """Value of the node's peers."""
+    """Value that the node's peers have."""
     unit: Annotated[str, Field(max_length=32)] = ""
     message: Annotated[str, Field(max_length=256)] = ""
 
@@ -94,15 +96,15 @@ class NodeVerdict(StatusModel):
     hardware_class: Annotated[str, Field(max_length=253)] = ""
     """Name of the HardwareClass that the node was compared with."""
     verdict: Verdict | None = None
-    """Absent until the node has a verdict."""
+    """Verdict on the node. Absent until there is a verdict."""
     tier: Tier = Tier.L0
     """Deepest tier that the node completed."""
     at: datetime | None = None
     """Time of the verdict."""
     message: Annotated[str, Field(max_length=256)] = ""
-    """Event that the node is waiting for, or the reason for its verdict."""
+    """Event for which the node is waiting, or the reason for its verdict."""
     evidence: Annotated[list[Finding], Field(max_length=8)] = Field(default_factory=list)
-    """Measurements that failed or were inconclusive. Empty for a node that passed."""
+    """Measurements that failed or gave no clear result. Empty for a node that passed."""
     provenance: Provenance | None = None
 
 
@@ -114,15 +116,15 @@ class HealthSweepStatus(StatusModel):
     start_time: datetime | None = None
     completion_time: datetime | None = None
     desired: int = 0
-    """Nodes in the run."""
+    """Number of nodes in the run."""
     done: int = 0
-    """Nodes with a verdict."""
+    """Number of nodes with a verdict."""
     failed: int = 0
-    """Nodes with the verdict Fail."""
+    """Number of nodes with the verdict Fail."""
     message: Annotated[str, Field(max_length=1024)] = ""
     """State of the run, or the reason why it could not run."""
     progress: Annotated[str, Field(max_length=32)] = ""
-    """`done/desired`, such as `3/8`."""
+    """The text `done/desired`, such as `3/8`."""
     nodes: Annotated[list[NodeVerdict], Field(max_length=MOST_NODES, json_schema_extra=map_list("node"))] = (
         Field(default_factory=list)
     )

@@ -1,4 +1,4 @@
-"""The description of one API kind. The CRDs, the chart and the client derive everything else from it."""
+"""The description of one API kind. The CRDs, the chart and the client are derived from it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from convoy_crds.meta import API_VERSION, GROUP, VERSION, Model
 _WORD = re.compile("[A-Z][a-z0-9]*")
 
 M = TypeVar("M", bound=Model)
-"""Model of the kind's objects."""
+"""Type variable for the model of the kind's objects."""
 
 
 class Scope(StrEnum):
-    """Scope of a kind, in the words of a CustomResourceDefinition."""
+    """Scope of a kind, with the names that a CustomResourceDefinition uses."""
 
     NAMESPACED = "Namespaced"
     CLUSTER = "Cluster"
 
 
 class Editors(StrEnum):
-    """Users whom Kubernetes' aggregated roles allow to write objects of a kind."""
+    """Users who may write objects of a kind by Kubernetes' aggregated roles."""
 
     NAMESPACE_USERS = "NamespaceUsers"
     """Users with the role `edit` or `admin`."""
@@ -40,7 +40,7 @@ class Column:
     """JSONPath of the value inside the object."""
     type: str = "string"
     wide: bool = False
-    """True shows the column only with `-o wide`."""
+    """True if the column is shown only with `-o wide`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the column in the form of a CustomResourceDefinition."""
@@ -50,14 +50,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """JSONPaths of the scale subresource, which `kubectl scale` and HorizontalPodAutoscalers use."""
+    """JSONPaths for the scale subresource, which `kubectl scale` and HorizontalPodAutoscalers use."""
 
     replicas: str
-    """Path of the desired number, such as `.spec.replicas`."""
+    """Path of the desired number of replicas, such as `.spec.replicas`."""
     ready: str
-    """Path of the observed number, such as `.status.replicas`."""
+    """Path of the observed number of replicas, such as `.status.replicas`."""
     selector: str = ""
-    """Path of the pods' label selector, such as `.status.selector`. Empty if the kind has none."""
+    """Path of the label selector of the pods, such as `.status.selector`. Empty if the kind has no such
+    field.
+    """
 
     def to_dict(self) -> dict[str, Any]:
         """Return the subresource in the form of a CustomResourceDefinition."""
@@ -67,21 +69,21 @@ class Scale:
 
 @dataclass(frozen=True)
 class Kind(Generic[M]):
-    """One kind: its model and what the API server, the chart and the client need to know about it."""
+    """One kind: its model, and the facts about it that the API server, the chart and the client need."""
 
     model: type[M]
     plural: str
     short: tuple[str, ...]
-    """Short names for kubectl."""
+    """Short names of the kind for kubectl."""
     scope: Scope
     columns: tuple[Column, ...]
     editors: Editors
     selectable: tuple[str, ...] = ()
-    """JSONPaths of the fields that field selectors may use."""
+    """JSONPaths of the fields that may be used in field selectors."""
     scale: Scale | None = None
     pod_templates: tuple[str, ...] = ()
-    """Paths of the templates from which the operator creates pods, with `[]` after each list:
-    `spec.roles[].template`. The admission policy checks every one of them.
+    """Paths of the templates from which the operator creates pods. A path has `[]` after each list, such as
+    `spec.roles[].template`. The admission policy checks the templates at all these paths.
     """
 
     group = GROUP
@@ -90,26 +92,26 @@ class Kind(Generic[M]):
 
     @property
     def name(self) -> str:
-        """Kind in the form that objects carry, such as `TrainingJob`."""
+        """Return the kind's name as it stands in objects, such as `TrainingJob`."""
         return self.model.__name__
 
     @property
     def attribute(self) -> str:
-        """Plural as a Python name, such as `training_jobs`."""
+        """Return the kind's plural as a Python name, such as `training_jobs`."""
         words = [word.lower() for word in _WORD.findall(self.name)]
         return "_".join([*words[:-1], self.plural.removeprefix("".join(words[:-1]))])
 
     @property
     def crd(self) -> str:
-        """Name of the CustomResourceDefinition, such as `trainingjobs.convoy.dev`."""
+        """Return the name of the CustomResourceDefinition, such as `trainingjobs.convoy.dev`."""
         return f"{self.plural}.{self.group}"
 
     @property
     def namespaced(self) -> bool:
-        """True if objects of the kind live in a namespace."""
+        """Return True if objects of the kind belong to a namespace."""
         return self.scope is Scope.NAMESPACED
 
     @property
     def makes_pods(self) -> bool:
-        """True if the operator creates pods from templates that the object's author writes."""
+        """Return True if the operator creates pods from templates in objects of the kind."""
         return bool(self.pod_templates)

@@ -1,4 +1,4 @@
-"""The kinds of the API, in the order of the reference pages."""
+"""All kinds of the API, in the order of the reference pages."""
 
 from __future__ import annotations
 

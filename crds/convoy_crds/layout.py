@@ -1,4 +1,4 @@
-"""Layout of a job: its slots, the ranks of each slot, and the ranks' command."""
+"""The layout of a job: its slots, the ranks of each slot, and the command of the ranks."""
 
 from __future__ import annotations
 
@@ -11,23 +11,27 @@ from convoy_crds.trainingjob import TrainingJob
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One pod's place in the job."""
+    """The place of one pod in a job."""
 
     index: int
-    """Position among all pods of the job, in the order of the roles."""
+    """Number of the slot among all slots of the job, from 0, in the order of the roles."""
     role: str
     replica: int
-    """Position within the role."""
+    """Number of the slot within its role, from 0."""
     pod: str
     rank_offset: int
-    """Number of the pod's first rank."""
+    """Global rank of the pod's first rank."""
     processes: int
     position: int
-    """Position among the slots of the incarnation. Equal to `index` if no slot is absent."""
+    """Number of the slot among the slots of the incarnation, from 0. It equals `index` if no slot is
+    absent.
+    """
 
 
 def slots(job: TrainingJob) -> tuple[Slot, ...]:
-    """Return all slots of the job in rank order, with the ranks that they have if no slot is absent."""
+    """Return all slots of the job in the order of their ranks. The ranks are those of an incarnation
+    without absent slots.
+    """
     found: list[Slot] = []
     offset = 0
     for role in job.spec.roles:
@@ -39,7 +43,9 @@ def slots(job: TrainingJob) -> tuple[Slot, ...]:
 
 
 def without(layout: Iterable[Slot], absent: Collection[tuple[str, int]]) -> tuple[Slot, ...]:
-    """Return the slots without the (role, replica) pairs in `absent`. Ranks and positions close up."""
+    """Return the slots without the (role, replica) pairs in `absent`. The remaining slots get consecutive
+    ranks and positions.
+    """
     found: list[Slot] = []
     offset = 0
     for slot in layout:
@@ -50,7 +56,7 @@ def without(layout: Iterable[Slot], absent: Collection[tuple[str, int]]) -> tupl
 
 
 def present(job: TrainingJob) -> tuple[Slot, ...]:
-    """Return the slots of the current incarnation, which the job's status names."""
+    """Return the slots of the job's current incarnation, according to the job's status."""
     absent = {(role.name, replica) for role in job.status.roles for replica in role.absent}
     return without(slots(job), absent) if absent else slots(job)
 
@@ -61,9 +67,10 @@ def world_size(layout: Iterable[Slot]) -> int:
 
 
 def command(job: TrainingJob, engine: Engine | None, slot: Slot) -> tuple[str, ...]:
-    """Return the command line of the slot's ranks: the template's command, or else the engine's.
+    """Return the command line of the slot's ranks. It is the command of the role's template or, without
+    one, the command of the Engine.
 
-    Raises ValueError if neither exists.
+    Raises ValueError if neither has a command.
     """
     template = next(role for role in job.spec.roles if role.name == slot.role).template
     if template and template.spec.containers and template.spec.containers[0].command:

@@ -1,4 +1,4 @@
-"""Types that all API kinds share: the model base class, object metadata and conditions."""
+"""Types that all kinds share: the base class of models, object metadata and conditions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 DnsLabel = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)]
-"""RFC 1123 label."""
+"""An RFC 1123 label."""
 
 ObjectName = Annotated[
     str,
@@ -24,18 +24,18 @@ ObjectName = Annotated[
         max_length=253,
     ),
 ]
-"""Name of another object: an RFC 1123 subdomain, which the API server accepts for every kind."""
+"""Name of another object: an RFC 1123 subdomain. The API server accepts such a name for every kind."""
 
 Duration = Annotated[str, Field(pattern=r"^[1-9][0-9]*(s|m|h)$", max_length=16)]
-"""A whole number of seconds, minutes or hours: `90s`, `10m`, `2h`."""
+"""A whole number of seconds, minutes or hours, such as `90s`, `10m` or `2h`."""
 
 MAX_REPLICAS = 10_000
-"""Most pods of one role."""
+"""Maximum number of pods of one role."""
 
 AUTO = "Auto"
 
 DurationOrAuto = Annotated[str, Field(pattern=r"^(Auto|[1-9][0-9]*(s|m|h))$", max_length=16)]
-"""A `Duration`, or the word `Auto`, which leaves the choice to the operator."""
+"""A `Duration`, or the word `Auto`, which lets the operator choose."""
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
@@ -46,7 +46,7 @@ def seconds(duration: str) -> int:
 
 
 Bytes = Annotated[str, Field(pattern=r"^[1-9][0-9]*(Ki|Mi|Gi|Ti)?$", max_length=20)]
-"""An amount of memory as Kubernetes writes it: `512Mi`, `64Gi`, or a plain number of bytes."""
+"""An amount of memory in Kubernetes' notation, such as `512Mi` or `64Gi`, or a plain number of bytes."""
 
 _UNIT_BYTES = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
@@ -58,8 +58,8 @@ def in_bytes(amount: str) -> int:
 
 
 class Model(BaseModel):
-    """Base class for parts of a custom resource: camelCase in JSON, snake_case in Python, unknown fields
-    rejected.
+    """Base class for parts of a custom resource. Names are camelCase in JSON and snake_case in Python.
+    Unknown fields are rejected.
     """
 
     model_config = ConfigDict(
@@ -67,27 +67,29 @@ class Model(BaseModel):
     )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form that the API server stores: camelCase keys, no nulls, times in RFC 3339."""
+        """Return the object as JSON values, as the API server stores it: camelCase keys, no nulls, times in
+        RFC 3339.
+        """
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 class StatusModel(Model):
-    """Base class for parts of a status. It ignores unknown fields, which a later version of the operator
-    may have written.
+    """Base class for parts of a status. It ignores unknown fields, because a later version of the operator
+    may have written them.
     """
 
     model_config = ConfigDict(extra="ignore")
 
 
 class OpenModel(Model):
-    """Base class for parts with only some typed fields. All other fields pass through unchanged."""
+    """Base class for parts of which only some fields are typed. All other fields are kept unchanged."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One CEL validation rule of the API server, with the message that a failure shows."""
+    """One CEL validation rule of the API server, with the message for objects that violate the rule."""
 
     rule: str
     message: str
@@ -100,12 +102,12 @@ class Rule:
 
 
 def validated(*rules: Rule) -> ConfigDict:
-    """Return the configuration of a model whose objects must pass `rules`."""
+    """Return the configuration of a model whose objects must satisfy `rules`."""
     return ConfigDict(json_schema_extra={"x-kubernetes-validations": [rule.to_dict() for rule in rules]})
 
 
 def map_list(key: str) -> dict[str, JsonValue]:
-    """Return the schema extension of a list whose items have unique values of `key`."""
+    """Return the schema extension for a list whose items must have different values of `key`."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
@@ -121,7 +123,7 @@ class Condition(StatusModel):
 
 
 class ObjectMeta(OpenModel):
-    """Fields of Kubernetes object metadata that Convoy reads. All other fields pass through."""
+    """Fields of Kubernetes object metadata that Convoy reads. All other fields are kept unchanged."""
 
     name: str = ""
     namespace: str | None = None

@@ -1,4 +1,4 @@
-"""Rule for the names of metrics that training programs report."""
+"""The rule for names of metrics that training programs report."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import re
 METRIC_NAME = r"^[a-z][a-z0-9_]*$"
 MAX_METRIC_NAME = 63
 MAX_METRICS = 64
-"""Most metrics that an Engine may declare, and that the ranks of one pod may report."""
+"""Maximum number of metrics that an Engine may declare, and that the ranks of one pod may report."""
 MAX_OWN_METRICS = 16
-"""Most metrics that Convoy keeps of a job without an Engine, which declares none."""
+"""Maximum number of metrics that Convoy keeps for a job without an Engine, because such a job declares no
+metrics.
+"""
 
 _NAME = re.compile(METRIC_NAME.strip("^$"))
 

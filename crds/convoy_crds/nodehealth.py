@@ -1,6 +1,7 @@
-"""NodeHealth: what is known of one node's hardware, under whatever name its node has.
+"""NodeHealth: the health of one node's hardware. It stays the same object if the node gets another name.
 
-Its name is the hash of its accelerators' UUIDs, or the machine id where there are none.
+The object's name is the hash of the UUIDs of the node's accelerators. For a node without accelerators, the
+name is the machine id.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MOST_HISTORY = 32
 MOST_EVIDENCE = 16
 MOST_ACTIONS = 16
 MOST_EXEMPT_HOURS = 72
-"""Hours after which an exemption ends, even if its `until` is later."""
+"""Maximum number of hours that an exemption lasts, even if its `until` is later."""
 
 _Name = Annotated[str, Field(max_length=253)]
 _Text = Annotated[str, Field(max_length=1024)]
@@ -30,23 +31,25 @@ class State(StrEnum):
     """State of the hardware."""
 
     UNVERIFIED = "Unverified"
-    """In service, but the node has no valid passed sweep."""
+    """The node is in service, but has no valid passed sweep."""
     GATED = "Gated"
-    """Out of service until the node passes a sweep."""
+    """The node is out of service until it passes a sweep."""
     SWEEPING = "Sweeping"
     QUALIFIED = "Qualified"
     SUSPECT = "Suspect"
-    """In service, but the scheduler avoids the node where possible."""
+    """The node is in service, but the scheduler avoids it if possible."""
     QUARANTINED = "Quarantined"
-    """Out of service: the node gets no more pods, and its jobs save their state for a swap to other nodes."""
+    """The node is out of service. It gets no more pods, and its jobs save their state for a swap to other
+    nodes.
+    """
     DRAINING = "Draining"
     REPAIRING = "Repairing"
     REQUALIFYING = "Requalifying"
     PROBATION = "Probation"
-    """In service after a repair, under observation."""
+    """The node is in service and under observation after a repair."""
     CONDEMNED = "Condemned"
     EXEMPT = "Exempt"
-    """Left alone at an administrator's request."""
+    """Convoy takes no action on the node, because an administrator has requested that."""
 
 
 class Verdict(StrEnum):
@@ -58,37 +61,43 @@ class Verdict(StrEnum):
 
 
 class EvidenceKind(StrEnum):
-    """Source of evidence. Two sources that agree confirm each other."""
+    """Source of evidence. Agreeing evidence from both sources confirms that the node is faulty."""
 
     ONLINE = "Online"
-    """Step times of jobs."""
+    """Step times of running jobs."""
     SWEEP = "Sweep"
     """Tests of a sweep."""
 
 
 class ManualDecision(Model):
-    """An administrator's decision, with the reason and the user."""
+    """An administrator's decision, with the reason and the name of the user."""
 
     reason: _Words
     user: Annotated[str, Field(min_length=1, max_length=253)]
 
 
 class Exempt(ManualDecision):
-    """Leaves the node alone for a while: Convoy does not act on the node and ignores evidence against it."""
+    """Exempts the node for some time. Convoy then takes no action on the node and ignores evidence against
+    it.
+    """
 
     until: datetime
-    """End of the exemption, at most 72 hours after the request. Convoy shortens a longer exemption."""
+    """End of the exemption. If it is more than 72 hours after the request, Convoy shortens the exemption to
+    72 hours.
+    """
 
 
 class Release(ManualDecision):
-    """Returns the node to service on probation and discards the evidence against it. It applies once."""
+    """Returns the node to service on probation, and discards the evidence against the node. A release takes
+    effect once.
+    """
 
     at: datetime
-    """Time of the release. Another time makes it another release."""
+    """Time of the release. Setting another time makes the release take effect again."""
 
 
 class NodeHealthSpec(Model):
-    """Administrators' decisions about the hardware. Convoy learns everything else itself."""
+    """Administrators' decisions about the hardware. Convoy determines everything else itself."""
 
     model_config = validated(
         Rule(
@@ -104,7 +113,7 @@ class NodeHealthSpec(Model):
 
 
 class NodeRef(StatusModel):
-    """The node that the hardware belongs to, or last belonged to."""
+    """The node that has the hardware, or that had it last."""
 
     name: _Name = ""
     uid: Annotated[str, Field(max_length=64)] = ""
@@ -129,37 +138,37 @@ class Evidence(StatusModel):
 
     kind: EvidenceKind
     source: _Name
-    """The job (namespace/name) or the HealthSweep."""
+    """The job (namespace/name) or HealthSweep that observed the hardware."""
     cause: Annotated[str, Field(max_length=64)] = ""
     since: datetime
     seen: datetime
     """Time of the latest observation."""
     loss: float = 0.0
-    """GPU-seconds lost since `since`."""
+    """GPU-seconds that were lost since the time `since`."""
     forgiven: float = 0.0
-    """Part of `loss` from before the last passed sweep."""
+    """The part of `loss` that was lost before the last passed sweep."""
     slowdown: float = 0.0
-    """Duration relative to the node's peers: 1.1 is 10 % slower."""
+    """Duration relative to the peers of the node: 1.1 means 10 % slower."""
     message: _Text = ""
     provenance: Provenance | None = None
 
 
 class Notice(StatusModel):
-    """Observation of a job that the node may have caused, but need not have. Convoy sweeps the node when it
-    is idle.
+    """A delay of a job that the node may or may not have caused. Convoy sweeps the node when the node is
+    idle.
     """
 
     job: _Name
-    """Job as namespace/name."""
+    """The delayed job, as namespace/name."""
     cause: Annotated[str, Field(max_length=64)]
-    """`Input` or `Host`."""
+    """Cause of the delay: `Input` or `Host`."""
     at: datetime
     slowdown: float
-    """Duration of a step relative to a step without the delay: 1.1 is 10 % longer."""
+    """Duration of a step relative to a step without the delay: 1.1 means 10 % longer."""
 
 
 class StateChange(StatusModel):
-    """One change of state."""
+    """One change of the hardware's state."""
 
     at: datetime
     before: State
@@ -171,7 +180,7 @@ class StateChange(StatusModel):
 
 
 class Outcome(StrEnum):
-    """Result of an action, compared with the predicted gain."""
+    """Result of a drain: the measured gain compared with the predicted gain."""
 
     PENDING = "Pending"
     RIGHT = "Right"
@@ -180,12 +189,12 @@ class Outcome(StrEnum):
 
 
 class PaceRecord(StatusModel):
-    """Speed of a job at its swap, and the predicted gain."""
+    """The speed of a job before its swap, and the predicted gain."""
 
     job: _Name
-    """Job as namespace/name."""
+    """The swapped job, as namespace/name."""
     uid: Annotated[str, Field(max_length=64)] = ""
-    """UID of the job, because another job may get the same name."""
+    """UID of the job. It distinguishes the job from a later job of the same name."""
     incarnation: int = 0
     ranks: int = 0
     seconds: float
@@ -193,16 +202,16 @@ class PaceRecord(StatusModel):
     error: float = 0.0
     """Standard error of `seconds`."""
     gain: float
-    """Predicted decrease of the step time, in seconds."""
+    """Predicted decrease in the duration of a step, in seconds."""
     others: Annotated[list[_Name], Field(max_length=16)] = Field(default_factory=list)
-    """Other nodes that the job blamed at the same time. The swap shows no gain while the job runs on one of
-    them.
+    """Other nodes that delayed the job at the same time. While the job runs on one of these nodes, the swap
+    shows no gain.
     """
     cause: Annotated[str, Field(max_length=64)] = ""
     slow: Annotated[list[int], Field(max_length=64)] = Field(default_factory=list)
-    """Ranks on this node that delayed the others."""
+    """Ranks on this node that delayed the other ranks."""
     followed: bool = False
-    """True if the same ranks are slow on their new nodes too, so this node was not the cause."""
+    """True if the same ranks are also slow on their new nodes. Then this node was not the cause."""
 
 
 class Action(StatusModel):
@@ -212,19 +221,19 @@ class Action(StatusModel):
     rack: _Name = ""
     jobs: Annotated[list[_Name], Field(max_length=64)] = Field(default_factory=list)
     paces: Annotated[list[PaceRecord], Field(max_length=16)] = Field(default_factory=list)
-    """Speed of the jobs that blamed the node."""
+    """Speeds of the jobs that the node delayed."""
     outcome: Outcome = Outcome.PENDING
     decided: datetime | None = None
-    """Time at which the outcome was known."""
+    """Time at which the outcome became known."""
 
 
 class SweepCause(StrEnum):
-    """Reason for a sweep."""
+    """Reason why Convoy sweeps a node."""
 
     JOINED = "Joined"
-    """The node is new. It gets no pods before the sweep."""
+    """The node is new. It gets no pods before it has passed the sweep."""
     RETURNING = "Returning"
-    """The node was drained and, possibly, repaired."""
+    """The node was drained, and may have been repaired."""
     SUSPECTED = "Suspected"
     EXPIRED = "Expired"
     """The node's qualification has expired."""
@@ -245,11 +254,11 @@ class RepairStatus(StatusModel):
     """The current step of the repair ladder."""
 
     step: int = 0
-    """Index of the step in the ladder, from 0."""
+    """Index of the step in the repair ladder, from 0."""
     action: Repair | None = None
     owner: _Name = ""
     since: datetime | None = None
-    """Time at which the step was handed to its owner. Absent while the step waits."""
+    """Time at which Convoy handed the step to its owner. Absent before that time."""
 
 
 class ExemptStatus(StatusModel):
@@ -257,18 +266,18 @@ class ExemptStatus(StatusModel):
 
     since: datetime
     until: datetime
-    """Requested end."""
+    """End of the exemption that the administrator requested."""
     before: State
 
 
 class NodeHealthStatus(StatusModel):
-    """State of the hardware, the evidence against it, and Convoy's actions. Decisions depend on no other
-    memory.
+    """State of the hardware, evidence against it, and Convoy's actions. Convoy's decisions depend on no
+    other stored data.
     """
 
     state: State = State.UNVERIFIED
     since: datetime | None = None
-    """Time of the last state change. Absent before the first decision."""
+    """Time of the last state change. Absent before the first state change."""
     message: _Text = ""
     node_ref: NodeRef = Field(default_factory=NodeRef)
     policy: _Name = ""
@@ -278,44 +287,48 @@ class NodeHealthStatus(StatusModel):
     qualified_until: datetime | None = None
     """Time at which the latest passed sweep expires."""
     lemon_score: float = 0.0
-    """Sum of the quarantines, each weighted with a half-life of 30 days."""
+    """Sum of the node's quarantines. The weight of each quarantine halves every 30 days."""
     evidence: Annotated[list[Evidence], Field(max_length=MOST_EVIDENCE)] = Field(default_factory=list)
     confirmed_at: datetime | None = None
     """Time at which the evidence became sufficient for a quarantine."""
     noticed: Notice | None = None
-    """Observation of a job that no sweep has checked yet."""
+    """A job's delay that no sweep of this node has checked yet."""
     looked_at: datetime | None = None
-    """Time at which a sweep last checked such an observation."""
+    """Time at which a sweep last checked the delay in `noticed`."""
     history: Annotated[list[StateChange], Field(max_length=MOST_HISTORY)] = Field(default_factory=list)
-    """State changes, the newest last."""
+    """State changes, with the newest one last."""
     quarantines: Annotated[list[datetime], Field(max_length=16)] = Field(default_factory=list)
-    """Times of the latest quarantines."""
+    """Times of the last quarantines."""
     actions: Annotated[list[Action], Field(max_length=MOST_ACTIONS)] = Field(default_factory=list)
     holds_token: bool = False
-    """True while the node is drained or repaired: it counts against the budgets of the pool and the rack."""
+    """True if the node is being drained or repaired, so that it counts against the budgets of the pool and
+    the rack.
+    """
     sweep: SweepRef | None = None
     sweeps: int = 0
     """Number of sweeps started so far."""
     swept: datetime | None = None
     """Time of the last sweep with a verdict."""
     inconclusive: int = 0
-    """Consecutive sweeps without a verdict."""
+    """Number of consecutive sweeps without a verdict."""
     failures: int = 0
-    """Consecutive failed retests."""
+    """Number of consecutive failed retests."""
     repair: RepairStatus = Field(default_factory=RepairStatus)
     clean_since: datetime | None = None
-    """Time since which there is no evidence against the node. Time without telemetry does not count."""
+    """Start of the current time without evidence against the node. It moves forward by each time without
+    telemetry, because such a time does not count.
+    """
     silent_since: datetime | None = None
-    """Time since which the node's telemetry is missing. Absent while telemetry arrives."""
+    """Time at which the node's telemetry stopped. Absent if telemetry arrives."""
     exemption: ExemptStatus | None = None
     condemned_by_hand: bool = False
-    """True if `spec.condemned` has condemned the node."""
+    """True if the node is condemned because of `spec.condemned`."""
     released_at: datetime | None = None
-    """The `at` of the last release that took effect."""
+    """Value of `spec.release.at` for the last release that took effect."""
 
 
 class NodeHealth(Model):
-    """Health of one node's hardware."""
+    """The health of one node's hardware."""
 
     api_version: Literal["convoy.dev/v1alpha1"] = "convoy.dev/v1alpha1"
     kind: Literal["NodeHealth"] = "NodeHealth"

@@ -1,4 +1,4 @@
-"""Descriptions of an engine's parameters, from their JSON Schema: for the command line and for pages."""
+"""Describes an engine's parameters by their JSON Schema, for the command line and for the engine's page."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ BOUNDS = {
 
 
 def parameters(schema: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Return name, type with bounds, default and description of each parameter, in the schema's order.
+    """Return the name, type with bounds, default and description of each parameter, in the order of the
+    schema.
 
-    Any part of the schema may define a parameter, such as a part that `$ref` or `allOf` adds.
+    A parameter may be defined in any part of the schema, such as a part that `$ref` or `allOf` adds.
     """
     required = {name for part in _always(schema, schema, set()) for name in part.get("required") or ()}
     named: dict[str, list[Any]] = {}
@@ -30,8 +31,8 @@ def parameters(schema: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
 
 
 def _parameter(name: str, entries: list[Any], schema: Part, required: bool) -> tuple[str, str, str, str]:
-    """Return one parameter. If the schema's alternatives define it several times, use the first
-    description.
+    """Return one parameter from all its definitions `entries`. The schema may define a parameter several
+    times, in alternatives. The description is that of the first definition.
     """
     first = target(entries[0], schema) if isinstance(entries[0], Mapping) else {}
     kinds = " or ".join(dict.fromkeys(kind_of(entry, schema) for entry in entries))
@@ -39,9 +40,9 @@ def _parameter(name: str, entries: list[Any], schema: Part, required: bool) -> t
 
 
 def kind_of(entry: Any, schema: Mapping[str, Any]) -> str:
-    """Return a parameter's type in a few words: `integer from 1 to 64`, `adam or sgd`.
+    """Return a parameter's type as a short text, such as `integer from 1 to 64` or `adam or sgd`.
 
-    `schema` is the whole schema, which resolves the entry's references.
+    `schema` is the whole schema. The function needs it to resolve the entry's references.
     """
     entry = target(entry, schema) if isinstance(entry, Mapping) else {}
     if "const" in entry:
@@ -50,7 +51,7 @@ def kind_of(entry: Any, schema: Mapping[str, Any]) -> str:
         return " or ".join(map(_written, entry["enum"]))
     for word in ("anyOf", "oneOf"):
         if word in entry:
-            # Models that differ only in their fields are all of type object.
+            # Alternatives that are models all have the type object, so remove duplicates.
             return " or ".join(dict.fromkeys(kind_of(one, schema) for one in entry[word]))
     kind = entry.get("type", "anything")
     words = [kind if isinstance(kind, str) else " or ".join(kind)]
@@ -58,7 +59,9 @@ def kind_of(entry: Any, schema: Mapping[str, Any]) -> str:
 
 
 def _always(part: Part, schema: Part, seen: set[int]) -> Iterator[Part]:
-    """Yield a part and the parts that always apply with it: `$ref` and `allOf`, but no alternatives."""
+    """Yield a part of the schema and the parts that `$ref` and `allOf` add to it. These parts always apply,
+    unlike alternatives.
+    """
     if id(part) in seen:
         return
     seen.add(id(part))
@@ -74,5 +77,5 @@ def _default(entry: Part, required: bool) -> str:
 
 
 def _written(value: Any) -> str:
-    """Return a value as it appears in a manifest."""
+    """Return a value as a user would write it in a manifest."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""Validation of an engine's parameters against the schema of the Engine."""
+"""Validates the parameters of an engine against the schema in the Engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNNAMED = ("additionalProperties", "unevaluatedProperties")
 
 
 def schema_error(schema: Mapping[str, Any]) -> str | None:
-    """Return why `schema` is not a valid JSON Schema (2020-12), or None if it is valid."""
+    """Return the reason why `schema` is not a valid JSON Schema (2020-12); None if it is valid."""
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
         _validator(schema).is_valid({})
@@ -34,7 +34,8 @@ def schema_error(schema: Mapping[str, Any]) -> str | None:
 
 
 def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the field path and reason of the most relevant violation, or None if the parameters are valid.
+    """Return the field path and message of the most relevant error in the parameters; None if the
+    parameters are valid.
 
     A parameter that no part of the schema defines is an error, unless the schema allows unknown parameters.
     """
@@ -44,12 +45,14 @@ def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[
         if not errors:
             return None
         unknown = {id(one): words for one in errors if (words := _unknown(one, strict))}
-        # If a part of the schema fails for one parameter, jsonschema reports all its parameters as unknown.
+        # If a part of the schema fails for one parameter, jsonschema reports all parameters of that part as
+        # unknown. So drop such a report if it names no parameter that is really unknown.
         reported = [one for one in errors if one.validator != "unevaluatedProperties" or id(one) in unknown]
         error = best_match(reported or errors)
         return "spec.engine.params" + error.json_path[1:], unknown.get(id(error)) or error.message
     except Exception as fault:
-        # An invalid schema may raise any exception. Checking each schema beforehand would cost too much.
+        # An invalid schema may raise any exception. Checking the schema before each validation would take too
+        # long.
         why = schema_error(schema) or _reference_error(fault)
         if why is None:
             raise
@@ -59,7 +62,7 @@ def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[
 def _multiple_of(
     validator: Any, factor: float, number: Any, schema: Mapping[str, Any]
 ) -> Iterator[ValidationError]:
-    """Check `multipleOf` in decimal arithmetic: 0.3 is a multiple of 0.1."""
+    """Check `multipleOf` in decimal arithmetic, so that 0.3 counts as a multiple of 0.1."""
     if not validator.is_type(number, "number"):
         return
     finite = isinstance(number, int) or math.isfinite(number)
@@ -82,7 +85,7 @@ def _validator(schema: Mapping[str, Any]) -> jsonschema.protocols.Validator:
 
 
 def _follow_references(part: SchemaResource, resolver: Any) -> None:
-    """Raise Unresolvable for the first reference in a schema, at any depth, that does not resolve."""
+    """Raise Unresolvable for the first reference in a schema, at any depth, that cannot be resolved."""
     if isinstance(part.contents, Mapping):
         for word in ("$ref", "$dynamicRef"):
             if word in part.contents:
@@ -92,7 +95,7 @@ def _follow_references(part: SchemaResource, resolver: Any) -> None:
 
 
 def _reference_error(fault: Exception) -> str | None:
-    """Return why a schema's references do not resolve, or None for an unrelated exception."""
+    """Return the reason why a reference in a schema cannot be resolved; None if `fault` has another cause."""
     if isinstance(fault, Unresolvable):
         return f"$ref: {fault.ref} does not exist in this schema"
     if isinstance(fault, RecursionError):
@@ -101,10 +104,12 @@ def _reference_error(fault: Exception) -> str | None:
 
 
 def _unknown(error: ValidationError, schema: Mapping[str, Any]) -> str:
-    """Return a message that names the unknown parameters and similar known ones. Empty for another error."""
+    """Return a message about unknown parameters, with similar known names. Return an empty text if the
+    error is of another kind.
+    """
     if error.validator not in _UNNAMED or not isinstance(error.schema, Mapping):
         return ""
-    # For additionalProperties only the part's own properties count.
+    # The keyword additionalProperties considers only properties of the same part, so suggest only those.
     here = [error.schema] if error.validator == _UNNAMED[0] else parts(error.schema, schema)
     known = {name for one in here for name in one.get("properties") or ()}
     patterns = {pattern for one in here for pattern in one.get("patternProperties") or ()}

@@ -1,8 +1,9 @@
-"""The user's part of a role's pods. Fields that Convoy reads or extends are typed. All others pass through.
+"""The pod template of a role. Fields that Convoy reads or extends are typed. All other fields are kept
+unchanged.
 
-The CustomResourceDefinition validates the typed fields. The API server validates the others when the
-operator creates the pod. A null means an absent field, as in a Deployment, whose template accepts nulls
-anywhere.
+The CustomResourceDefinition validates the typed fields. The API server validates the other fields when the
+operator creates the pod. A null means an absent field, because the template of a Deployment also accepts
+nulls anywhere.
 """
 
 from __future__ import annotations
@@ -16,31 +17,39 @@ from convoy_crds.meta import DnsLabel, Model
 from convoy_crds.structural import NULLABLE
 
 MAX_DEPTH = 64
-"""Most levels of objects and lists in a template or in an engine's parameters. A pod has about 15."""
+"""Maximum number of nested levels of objects and lists in a pod template or in an engine's parameters. A
+typical pod has about 15 levels.
+"""
 MAX_WORD = 128 * 1024
-"""Most characters in one word of a command, which is Linux's limit. An inline script is one word."""
+"""Maximum number of characters in one word of a command. Linux has the same limit. An inline script is one
+word.
+"""
 MAX_WORDS = 1024
 _MAPS = frozenset(
     {"labels", "annotations", "nodeSelector", "matchLabels", "limits", "requests", "overhead"}
     | {"volumeAttributes", "options"}
 )
-"""Fields of a pod whose keys the user chooses. The API server reads a null in them as an empty value."""
+"""Fields of a pod that are maps with keys chosen by the user. The API server reads a null in such a map as
+an empty value.
+"""
 _TOO_DEEP = f"has more than {MAX_DEPTH} levels of objects and lists"
 _OPEN = {"x-kubernetes-preserve-unknown-fields": True}
 
 OpenObject = Annotated[dict[str, Any], Field(json_schema_extra=_OPEN)]
 """An object that only the API server validates, as part of the pod."""
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
-"""Text in a list, or in a map whose keys the user chooses. A null is read as empty text."""
+"""A text in a list, or in a map with keys chosen by the user. A null is read as an empty text."""
 Word = Annotated[Text, Field(max_length=MAX_WORD, json_schema_extra={"nullable": True})]
-"""One word of a command line."""
+"""One word of a command line, such as an argument."""
 Labels = dict[str, Annotated[Text, Field(json_schema_extra={"nullable": True})]]
 
 
 def without_nulls(value: Any, levels: int = MAX_DEPTH) -> Any:
-    """Return a JSON value without null fields. Raise ValueError if it has more than `levels` levels.
+    """Return a JSON value without its null fields. Raises ValueError if it has more than `levels` nested
+    levels.
 
-    Nulls stay in lists, where they keep the positions, and in maps whose keys the user chooses.
+    Nulls in lists are kept, because removing them would change the positions of other items. Nulls in maps
+    with keys chosen by the user are kept too.
     """
     if isinstance(value, (dict, list)) and levels == 0:
         raise ValueError(_TOO_DEEP)
@@ -61,14 +70,14 @@ def _is_map(value: Any) -> bool:
 
 
 def depth_checked(value: Any) -> Any:
-    """Return the value unchanged, nulls included. Raise ValueError if it has too many levels."""
+    """Return the value unchanged. Raises ValueError if it has too many nested levels."""
     if any(level > MAX_DEPTH for level in _levels(value)):
         raise ValueError(_TOO_DEEP)
     return value
 
 
 def _levels(value: Any) -> Iterator[int]:
-    """Yield the number of each level of a JSON value, from 0."""
+    """Yield the depth of each object and list in a JSON value. The outermost value has depth 0."""
     level, found = 0, [value]
     while found:
         yield level
@@ -78,7 +87,7 @@ def _levels(value: Any) -> Iterator[int]:
 
 
 class TemplatePart(Model):
-    """A part of a template. Nulls are accepted."""
+    """A part of a pod template. Null fields are accepted."""
 
     model_config = ConfigDict(
         json_schema_extra={NULLABLE: True}, validate_by_name=False, validate_by_alias=True
@@ -86,7 +95,7 @@ class TemplatePart(Model):
 
 
 class OpenPart(TemplatePart):
-    """A part of a template with only some typed fields."""
+    """A part of a pod template of which only some fields are typed."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={NULLABLE: True, **_OPEN})
 
@@ -96,12 +105,12 @@ class EnvVar(OpenPart):
 
     name: Annotated[str, Field(min_length=1)]
     value: str | None = None
-    """Text. Quote numbers, true and false."""
+    """Value of the variable. Numbers, true and false must be in quotes."""
     value_from: OpenObject | None = None
 
 
 class VolumeMount(OpenPart):
-    """A mount of one of the pod's volumes in the container."""
+    """A mount of one of the pod's volumes into the container."""
 
     name: Annotated[str, Field(min_length=1)]
     mount_path: Annotated[str, Field(min_length=1)]
@@ -138,7 +147,7 @@ class Resources(OpenPart):
 
 
 class Container(OpenPart):
-    """A container of the user."""
+    """A container of the pod template."""
 
     name: DnsLabel = "worker"
     image: Annotated[str, Field(max_length=512)] | None = None
@@ -163,7 +172,7 @@ class Volume(OpenPart):
 
 
 class NodeAffinity(OpenPart):
-    """Node preferences of the pods. Convoy adds the nodes to avoid."""
+    """Rules for choosing the nodes of the pods. Convoy adds the nodes to avoid."""
 
     preferred_during_scheduling_ignored_during_execution: list[OpenObject] | None = None
 
@@ -175,7 +184,7 @@ class Affinity(OpenPart):
 
 
 class PodSpec(OpenPart):
-    """A pod spec. The first container runs the ranks."""
+    """The pod spec of the template. Its first container runs the ranks."""
 
     containers: Annotated[list[Container], Field(max_length=16)] = Field(default_factory=list)
     init_containers: list[InitContainer] | None = None
@@ -185,16 +194,16 @@ class PodSpec(OpenPart):
     affinity: Affinity | None = None
     security_context: PodSecurityContext | None = None
     termination_grace_period_seconds: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """Seconds between the request to stop and the kill."""
+    """Seconds from SIGTERM until the kubelet kills the containers."""
 
 
 class TemplateMeta(TemplatePart):
-    """Labels and annotations added to the pods of a role."""
+    """Labels and annotations for the pods of a role."""
 
     labels: Annotated[Labels, Field(max_length=64)] = Field(default_factory=dict)
     annotations: Annotated[Labels, Field(max_length=64)] = Field(default_factory=dict)
     name: str | None = None
-    """Accepted but ignored, as in a Deployment: Convoy names the pods."""
+    """Accepted but ignored, as in a Deployment, because Convoy chooses the names of the pods."""
     namespace: str | None = None
     """Accepted but ignored."""
     creation_timestamp: str | None = None
@@ -202,7 +211,7 @@ class TemplateMeta(TemplatePart):
 
 
 class PodTemplate(TemplatePart):
-    """The user's part of a role's pods."""
+    """The part of a role's pods that the user defines."""
 
     metadata: TemplateMeta = Field(default_factory=TemplateMeta)
     spec: PodSpec = Field(default_factory=PodSpec)

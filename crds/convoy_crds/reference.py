@@ -1,4 +1,4 @@
-"""Generate a reference page for each kind from its model: `python -m convoy_crds.reference [--check]`."""
+"""Generates a reference page for each kind from its model: `python -m convoy_crds.reference [--check]`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def _pattern(annotated: Any) -> str:
 
 
 LONGEST_RULE = 1000
-"""Most characters of a CEL rule that a page shows. The rule's message says the same in words."""
+"""Maximum number of characters of a CEL rule that a page shows. A longer rule is left out, because its
+message says the same in words.
+"""
 SHAPES = {
     _pattern(meta.DnsLabel): "a-z, 0-9 and `-`, with a letter or digit at both ends",
     _pattern(meta.ObjectName): "the name of an object: a-z, 0-9, `-` and `.`",
@@ -38,12 +40,12 @@ SHAPES = {
     _pattern(meta.DurationOrAuto): "`Auto`, or a duration: `90s`, `10m`, `2h`",
     _pattern(meta.Bytes): "bytes: `512Mi`, `64Gi`, or a plain number",
 }
-"""Descriptions of patterns."""
+"""Descriptions of patterns, by pattern."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One row of the table of fields."""
+    """One row of a page's table of fields."""
 
     path: str
     kind: str
@@ -53,7 +55,7 @@ class Field:
 
 @dataclass(frozen=True)
 class ValidationRule:
-    """One CEL rule."""
+    """One CEL rule of a schema."""
 
     path: str
     rule: str
@@ -61,12 +63,12 @@ class ValidationRule:
 
     @property
     def is_transition_rule(self) -> bool:
-        """True if the rule compares the object with its previous version."""
+        """Return True if the rule compares the object with its previous version."""
         return "oldSelf" in self.rule
 
 
 def fields(schema: dict[str, Any], path: str) -> Iterator[Field]:
-    """Yield the fields of an object, each followed by its own fields."""
+    """Yield the fields of an object. Each field is followed by the fields inside it."""
     required = schema.get("required", ())
     for name, child in schema.get("properties", {}).items():
         where = f"{path}.{name}"
@@ -80,7 +82,7 @@ def fields(schema: dict[str, Any], path: str) -> Iterator[Field]:
 
 
 def validation_rules(schema: dict[str, Any], path: str = "") -> Iterator[ValidationRule]:
-    """Yield the CEL rules of an object and of all objects inside it."""
+    """Yield the CEL rules of an object and of the objects inside it."""
     for rule in schema.get("x-kubernetes-validations", ()):
         where = f"{path}{rule.get('fieldPath', '')}".lstrip(".")
         yield ValidationRule(where, rule["rule"], rule["message"])
@@ -90,7 +92,7 @@ def validation_rules(schema: dict[str, Any], path: str = "") -> Iterator[Validat
 
 
 def type_of(schema: dict[str, Any]) -> str:
-    """Return a field's type with its bounds."""
+    """Return the type of a field with its bounds."""
     if schema.get("x-kubernetes-int-or-string"):
         return "integer or string"
     kind = str(schema.get("type", "anything"))
@@ -135,21 +137,21 @@ def _between(least: Any, most: Any) -> str:
 
 
 def default_of(schema: dict[str, Any], required: bool) -> str:
-    """Return the field's default as YAML."""
+    """Return the default of a field as YAML."""
     if "default" not in schema:
         return "required" if required else ""
     return f"`{json.dumps(schema['default'])}`" if schema["default"] != "" else '`""`'
 
 
 def words(schema: dict[str, Any]) -> str:
-    """Return a field's description and the descriptions of its values, on one line."""
+    """Return the description of a field and the descriptions of its values, on one line."""
     text = " ".join(str(schema.get("description", "")).split())
     values = [f"`{value}`: {meaning}" for value, meaning in enum_docs(schema.get("enum", ())).items()]
     return "<br>".join([*([text] if text else []), *values]).replace("|", "&#124;")
 
 
 def _escaped(text: str) -> str:
-    """Return the text with characters escaped that Markdown or HTML would interpret."""
+    """Return the text with all characters escaped that have a meaning in Markdown or HTML."""
     text = text.replace("&", "&amp;").replace("<", "&lt;")
     for mark in "|*[]":
         text = text.replace(mark, f"&#{ord(mark)};")
@@ -213,12 +215,14 @@ def _conditions(found: list[ConditionDoc]) -> Iterator[str]:
 
 
 def navigation(kinds: Sequence[Kind[Any]] = KINDS) -> list[str]:
-    """Return one navigation entry of the site for each kind."""
+    """Return one entry of the site's navigation for each kind."""
     return [f"- {kind.name}: {FOLDER.name}/{kind.name.lower()}.md" for kind in kinds]
 
 
 def condition_pages() -> list[str]:
-    """Return the navigation entries of the pages that explain conditions. Each page has its own title."""
+    """Return the entries of the site's navigation for the pages that explain conditions. The entries have
+    no titles, because each page has its own.
+    """
     return [f"- runbooks/conditions/{page}.md" for page in dict.fromkeys(reason_pages().values())]
 
 
@@ -232,7 +236,7 @@ def overview(kinds: Sequence[Kind[Any]] = KINDS) -> str:
 
 
 def rendered(kinds: Sequence[Kind[Any]] = KINDS) -> dict[Path, str]:
-    """Return the content of every page and of the site's configuration, by path."""
+    """Return the content of every page, and of the site's configuration file, by path."""
     pages = {FOLDER / f"{kind.name.lower()}.md": page(kind) for kind in kinds}
     site = with_block(SITE.read_text(), "kinds", navigation(kinds))
     site = with_block(site, "conditions", condition_pages())
@@ -240,7 +244,7 @@ def rendered(kinds: Sequence[Kind[Any]] = KINDS) -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write the pages, or check that they are up to date."""
+    """Write the pages. With --check only check that they are up to date."""
     write_or_check(rendered(), "convoy_crds.reference")
 
 

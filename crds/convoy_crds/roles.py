@@ -1,4 +1,4 @@
-"""The rights of people over the objects of a kind: one role to view them, one to edit them."""
+"""The roles for users of a kind's objects: one role for viewing them, and one for editing them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 from convoy_crds.kind import Editors, Kind
 
 VIEW, EDIT, ADMIN = "view", "edit", "admin"
-"""Kubernetes' own roles, into which the chart aggregates these."""
+"""Names of Kubernetes' own roles for users. The chart adds the rights of Convoy's roles to them."""
 READ = ("get", "list", "watch")
 WRITE = ("create", "update", "patch", "delete", "deletecollection")
 _EDITED_BY = {Editors.NAMESPACE_USERS: [EDIT, ADMIN], Editors.CLUSTER_ADMINS: [ADMIN]}
 
 
 def roles(kind: Kind[Any]) -> list[dict[str, Any]]:
-    """Return the kind's roles in the form that the chart reads: name, aggregation and rules."""
+    """Return the roles for a kind, with name, aggregation and rules, in the form that the chart reads."""
     return [
         _role(kind, "viewer", [VIEW, EDIT, ADMIN], READ),
         _role(kind, "editor", _EDITED_BY[kind.editors], READ + WRITE),

@@ -1,4 +1,6 @@
-"""The parts of a JSON Schema that apply to one value, through `$ref`, `allOf` and similar keywords."""
+"""Finds the parts of a JSON Schema that apply to the same value, because of `$ref`, `allOf` and similar
+keywords.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from referencing.jsonschema import DRAFT202012, SchemaRegistry
 Part = Mapping[str, Any]
 
 LOCAL_REGISTRY: SchemaRegistry = Registry()
-"""Registry that resolves a `$ref` only within its own schema. The default registry would read any file and
+"""Registry that resolves a `$ref` only inside its own schema. The default registry would read any file and
 URL.
 """
 _SOME = ("allOf", "anyOf", "oneOf")
@@ -20,14 +22,16 @@ _ONE = ("if", "then", "else")
 
 
 def parts(entry: Any, schema: Part) -> list[Part]:
-    """Return the part `entry` of `schema` and the parts that it applies to the same value, each once."""
+    """Return the part `entry` of `schema`, and the parts that it refers to for the same value. Each part
+    occurs once.
+    """
     found: dict[int, Part] = {}
     _gather(entry, schema, found)
     return list(found.values())
 
 
 def target(entry: Part, schema: Part) -> Part:
-    """Return a part merged with the target of its `$ref`, if it has one. The part's own keywords take
+    """Return the part merged with the target of its `$ref`, if it has one. Keywords of the part itself take
     precedence.
     """
     found, words = entry, dict(entry)

@@ -1,4 +1,4 @@
-"""Node selector: a label selector in the form that Kubernetes uses."""
+"""The node selector of several kinds: a label selector in the form that Kubernetes uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Value = Annotated[str, Field(max_length=63)]
 
 
 class Requirement(Model):
-    """A requirement on one label."""
+    """A requirement for the value of one label."""
 
     model_config = validated(
         Rule(
@@ -29,8 +29,8 @@ class Requirement(Model):
     values: Annotated[list[_Value], Field(max_length=64)] = Field(default_factory=list)
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Return True if the labels meet the requirement. As in Kubernetes, NotIn matches if the label is
-        absent.
+        """Return True if the labels satisfy the requirement. NotIn is also satisfied if the label is
+        absent, as in Kubernetes.
         """
         found = labels.get(self.key)
         if self.operator == "Exists":
@@ -41,7 +41,7 @@ class Requirement(Model):
 
 
 class NodeSelector(Model):
-    """Selects the nodes that meet all requirements. An empty selector selects every node."""
+    """Selects the nodes that satisfy all requirements. An empty selector selects every node."""
 
     match_labels: Annotated[dict[str, _Value], Field(max_length=64)] = Field(default_factory=dict)
     match_expressions: Annotated[list[Requirement], Field(max_length=32)] = Field(default_factory=list)

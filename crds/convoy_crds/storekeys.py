@@ -1,4 +1,4 @@
-"""The keys in the Secret of a CheckpointStore. Pure functions that never log anything."""
+"""Reads the keys in the Secret of a CheckpointStore. The functions are pure and never log a key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from convoy_crds.checkpointstore import KEY_ACCESS, KEY_SECRET, KEY_SESSION, REQ
 
 
 def decoded(secret: Mapping[str, Any]) -> dict[str, str]:
-    """Return the keys of a store's Secret as text, stripped of the spaces and line ends that editors add.
+    """Return the keys in the Secret of a store as text. Spaces and line ends around a key are removed,
+    because editors may add them.
 
     Keys that are absent, empty or not text are left out.
     """
@@ -28,5 +29,5 @@ def decoded(secret: Mapping[str, Any]) -> dict[str, str]:
 
 
 def missing(data: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the required keys that a decoded Secret lacks."""
+    """Return the names of the required keys that the decoded Secret lacks."""
     return tuple(key for key in REQUIRED_KEYS if key not in data)

@@ -1,7 +1,8 @@
-"""Conversion of pydantic's JSON Schema to the structural schema that a CustomResourceDefinition accepts.
+"""Converts pydantic's JSON Schema to the structural schema that a CustomResourceDefinition accepts.
 
 The rules are those of the Kubernetes documentation on structural schemas (apiextensions.k8s.io/v1): no
-references, no unions except int-or-string, no `additionalProperties: false`, OpenAPI 3.0 numeric bounds.
+references, no unions except int-or-string, no `additionalProperties: false`, and numeric bounds as in
+OpenAPI 3.0.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 NULLABLE = "x-convoy-nullable"
-"""Schema extension for models whose optional fields all accept null."""
+"""Schema extension for a model. It makes all optional fields of the model accept null."""
 _DROPPED = {"title", "examples", "discriminator", "$defs", NULLABLE}
 
 
 def structural(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the structural form of a model's JSON Schema. Raise ValueError if there is none."""
+    """Return the structural form of a model's JSON Schema. Raises ValueError if the schema has no
+    structural form.
+    """
     return _convert(schema, schema.get("$defs", {}))
 
 
@@ -50,7 +53,7 @@ def _convert(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any
         elif key == "prefixItems":
             raise ValueError("a tuple has no structural schema; use a list or an object")
         else:
-            # A copy: YAML would write a list that two fields share as an anchor and an alias.
+            # Copy the list. If two fields shared a list, YAML would write it as an anchor and an alias.
             out[key] = list(value) if isinstance(value, list) else value
     if "maxProperties" not in out and "maxLength" in out and out.get("type") == "object":
         out["maxProperties"] = out.pop("maxLength")
@@ -61,7 +64,8 @@ def _convert(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any
 
 def _convert_property(node: dict[str, Any], required: bool, definitions: dict[str, Any]) -> dict[str, Any]:
     out = _convert(node, definitions)
-    # The API server applies defaults inside an object only if the object itself exists.
+    # Give the object itself a default, because the API server applies defaults inside an object only if the
+    # object exists.
     if "$ref" in node and not required and out.get("type") == "object":
         out.setdefault("default", {})
     return out

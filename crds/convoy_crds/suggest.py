@@ -1,4 +1,4 @@
-"""Suggestions for misspelt names."""
+"""Suggestions for misspelt names in error messages."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import difflib
 from collections.abc import Iterable
 
 LISTED = 24
-"""Most known names in a suggestion that lists them all."""
+"""Maximum number of known names in a suggestion that lists all of them."""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'steps'?` if a known name is similar, or else a list of the known names.
+    """Return a text such as `; did you mean 'steps'?` if a known name is similar. Otherwise return a text
+    that lists the known names.
 
-    Return an empty text if there are no known names, or more than `LISTED`.
+    Return an empty text if no name is similar and there are no known names, or more than `LISTED`.
     """
     names = sorted(known)
     by_lower = {one.lower(): one for one in names}

@@ -1,4 +1,4 @@
-"""Summaries of a job, in the same words for the command line and the dashboard."""
+"""Texts that summarize a job. The command line and the dashboard use the same texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_RECONCILED = (
 )
 """Message for a job without a status."""
 WANTED = frozenset({Phase.SUCCEEDED, Phase.SUSPENDING, Phase.SUSPENDED})
-"""Phases in which a job is intentionally not running."""
+"""Phases in which the job does not run, but its owner wants that."""
 _BAD_WHEN_TRUE = frozenset(
     {
         ConditionType.FAILED,
@@ -31,14 +31,14 @@ _BAD_WHEN_TRUE = frozenset(
 
 
 def shorten_list(names: Sequence[str], most: int) -> str:
-    """Return the names as `a, b and 3 more`."""
+    """Return the names as a text such as `a, b and 3 more`, which contains at most `most` names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def age(since: datetime | None, now: datetime) -> str:
-    """Return the age of a time as kubectl shows it: `42s`, `7m`, `3h`, `2d`, or a dash if the time is
-    unknown.
+    """Return the time since `since` as kubectl shows an age, such as `42s`, `7m`, `3h` or `2d`. Return a
+    dash if `since` is None.
     """
     if since is None:
         return "-"
@@ -50,7 +50,7 @@ def age(since: datetime | None, now: datetime) -> str:
 
 
 def step(job: TrainingJob) -> str:
-    """Return the training progress: `120/1000`, or a dash if it is unknown."""
+    """Return the progress of the training, such as `120/1000`. Return a dash if it is unknown."""
     progress = job.status.progress
     if not progress:
         return "-"
@@ -60,27 +60,27 @@ def step(job: TrainingJob) -> str:
 def restarts_in_window(job: TrainingJob, now: datetime) -> int:
     """Return the number of counted restarts within the last `recovery.windowSeconds`.
 
-    `status.restarts.inWindow` is not current: only a restart updates it.
+    `status.restarts.inWindow` cannot be used, because it is updated only by a restart.
     """
     return len(job.status.restarts.within(job.spec.recovery.window_seconds, now))
 
 
 def warning_message(job: TrainingJob) -> str:
-    """Return the job's problem, or an empty text if it has none."""
+    """Return a text about the job's problem. Return an empty text if it has no problem."""
     if job.status.phase is None:
         return NOT_RECONCILED
     return job.status.message if job.status.reason in WARNING_REASONS else ""
 
 
 def is_unwanted(condition: Condition, phase: Phase | None) -> bool:
-    """Return True if a condition has a value that the job's owner does not want."""
+    """Return True if the condition has a value that the owner of the job does not want."""
     if condition.type == ConditionType.SUSPENDED or phase in WANTED:
         return False
     return (condition.status == "True") == (condition.type in _BAD_WHEN_TRUE)
 
 
 def straggler(one: Straggler) -> str:
-    """Describe a straggler: the ranks, the cause, the slowdown, and the cost for the job."""
+    """Return a text about a straggler: ranks, cause, slowdown, and cost for the job."""
     ranks = f"rank{'s' if len(one.ranks) > 1 else ''} {', '.join(map(str, one.ranks))}"
     who = f"{ranks} on {', '.join(one.nodes)}" if one.ranks else f"{one.place}, no rank to blame"
     lasts = "persistent" if one.persistent else "recent"
@@ -89,8 +89,8 @@ def straggler(one: Straggler) -> str:
 
 
 def metrics(progress: Progress) -> list[str]:
-    """Return each of the program's metrics with its value, and with its step if that is not the latest
-    step.
+    """Return a text with name and value for each of the program's metrics. The text includes the step of
+    the value if it is not the latest step.
     """
     return [
         f"{one.name} {'NaN' if one.value is None else format(one.value, '.6g')}"

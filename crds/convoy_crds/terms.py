@@ -1,4 +1,6 @@
-"""Labels, annotations, finalizers, condition types and other names of Convoy, each defined once."""
+"""Names that Convoy uses in objects: labels, annotations, finalizers, condition types and others. Each name
+is defined once.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +18,26 @@ LABEL_INDEX = "convoy.dev/index"
 LABEL_AGENT_READY = "convoy.dev/agent-ready"
 
 LABEL_NODE_HEALTH = "convoy.dev/node-health"
-"""Label on a node with the state of its hardware."""
+"""Label on a node. Its value is the state of the node's hardware."""
 TAINT_UNQUALIFIED = "convoy.dev/unqualified"
 TAINT_SUSPECT = "convoy.dev/suspect"
 TAINT_QUARANTINED = "convoy.dev/quarantined"
 TAINTS = (TAINT_UNQUALIFIED, TAINT_SUSPECT, TAINT_QUARANTINED)
-"""All taints that Convoy puts on nodes. Convoy removes no other taint and cordons no node."""
+"""All taints that Convoy adds to nodes. Convoy removes no other taints, and cordons no nodes."""
 NODE_CONDITION_QUALIFIED = "convoy.dev/Qualified"
-"""Condition on the Node, for other controllers."""
+"""Condition that Convoy sets on a Node. It is meant for other controllers."""
 
 ANNOTATION_INTENT = "convoy.dev/intent-hash"
 ANNOTATION_BORN = "convoy.dev/born-incarnation"
-"""Annotation with the incarnation that a pod was created for. Later incarnations may restart its ranks in
-place.
+"""Annotation with the incarnation for which a pod was created. Later incarnations may restart the ranks in
+the same pod.
 """
 ANNOTATION_CONTAINER = "convoy.dev/container"
-"""Annotation with the name of the ranks' container. Admission webhooks may insert containers before it."""
+"""Annotation with the name of the ranks' container. It is needed because admission webhooks may insert
+containers before that container.
+"""
 ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-"""Annotation with the container that `kubectl logs` and `kubectl exec` use by default."""
+"""Annotation with the name of the container that `kubectl logs` and `kubectl exec` use by default."""
 
 ENV_PARAMS = "CONVOY_PARAMS"
 ENV_CHECKPOINT_DIR = "CONVOY_CHECKPOINT_DIR"
@@ -42,10 +46,14 @@ ENV_CHECKPOINT_TIERS = "CONVOY_CHECKPOINT_TIERS"
 ENV_GRACE_SECONDS = "CONVOY_GRACE_SECONDS"
 ENV_HANG_SECONDS = "CONVOY_HANG_SECONDS"
 ENV_HOME = "CONVOY_HOME"
-"""Folder that any user of the pod may write to. The launcher creates HOME in it if the image has no home."""
+"""Variable with the path of a folder that any user of the pod may write to. If the image has no home, the
+launcher creates a home in this folder.
+"""
 ENV_SOCKET = "CONVOY_SOCKET"
 ENV_WARM = "CONVOY_WARM"
-"""`false` if `recovery.warm` is false. Absent otherwise, so that the default replaces no running pod."""
+"""Variable that is `false` if `recovery.warm` is false. It is absent if `recovery.warm` is true, so that
+running pods without the variable need not be replaced.
+"""
 
 CSI_DRIVER = "agent.convoy.dev"
 HUB_AUDIENCE = "convoy-hub"
@@ -59,16 +67,20 @@ MOUNT_PATH = "/var/run/convoy"
 HOME_PATH = "/var/run/convoy-home"
 """Mount path of a worker pod's empty volume for a home and temporary files."""
 STORES_PATH = "/var/lib/convoy/stores"
-"""Folder in an agent's pod with the claims of agent.storeVolumes, each at its name."""
+"""Folder in an agent's pod. It has one mount for each claim in agent.storeVolumes, with the name of the
+claim.
+"""
 
 
 _AGENTS = ".agents.convoy.dev"
 _LONGEST_SERVER_NAME = 253
-"""Most characters of a DNS name. OpenSSL and BoringSSL refuse to request a longer one."""
+"""Maximum number of characters of a DNS name. OpenSSL and BoringSSL refuse a longer server name."""
 
 
 def agent_server_name(node: str) -> str:
-    """Return the server name that clients request from a node's agent in the TLS handshake."""
+    """Return the server name for connections to a node's agent. Clients request this name in the TLS
+    handshake.
+    """
     name = f"{node}{_AGENTS}"
     if len(name) <= _LONGEST_SERVER_NAME:
         return name
@@ -76,12 +88,14 @@ def agent_server_name(node: str) -> str:
 
 
 def agent_names(node: str) -> list[str]:
-    """Return the names in the certificate of a node's agent. Agents identify a caller by the first one."""
+    """Return the names in the certificate of a node's agent. An agent identifies its caller by the first
+    name.
+    """
     return list(dict.fromkeys((f"{node}{_AGENTS}", agent_server_name(node))))
 
 
 class ConditionType:
-    """Condition types of all kinds. Those without a docstring belong to TrainingJob."""
+    """Condition types of all kinds. A type without a docstring is a condition of TrainingJob."""
 
     VALID = "Valid"
     SCHEDULED = "Scheduled"
@@ -91,14 +105,20 @@ class ConditionType:
     COMPLETE = "Complete"
     FAILED = "Failed"
     CHECKPOINTING = "Checkpointing"
-    """Absent if the job has no spec.checkpoint.tiers."""
+    """Condition of TrainingJob. Absent if the job has no spec.checkpoint.tiers."""
     STRAGGLER_DETECTED = "StragglerDetected"
-    """Absent until the incarnation's ranks have reported steps."""
+    """Condition of TrainingJob. Absent until the ranks of the incarnation have reported steps."""
     METRICS_DROPPED = "MetricsDropped"
-    """Absent while Convoy keeps all metrics that the ranks report."""
+    """Condition of TrainingJob. Absent if Convoy keeps all metrics that the ranks report."""
     READY = "Ready"
-    """Engine: jobs may name it. CheckpointStore: jobs can commit checkpoints to it."""
+    """Condition of Engine and CheckpointStore. An Engine is ready if jobs may name it. A CheckpointStore is
+    ready if jobs can commit checkpoints to it.
+    """
     QUALIFIED = "Qualified"
-    """NodeHealth: a valid sweep has passed the hardware, and there is no evidence against it."""
+    """Condition of NodeHealth: the hardware has passed a valid sweep, and there is no evidence against the
+    hardware.
+    """
     ACTING = "Acting"
-    """NodeHealth: the wanted action may happen. False names the budget that stops it."""
+    """Condition of NodeHealth: the action that the node needs may be taken. If it is False, its reason
+    names the budget that stops the action.
+    """

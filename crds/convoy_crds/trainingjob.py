@@ -1,4 +1,6 @@
-"""TrainingJob: roles of workers that train together. Convoy restarts, checkpoints and observes them."""
+"""TrainingJob: a job whose workers train together in roles. Convoy restarts, checkpoints and observes the
+workers.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +34,15 @@ _CONTAINER = (
 
 
 def _has_field(field: str, kind: str) -> str:
-    """Return CEL that is true if the first container of role `r` has a field of a CEL type. A null counts
-    as absent.
+    """Return CEL that is true if the first container of role `r` has the field `field` of the CEL type
+    `kind`. A null counts as absent.
     """
     path = f"r.template.spec.containers[0].{field}"
     return f"has({path}) && type({path}) == {kind}"
 
 
 class EngineRef(Model):
-    """An Engine of the catalogue, and the parameters for it."""
+    """An Engine of the catalogue, and the parameters for the Engine."""
 
     name: ObjectName
     params: Annotated[
@@ -48,11 +50,13 @@ class EngineRef(Model):
         Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),
         AfterValidator(depth_checked),
     ] = Field(default_factory=dict)
-    """Parameters, which must match the Engine's `paramsSchema`."""
+    """Parameters for the Engine. They must match the Engine's `paramsSchema`."""
 
 
 class Role(Model):
-    """Identical workers of the job. Ranks are numbered consecutively through the roles, in order."""
+    """A group of identical workers. The ranks are numbered consecutively through all roles, in the order of
+    the roles.
+    """
 
     model_config = validated(
         Rule(
@@ -64,77 +68,87 @@ class Role(Model):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=24)]
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)]
-    """Pods of this role."""
+    """Number of pods of this role."""
     min_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
-    """Fewest pods that this role can run with. If the others have no free node, the job runs without them.
-    They rejoin at the next checkpoint after they are ready.
+    """Minimum number of pods with which this role can run. If there is no free node for the other pods, the
+    job runs without them. They rejoin the job at the next checkpoint after they are ready.
     """
     processes_per_replica: Annotated[int, Field(ge=1, le=64)] = 1
-    """Ranks in each pod."""
+    """Number of ranks in each pod."""
     template: Annotated[PodTemplate | None, Field(json_schema_extra={"nullable": True})] = None
-    """The role's own image and command, or additions to the engine's pod: resources, volumes, tolerations."""
+    """Pod template with the role's own image and command. For a job with an engine: additions to the
+    engine's pod, such as resources, volumes and tolerations.
+    """
 
 
 class Fencing(StrEnum):
-    """Isolation of the worker of a lost node, which may still run, from its replacement."""
+    """Rule for replacing the worker of a lost node. That worker may still run."""
 
     AUTO = "Auto"
-    """`Commit` for engines, `Strict` for jobs with their own image."""
+    """`Commit` for jobs with an engine, `Strict` for jobs with their own image."""
     COMMIT = "Commit"
-    """Replaces the worker at once. The old worker can no longer commit a checkpoint."""
+    """Convoy replaces the worker at once. The old worker can no longer commit a checkpoint."""
     STRICT = "Strict"
-    """Replaces the worker only when the old one must have stopped, for programs that also write to other
-    places.
+    """Convoy replaces the worker only when the old worker must have stopped. This is for programs that also
+    write to places outside Convoy's checkpoints.
     """
 
 
 class Recovery(Model):
-    """Recovery of the job from faults."""
+    """Settings for the recovery of the job from faults."""
 
     max_restarts: Annotated[int, Field(ge=0, le=1000)] = 10
-    """Most counted restarts within the window. One more fails the job."""
+    """Maximum number of counted restarts within `windowSeconds`. The job fails at the next fault."""
     window_seconds: Annotated[int, Field(ge=1, le=31_536_000)] = 3600
-    """Length of the sliding window in seconds."""
+    """Length of the sliding window for `maxRestarts`, in seconds."""
     hang_seconds: Annotated[int, Field(ge=5, le=86_400)] = 600
-    """Seconds without a step after which a rank counts as hung and is restarted."""
+    """Number of seconds without a step after which a rank counts as hung and is restarted."""
     in_place: bool = True
-    """True restarts the ranks in the remaining pods. False replaces all pods after every fault."""
+    """True: after a fault the ranks restart in the remaining pods. False: after every fault Convoy replaces
+    all pods.
+    """
     warm: bool = True
-    """True forks the ranks of a `python` command from a process that has PyTorch loaded. False starts each
-    rank with a new interpreter.
+    """True: the ranks of a `python` command are forked from a process that has already loaded PyTorch.
+    False: each rank starts a new interpreter.
     """
     fencing: Fencing = Fencing.AUTO
-    """Condition for replacing the worker of a lost node."""
+    """Rule for replacing the worker of a lost node."""
     avoid_repeat_offenders: Annotated[int, Field(ge=0, le=100)] = 2
-    """Faults of a node after which the job's pods avoid the node if possible. 0 avoids no node."""
+    """Number of faults on a node after which the job's pods avoid the node if possible. 0 means that no
+    node is avoided.
+    """
     max_identical_errors: Annotated[int, Field(ge=0, le=1000)] = 3
-    """Consecutive identical failures after which the job fails: a rank ends in the same way at the same
-    step. 0 disables the limit.
+    """Number of consecutive identical failures after which the job fails. Failures are identical if a rank
+    ends in the same way at the same step. 0 disables the limit.
     """
     restart_id: Annotated[str, Field(max_length=64)] = ""
-    """Any change restarts the ranks once. That restart does not count against `maxRestarts`."""
+    """Any change of this text restarts the ranks once. The restart does not count against `maxRestarts`."""
     schedule_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
-    """Seconds that all pods have to start. After that Convoy deletes them, waits and tries again."""
+    """Number of seconds within which all pods must have started. After this time Convoy deletes the pods,
+    waits and tries again.
+    """
 
 
 class GuardAction(StrEnum):
-    """Allowed action when a node slows the job."""
+    """Action that Convoy may take if a node slows the job."""
 
     OBSERVE = "Observe"
-    """Convoy only reports the node. The job stays on it."""
+    """Convoy only reports the node. The job stays on the node."""
     SWAP = "Swap"
     """Convoy swaps the job off the node, after the job has saved its state."""
 
 
 class Guard(Model):
-    """Permission to act on nodes that slow the job."""
+    """Action that Convoy may take about nodes that slow the job."""
 
     action: GuardAction = GuardAction.SWAP
-    """Convoy acts on nodes only if their GuardPolicy has `mode: Act`."""
+    """Action that Convoy may take. Convoy acts on a node only if the GuardPolicy of the node has `mode:
+    Act`.
+    """
 
 
 class TrainingJobSpec(Model):
-    """The job that the user requests."""
+    """The job that the user wants."""
 
     model_config = validated(
         Rule(
@@ -170,18 +184,26 @@ class TrainingJobSpec(Model):
     engine: EngineRef | None = None
     roles: Annotated[list[Role], Field(min_length=1, max_length=8, json_schema_extra=map_list("name"))]
     success: Annotated[str, Field(max_length=24)] = ALL_ROLES_COMPLETE
-    """`AllRolesComplete`, or the name of the role whose completion completes the job."""
+    """`AllRolesComplete`, or the name of a role. If it is a role, the job is complete when this role is
+    complete.
+    """
     recovery: Recovery = Field(default_factory=Recovery)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     guard: Guard = Field(default_factory=Guard)
     suspend: bool = False
-    """True saves a checkpoint and deletes all pods but keeps the job. False lets the job run on."""
+    """True: Convoy saves a checkpoint and deletes all pods, but keeps the job. False: the job runs."""
     managed_by: Annotated[str, Field(max_length=63)] | None = None
-    """Controller that reconciles this job. Convoy ignores the job if it is not `convoy.dev/operator`."""
+    """Name of the controller that reconciles this job. Convoy ignores the job if the name is not
+    `convoy.dev/operator`.
+    """
     active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
-    """Seconds of activity, without suspensions, after which the job fails."""
+    """Number of seconds after which an active job fails. Time during which the job is suspended does not
+    count.
+    """
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """Seconds between the end of the job and its deletion. Absent: Convoy does not delete it."""
+    """Number of seconds from the end of the job until Convoy deletes it. If absent, Convoy does not delete
+    the job.
+    """
 
 
 class TrainingJob(Model):
@@ -194,7 +216,7 @@ class TrainingJob(Model):
             "shorten metadata.name or a role's name",
         ),
         Rule(
-            # The cheapest alternatives come first, because `||` skips the rest.
+            # Check the cheapest alternatives first, because `||` skips the others if one is true.
             "(has(self.spec.suspend) && self.spec.suspend)"
             " || !has(self.status) || !has(self.status.phase)"
             " || self.status.phase in ['Pending', 'Suspending', 'Suspended']"

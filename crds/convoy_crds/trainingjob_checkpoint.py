@@ -19,43 +19,50 @@ from convoy_crds.meta import (
 )
 
 UNMEASURED_SECONDS = 300
-"""Seconds between two checkpoints under the interval `Auto`, until Convoy has measured their cost."""
+"""Seconds between two checkpoints with the interval `Auto`, until Convoy has measured the cost of a
+checkpoint.
+"""
 
 
 class RemoteTier(Model):
-    """Checkpoints in a CheckpointStore, outside the cluster's memory."""
+    """Checkpoints in a CheckpointStore, outside the memory of the cluster's nodes."""
 
     store: ObjectName
-    """CheckpointStore to which the nodes' agents upload the checkpoints from memory."""
+    """CheckpointStore to which the agents of the nodes upload the checkpoints from memory."""
     every: Duration = "10m"
-    """Least time between two uploaded generations."""
+    """Minimum time between two uploaded generations."""
     keep_last: Annotated[int, Field(ge=1, le=100)] = 2
-    """Newest generations that the store keeps."""
+    """Number of newest generations that the store keeps."""
     keep_every_steps: Annotated[int, Field(ge=0)] = 0
-    """The store also keeps the first generation at or after each multiple of this many steps. 0 keeps none.
+    """Number of steps. The store also keeps the first generation at or after each multiple of this number.
+    0 keeps no such generations.
     """
 
 
 class LocalTier(Model):
-    """Checkpoints in the memory of each rank's node. They survive restarts of its pod and of the agent."""
+    """Checkpoints in the memory of each rank's node. They survive restarts of the pod and of the node's
+    agent.
+    """
 
     memory: Bytes | None = None
-    """Most memory that the job may use for checkpoints on one node. Absent: all memory that the node's
-    agent has.
+    """Maximum amount of memory that the job may use for checkpoints on one node. If absent, the job may use
+    all memory that the node's agent has.
     """
 
 
 class PeerTier(Model):
-    """Copies in the memory of other nodes of the job. They survive the loss of a node."""
+    """Copies of checkpoints in the memory of other nodes of the job. They survive the loss of a node."""
 
     copies: Annotated[int, Field(ge=1, le=4)] = 1
-    """Copies of each rank's share. The checkpoint survives the simultaneous loss of this many nodes."""
+    """Number of copies of each rank's part. The checkpoint survives if this many nodes are lost at the same
+    time.
+    """
     topology_key: Annotated[str, Field(min_length=1, max_length=253)] = "topology.kubernetes.io/zone"
-    """Node label. Where possible, copies go to nodes with a different value of it."""
+    """Node label. If possible, a copy is stored on a node that has a different value of this label."""
 
 
 class Tiers(Model):
-    """Places where checkpoints are kept."""
+    """Places in which checkpoints are kept."""
 
     model_config = validated(
         Rule(
@@ -76,37 +83,39 @@ class Tiers(Model):
 
     @property
     def any(self) -> bool:
-        """True if the job saves its state at all."""
+        """Return True if the job saves checkpoints in any tier."""
         return self.local is not None
 
     @property
     def store(self) -> str | None:
-        """Name of the CheckpointStore that receives uploads."""
+        """Return the name of the CheckpointStore for uploads; None without one."""
         return self.remote.store if self.remote else None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the used tiers, nearest first."""
+        """Return the names of the tiers that the job uses, in the order local, peer, remote."""
         return tuple(name for name in ("local", "peer", "remote") if getattr(self, name) is not None)
 
 
 class ResumeFrom(Model):
-    """Another job of the same namespace and CheckpointStore. The new job starts with its saved state."""
+    """Another job with the same namespace and CheckpointStore. The new job starts with the state that the
+    other job has saved.
+    """
 
     model_config = validated(
         Rule("has(self.job) != has(self.uid)", "resumeFrom needs exactly one of job and uid"),
     )
 
     job: ObjectName | None = None
-    """Name of the other job, while it exists."""
+    """Name of the other job, if it still exists."""
     uid: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", min_length=1, max_length=64)] | None = None
-    """`metadata.uid` of the other job, after it has been deleted."""
+    """`metadata.uid` of the other job, if it has been deleted."""
     step: Annotated[int, Field(ge=0)] = 0
-    """Step of the generation to start from. 0 means the newest."""
+    """Step of the generation with which the new job starts. 0 means the newest generation."""
 
 
 class Checkpoint(Model):
-    """Interval and places of the job's checkpoints."""
+    """When and where the job saves checkpoints."""
 
     model_config = validated(
         Rule(
@@ -123,20 +132,22 @@ class Checkpoint(Model):
     )
 
     interval: DurationOrAuto = "5m"
-    """Longest time between two checkpoints while the job trains. `Auto` needs `tiers.local` and chooses the
-    interval from the cost of a checkpoint and the job's fault rate. `status.checkpoint.interval` shows
-    the choice and its reason.
+    """Maximum time between two checkpoints while the job trains. With `Auto`, Convoy chooses the interval
+    from the cost of a checkpoint and the job's fault rate; this needs `tiers.local`.
+    `status.checkpoint.interval` shows the chosen interval and the reason.
     """
     tiers: Tiers = Field(default_factory=Tiers)
     resume_from: ResumeFrom | None = None
-    """State to start from if the job has saved none itself. Without it a new job starts at step 0."""
+    """State with which the job starts if it has not saved a checkpoint itself. If absent, a new job starts
+    at step 0.
+    """
 
     @property
     def automatic(self) -> bool:
-        """True if the operator chooses the interval."""
+        """Return True if the operator chooses the interval."""
         return self.interval == AUTO
 
     @property
     def interval_seconds(self) -> int:
-        """Seconds between two checkpoints, as the job's pods get them at the start."""
+        """Return the seconds between two checkpoints that the job's pods use when they start."""
         return UNMEASURED_SECONDS if self.interval == AUTO else seconds(self.interval)

@@ -34,29 +34,29 @@ TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 
 
 class RoleStatus(StatusModel):
-    """The pods of one role."""
+    """The state of one role's pods."""
 
     name: str
     desired: int = 0
     ready: int = 0
-    """Pods whose ranks run."""
+    """Number of pods whose ranks run."""
     absent: Annotated[list[int], Field(max_length=MAX_REPLICAS)] = Field(default_factory=list)
-    """Replicas that are missing from the incarnation."""
+    """Numbers of the replicas that are missing from the incarnation."""
 
 
 class RestartScope(StrEnum):
     """Part of the job that a restart replaces."""
 
     PROCESS = "Process"
-    """The ranks, inside their pods."""
+    """Only the ranks, inside their pods."""
     POD = "Pod"
-    """The faulty pod."""
+    """Only the faulty pod."""
     JOB = "Job"
-    """All pods."""
+    """All pods of the job."""
 
 
 class LastRestart(StatusModel):
-    """The fault that caused the latest restart."""
+    """The fault that caused the last restart."""
 
     reason: str
     message: str = ""
@@ -65,72 +65,76 @@ class LastRestart(StatusModel):
     pod: str | None = None
     exit_code: int | None = None
     step: int | None = None
-    """Last step of the faulty rank."""
+    """Last step that the faulty rank made."""
     counted: bool = True
     """True if the restart counts against `recovery.maxRestarts`."""
     scope: RestartScope = RestartScope.PROCESS
     at: datetime
-    """Time of the operator's decision."""
+    """Time at which the operator decided to restart."""
 
 
 class Restarts(StatusModel):
-    """Restarts of the job's ranks."""
+    """Counts and times of the restarts of the job's ranks."""
 
     total: int = 0
     counted: int = 0
-    """Restarts that count against `recovery.maxRestarts`."""
+    """Number of restarts that count against `recovery.maxRestarts`."""
     in_window: int = 0
-    """Counted restarts in the `recovery.windowSeconds` before the latest restart."""
+    """Number of counted restarts within the last `recovery.windowSeconds` before the last restart."""
     times: Annotated[list[datetime], Field(max_length=1024)] = Field(default_factory=list)
-    """Times of the counted restarts in the window, oldest first."""
+    """Times of the counted restarts within the window, the oldest first."""
     identical: int = 0
-    """Consecutive failures in which a rank ended in the same way at the same step."""
+    """Number of consecutive failures in which a rank ended in the same way at the same step."""
     stalled: int = 0
-    """Consecutive counted restarts without a step beyond `best`. Each one replaces more than the one
-    before.
+    """Number of consecutive counted restarts after which the job made no step beyond `best`. Each such
+    restart replaces more of the job than the previous one.
     """
     best: int = 0
-    """Furthest step of the job at any fault."""
+    """Furthest step that the job had made at any fault."""
     not_before: datetime | None = None
-    """Earliest time at which the next incarnation may form."""
+    """Time before which the next incarnation must not form."""
     last: LastRestart | None = None
 
     def within(self, seconds: float, now: datetime) -> list[datetime]:
-        """Return the times of the counted restarts in the last `seconds`."""
+        """Return the times of the counted restarts within the last `seconds` before `now`."""
         start = now - timedelta(seconds=seconds)
         return [time for time in self.times if time > start]
 
 
 class Offender(StatusModel):
-    """A node, and the faults of this job that it caused."""
+    """A node on which faults of this job have occurred."""
 
     node: str
     faults: int
     reason: str
-    """Reason of the latest fault."""
+    """Reason of the last fault on the node."""
     at: datetime
 
 
 class Goodput(StatusModel):
-    """The job's time by cause. Each second has one cause, so the sum is the job's age."""
+    """The job's time, divided by cause. Each second has one cause, so the sum is the age of the job."""
 
     ratio: float | None = None
-    """Productive share of the time since the job's creation."""
+    """Productive part of the time since the job was created, as a fraction."""
     seconds: dict[str, float] = Field(default_factory=dict)
-    """Seconds by cause, up to `since`."""
+    """Seconds of each cause up to the time `since`."""
     cause: str = ""
-    """Cause of the time since `since`."""
+    """Cause of the time from `since` on."""
     since: datetime | None = None
     best: int = 0
-    """Furthest step so far. After a fault, steps up to it count as recompute."""
+    """Furthest step so far. After a fault, the time of steps up to this step has the cause `recompute`."""
     checkpoint: float = 0.0
-    """Seconds of checkpoint delay in this incarnation that `seconds` already includes."""
+    """Seconds of this incarnation's checkpoint delay that are already included in `seconds`."""
     straggler: float = 0.0
-    """Share of the time since `since` that counts as `straggler` instead, if `cause` is about steps."""
+    """Part of the time from `since` on, as a fraction, that has the cause `straggler` instead of `cause`.
+    It applies only if `cause` is about steps.
+    """
     anchor_step: int = 0
-    """First step observed in this incarnation. With `anchorAt` it gives the pace of a recomputation."""
+    """First step that Convoy observed in this incarnation. Convoy computes the speed of recomputed steps
+    from this step and `anchorAt`.
+    """
     anchor_at: datetime | None = None
-    """Time of `anchorStep`."""
+    """Time at which `anchorStep` was observed."""
 
 
 class Metric(StatusModel):
@@ -138,36 +142,36 @@ class Metric(StatusModel):
 
     name: str
     value: float | None = None
-    """Absent for NaN and infinity."""
+    """The value. Absent if it is NaN or infinite."""
     step: int = 0
     """Step at which the rank reported the value."""
 
 
 class Progress(StatusModel):
-    """Progress of the training."""
+    """Progress of the job's training."""
 
     step: int = 0
     total_steps: int | None = None
     percent: int | None = None
     samples_per_second: float | None = None
-    """Samples per second of all ranks together."""
+    """Samples per second, over all ranks."""
     loss: float | None = None
     diverged: bool | None = None
-    """True if the loss is NaN or infinite. `loss` is then absent."""
+    """True if the loss is NaN or infinite. Then `loss` is absent."""
     metrics: Annotated[list[Metric], Field(max_length=MAX_METRICS, json_schema_extra=map_list("name"))] = (
         Field(default_factory=list)
     )
-    """The program's own metrics: those that the Engine declares, or the first 16 of a job without an
-    Engine.
+    """The program's own metrics: the metrics that the Engine declares or, for a job without an Engine, the
+    first 16 metrics.
     """
     eta_at: datetime | None = None
-    """Estimated time of completion."""
+    """Estimated time at which the training is complete."""
     time: datetime | None = None
-    """Time of the report."""
+    """Time at which a rank reported this progress."""
 
 
 class Watermark(StatusModel):
-    """The newest complete generation at a tier."""
+    """The newest complete generation of one tier."""
 
     incarnation: int
     step: int
@@ -175,7 +179,7 @@ class Watermark(StatusModel):
 
 
 class Watermarks(StatusModel):
-    """The newest complete generation at each tier. A watermark only advances."""
+    """The newest complete generation of each tier. A watermark never goes back to an older generation."""
 
     local: Watermark | None = None
     peer: Watermark | None = None
@@ -187,11 +191,11 @@ class ChosenInterval(StatusModel):
 
     seconds: int
     reason: str
-    """Reason for this interval."""
+    """Reason why the operator chose this interval."""
 
 
 class CheckpointStatus(StatusModel):
-    """The newest committed generation, and the farthest tier that holds it."""
+    """The newest committed generation, and the farthest tier that has it."""
 
     incarnation: int
     step: int
@@ -199,59 +203,60 @@ class CheckpointStatus(StatusModel):
     time: datetime
     watermarks: Watermarks = Field(default_factory=Watermarks)
     interval: ChosenInterval | None = None
-    """Set if `spec.checkpoint.interval` is `Auto`."""
+    """The interval that the operator chose, if `spec.checkpoint.interval` is `Auto`."""
 
 
 class Straggler(StatusModel):
     """A cause that slows the job down."""
 
     cause: str
-    """Compute, Thermal, Communication, Input, Host, Imbalance, CommonMode or Unknown."""
+    """One of Compute, Thermal, Communication, Input, Host, Imbalance, CommonMode and Unknown."""
     place: str
-    """Kind of the slow part: rank, node, link, group, rack, class, replica, stages, replicas or job."""
+    """Kind of the part that is slow: rank, node, link, group, rack, class, replica, stages, replicas or
+    job.
+    """
     ranks: Annotated[list[int], Field(max_length=64)] = Field(default_factory=list)
-    """Ranks to blame, at most 64. Empty if no rank is to blame."""
+    """Ranks that cause the delay, at most 64. Empty if no rank causes it."""
     nodes: Annotated[list[str], Field(max_length=16)] = Field(default_factory=list)
-    """Nodes of these ranks, at most 16."""
+    """Nodes of the ranks in `ranks`, at most 16."""
     since_step: int = 0
     slowdown: float = 0.0
-    """0.4: takes 40 % longer than its peers.
-    """
+    """Additional time relative to the peers: 0.4 means that it takes 40 % longer."""
     lost: float = 0.0
-    """Most time that the job could save, as a share: 0.3 for 30 %."""
+    """Maximum part of the job's time that could be saved, as a fraction: 0.3 is 30 %."""
     persistent: bool = False
-    """True if the slowness has lasted long, for most of that time."""
+    """True if the slowness has lasted for a long time, and for most of that time."""
 
 
 class TrainingJobStatus(StatusModel):
-    """State of the job. Only the operator writes it."""
+    """State of the job. Only the operator writes the status."""
 
     observed_generation: int = 0
     phase: Phase | None = None
     reason: str = ""
-    """Reason of the condition that explains the phase."""
+    """Reason of the condition that explains `phase`."""
     message: str = ""
     ready: str = ""
-    """Pods with running ranks, of the desired pods: `3/4`."""
+    """Number of pods whose ranks run, and number of desired pods, such as `3/4`."""
     incarnation: int = 0
-    """Number of times that the job's pods have formed a group. It only increases."""
+    """Number of times that the job's pods have formed a group. It never decreases."""
     membership: str = ""
     """Digest of the pods in this incarnation. Empty while the incarnation waits for its pods."""
     formed_spec: str = ""
-    """Digest of the engine, roles and checkpoint that this incarnation runs with."""
+    """Digest of the engine, roles and checkpoint settings with which this incarnation runs."""
     layout: str = ""
-    """Digest of the roles, without their containers, when the job was last Pending."""
+    """Digest of the roles, without their containers, at the time when the job was last Pending."""
     restart_id: str = ""
-    """The `recovery.restartId` that last took effect."""
+    """Value of `recovery.restartId` for the last requested restart."""
     start_time: datetime | None = None
-    """Time when the job last became active. As in batch/v1, a resume resets it."""
+    """Time at which the job last became active. A resume resets it, as in batch/v1."""
     pending_since: datetime | None = None
-    """Time since which the job's pods have been starting. In the future during the back-off before the next
-    attempt.
+    """Time at which the job's pods began to start. During the back-off before the next attempt this is the
+    future time of that attempt.
     """
     pending_cause: str = ""
-    """Reason why Convoy last deleted the pods at `recovery.scheduleSeconds`. Empty once the pods have
-    formed a group.
+    """Reason why the last pods had not started within `recovery.scheduleSeconds`, so that Convoy deleted
+    them. Empty when the pods have formed a group.
     """
     completion_time: datetime | None = None
     conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=map_list("type"))] = Field(
@@ -265,9 +270,9 @@ class TrainingJobStatus(StatusModel):
         default_factory=list
     )
     whole_since: datetime | None = None
-    """Time since which the absent pods could rejoin."""
+    """Time from which the absent pods could rejoin the job."""
     goodput: Goodput = Field(default_factory=Goodput)
     progress: Progress | None = None
     checkpoint: CheckpointStatus | None = None
     stragglers: Annotated[list[Straggler], Field(max_length=16)] = Field(default_factory=list)
-    """Stragglers of this incarnation at the latest check."""
+    """Stragglers of this incarnation that the last check found."""

@@ -1,4 +1,4 @@
-"""Environment variables that a role declares for the ranks' container."""
+"""Reads the environment variables that a role declares for the ranks' container."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from convoy_crds.trainingjob import Role
 
 
 def declared(role: Role) -> dict[str, str]:
-    """Return the variables with a plain value. As in the kubelet, a value may refer to earlier variables.
+    """Return the variables that have a plain value. References in a value to earlier variables are
+    expanded, as the kubelet does.
 
-    Variables from Secrets, ConfigMaps or fields are left out.
+    Variables whose values come from Secrets, ConfigMaps or fields are left out.
     """
     containers = role.template.spec.containers if role.template else None
     entries = containers[0].env if containers else None

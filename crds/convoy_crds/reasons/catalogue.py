@@ -1,4 +1,4 @@
-"""All reasons of Convoy, each defined once."""
+"""The catalogue of all reasons. Each reason is defined once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Reasons(
     NodeHealthReasons,
     GuardingReasons,
 ):
-    """The catalogue of reasons. Each reason has exactly one meaning.
+    """All reasons. Each reason has exactly one meaning.
 
     A reason's message template names the problem, its place (field path, node, rank) and the next step.
     """

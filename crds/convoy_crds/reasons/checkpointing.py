@@ -11,7 +11,7 @@ class CheckpointingReasons:
     SAVING = Reason("Saving", "saving every {interval} to: {tiers}")
     NOTHING_SAVED = Reason(
         "NothingSaved",
-        "no checkpoint exists yet (interval {interval}); Convoy keeps only what the program saves with "
+        "no checkpoint exists yet (interval {interval}); Convoy stores only what the program saves with "
         "job.checkpoint() (import convoy)",
     )
     SINGLE_DOMAIN = Reason(
@@ -21,8 +21,8 @@ class CheckpointingReasons:
     )
     NO_PEER = Reason(
         "NoPeer",
-        "all pods are on node {node}, so no other node can keep copies and a loss of the node loses the "
-        "state; spread the pods",
+        "all pods are on node {node}, so no other node can keep copies. If the node is lost, the state is "
+        "lost too: spread the pods over several nodes",
         warning=True,
     )
     NO_CHECKPOINT_MEMORY = Reason(

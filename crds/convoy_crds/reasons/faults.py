@@ -97,8 +97,8 @@ class FaultReasons:
     )
     POD_DEADLINE = Reason(
         "PodDeadlineExceeded",
-        "pod {pod} on node {node} exceeded spec.activeDeadlineSeconds of its template; that limit counts "
-        "anew for each pod, so set spec.activeDeadlineSeconds of the job instead",
+        "pod {pod} on node {node} exceeded spec.activeDeadlineSeconds of its template. That limit starts "
+        "again for each pod, so set spec.activeDeadlineSeconds of the job instead",
         warning=True,
     )
     POD_UNFIT = Reason(
@@ -109,8 +109,8 @@ class FaultReasons:
     )
     STORAGE_LIMIT = Reason(
         "StorageLimitExceeded",
-        "the kubelet stopped pod {pod} on node {node}: {why}; raise that limit in the template, or write "
-        "less",
+        "the kubelet stopped pod {pod} on node {node}: {why}; raise that limit in the role's template, or "
+        "let the program write less",
         warning=True,
     )
     POD_NOT_ADMITTED = Reason("PodNotAdmitted", "node {node} did not admit pod {pod}: {why}", warning=True)
@@ -132,6 +132,6 @@ class FaultReasons:
     )
     NODE_LOST = Reason(
         "NodeLost",
-        "node {node} is lost with pod {pod}: {why}; Convoy restarts the pod on another node",
+        "node {node} and its pod {pod} are lost: {why}; Convoy restarts the pod on another node",
         warning=True,
     )

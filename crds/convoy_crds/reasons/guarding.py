@@ -66,7 +66,7 @@ class GuardingReasons:
     )
     BREAKER_WRONG = Reason(
         "ActionsInVain",
-        "only {count} of the last {all} actions sped up the affected jobs",
+        "only {count} of the last {all} drains sped up the affected jobs",
         warning=True,
     )
     BREAKER_TRIAL = Reason(
@@ -74,5 +74,5 @@ class GuardingReasons:
     )
     BREAKER_CLOSED = Reason(
         "Quiet",
-        "the circuit breaker is closed: the drain of the trial node was right, or no trial was needed",
+        "the circuit breaker is closed: the trial drain succeeded, or no trial was needed",
     )

@@ -10,8 +10,8 @@ class LifecycleReasons:
 
     BACK_OFF = Reason(
         "BackOff",
-        "back-off after {count} restarts: incarnation {incarnation} starts at {at} at the earliest; last "
-        "fault: {why}",
+        "Convoy waits after {count} restarts: incarnation {incarnation} starts at {at} at the earliest; "
+        "last fault: {why}",
         warning=True,
     )
     FORMING = Reason("FormingProcessGroup", "incarnation {incarnation}: starting {world} ranks")

@@ -1,4 +1,4 @@
-"""Reasons about metrics that training programs report but Convoy does not keep."""
+"""Reasons about metrics that training programs report but Convoy drops."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from convoy_crds.reasons.reason import Reason
 
 
 class MetricReasons:
-    """Reasons about metrics that training programs report but Convoy does not keep."""
+    """Reasons about metrics that training programs report but Convoy drops."""
 
     UNDECLARED_METRICS = Reason(
         "UndeclaredMetrics",

@@ -11,7 +11,7 @@ class NodeHealthReasons:
     NEW_HARDWARE = Reason("NewHardware", "hardware first seen on node {node}")
     NOT_SWEPT = Reason(
         "NotSwept",
-        "in service, but the node has not passed a sweep yet (GuardPolicy onJoin: Accept)",
+        "the node is in service without a passed sweep, because its GuardPolicy has onJoin: Accept",
     )
     NOT_GUARDED = Reason("NotGuarded", "no GuardPolicy selects node {node}")
     TELEMETRY_LOST = Reason(
@@ -20,11 +20,11 @@ class NodeHealthReasons:
         "convoy-agent",
         warning=True,
     )
-    AWAITS_SWEEP = Reason("AwaitsSweep", "out of service until the node passes a sweep")
+    AWAITS_SWEEP = Reason("AwaitsSweep", "the node is out of service until it passes a sweep")
     AWAITS_RELEASE = Reason(
         "AwaitsRelease",
-        "out of service, and the GuardPolicy has no sweeps to retest the node: set spec.release of its "
-        "NodeHealth",
+        "the node is out of service, and its GuardPolicy has no sweeps that could retest it: return it to "
+        "service with convoy guard release",
         warning=True,
     )
     UNDER_TEST = Reason("UnderTest", "HealthSweep {name} is running")
@@ -36,30 +36,30 @@ class NodeHealthReasons:
     SWEEP_INCONCLUSIVE = Reason("SweepInconclusive", "HealthSweep {name} has no verdict: {why}")
     QUALIFICATION_EXPIRED = Reason(
         "QualificationExpired",
-        "the last passed sweep is older than spec.qualification.expiry",
+        "the last passed sweep is older than spec.qualification.expiry of the GuardPolicy",
     )
     SLOWER_THAN_PEERS = Reason(
         "SlowerThanPeers",
-        "takes {slowdown:.2f} times as long as its peers ({cause}) in job {source} since {since}; cost so "
-        "far: {loss:.0f} GPU-seconds",
+        "the node takes {slowdown:.2f} times as long as its peers ({cause}) in job {source} since {since}; "
+        "cost so far: {loss:.0f} GPU-seconds",
         warning=True,
     )
-    CONFIRMED_SLOW = Reason("ConfirmedSlow", "out of service: {why}", warning=True)
-    CLEARED = Reason("Cleared", "no evidence against the node for {seconds} s")
+    CONFIRMED_SLOW = Reason("ConfirmedSlow", "the node is out of service: {why}", warning=True)
+    CLEARED = Reason("Cleared", "there was no evidence against the node for {seconds} s")
     DRAINING_NODE = Reason(
         "DrainingNode",
-        "the node is being drained, and its jobs move to other nodes: {why}",
+        "the node is being drained, and its jobs are swapped to other nodes: {why}",
         warning=True,
     )
     JOB_STAYS = Reason(
         "JobStays",
-        "the drain waits for the end of {jobs}: spec.guard.action is Observe, or no saved state exists to "
-        "resume from",
+        "the drain waits for the end of these jobs: {jobs}. Convoy cannot swap them, because their "
+        "spec.guard.action is Observe, or because they have no saved state to resume from",
     )
     DRAIN_BLOCKED = Reason(
         "DrainBlocked",
-        "{pods} pods are still on the node {seconds} s after the drain started, and Convoy does not force "
-        "them off: check their PodDisruptionBudgets",
+        "{pods} pods are still on the node {seconds} s after the drain started. Convoy does not force them "
+        "off the node: check their PodDisruptionBudgets",
         warning=True,
     )
     REPAIR_NEEDED = Reason(
@@ -73,24 +73,30 @@ class NodeHealthReasons:
         "{owner} did not finish {action} within {seconds} s",
         warning=True,
     )
-    REPAIRS_EXHAUSTED = Reason("RepairsExhausted", "no step of spec.repair.ladder is left", warning=True)
+    REPAIRS_EXHAUSTED = Reason(
+        "RepairsExhausted",
+        "every step of spec.repair.ladder was tried, and the node is still faulty",
+        warning=True,
+    )
     REQUALIFICATION_FAILED = Reason(
         "RequalificationFailed",
-        "{count} consecutive retests failed; the last: {why}",
+        "{count} consecutive retests failed; the last one: {why}",
         warning=True,
     )
     LEMON = Reason("Lemon", "the node was quarantined {count} times within {seconds} s", warning=True)
-    ON_PROBATION = Reason("OnProbation", "in service again, under observation until {until}")
+    ON_PROBATION = Reason("OnProbation", "the node is in service again, and under observation until {until}")
     WRONGLY_ACCUSED = Reason(
         "WronglyAccused",
         "the node is cleared: its jobs are just as slow without it, or their slow ranks are slow on other "
         "nodes too",
     )
-    EXEMPTED = Reason("Exempted", "exempt until {until}, requested by {user}: {why}", warning=True)
+    EXEMPTED = Reason("Exempted", "{user} has exempted the node until {until}: {why}", warning=True)
     EXEMPTION_OVER = Reason("ExemptionOver", "the exemption ended at {until}")
-    CONDEMNED_BY_HAND = Reason("CondemnedByHand", "condemned by {user}: {why}", warning=True)
+    CONDEMNED_BY_HAND = Reason("CondemnedByHand", "{user} has condemned the node: {why}", warning=True)
     NO_LONGER_CONDEMNED = Reason("NoLongerCondemned", "spec.condemned was removed, so the node is retested")
-    RELEASED_BY_HAND = Reason("ReleasedByHand", "returned to service by {user}: {why}", warning=True)
+    RELEASED_BY_HAND = Reason(
+        "ReleasedByHand", "{user} has returned the node to service: {why}", warning=True
+    )
     OBSERVED_ONLY = Reason(
         "ObservedOnly",
         "Convoy takes no action: the GuardPolicy has mode Observe, or no GuardPolicy selects the node",

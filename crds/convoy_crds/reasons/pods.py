@@ -66,8 +66,9 @@ class PodReasons:
     )
     FENCING = Reason(
         "Fencing",
-        "pod {pod} on lost node {node} may still run. Convoy replaces the pod {seconds} s after the agent's "
-        "last heartbeat, because the agent has stopped the pod by then (spec.recovery.fencing: Strict)",
+        "pod {pod} on lost node {node} may still run. Convoy replaces the pod {seconds} s after the last "
+        "heartbeat of the node's agent, because the agent stops the pod before that time "
+        "(spec.recovery.fencing: Strict)",
         warning=True,
     )
     FENCING_COMPANY = Reason(

@@ -1,4 +1,4 @@
-"""The type of reasons in conditions, Events and `status.reason`."""
+"""The class of reasons, which appear in conditions, in Events and in `status.reason`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A reason: its CamelCase name, its message template, and whether it is a warning to the user."""
+    """A reason. It has a CamelCase name, a message template, and a flag for a warning."""
 
     name: str
     message: str
     warning: bool = False
 
     def format(self, **facts: Any) -> str:
-        """Return the message with its facts filled in. Raise KeyError if a fact is missing."""
+        """Return the message with the values of `facts` filled in. Raises KeyError if a value is missing."""
         return self.message.format(**facts)

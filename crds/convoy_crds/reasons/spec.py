@@ -1,4 +1,4 @@
-"""Reasons why a spec is invalid or differs from the running incarnation."""
+"""Reasons for an invalid spec, and for a spec that differs from the running incarnation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from convoy_crds.reasons.reason import Reason
 
 
 class SpecReasons:
-    """Reasons why a spec is invalid or differs from the running incarnation."""
+    """Reasons for an invalid spec, and for a spec that differs from the running incarnation."""
 
     UNKNOWN_ENGINE = Reason(
         "UnknownEngine",

@@ -21,11 +21,11 @@ class StragglerReasons:
     NO_STRAGGLER = Reason("NoStraggler", "no rank delays the others")
     DETECTOR_DEGRADED = Reason(
         "DetectorDegraded",
-        "the canary, a rank that is made 1.5x slow for this test, was not detected: timings are missing or "
-        'too noisy, so "no straggler" is not reliable',
+        "the detector did not find its canary, a copy of a rank's timings made 1.5x slow: timings are "
+        'missing or too noisy, so "no straggler" is not reliable',
         warning=True,
     )
     TOO_FEW_PEERS = Reason(
         "TooFewPeers",
-        "no rank is judged: at least 4 ranks must do the same work to show which one is slow",
+        "Convoy cannot detect slow ranks: at least 4 ranks must do the same work",
     )

@@ -29,13 +29,14 @@ COST = 1060
 STATES = ("Qualified", "Qualified", "Qualified", "Quarantined", "Qualified", "Suspect", "Sweeping",
           "Repairing", "Probation", "Unverified")  # fmt: skip
 TEXTS = {
-    "Quarantined": "out of service: the node failed HealthSweep sweep-71: gemm-bf16 is 31 % below its class",
-    "Suspect": "takes 1.23 times as long as its peers (Thermal) in job default/llama-8b since "
+    "Quarantined": "the node is out of service: the node failed HealthSweep sweep-71: gemm-bf16 is 31 % "
+    "below its class",
+    "Suspect": "the node takes 1.23 times as long as its peers (Thermal) in job default/llama-8b since "
     f"{at(minutes=SLOW_MINUTES)}; cost so far: {COST} GPU-seconds",
     "Sweeping": "HealthSweep sweep-74 is running",
     "Repairing": "waiting for manual to do repair step 1: Reboot",
-    "Probation": f"in service again, under observation until {at(hours=-22)}",
-    "Unverified": "in service, but the node has not passed a sweep yet (GuardPolicy onJoin: Accept)",
+    "Probation": f"the node is in service again, and under observation until {at(hours=-22)}",
+    "Unverified": "the node is in service without a passed sweep, because its GuardPolicy has onJoin: Accept",
     "Qualified": "the node passed HealthSweep sweep-70",
 }
 SINCE = {"Quarantined": 4.0, "Suspect": (SLOW_MINUTES - 2) / 60, "Sweeping": 0.2, "Repairing": 8.0,

@@ -90,8 +90,8 @@ def jobs(cluster: Cluster, research: str) -> None:
         "conditions": [
             condition(
                 "StragglerDetected", "Unknown", "DetectorDegraded",
-                "the canary, a rank that is made 1.5x slow for this test, was not detected: timings are "
-                'missing or too noisy, so "no straggler" is not reliable', minutes=8,
+                "the detector did not find its canary, a copy of a rank's timings made 1.5x slow: timings "
+                'are missing or too noisy, so "no straggler" is not reliable', minutes=8,
             )
         ],
     }  # fmt: skip

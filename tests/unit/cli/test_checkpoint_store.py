@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from tests.unit.agents import fault_proxy
-from tests.unit.agents.stores.test_encoded import Always, numbers
+from tests.unit.agents.stores.test_encoded import AlwaysEncode, numbers
 from tests.unit.cli.saved_job import Bucket, chunk_of, job, noise, shard
 
 from convoy.cli.checkpoint.store_access import connect, install_advice, no_store_reason
@@ -315,7 +315,7 @@ def test_a_shard_whose_name_leads_elsewhere_is_refused(bucket: Bucket, tmp_path:
 
 def test_encoded_chunks_are_decoded(bucket: Bucket, tmp_path: Path) -> None:
     pieces = [numbers(1), noise(2), numbers(3)]
-    bucket.store = Store(bucket.blobs, "team", "uid-1", packer=Always())
+    bucket.store = Store(bucket.blobs, "team", "uid-1", packer=AlwaysEncode())
     bucket.save((1, 10), {"0": pieces})
     sizes = bucket.store.listing("chunks").sizes
     assert sum(sizes.values()) < 0.95 * sum(map(len, pieces))

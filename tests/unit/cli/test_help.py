@@ -21,7 +21,7 @@ def test_the_version_is_shown() -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("logs", "Each line begins with [incarnation/rank]."),
+        ("logs", "[incarnation/rank]."),
         ("get", "List the jobs of all namespaces."),
         ("delete", "-y, --yes"),
         ("checkpoint", "fsck"),

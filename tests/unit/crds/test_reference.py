@@ -73,15 +73,16 @@ def test_defaults_are_said(schema: dict[str, Any], required: bool, words: str) -
 def test_values_are_explained_where_the_model_does() -> None:
     assert enum_docs(["Observe", "Act"]) == {
         "Observe": (
-            "Convoy updates only the state and conditions of NodeHealth: no taints, drains or repairs."
+            "Convoy only updates the state and conditions of NodeHealth. It does not taint, drain or repair "
+            "nodes."
         ),
         "Act": "Convoy taints, sweeps, drains and repairs nodes, within the budgets.",
     }
     assert enum_docs(["True", "False"]) == {} == enum_docs(())
     schema = {"description": "Whether.\nOr not.", "enum": ["Process", "Pod", "Job"]}
     assert words(schema) == (
-        "Whether. Or not.<br>`Process`: The ranks, inside their pods.<br>`Pod`: The faulty pod."
-        "<br>`Job`: All pods."
+        "Whether. Or not.<br>`Process`: Only the ranks, inside their pods.<br>`Pod`: Only the faulty pod."
+        "<br>`Job`: All pods of the job."
     )
 
 
