@@ -1,7 +1,8 @@
 """A test of the detector: slow one rank in copies of the tables and check that the detector finds the rank.
 
 A detector can stop working: the telemetry may be all zeros or NaN, the peers wrong, or the learned noise
-too large. Its reports then look like those of a healthy job. The test distinguishes the two cases.
+too large. Its reports then look like those of a healthy job. The test distinguishes a broken detector from
+a healthy job.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from convoy_controllers.guard.telemetry import Table
 
 SLOWDOWN = 0.5
 TABLES = 32
-"""Number of tables within which the detector must find the slowed rank. Noisy ranks take longer to find."""
+"""Number of tables in one test. The detector must find the slowed rank within them. The more noise a rank
+has, the more tables the detector needs.
+"""
 SETTLE = 32
-"""Number of tables before the first test. The noise estimate is reliable only after them."""
+"""Number of tables before the first test. With fewer tables the noise estimate is unreliable."""
 PERIOD_SECONDS = 3600.0
 """Seconds between two tests."""
 
@@ -32,12 +35,12 @@ class CanaryResult(StrEnum):
     DETECTED = "Detected"
     MISSED = "Missed"
     UNTESTED = "Untested"
-    """No rank could be slowed: each rank has too few peers or missed a window."""
+    """No rank was suitable: each one has too few peers, has an alarm, or missed a window."""
 
 
 @dataclass(slots=True)
 class Canary:
-    """The tests of one job. Between two tests no tables are stored."""
+    """State of the tests of one job's detector. Tables are stored only while a test is running."""
 
     tables_seen: int = 0
     due: float = 0.0
@@ -47,11 +50,13 @@ class Canary:
     last_result: CanaryResult = CanaryResult.UNTESTED
 
     def add(self, state: State, table: Table, now: float) -> bool:
-        """Add a table and the detector's state before that table. Return True if a test ended."""
+        """Add a table to the running test, or start a test with the table if one is due.
+
+        `state`: the detector's state before the table. Return True if the table ended a test.
+        """
         self.tables_seen += 1
         if self.before is None:
-            # Without enough peers there is no test. Then do not store the tables: a small job makes many of
-            # them.
+            # No test is possible without enough peers. So store no tables: a small job produces many of them.
             if (
                 self.tables_seen <= SETTLE
                 or now < self.due

@@ -22,23 +22,31 @@ from convoy_controllers.guard.state import State
 from convoy_controllers.guard.telemetry import Bools, Floats, Layout, Table
 
 _COMMON_SHARE = 0.2
-"""Share of a rank's peers above which slow ranks have a common cause. Such ranks are no stragglers."""
+"""Share of a peer group. If more of the group is slow at once, the slow ranks have a common cause and are
+not stragglers.
+"""
 _MOST_OF_A_NODE = 0.6
 _MOST_OF_A_RACK = 0.6
 _STORAGE_SHARE = 0.8
 """Minimum share of the ranks that must wait for input for the storage to be the cause."""
 _INPUT_WAIT_FACTOR = 3.0
-"""Factor by which a rank's input wait must exceed the median wait. Below it the rank is not blamed while
-all ranks wait for input.
+"""Multiple of the median input wait. While nearly all ranks wait for input, only ranks that wait longer
+than this multiple are blamed.
 """
 _EXPLAINED_SHARE = 0.5
-"""Minimum share of a slowdown that the clock, the host or other findings must explain to be its cause."""
+"""Share of a slowdown that a cause must explain. The clock, the host or another finding is reported as the
+cause only if it explains at least this share.
+"""
 _EARLIER_CAUSE_WINDOWS = 16
-"""Number of windows by which the cause of a slower step may precede the suspicion of the slower step."""
+"""Maximum number of windows between the start of a finding and the start of a slower step that the finding
+explains.
+"""
 _IMBALANCED_SHARE = 0.7
-"""Minimum share of the recent windows in which imbalance must be costly to be reported."""
+"""Share of the recent windows. Imbalance is reported only if it was costly in at least this share of them."""
 _LEAST_TRANSFER_SHARE = 0.002
-"""Minimum share of the compute and optimizer time that a slow transfer must cost to be reported."""
+"""Minimum cost of a slow transfer to be reported, as a share of the median rank's compute and optimizer
+time.
+"""
 _SETTLED_WINDOWS = 4
 """Number of windows for which the set of alarmed ranks must stay the same before imbalance is reported."""
 
@@ -80,8 +88,9 @@ def _compute_and_host(state: State, table: Table) -> list[Finding]:
     compute, host = state.compute, state.channels[Channel.HOST]
     common = _slow_among_peers(compute.alarmed, state, table) | _in_slow_racks(compute.alarmed, state, table)
     known = host.alarmed & ~_slow_among_peers(host.alarmed, state, table)
-    # A slow host delays the whole rank, so both channels show the delay. Blame the host if it explains enough
-    # of the delay. The host channel has less noise, so its alarm comes first.
+    # A slow host delays the whole rank, so the compute channel also shows the delay. Blame the host if it
+    # explains enough of the delay. The host's alarm usually comes first, because the host channel has less
+    # noise.
     by_host = known & (host.size >= _EXPLAINED_SHARE * compute.size)
     slow = (compute.alarmed | (known & ~by_host)) & ~common & ~by_host
     hot = (state.throttled >= _EXPLAINED_SHARE) | (
@@ -104,7 +113,8 @@ def _compute_and_host(state: State, table: Table) -> list[Finding]:
 def _replicas(state: State, table: Table, slow: Bools) -> tuple[list[Finding], Bools]:
     """Return findings of replicas that are slow as a whole, and a mask of the ranks in these replicas.
 
-    If the tokens are unknown, longer samples may explain the slowness. The cause is then imbalance.
+    If no rank reports tokens, a slow replica may simply have longer samples. The finding's cause is then
+    imbalance.
     """
     channel, (names, numbers) = state.channels[Channel.REPLICAS], state.setting.places[Division.REPLICAS]
     size = np.bincount(numbers)
@@ -169,9 +179,10 @@ def _communication(state: State, table: Table) -> list[Finding]:
 def _merge_inside_parts(
     found: list[tuple[Part, list[int]]], table: Table, layout: Layout
 ) -> list[tuple[Part, list[int]]]:
-    """Return the parts, with the links inside nodes merged into one part if more than half of the nodes are
-    slow inside. The merged part blames no node: if so many nodes are slow at once, the program has
-    changed.
+    """Return the parts. If more than half of the nodes have slow internal links, merge these parts into
+    one.
+
+    The merged part blames no node: if so many nodes are slow at once, the program has changed.
     """
     inside = {nodes[0] for one in table.groups if len(nodes := nodes_of(one, layout)) == 1}
     slow = {part.where[0] for part, _ in found if part.kind is FindingPlace.INSIDE}
@@ -185,8 +196,8 @@ def _merge_inside_parts(
 
 
 def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
-    """Return findings of changes against the past: of the job, of racks, of classes of hardware, and of a
-    step that became slower without another explanation.
+    """Return findings from comparisons with the past: the job, racks or classes of hardware became slower,
+    or a step became slower without another explanation.
     """
     step = float(np.nanmedian(busy(table)))
     job, classes, racks = (
@@ -212,8 +223,8 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
     if wall.persistent(state.setting.rules)[0]:
         lost = float(stepping(table)[0]) * table.steps * -np.expm1(-wall.size[0])
         cause, others = _cause_of_slower_step(state), [*known, *findings]
-        # A finding that is older belongs to the past that the step is compared with, so it does not explain
-        # the slower step.
+        # The step is compared with its own past. An older finding already slowed the step in that past, so it
+        # does not explain why the step became slower.
         fresh = [one for one in others if one.since > wall.since[0] - _EARLIER_CAUSE_WINDOWS * table.steps]
         explained = sum(one.lost for one in fresh) >= _EXPLAINED_SHARE * lost
         known_already = any((one.cause, one.place) == (cause, FindingPlace.JOB) for one in others)
@@ -226,8 +237,8 @@ def _cause_of_slower_step(state: State) -> Cause:
     """Return the cause of a slower step without a slow rank: the quantity that grew with the step."""
     needed = _EXPLAINED_SHARE * state.channels[Channel.JOB_WALL].size[0]
     if state.channels[Channel.JOB_PAUSES].size[0] >= needed:
-        # Check the pauses first. Over several steps, pauses of alternating ranks also look like a slower
-        # transfer.
+        # Check the pauses before the transfer. Pauses of alternating ranks also make a transfer over several
+        # steps look slower.
         return Cause.HOST
     return Cause.COMMUNICATION if state.channels[Channel.JOB_TRANSFER].size[0] >= needed else Cause.UNKNOWN
 
@@ -315,7 +326,8 @@ def _by_node(
 ) -> list[Finding]:
     """Return one finding for each node and cause with blamed ranks.
 
-    `accused`: mask of the blamed ranks by cause; `saved`: seconds by rank that would be saved.
+    `accused`: mask of the blamed ranks by cause; `saved`: by rank, the seconds that the job would save if
+    the rank were not slow.
     """
     names, numbers = state.setting.places[Division.NODES]
     reported = np.bincount(numbers[table.reported], minlength=len(names))

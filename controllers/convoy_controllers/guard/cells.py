@@ -1,10 +1,10 @@
 """Residuals of a rank's micro-batches against the other stages that process the same micro-batches.
 
-Sequences of different length make the ranks of one stage differ by 10 % and more. Stages react differently:
-time in attention grows with the square of the length, other time grows linearly. So a rank's times are
+Sequences of different length make the ranks of one stage differ by 10 % and more. Stages react differently
+to the length: time in attention grows with its square, other time grows linearly. So a rank's times are
 compared with a curve over the times of the other stages. The curve is fitted over all replicas. On a public
-trace with such sequences the noise of one window falls to 0.4 %. It is 12 % in a comparison with peers
-alone, and 3 % if the work is removed as a common factor.
+trace with such sequences the noise of one window falls to 0.4 %. The noise is 12 % in a comparison with
+peers alone, and 3 % if each time is only divided by the work.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
 
 FEWEST_REPLICAS = 4
 _FEWEST_POINTS = 48
-"""Minimum number of points for a fitted curve. With fewer points, all stages are assumed to react equally."""
+"""Minimum number of points for a fitted curve. With fewer points, all stages are assumed to react equally
+to the length.
+"""
 _MOST_VALUES = 200_000
 """Maximum number of micro-batch times of one window to process: 20 for each of 10,000 ranks."""
 _MOST_POINTS = 4096

@@ -20,26 +20,28 @@ class Rules:
     """Limits that define slowness and alarms."""
 
     delta: float = 0.02
-    """Slowness that is tolerated: less is never blamed. Use 0.1 on shared devices."""
+    """Largest slowness that is tolerated. Only greater slowness is blamed. Use 0.1 on shared devices."""
     run_length: float = 1e6
     """Minimum mean number of windows between two false alarms of a job."""
     least_sigma: float = 0.003
     cap: float = 0.05
     """Maximum offset that a unit's baseline may have."""
     settle: int = 64
-    """Number of windows from which a unit's baseline is learned. The baseline then stays fixed, so that
-    later drift is detected.
+    """Number of a unit's first windows over which its baseline is learned. The baseline then stays fixed,
+    so that later drift is detected.
     """
     lasting: int = 16
     """Minimum number of windows since the alarm for slowness to be persistent."""
     share: float = 0.7
     """Minimum share of the windows since the alarm that must be slow for slowness to be persistent."""
     clear: float = 1e3
-    """Evidence at which an alarm ends: evidence that nothing is slow, or that less than half of the
-    slowness is left.
+    """Evidence that ends an alarm. The evidence may show that nothing is slow, or that less than half of
+    the slowness remains.
     """
     slight: float = 0.05
-    """Slowness that needs no action. An alarm with more remaining slowness does not end by fading."""
+    """Largest slowness that needs no action. An alarm can end because its slowness has faded only if the
+    remaining slowness is at most this.
+    """
 
 
 _NOISE_WINDOWS = 32
@@ -48,9 +50,11 @@ _LEVEL = 16
 _PRIOR_RHO, _PRIOR_RHO_WINDOWS = 0.2, 4.0
 _MOST_RHO = 0.8
 SUSPECTED = float(np.log(30.0))
-"""Logarithm of the evidence at and above which no noise or baseline is learned from a unit."""
+"""Logarithm of the evidence from which a unit is suspected. Noise and baselines are not learned from
+suspected units.
+"""
 _WARM_UP = 12
-"""Minimum number of residuals from which the noise must be estimated before evidence accumulates."""
+"""Minimum number of residuals that the noise estimate must cover before evidence accumulates."""
 _FEW_UNITS = 8
 """Number of units below which one outlier moves their median."""
 _FEW_WINDOWS = 8
@@ -157,8 +161,8 @@ class ChannelState:
         return float(sigma * np.sqrt((1 + self.rho) / (1 - self.rho)))
 
     def baseline(self, rules: Rules) -> tuple[Floats, Floats]:
-        """Return each unit's permanent offset, shrunk and capped, and the remaining uncertainty of that
-        offset.
+        """Return each unit's permanent offset, and the remaining uncertainty of that offset. The offset is
+        shrunk towards 0 and limited.
         """
         noise = self.noise(rules) ** 2 / np.maximum(self.mean_windows, 1)
         known = (self.mean_windows > 0) & (self.strength < SUSPECTED)
@@ -233,10 +237,10 @@ def _endings(
     """Return the evidence that slowness has ended, the evidence that slowness has faded, and a mask of the
     alarms that end.
 
-    If the noise is many times the allowed slowness, the evidence that nothing is left would take forever.
-    Such an alarm ends once less than half of the slowness is left and the remaining slowness is slight. A
-    slow unit scatters more than a healthy one, so the evidence of fading is scaled by at least half of the
-    slowness.
+    If the noise is many times the allowed slowness, evidence that nothing is slow grows too slowly to end
+    an alarm. Such an alarm ends once less than half of the slowness remains and the remaining slowness is
+    slight. The residuals of a slow unit vary more than those of a healthy unit. So the evidence of fading
+    is measured in units of the noise or of half of the slowness, whichever is larger.
     """
     over = np.zeros(len(residual), dtype=np.bool_)
     against, fading = evidence.empty_sums(len(residual)), evidence.empty_sums(len(residual))

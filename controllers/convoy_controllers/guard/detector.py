@@ -22,18 +22,20 @@ from convoy_controllers.guard.state import JOB, State
 from convoy_controllers.guard.telemetry import Floats, Group, Ints, Table
 
 _BETTER_NOISE = 0.8
-"""Maximum noise of another compute model, relative to the plain peer model, to replace the plain peer
-model.
+"""Ratio of another compute model's noise to the noise of the plain peer model. Below this ratio the other
+model is used instead of the plain peer model.
 """
 _RECENT = 1 / 8
 _PAUSE_WINDOWS = 16
 """Number of windows over which pauses are averaged. Pauses are rare, so one window is not enough."""
 _IGNORED_PAUSES = 3
-"""Number of windows with the largest pauses that the average leaves out."""
+"""Number of windows that the average of the pauses leaves out: those with the largest pauses."""
 _COMMUNICATORS_PER_RANK = 4
 """Maximum number of remembered communicators per rank, in addition to `_MORE_COMMUNICATORS`."""
 _MORE_COMMUNICATORS = 64
-"""Number of communicators that may be remembered in addition, however small the job is."""
+"""Number of communicators that may be remembered in addition to `_COMMUNICATORS_PER_RANK`, for a job of any
+size.
+"""
 _DROP_AFTER = 64
 """Number of silent windows after which a communicator is dropped."""
 
@@ -126,7 +128,8 @@ def _group_residuals(
 
 
 def _of_equal_size(state: State, table: Table, times: Floats) -> Floats:
-    """Return the times of communicators; NaN if a communicator moves another number of bytes than at first.
+    """Return the times of communicators. The time is NaN if the communicator's byte count differs from the
+    byte count at which it became known.
 
     Only transfers of equal size are comparable with the past.
     """
@@ -205,8 +208,8 @@ def _mean_of_known(values: Floats) -> Floats:
 def _recent_pauses(state: State, table: Table) -> tuple[float, ...]:
     """Return the pauses of the last windows, this window included.
 
-    A window's pauses count only up to the growth of its steps. The result is empty while a rank has an
-    alarm for its own compute, input or host time.
+    A window's pauses are limited to the time by which its steps are longer than in the past. The result is
+    empty while a rank has an alarm for its own compute, input or host time.
     """
     if (
         state.channels[Channel.HOST].alarmed | state.channels[Channel.DATA].alarmed | state.compute.alarmed
@@ -221,9 +224,8 @@ def _recent_pauses(state: State, table: Table) -> tuple[float, ...]:
 
 
 def _mean_pause(state: State) -> Floats:
-    """Return the mean of the recent pauses, without the largest ones, as an array of one.
-
-    So a rare pause, such as an evaluation by one rank, does not count.
+    """Return the mean of the recent pauses as an array of one. The largest pauses are left out, so that a
+    rare pause, such as an evaluation by one rank, has no effect.
     """
     worst_first = sorted(state.pauses, reverse=True)
     return np.array([sum(worst_first[_IGNORED_PAUSES:]) / (_PAUSE_WINDOWS - _IGNORED_PAUSES)])

@@ -36,7 +36,9 @@ def _log_t(z: Floats, scale: float) -> Floats:
 
 
 def _null_weights() -> list[Floats]:
-    """Return three distributions of healthy noise on the grid, each with sum 1."""
+    """Return three distributions of healthy noise over the grid of z values: normal, t and Laplace. Each
+    has sum 1.
+    """
     densities = (
         np.exp(-0.5 * _GRID**2),
         np.exp(_log_t(_GRID, 1.0)),

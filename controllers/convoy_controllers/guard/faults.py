@@ -52,8 +52,8 @@ KINDS: dict[str, tuple[str, str]] = {
 """Cause to report (empty if none) and meaning of `Fault.where`, by kind of fault."""
 _BURST = 10
 CROWD = 32
-"""Minimum number of nodes in a communicator for a "crowd" fault to slow it. In smaller communicators the
-node is fast.
+"""Minimum number of nodes in a communicator that a "crowd" fault slows. In a smaller communicator the
+faulty node is fast.
 """
 
 

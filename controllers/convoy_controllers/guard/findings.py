@@ -59,7 +59,7 @@ class Finding:
     and to the transfer for communication.
     """
     lost: float
-    """Maximum number of seconds that each rank would have saved in this window without the slowness."""
+    """Upper limit of the seconds that each rank would have saved in this window without the slowness."""
     persistent: bool
 
 

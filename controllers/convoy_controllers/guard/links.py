@@ -54,9 +54,9 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
     """Return the parts that explain the slow communicators, each part with the numbers of the communicators
     that it explains. `slow`: numbers of the slow communicators among `groups`.
 
-    A part is named only if nearly all communicators through the part are slow, and if no other part
-    explains one of them equally well. If no part can be named for a communicator, all nodes of that
-    communicator form one GROUP.
+    A part is named only if nearly all communicators through the part are slow. If several parts explain
+    equally many communicators, `_unambiguous_part` chooses one or none. Without a chosen part, all nodes of
+    the communicator form one GROUP.
     """
     left = set(slow)
     if not left:

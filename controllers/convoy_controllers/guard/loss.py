@@ -17,7 +17,7 @@ from convoy_controllers.guard.robust import Sorted, group_medians
 from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
 
 IMBALANCED = 0.05
-"""Minimum share of the modelled step time that imbalance must cost to be reported."""
+"""Minimum cost of imbalance to be reported, as a share of the modelled step time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class Shares:
     named: float
     """Share saved if the ranks with an alarm were as fast as their peers."""
     stages: float
-    """Share saved if, after the saving of `named`, all stages also took the same time."""
+    """Share saved in addition to `named` if all stages took the same time."""
     replicas: float
-    """Share saved if, after the saving of `named`, all replicas also had the same work; stages keep their
+    """Share saved in addition to `named` if all replicas had the same work. The stages keep their
     durations.
 
-    A replica's work is the time that at least half of its ranks reach. A single late rank does not count as
-    work, because in a large job some rank is late in every step.
+    A replica's work is the largest time that at least half of its ranks take. A single late rank does not
+    increase the work, because in a large job some rank is late in every step.
     """
     seconds: float
     """Modelled step time in seconds, without any improvement."""
@@ -68,8 +68,8 @@ class Shape:
         """Return by rank the seconds that its time in `compute` adds to the step while all other ranks take
         their time in `healthy`.
 
-        The delay is 0 if other ranks make the step as long: ranks of another class of hardware, or of a
-        longer stage.
+        The delay is 0 if the step takes as long without it, because ranks of another class of hardware or
+        of a longer stage need that time.
         """
         grid = np.zeros(self.stages * self.replicas)
         np.maximum.at(grid, self.cell, np.nan_to_num(healthy))
@@ -120,8 +120,8 @@ def shares(compute: Floats, slow: Bools, groups: Ints, shape: Shape, micro: int)
 
 
 def _load(compute: Floats, groups: Ints, shape: Shape) -> Floats:
-    """Return the relative work of each replica: the value that at least half of its ranks reach. 1 is the
-    usual work.
+    """Return the relative work of each replica; 1 is the usual work. A replica's work is the largest
+    relative time that at least half of its ranks take.
     """
     usual = group_medians(compute, groups)[groups]
     times = compute / np.maximum(usual, 1e-12)

@@ -42,7 +42,8 @@ def grouped(ranks: Iterable[int], where: Callable[[int], str]) -> dict[str, tupl
 def place_ranks(
     slots: Sequence[Slot], nodes: Mapping[str, str], labels: Mapping[str, Mapping[str, str]]
 ) -> RankPlacement:
-    """Return the placement of these slots' ranks. Each role does different work, so each role is a stage.
+    """Return the placement of these slots' ranks. Each role does different work, so the detector treats
+    each role as a pipeline stage.
 
     `nodes`: node name by pod; `labels`: labels by node. Raises KeyError if a pod's node is unknown.
     """

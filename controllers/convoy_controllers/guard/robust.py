@@ -14,8 +14,8 @@ TO_SIGMA = 1.4826
 
 
 class Sorted:
-    """Values sorted within groups, from which medians are computed. `groups`: by value, the number of its
-    group from 0.
+    """Values sorted within groups, from which medians are computed. `groups`: group number of each value,
+    from 0.
     """
 
     def __init__(self, values: Floats, groups: Ints) -> None:
@@ -54,8 +54,8 @@ class Sorted:
         )
 
     def _between(self, starts: Ints, counts: Ints, without: Ints) -> Floats:
-        """Return one median for each entry: the median of `counts` sorted values from index `starts`, with
-        the value at index `without` left out.
+        """For each entry, return the median of `counts` sorted values from index `starts`. The value at
+        index `without` is left out.
         """
         if len(self._values) == 0:
             return np.full(len(starts), np.nan)
@@ -80,7 +80,9 @@ def group_medians(values: Floats, groups: Ints) -> Floats:
 
 
 def spread(values: Floats) -> float:
-    """Return the standard deviation estimated from the median absolute deviation; NaN if none is known."""
+    """Return the standard deviation, estimated from the median absolute deviation; NaN without known
+    values.
+    """
     known = values[~np.isnan(values)]
     if not len(known):
         return float("nan")

@@ -86,8 +86,7 @@ def stepping(table: Table) -> Floats:
 
 
 def pauses(values: Floats) -> Floats:
-    """Return the time by which outlier ranks exceed the outlier limit, summed over the ranks, as an array
-    of one.
+    """Return the time above the outlier limit, summed over the outlier ranks, as an array of one.
 
     A pause of one rank delays all ranks. If a different rank pauses each time, no single rank's mean shows
     the pauses. The mean of all ranks shows only a small part of them.
@@ -100,11 +99,12 @@ def pauses(values: Floats) -> Floats:
 
 
 def transfer(table: Table) -> Floats:
-    """Return the shortest time of any rank in collectives, as an array of one; NaN unless all ranks
+    """Return the shortest time that any rank spent in collectives, as an array of one; NaN unless all ranks
     reported.
 
-    The last rank to arrive does not wait, so its time is the transfer alone. Over several steps a different
-    rank is last each time, so the result is an upper limit of the transfer time.
+    The last rank to arrive at a collective does not wait, so its time is the transfer alone. In a window of
+    several steps, a different rank may be last in each step. Even the shortest time then includes waits, so
+    the result is an upper limit of the transfer time.
     """
     return np.array([table.wait.min()])
 

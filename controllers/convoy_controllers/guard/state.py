@@ -16,7 +16,9 @@ from convoy_controllers.guard.signals import InitialMean, numbered
 from convoy_controllers.guard.telemetry import Bools, Floats, Group, Ints, Layout
 
 RANKS = (*MODELS, Channel.DATA, Channel.HOST)
-"""Channels with one unit per rank. Of the compute channels, only the channel of the chosen model counts."""
+"""Channels with one unit per rank. Among the compute channels, only that of the chosen model can blame
+ranks.
+"""
 JOB = (
     Channel.JOB_COMPUTE,
     Channel.JOB_DATA,
@@ -77,17 +79,17 @@ class State:
     alarmed_ranks: Bools
     """Mask of the ranks with a compute alarm in the last window."""
     communicators: tuple[Group, ...] = ()
-    """Known communicators in the order in which they became known, each with its byte count of that window.
-    Their times are NaN.
+    """Known communicators in the order in which they became known, each with the byte count that it had
+    then. Their times are NaN.
     """
     silent_windows: tuple[int, ...] = ()
     """Number of windows since the last report of each communicator."""
     transferring: tuple[float, ...] = ()
-    """Seconds per window in each communicator's largest transfers, from the last window that all its
-    members reported.
+    """By communicator: seconds of one window spent in its largest transfers. The value is from the last
+    window that all its members reported.
     """
     pauses: tuple[float, ...] = ()
-    """Host pauses of outlier ranks in each of the last windows, as shares of a step."""
+    """Host pauses of outlier ranks, as shares of a step; one value for each of the last windows."""
     model: Channel = MODELS[0]
     """The compute model with the least noise so far."""
     shares: Shares | None = None

@@ -90,8 +90,10 @@ def update_suspicions(
 def _by_node(
     found: Iterable[tuple[Mapping[str, tuple[int, ...]], Finding]], which: Callable[[Finding], bool]
 ) -> dict[str, tuple[Finding, tuple[int, ...], float, bool]]:
-    """Return by node its most costly finding, the ranks of all its findings, the node's share of the lost
-    time, and True if any finding persists.
+    """Return by node its most costly finding, the ranks of all its findings, the seconds lost on the node,
+    and True if any finding is persistent.
+
+    The seconds lost are those of the most costly finding, divided equally among the finding's nodes.
     """
     worst_by_node: dict[str, tuple[Finding, tuple[int, ...], float, bool]] = {}
     for nodes, finding in found:

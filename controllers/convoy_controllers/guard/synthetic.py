@@ -2,7 +2,8 @@
 
 The noise matches two public traces (tests/data/straggler). A rank's window deviates by 0.5 % with a lag-1
 autocorrelation of 0.2, a micro-batch by 1 %. Ranks differ permanently by 0.7 %. The work of micro-batches
-varies by 0 or 20 %, and each stage reacts differently to the work. Single windows are late at random.
+varies by 0 or 20 %, and each stage reacts differently to the work. A rank also takes longer in a few random
+windows.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class Job:
     last_stage: float = 1.0
     """Duration of the last stage relative to each other stage."""
     classes: int = 1
-    """Number of classes of hardware. Each further class takes 30 % longer. All ranks of a replica have one
-    class.
+    """Number of classes of hardware. Each class takes 30 % longer than the previous class. All ranks of a
+    replica have one class.
     """
     tokens: bool = False
     """True if ranks report tokens."""
@@ -80,7 +81,8 @@ class _Play:
         self._offset = self._rng.normal(0, job.offset, job.size)
         self._offset += np.log(1.3) * self._layout.hardware
         self._noise = self._rng.normal(0, job.sigma, job.size)
-        # Weight of the quadratic part of each stage's time: attention and the loss react more to the work.
+        # Each stage reacts differently to the work, as attention and the loss do: vary the part of its time
+        # that grows with the square of the work.
         self._sensitivity = 1 + 0.4 * np.cos(np.arange(job.stages) * 2.4)
         self._weight = np.where(np.arange(job.stages) == job.stages - 1, job.last_stage, 1.0)
 

@@ -26,7 +26,9 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """The largest collectives that one rank ran in one communicator within a window."""
+    """One rank's collectives in one communicator within a window. Only the collectives with the most bytes
+    are included.
+    """
 
     group: str
     """Name of the communicator. All its members report the same name."""
@@ -44,8 +46,8 @@ class Collective:
     """
 
     def joined(self, other: Collective) -> Collective:
-        """Return these collectives combined with another window's. If the sizes differ, only the larger
-        size is kept.
+        """Return these collectives combined with another window's. If the byte counts differ, only the
+        collectives with more bytes are kept.
         """
         if self.bytes != other.bytes:
             return max(self, other, key=lambda one: one.bytes)
@@ -88,7 +90,9 @@ class Window:
 
     @property
     def host(self) -> float:
-        """Return the remaining seconds, which the program spent between its kernels."""
+        """Return the host time: the seconds that no other field covers. The program spent them between its
+        kernels.
+        """
         known = self.compute + self.optimizer + self.data + self.wait + self.save
         return max(0.0, self.wall - known)
 
@@ -303,7 +307,7 @@ def tabulate(windows: Sequence[Window], size: int) -> Table:
 
 def _micro(windows: Sequence[Window], size: int) -> Floats | None:
     """Return the micro-batch times by rank; None if most ranks report none. A rank with an unusual number
-    of micro-batches is left out, because its steps are of another kind.
+    of micro-batches is left out, because its times are not comparable.
     """
     counts = np.bincount([len(one.micro) for one in windows])
     usual = int(counts.argmax())

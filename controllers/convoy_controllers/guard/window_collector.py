@@ -1,5 +1,5 @@
-"""Collects the ranks' windows into tables. No clock is needed: a window is late once windows of later steps
-have arrived.
+"""Collects the ranks' windows into tables. The collector needs no clock: a window counts as late once
+enough windows of later steps have arrived.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from convoy_controllers.guard.telemetry import Table, Window, joined, tabulate
 
 PATIENCE = 4
-"""Number of later spans that an incomplete span waits for. Then its table is made without the missing
-ranks.
-"""
+"""Number of later spans after which an incomplete span is made into a table without the missing ranks."""
 MOST_TIMES = 8
 """Maximum ratio between the lengths of two ranks' windows that are combined."""
 
@@ -31,7 +29,7 @@ class _Open:
     """Number of ranks that have reported the whole span."""
 
     def add(self, window: Window) -> bool:
-        """Add a window. Return False if the window's rank has already reported one of its steps."""
+        """Add a window. Return False if the same rank has already reported one of the window's steps."""
         mine = self.windows_by_rank.setdefault(window.rank, [])
         if any(one.first <= window.last and window.first <= one.last for one in mine):
             return False

@@ -34,8 +34,8 @@ def first_tests(state: PairState, rng: random.Random) -> tuple[Pair, ...]:
     load = dict.fromkeys(state.good, 0)
     rounds = [_partners(state, one, state.settings.partners, load) for one in state.suspects]
     return _references(state, rng) + tuple(
-        # Put every suspect's first partner before any suspect's second partner, so that a round holds many
-        # tests.
+        # Test the first partner of every suspect before the second partner of any suspect. A round tests each
+        # node at most once, so this order puts more tests into each round.
         found[turn]
         for turn in range(state.settings.partners)
         for found in rounds
@@ -85,8 +85,10 @@ def _is_confirmation(one: Value, node: str, suspects: Collection[str]) -> bool:
 
 
 def _partners(state: PairState, node: str, count: int, load: dict[str, int]) -> list[Pair]:
-    """Return up to `count` pairs of `node` with good partners. Partners that the node has not met come
-    first, then partners in racks that the node has not met, then the least busy partners.
+    """Return up to `count` pairs of `node` with good partners.
+
+    Prefer partners that were not paired with `node` before, then racks from which `node` has had no
+    partner, then partners with few pairs.
     """
     rack = {one.node: one.rack for one in state.members}
     met = {test.measured.pair for test in state.tests}
@@ -115,11 +117,11 @@ def _others(one: Pair, node: str) -> tuple[str, ...]:
 
 
 def _references(state: PairState, rng: random.Random) -> tuple[Pair, ...]:
-    """Return pairs of good nodes, in different racks if possible. A node is in few of these pairs."""
+    """Return pairs of good nodes, in different racks if possible. Each node is in few of these pairs."""
     rack = {one.node: one.rack for one in state.members}
     good = list(state.good)
     found: list[Pair] = []
-    # With few nodes a turn may give known pairs only, so there are more turns than pairs.
+    # In a small sweep, a turn may find only pairs that are already chosen, so allow more turns than pairs.
     for _ in range(4 * state.settings.references):
         rng.shuffle(good)
         row = sorted(good, key=lambda node: rack[node])

@@ -1,5 +1,5 @@
-"""Search for faults that only a group of nodes shows. The slow group is halved until one node is left; each
-half is filled up with good nodes.
+"""Search for faults that only a group of nodes shows. The search halves the slow group until one node
+remains. Good nodes fill up each half to the size of the group.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Halving:
     wanted: tuple[tuple[Group, Group], ...] = ()
     """Pairs of halves in which at least one half is not tested yet."""
     found: tuple[Group, ...] = ()
-    """The smallest slow parts found so far. A part is a single node if the search went that far."""
+    """The smallest slow parts found so far: single nodes, or several nodes that are slow only together."""
     tested: tuple[tuple[Group, float | None], ...] = ()
     """Slowdown of each tested part; None if its test gave no value."""
 
@@ -70,8 +70,8 @@ def apply_results(state: Halving, results: Iterable[tuple[Group, float | None]])
         amounts = [tested[half] for half in one]
         bad = [half for half in one if (tested[half] or 0.0) > state.deficit]
         if not bad and None not in amounts:
-            # Neither half alone is slow, so the fault needs nodes of both halves or the larger number of
-            # nodes.
+            # Neither half alone is slow, so the slowness needs nodes of both halves. Do not divide this part
+            # further.
             found.append(tuple(sorted((*one[0], *one[1]))))
         found += [half for half in bad if len(half) == 1]
         wanted += [_halves(half) for half in bad if len(half) > 1]

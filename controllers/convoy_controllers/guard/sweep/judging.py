@@ -23,7 +23,7 @@ _FEWEST_FAILED = 3
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """Figures that the verdicts on all nodes share."""
+    """Figures of the whole sweep, on which each node's verdict is based."""
 
     state: PairState
     score: dict[str, float]

@@ -15,8 +15,8 @@ from convoy_controllers.guard.sweep.state import PairState, Stage
 REPEATS = 2
 """Number of further tests of a pair that was slow once. The link fails only if all are slow."""
 _LINKS_PER_NODE = 1 / 16
-"""Maximum number of links to examine per node of the sweep, the slowest links first. At least four are
-permitted.
+"""Maximum number of links to examine, divided by the number of nodes in the sweep. The slowest links are
+chosen. Four links are allowed in a sweep of any size.
 """
 
 

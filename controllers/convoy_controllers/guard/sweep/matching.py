@@ -9,8 +9,8 @@ from convoy_controllers.guard.sweep.measuring import Member, Pair, pair
 
 
 def inside(members: Sequence[Member], rng: random.Random) -> list[Pair]:
-    """Return pairs within racks. Nodes left over in racks of odd size are paired with one another. At most
-    one node stays alone.
+    """Return pairs within racks. In a rack with an odd number of nodes, one node has no partner. Such nodes
+    are paired with one another, so at most one node stays alone.
     """
     found: list[Pair] = []
     over: list[str] = []
@@ -25,7 +25,8 @@ def inside(members: Sequence[Member], rng: random.Random) -> list[Pair]:
 def across(members: Sequence[Member], before: Collection[Pair], rng: random.Random) -> list[Pair]:
     """Return pairs of nodes in different racks if possible. No pair is in `before`.
 
-    If the number of nodes is odd, one node stays alone: a node in `before`, if there is one.
+    If the number of nodes is odd, one node stays alone. Prefer a node that was already tested in a pair of
+    `before`.
     """
     tested = {node for one in before for node in one}
     racks = sorted(_racks(members, rng), key=len, reverse=True)
@@ -33,8 +34,8 @@ def across(members: Sequence[Member], before: Collection[Pair], rng: random.Rand
     if len(row) % 2:
         row.remove(next((node for node in row if node in tested), row[0]))
     half = len(row) // 2
-    # Pair each node with the node half a row later. The row is sorted by rack, so both are in one rack only
-    # if that rack holds more than half of the nodes.
+    # The row lists the nodes rack by rack. Pair each node with the node half the row later. Both are in one
+    # rack only if that rack holds more than half of the nodes.
     pairs = [(row[at], row[at + half]) for at in range(half)]
     _renew(pairs, before, {one.node: one.rack for one in members})
     return [pair(*one) for one in pairs if pair(*one) not in before]

@@ -27,14 +27,18 @@ class Criterion:
     z: float = 4.0
     """Limit of the deficit, in robust standard deviations of the healthy nodes' medians."""
     distance: float = 0.05
-    """Upper bound of the distance limit, which otherwise follows from the reference nodes (1 - 0.95)."""
+    """Upper bound of the distance limit. Below this bound, the limit follows from the reference nodes. The
+    default is 1 - 0.95, where 0.95 is the required similarity.
+    """
     variation: float = 3.0
     """Limit of the coefficient of variation, relative to that of the reference nodes."""
     doubt: float = 0.75
-    """Share of their limits that deficit and z must both exceed for a run to be unclear."""
+    """Share of the limits of deficit and z. A run is unclear if it does not fail but exceeds this share of
+    both limits.
+    """
     floor: float | None = None
-    """Value that the class's catalogue promises, in the metric's unit. It is the limit if there are too few
-    reference nodes.
+    """Value that the class's catalogue promises, in the metric's unit. A node is compared with this value
+    if there are too few reference nodes.
     """
 
 
@@ -46,7 +50,7 @@ CRITERIA = {
     "disk-write": Criterion(0.30, distance=0.2),
     "disk-read": Criterion(0.30, distance=0.2),
 }
-"""Criteria of metrics that differ from the default deficit of 5 %. Results of kernels and shared disks vary
+"""Criteria of metrics whose deficit is not the default of 5 %. Results of kernels and shared disks vary
 more.
 """
 
@@ -89,7 +93,7 @@ def judge(
         )
     last = results[-1]
     reason = Reason.NOT_REPRODUCED if last.outcome is not Outcome.INCONCLUSIVE else last.reason
-    # Another run adds no reference nodes, so do not request one.
+    # Another run would still have too few reference nodes, so do not request one.
     again = again and reason is not Reason.TOO_FEW_REFERENCES
     words = f"{known.metric}: of {len(results)} runs {len(failed)} failed and {len(passed)} passed"
     return Verdict(node, Outcome.INCONCLUSIVE, reason, words, last.evidence, again)
@@ -111,8 +115,7 @@ def _run(samples: Sequence[float], better: Better, others: Healthy | None, crite
     deficit = sign * (others.middle - middle) / others.middle
     z = sign * (others.middle - middle) / others.spread
     away = reference.distance(row, others.quantiles, better)
-    # The limit permits the distance of healthy nodes, but a uniform shift by the deficit still exceeds the
-    # limit.
+    # Healthy nodes stay below the limit. A node whose samples are all worse by the deficit exceeds the limit.
     least = min(criterion.distance, max(others.distance, criterion.deficit / 2))
     variation = float(row.std() / row.mean()) / others.variation
     evidence = (

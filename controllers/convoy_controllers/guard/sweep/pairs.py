@@ -19,8 +19,8 @@ from convoy_controllers.guard.sweep.state import PairState, Settings, Stage, Tes
 FEWEST = 4
 """Minimum number of nodes of a sweep. With fewer, a slow pair does not show which of its nodes is slow."""
 _FEWEST_GOOD = 6
-"""Minimum number of good nodes from which partners are chosen, if so many exist. In a large sweep the best
-half of all nodes is used.
+"""Minimum number of good nodes from which partners are chosen. In a large sweep, partners are chosen from
+the best half of all nodes.
 """
 
 
@@ -65,8 +65,8 @@ def apply_results(state: PairState, results: Iterable[Measured], leaving: Collec
 
 
 def _without(wanted: Sequence[Pair], leaving: Collection[str], state: PairState) -> list[Pair]:
-    """Return the tests that are still possible after `leaving` nodes left. In a matching, nodes that lost
-    their partners are paired again.
+    """Return the tests that need no node in `leaving`. During a matching, pair the nodes that have lost
+    their partners with one another.
     """
     kept = [one for one in wanted if not set(one) & set(leaving)]
     if state.stage > Stage.ACROSS:
@@ -101,12 +101,12 @@ def _next(state: PairState) -> PairState:
 
 
 def _confirm(state: PairState, here: Sequence[Member]) -> PairState:
-    """Return the state with suspects and good nodes, and with the first tests of the suspects."""
+    """Return the state with the suspects, the good nodes and the first tests of the suspects."""
     score = {node: value for node, value in scores(values(state)).items() if node not in state.left}
     if len(here) < FEWEST or not score:
         return replace(state, stage=Stage.DONE)
     limit = suspicion(score, state.settings)
-    # Suspect a node without any value, too: its score is assumed to be above the limit.
+    # Also suspect a node without any value. Its score counts as above the limit.
     suspects = tuple(one.node for one in here if score.get(one.node, limit + 1) > limit)
     ranked = sorted(set(score) - set(suspects), key=lambda node: (score[node], node))
     good = tuple(ranked[: max(len(score) // 2, _FEWEST_GOOD)])

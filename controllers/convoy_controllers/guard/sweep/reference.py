@@ -96,8 +96,7 @@ def quantiles(samples: Sequence[float]) -> Row | None:
 
 def healthy(reference: Reference, without: str = "") -> Healthy | None:
     """Return the figures of all members except `without`; None if no member is left."""
-    # A node that is no member gets the same result as any other non-member, so let them share one cache
-    # entry.
+    # All nodes that are no members get the same result, so let them use one cache entry.
     member = any(node == without for node, _ in reference.members)
     return _healthy(reference, without if member else "")
 

@@ -20,7 +20,7 @@ class Event(StrEnum):
     CONFIRMED = "confirmed"
     """The node was taken out of service for a fault."""
     SUSPECTED = "suspected"
-    """A job's detector named the node, or a sweep failed it once."""
+    """A job's detector accused the node, or the node failed one sweep."""
 
 
 WEIGHT = {Event.CONFIRMED: 1.0, Event.SUSPECTED: 0.5}
@@ -53,8 +53,8 @@ def prior(fleet: Sequence[History], least_shape: float = 0.05, most_shape: float
     """Return the prior, estimated from the moments of the nodes' fault rates. The more the rates differ,
     the lower the shape.
 
-    The default prior is included with the weight of its own hours. It is returned unchanged if there were
-    no faults or fewer than two nodes were observed.
+    For the mean rate, the default prior counts as one more node: `shape` faults in `hours` hours. The
+    default prior is returned if there were no faults or fewer than two nodes were observed.
     """
     before = Prior()
     hours = math.fsum(one.hours for one in fleet)
@@ -63,7 +63,8 @@ def prior(fleet: Sequence[History], least_shape: float = 0.05, most_shape: float
     if len(known) < 2 or faults <= 0:
         return before
     mean = (before.shape + faults) / (before.hours + hours)
-    # Estimate the shape from the variance of a node's count over T hours, which is mean*T + (mean*T)^2/shape.
+    # Estimate the shape from the variance of a node's fault count over T hours, which is mean*T +
+    # (mean*T)^2/shape.
     beyond = math.fsum((one.faults() - mean * one.hours) ** 2 - mean * one.hours for one in known)
     square = math.fsum((mean * one.hours) ** 2 for one in known)
     shape = square / beyond if beyond > 0 else most_shape

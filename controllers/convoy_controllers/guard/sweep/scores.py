@@ -23,13 +23,17 @@ from convoy_controllers.guard.sweep.state import PairState, Settings, Stage, Tes
 _LEAST_SIGMA = 0.003
 """Minimum assumed noise: no network test is more exact."""
 _FEW = 4
-"""Minimum number of values of one kind of pair (inside a rack or across racks) for a centre of its own."""
+"""Minimum number of values from pairs inside racks, or from pairs across racks, for a reference value of
+their own. With fewer values, both kinds of pair are combined.
+"""
 _MOST_TURNS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A test result on the cost scale, minus the cost of fast pairs of the same kind in the matchings."""
+    """A test result. `excess` is the cost of the test minus the cost of fast pairs of the same kind in the
+    matchings.
+    """
 
     stage: Stage
     pair: Pair
@@ -39,7 +43,7 @@ class Value:
 @dataclass(frozen=True, slots=True)
 class Normal:
     """Typical results of good pairs on the scale of `Value.excess`, and the noise of one test. `centre`
-    comes from the pairs tested next to the suspects.
+    comes from the good pairs that are tested next to the suspects.
     """
 
     centre: float
@@ -62,10 +66,10 @@ def robust_sigma(values: Iterable[float], least: float = _LEAST_SIGMA) -> float:
 
 
 def values(state: PairState) -> tuple[Value, ...]:
-    """Return all tests with a value, each relative to the lower tercile of the matchings' tests of its
-    kind.
+    """Return all tests that gave a value. Each result is relative to the lower tercile of the matchings:
+    pairs inside a rack to other pairs inside racks, and pairs across racks to other pairs across racks.
 
-    The median would not do: at 29 % slow nodes, half of the pairs contain a slow node.
+    The median would be too high: if 29 % of the nodes are slow, half of the pairs contain a slow node.
     """
     rack = {one.node: one.rack for one in state.members}
     costs = [(test, cost(test.measured.value, state.settings.better)) for test in state.tests]
@@ -112,8 +116,8 @@ def suspicion(score: Mapping[str, float], settings: Settings) -> float:
     row = sorted(score.values())
     least = settings.suspect_share * math.log1p(settings.deficit)
     limit = math.inf
-    # Slow nodes widen the spread, so they could hide themselves. Leave out the nodes above the limit and
-    # repeat until the limit is stable.
+    # Slow nodes widen the spread and so raise the limit above their own scores. Leave out the nodes above the
+    # limit and repeat until the limit is stable.
     for _ in range(_MOST_TURNS):
         kept = row[: bisect_right(row, limit)]
         beyond = settings.suspect_sigmas * robust_sigma(kept)

@@ -34,8 +34,8 @@ class SweepCosts:
 
 
 def worth(one: Candidate, prior: Prior, costs: SweepCosts) -> float:
-    """Return the time that a sweep is expected to save, divided by the duration of the sweep. Above 1 a
-    sweep pays.
+    """Return the time that a sweep is expected to save, divided by the duration of the sweep. A sweep is
+    worthwhile if the result is above 1.
 
     A node that was never swept is always worth a sweep, because other nodes are compared with its values.
     """

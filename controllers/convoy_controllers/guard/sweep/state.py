@@ -46,17 +46,19 @@ class Settings:
     more: int = 2
     """Number of further partners if the first partners give no clear result."""
     false_alarm: float = 0.01
-    """Probability that noise alone fails one of a sweep's suspects."""
+    """Probability that noise alone makes at least one suspect of a sweep fail."""
     power: float = 0.8
     """Minimum probability that a node slower by `detectable` would have become a suspect. If the
     probability is lower, no node passes.
     """
     link_sigmas: float = 4.0
-    """Number of standard deviations of the noise that the cost of a slow test exceeds. It also exceeds
-    `deficit`.
+    """Minimum excess of a slow test's cost, in standard deviations of the noise. The excess must also be
+    above `deficit`.
     """
     rack_share: float = 0.6
-    """Minimum share of a rack's nodes that must fail for the rack to be blamed; at least three nodes."""
+    """Minimum share of a rack's nodes that must fail for the rack to be blamed. At least three nodes must
+    fail.
+    """
     at_once: int = 0
     """Maximum number of pairs in a round; 0 means unlimited."""
 
@@ -80,7 +82,7 @@ class PairState:
     wanted: tuple[Pair, ...] = ()
     tests: tuple[Test, ...] = ()
     left: frozenset[str] = frozenset()
-    """Nodes that have left the sweep."""
+    """Nodes that departed during the sweep. They are not tested again."""
     suspects: tuple[str, ...] = ()
     good: tuple[str, ...] = ()
     """Good nodes that serve as partners for suspects, the best first."""

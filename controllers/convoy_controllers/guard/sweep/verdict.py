@@ -65,7 +65,7 @@ def kept(before: Verdict | None, now: Verdict) -> Verdict:
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """Return the verdict that decides about a node with several tests: a sticky one first, then a failure,
+    """Return the verdict that applies to a node with several tests: a sticky one first, then a failure,
     then an inconclusive one.
     """
     order = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
