@@ -27,8 +27,8 @@ def main() -> None:
         print(f"convoy-agent: {error}", file=sys.stderr)
         sys.exit(2)
     configure_logging(settings.log_level)
-    # The agent sets the modes of sockets and folders with chmod. This umask lets it do so whatever the
-    # container's umask is.
+    # Give files and folders the same modes whatever the container's umask is. Where the agent needs other
+    # modes, it calls chmod.
     os.umask(0o022)
     try:
         asyncio.run(_run(settings))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Backoff:
-    """Computes the pauses between retries. Each pause is a random 50 to 100 % of a bound, which doubles
-    from `first` up to `cap` seconds.
+    """Computes the pauses between retries. The upper limit of a pause is `first` seconds at the start. It
+    doubles with each retry, up to `cap` seconds. Each pause is a random 50 to 100 % of its upper limit.
 
     The jitter prevents the agents of a large cluster from reconnecting to a restarted hub at the same time.
     """
@@ -25,5 +25,5 @@ class Backoff:
         return self._bound * self.random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """Start again at `first`. The caller does this after a success."""
+        """Set the upper limit back to `first` seconds. Call this after a success."""
         self._bound = 0.0

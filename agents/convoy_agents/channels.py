@@ -25,7 +25,8 @@ CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.enable_retries", 0),
-    # The agent retries with its own back-off (backoff.py), so gRPC's reconnect back-off must be short.
+    # The agent waits with its own back-off (backoff.py) before it retries a call. gRPC's reconnect back-off
+    # must be short, so that it adds little to this pause.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2000),
     # gRPC uses this option as the time limit of one connection attempt. With gRPC's default, a SYN lost on a
@@ -34,7 +35,7 @@ CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
-    # Keepalive pings end a pending Prepare call on a broken link. Without them, the slot would count as
+    # On a broken link, keepalive pings end a pending Prepare call. Without them, the slot would count as
     # prepared until the call's deadline.
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
@@ -70,7 +71,9 @@ def dial(address: str, server_name: str, authority: bytes, identity: Identity | 
 
 
 class ChannelClosed(Exception):
-    """Another task closed the channel, because it replaced the agent's identity or the peer."""
+    """Another task closed the channel. It does so to replace the agent's identity, or when too many
+    channels are open.
+    """
 
 
 @contextlib.contextmanager

@@ -28,8 +28,8 @@ because a peer's address may have changed.
 """
 
 COMMIT_SECONDS = 150.0
-"""Seconds to wait for the decision on one generation. It exceeds the deadline of a single Prepare call,
-because the ranks of different slots may write at different speeds.
+"""Seconds to wait for the decision on one generation. This is longer than the deadline of a single Prepare
+call. The call can therefore be repeated if the ranks of other slots write more slowly.
 """
 
 log = structlog.get_logger()

@@ -57,7 +57,7 @@ LEAVE_SECONDS = 8.0
 terminationGracePeriodSeconds.
 """
 MAX_ENCODERS = 4
-"""Maximum number of encoder threads. The agent starts at most one thread for four cores, so that training
+"""Maximum number of encoder threads. The agent starts at most one thread per four cores, so that training
 keeps the other cores.
 """
 
@@ -185,7 +185,8 @@ class Agent:
             telemetry=self._telemetry.add,
         )
         volumes = Volumes(settings.kubelet_dir, folders, self.pods, hooks)
-        # Recover the memory first, because ranks that started under an earlier agent request it soon.
+        # Recover the memory first. Ranks that started under an earlier agent are still running and will soon
+        # request it.
         await self.memory_manager.recover()
         # Open the pods' sockets before the other servers, because pods that started under an earlier agent
         # are already reconnecting.

@@ -23,8 +23,8 @@ from convoy_crds import terms
 
 CALL_SECONDS = 10.0
 RENEW_AT = 2 / 3
-"""Fraction of a certificate's lifetime after which renewal starts. The rest of the lifetime is left for
-retries.
+"""Fraction of a certificate's lifetime after which renewal starts. Retries are possible during the
+remaining third.
 """
 RETRY_CAP = 30.0
 MAX_COMMON_NAME = 64

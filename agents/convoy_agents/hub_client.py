@@ -263,8 +263,7 @@ class HubClient:
         elif kind.startswith("sweep_"):
             self._handlers.sweep(message)
         else:
-            # `command` counts its results itself, because it distinguishes several kinds of failure. So skip
-            # the count below.
+            # `command` itself counts its results, by kind of failure. So skip the count below.
             self._handlers.command(message)
             return
         metrics.COMMANDS.labels(kind, "done").inc()
@@ -285,8 +284,8 @@ class HubClient:
 
     def _heartbeat(self) -> hub_pb2.Heartbeat:
         sent = int(time.time() * 1000)
-        # If the wall clock was set back, a pending heartbeat may have the same `sent_unix_ms`. Keep its older
-        # send time, which is the safe choice.
+        # If the wall clock was set back, a pending heartbeat may have the same `sent_unix_ms`. Keep the
+        # earlier send time. A contact with the hub may then seem older than it is, but never newer.
         self._heartbeats.setdefault(sent, boottime())
         if len(self._heartbeats) > MAX_UNANSWERED:
             del self._heartbeats[next(iter(self._heartbeats))]

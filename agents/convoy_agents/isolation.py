@@ -81,7 +81,7 @@ class Isolation:
         attest: Attest,
         clock: Callable[[], float] = boottime,
     ) -> None:
-        """Count the hub as reached at the start.
+        """Assume that the hub was reached at the time of this call.
 
         `api` is the API server's host and port. `stop` shuts down the launcher of the pod with the given
         uid.
@@ -138,8 +138,8 @@ class Isolation:
             began = self._clock()
             jobs = {job.uid: job for job in self._jobs()}
             peers: list[fence.Peer] = []
-            # Attestations are unnecessary if the API server is reachable. So wait until one probe since the
-            # last contact with the hub has completed.
+            # Attestations are needed only if the API server is unreachable too. So wait for the result of a
+            # probe that started after the last contact with the hub.
             if self._probed > self._contacts.hub:
                 peers = fence.peers_to_contact(jobs.values(), self._contacts, self._requested, began)
             self._log_cut_off(bool(peers))

@@ -13,8 +13,8 @@ per second.
 """
 
 MAX_REMOVED = 4096
-"""Maximum number of removed pods that are remembered. The limit is reached only without a session. No
-information is lost, because the next Hello lists all pods of the node.
+"""Maximum number of removed pods that are remembered. The limit is reached only while the agent has no
+session with the hub. No information is lost, because the next Hello lists all pods of the node.
 """
 
 

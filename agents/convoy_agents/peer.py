@@ -87,8 +87,8 @@ class PeerService:
         """Wait for the decision on a generation, and reply with it. Abort with PERMISSION_DENIED if the
         slot is not on the caller's node.
 
-        If the call starts an incarnation that this agent does not know, abort with PERMISSION_DENIED unless
-        the call contains the slot's token.
+        The call may name a later incarnation than this agent knows. It must then contain a token of the
+        slot in that incarnation. Otherwise abort with PERMISSION_DENIED.
         """
         if (refused := await self._refused(request, context)) is not None:
             return refused

@@ -13,8 +13,8 @@ from convoy_controllers.liveness.fence import StrictJob
 
 
 def strict_jobs(pods: Iterable[PodState], node: str) -> list[StrictJob[Member]]:
-    """Return this node's Strict jobs that have ranks which may run. Jobs that are already stopping are
-    omitted.
+    """Return this node's Strict jobs with ranks that are running or might be running. Jobs that are already
+    stopping are omitted.
     """
     by_job: dict[str, list[PodState]] = {}
     for pod in pods:
@@ -28,7 +28,7 @@ def _may_run(pod: PodState) -> bool:
         return False
     assert pod.assignment  # noqa: S101 - the caller checked
     ended = [rank.update.state == "EXITED" for rank in pod.ranks.values()]
-    # A rank without a report may run, because the agent may have started after the rank.
+    # A rank without a report might be running, because the agent may have started after the rank.
     return len(ended) < pod.assignment.processes or not all(ended)
 
 

@@ -46,8 +46,8 @@ def save_state(folders: Folders, state: PodState) -> None:
     error and continue.
     """
     try:
-        # Writing one small file to a tmpfs is faster than a thread switch. The file is complete before anyone
-        # is notified of the state.
+        # Write in this thread: one small file on a tmpfs takes less time than a thread switch. The file must
+        # be complete before anyone is notified of the state.
         folders.save_session(state.uid, state_file.dump(state))
     except OSError as error:
         log.error("pod state not written: the next agent will not know it", pod_uid=state.uid, why=str(error))

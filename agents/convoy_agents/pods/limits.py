@@ -48,7 +48,9 @@ connection.
 
 
 class TokenBucket:
-    """A token bucket that returns a pause for each cost. All times are seconds of one clock."""
+    """A token bucket. It tells a caller how long to pause after each cost. All times are seconds of one
+    clock.
+    """
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
         self._rate = rate
@@ -73,8 +75,8 @@ def weight(frame: Mapping[str, Any]) -> float:
 
 
 class RateLimiter:
-    """A rate limit that a group of connections of one pod shares. Between two requests, other tasks of the
-    event loop run.
+    """A rate limit that a group of connections of one pod shares. After each request it lets other tasks of
+    the event loop run.
     """
 
     def __init__(self, rate: float, burst: float) -> None:

@@ -19,8 +19,8 @@ MAX_STEP = 2**53
 exactly.
 """
 STDERR_BYTES = 2048
-"""Maximum bytes in a report of the last output that a rank wrote to stderr (hub.proto
-RankReport.stderr_tail).
+"""Maximum bytes of stderr output in a report. The report contains the last bytes that the rank wrote
+(hub.proto RankReport.stderr_tail).
 """
 RANK_STATES = ("STARTING", "RUNNING", "EXITED")
 
@@ -121,8 +121,8 @@ class Progress:
     save_ms: int = 0
     """Milliseconds for which the newest save blocked the steps; 0 before the first save."""
     copy_ms: int = 0
-    """Milliseconds from the newest fully copied save until its last copy existed; 0 before the first fully
-    copied save.
+    """Milliseconds that the newest fully copied save took, from its start until its last copy existed. 0
+    before the first fully copied save.
     """
     restore_ms: int = 0
     """Milliseconds that the rank needed to read the checkpoint from which this incarnation resumed; 0 if it

@@ -11,10 +11,10 @@ from convoy_agents.pods.state import Event, PodState
 
 STATES = ("STARTING", "RUNNING", "EXITED")
 EXITS = ("done", "failed", "killed", "out_of_memory", "hung", "command_not_found")
-"""The kinds of end of a rank."""
+"""The ways in which a rank can end."""
 STARTS = ("fresh", "in_place")
-"""The kinds of start of ranks. `fresh` ranks are the first of their pod. `in_place` ranks start again in
-the same pod, perhaps from a zygote.
+"""The ways in which ranks can start. `fresh` ranks are the first of their pod. `in_place` ranks start again
+in the same pod, perhaps from a zygote.
 """
 
 
@@ -63,7 +63,7 @@ def start_seconds(last: LaunchOrder, older: PodState, newer: PodState) -> list[f
 
 
 def exits(since: float, older: PodState, newer: PodState) -> list[str]:
-    """Return the kinds of end of the ranks that are EXITED in `newer` but not in `older`.
+    """Return how each rank ended that is EXITED in `newer` but not in `older`, as values of `EXITS`.
 
     `since` is the Unix time in seconds at which this agent first saw the pod. Ranks that ended earlier are
     omitted, because a launcher reports them again to every new agent.
@@ -78,7 +78,7 @@ def exits(since: float, older: PodState, newer: PodState) -> list[str]:
 
 
 def exit_kind(update: RankUpdate) -> str:
-    """Return the kind of end of a rank, one of `EXITS`."""
+    """Return how a rank ended, as one of `EXITS`."""
     if update.command_not_found:
         return "command_not_found"
     if update.oom:

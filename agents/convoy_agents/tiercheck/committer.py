@@ -79,7 +79,7 @@ class CommitRound:
     job_memory: JobMemory
     generation: Generation
     notify_peer: bool = True
-    """True to notify the pod of its commit at the peer tier; False for a generation that was restored."""
+    """True to notify the pod of the commit at the peer tier; False for a restored generation."""
     commit: asyncio.Task[None] | None = None
     """The task that commits the generation at all tiers."""
     give_up: asyncio.Task[None] | None = None
@@ -190,7 +190,7 @@ class Committer:
         return set(keys)
 
     def drop_pod(self, uid: str) -> None:
-        """Cancel all rounds of a pod that left. Its sealed shards stay until newer shards replace them."""
+        """Cancel all rounds of a pod that left the node. Its shards stay until newer shards replace them."""
         self._troubles.drop_pod(uid)
         for (pod_uid, _), one in self._rounds.items():
             if pod_uid == uid:
@@ -296,8 +296,8 @@ class Committer:
                 self._uploads.start(plan, job_memory, one.generation, keys)
             await self._commit_with_peers(one, copying)
         except Damaged as error:
-            # No later generation can get copies, because this one is damaged. A STALE verdict makes the ranks
-            # restart.
+            # This generation is committed, but its damaged shard can never be copied. Segments that extend
+            # the shard cannot be copied either. A STALE verdict makes the ranks restart.
             log.error("SHARD DAMAGED BEFORE ITS COPIES WERE MADE", job=plan.job, why=str(error))
             self._pods.commit_decided(
                 plan.pod_uid, Tier.LOCAL, one.generation, Verdict.STALE, plan.incarnation + 1
@@ -309,7 +309,7 @@ class Committer:
         """Request the commit at the local tier. Return the outcome, and True if the commit succeeded."""
         for _ in range(LOCAL_ATTEMPTS):
             outcome = await self._requests.request_commit(one.plan, Tier.LOCAL, one.generation, vote)
-            # Slot 0 may have written the record when the request expires, so try again before giving up.
+            # The request may expire after slot 0 has written the record, so try again before giving up.
             if outcome.verdict is not Verdict.EXPIRED:
                 break
         return outcome, await self._record_outcome(one, Tier.LOCAL, outcome)
@@ -382,8 +382,8 @@ class Committer:
                     await asyncio.sleep(pause.next())
             if not noted:
                 return False
-        # Without copies only agents use the peer tier. A pod that is notified would conclude that copies
-        # exist.
+        # If the job has no copies, only the agents use the peer tier. A notified pod would wrongly conclude
+        # that copies exist.
         peer = one.notify_peer and plan.memory is not None and plan.memory.copies > 0
         if tier is not Tier.PEER or peer:
             self._pods.commit_decided(plan.pod_uid, tier, generation, outcome.verdict, outcome.seen)

@@ -29,8 +29,8 @@ DECIDE_SECONDS = 60.0
 about to restart.
 """
 SILENT_NODE_SECONDS = 30.0
-"""Seconds to wait for a node that is no member and does not answer, if only this node may know the work of
-an earlier incarnation. After this time the work counts as lost.
+"""Seconds to wait for a node that is no member and does not answer. The agent waits only if the newest work
+of an earlier incarnation may exist on that node alone. After this time that work counts as lost.
 """
 STORE_SECONDS = 15.0
 """Timeout in seconds for reading a store's inventory."""
@@ -169,8 +169,8 @@ class Decisions:
         except (StoreError, Damaged, TimeoutError) as error:
             why = str(error) or f"the store does not answer within {STORE_SECONDS:.0f} s"
             log.warning("store inventory not read", job=plan.job, why=why)
-            # Only a store that does not respond is worth waiting for. A permanent refusal or damaged data
-            # stays.
+            # Waiting helps only if the store does not respond. A permanent refusal or damaged data would be
+            # the same later.
             refused = answered and isinstance(error, StoreError) and not error.retriable
             return None, RestoreFailed(why, store=not (refused or isinstance(error, Damaged)))
 
@@ -180,8 +180,8 @@ class Decisions:
             return await self._remotes.inventory(plan)
 
     def _start_put_branch(self, plan: Assignment, branch: Branch) -> None:
-        """Start a task that writes to the store where the incarnation started. It retries until the
-        incarnation ends, because commits do not write this.
+        """Start a task that records the incarnation's start generation in the job's store. The task retries
+        until the incarnation ends, because no later commit would write this generation.
         """
         if not (plan.memory and plan.memory.store):
             return

@@ -34,7 +34,7 @@ class IncomingShard:
     """Indexes of the chunks that have not arrived yet."""
     offsets: list[int] = field(default_factory=list)
     copy_of: str = ""
-    """The node that sent the shard here as its copy; empty for a shard that this node fetched."""
+    """The node for which this node keeps the shard as a copy; empty for a shard that this node fetched."""
 
 
 class IncomingShards:

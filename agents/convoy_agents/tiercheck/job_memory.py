@@ -34,7 +34,7 @@ class JobMemory(StoreAccess):
         self.uses = ShardUses()
         """The uses that keep shards in memory although no watermark needs these shards."""
         self.seen = 0
-        """The latest incarnation that any agent has surveyed this memory for. Requests of earlier
+        """The latest incarnation for which any agent has surveyed this memory. Requests of earlier
         incarnations are refused.
         """
         self.slot_token = ""
@@ -91,8 +91,8 @@ class JobMemory(StoreAccess):
         self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int, kind: str
     ) -> list[Path]:
         async with self._turn:
-            # Buffers of ranks that left are freed if they hold nothing needed. So exclude their bytes from
-            # the share.
+            # `store.reserve` removes the buffers of ranks that are no longer on this node, unless they hold a
+            # shard. So first exclude these buffers from the share.
             store = await self._open()
             used = {owner, *owners, *store.owners}
             self._share.keep_buffers({f"{BUFFERS}{of}{one}" for one in used for of in (BASES, SEGMENTS)})
@@ -108,7 +108,7 @@ class JobMemory(StoreAccess):
         sent.
 
         Raises BudgetExceeded or ShareExhausted if memory is missing. `copy_of`: the node that sends the
-        shard as its copy; empty for a shard that this node fetches.
+        shard to have a copy here; empty for a shard that this node fetches.
         """
         return await self.finish(self._expect(manifest, purpose, own_limit, copy_of))
 
@@ -158,8 +158,8 @@ class JobMemory(StoreAccess):
         if found is None or await asyncio.to_thread(self._whole, *found):
             return False
         if await self.inspect(find) != found:
-            # A newer shard has replaced this one during the check and is written to the same file, so this is
-            # no damage.
+            # During the check a newer shard replaced this one in the same file. So the changed bytes are no
+            # damage.
             return False
         log.error("SHARD DAMAGED IN MEMORY", job_uid=self.job_uid, **found[1].generation._asdict())
         metrics.DAMAGED.inc()
@@ -195,9 +195,9 @@ class JobMemory(StoreAccess):
     async def give_up(self, keys: Iterable[str], incarnation: int, *, withdraw: bool = True) -> None:
         """Give up shards that will not be committed. They are dropped unless a watermark needs them.
 
-        Nothing happens after a later incarnation has read the inventory, since it may have chosen these
-        shards. `withdraw`: True to drop their copies on other nodes too. Use False if another agent may
-        know that the shards are committed.
+        Do nothing if a later incarnation has read the inventory, since it may have chosen these shards.
+        `withdraw`: True to drop their copies on other nodes too. Use False if another agent may know that
+        the shards are committed.
         """
 
         def drop(store: ShardStore) -> None:
@@ -208,11 +208,10 @@ class JobMemory(StoreAccess):
         await self.use(drop)
 
     async def drop_withdrawn(self, node: str, keys: Collection[str], incarnation: int) -> None:
-        """Drop the copies here of shards that `node` has given up, unless a watermark needs them.
+        """Drop this node's copies of shards that `node` has given up, unless a watermark needs them.
         Idempotent.
 
-        Nothing happens after a later incarnation has read the inventory, since it may have chosen these
-        shards.
+        Do nothing if a later incarnation has read the inventory, since it may have chosen these shards.
         """
 
         def mine(store: ShardStore) -> set[str]:

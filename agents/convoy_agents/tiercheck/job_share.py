@@ -63,8 +63,8 @@ class JobShare:
         self._purposes = wanted
 
     def keep_buffers(self, purposes: Collection[str]) -> None:
-        """Forget the bytes of all buffers except those of `purposes`. Other purposes may then use these
-        bytes within the share.
+        """Stop counting the bytes of all buffers except those of `purposes`. Other purposes may then use
+        these bytes within the share.
         """
         self._purposes = {
             purpose: share

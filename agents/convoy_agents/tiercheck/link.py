@@ -58,7 +58,7 @@ class Costs:
     """The measured costs of sending and encoding on one link."""
 
     send: Mean = Mean()
-    """Seconds per sent byte, as measured by one of several concurrent senders."""
+    """Seconds per sent byte, as one sender measures them while other senders use the same link."""
     encode: Mean = Mean()
     """Seconds of encoding per byte of a plain chunk."""
     saved: Mean = Mean()
@@ -68,8 +68,8 @@ class Costs:
 
 
 def encoding_pays(costs: Costs, ahead: float = 0.0) -> bool:
-    """Return True if the next chunk should be encoded: because that takes less time than it saves, or
-    because it must be measured.
+    """Return True if the next chunk should be encoded. This is so if encoding takes less time than it
+    saves, or if the codec must be measured.
 
     `ahead`: number of chunks that an encoder thread must encode before this one.
     """

@@ -120,7 +120,7 @@ class RankServer:
                 return
 
     def drop_pod(self, uid: str) -> None:
-        """Forget the restore of a pod that left."""
+        """Forget the restore of a pod that left the node."""
         self._pod_restores.pop(uid, None)
         for key in [key for key in self._pod_locks if key[0] == uid]:
             del self._pod_locks[key]
@@ -188,7 +188,8 @@ class RankServer:
         except (BudgetExceeded, ShareExhausted) as error:
             if kind == BASES:
                 raise
-            # Full saves work without a journal, so a refused journal is not reported as a trouble of the job.
+            # Full saves work without a journal. So a refusal of memory for journal segments is not reported
+            # as a trouble of the job.
             await connection.send(_shortage(error))
             return
         if kind == BASES:
@@ -282,8 +283,8 @@ class RankServer:
             known = self._pod_restores.get(uid)
             if known is None or known.plan.incarnation != plan.incarnation or known.attempt < request.attempt:
                 known = await self._start_pod_restore(plan, request, known)
-                # If the pod left during the await, `drop_pod` has already run, so nothing would remove the
-                # entry.
+                # If the pod left the node during the await, `drop_pod` has already run, so nothing would
+                # remove the entry.
                 if any(one.uid == uid for one in self._pods()):
                     self._pod_restores[uid] = known
             return known
@@ -354,7 +355,8 @@ class RankServer:
         shards.kept |= await self._committer.copy_restored(plan.pod_uid, pod_restore)
         shards.fetched |= pod_restore.fetched
         others = [one.plan for one in self._pod_restores.values() if one.plan.job_uid == plan.job_uid]
-        # A restore of an earlier incarnation never finishes, so it does not keep the shards.
+        # Release the shards when no pod on this node is restoring in this incarnation or a later one. Ignore
+        # earlier incarnations, because their restores never finish.
         if not any(one.incarnation >= plan.incarnation for one in others):
             await job_memory.unpin(shards.fetched - shards.kept)
             self._restored_shards.pop(plan.job_uid, None)

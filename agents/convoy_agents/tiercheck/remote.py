@@ -173,8 +173,8 @@ class Remotes:
         return await call.run(call.store().inventory)
 
     async def branch(self, plan: Assignment, branch: Branch) -> None:
-        """Write to the store from which generation an incarnation starts, or that this is undecided. Raises
-        StoreError.
+        """Record in the store from which generation an incarnation starts, or that this is undecided.
+        Raises StoreError.
         """
         call = self._call(plan)
         part = call.store()
@@ -247,8 +247,8 @@ class Remotes:
         """Write the record of a generation to the store. Return True if the generation is committed. Raises
         StoreError.
 
-        Return False if a later incarnation has started in the store. It may not know this generation,
-        because this agent was cut off from it.
+        Return False if the store shows that a later incarnation has started. If this agent was cut off at
+        that time, the later incarnation does not know this generation.
         """
         call = self._call(plan)
         part = call.store()

@@ -35,7 +35,7 @@ from convoy_controllers.checkpoint import records, restore
 from convoy_controllers.checkpoint.generation import Generation
 
 FETCH_SECONDS = 20.0
-"""Seconds to retry a source that does not answer before the next source is tried."""
+"""Seconds for which a source that does not answer is retried. After this time the next source is tried."""
 DECISION_SECONDS = 150.0
 """Seconds that a slot waits for the decision of slot 0's agent."""
 
@@ -198,8 +198,8 @@ class Restores:
                 except Denied as error:
                     refused.append(place)
                     why = str(error)
-            # A refusal does not mean that the shard is broken: the other node may not have the new signing
-            # key yet. So refused places are retried until the deadline.
+            # A place that refuses may still have the shard undamaged: its agent may not have the new signing
+            # key yet. So retry these places until the deadline.
             if refused and time.monotonic() > deadline:
                 raise RestoreFailed(why)
             if left := refused:
@@ -245,8 +245,8 @@ class Restores:
             await asyncio.sleep(pause.next())
 
     async def _check_store(self, plan: Assignment) -> None:
-        """Raise RestoreFailed if the store does not answer at all. In this case the failure does not mean
-        that the shard is lost.
+        """Raise RestoreFailed if the store does not answer at all, because the shard may still be in the
+        store.
         """
         try:
             async with asyncio.timeout(STORE_SECONDS):

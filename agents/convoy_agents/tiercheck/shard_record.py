@@ -31,7 +31,7 @@ class ShardRecord:
     metadata: ShardMetadata | None = None
     """The facts that the rank reported with the shard; None if the shard is in no buffer of this node."""
     copy_of: str = ""
-    """The node that sent the shard here as its copy; empty if the shard is no copy."""
+    """The node for which this node keeps the shard as a copy; empty if the shard is no copy."""
     given_up: bool = False
     """True if the shard was given up, because its generation will not be committed."""
 

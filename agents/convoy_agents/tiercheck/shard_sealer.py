@@ -72,7 +72,8 @@ class ShardSealer:
             def ended(done: asyncio.Task[Sealed]) -> None:
                 self._under_way.pop(key, None)
                 if not done.cancelled():
-                    # The caller already gets the exception through the shield, so mark it as retrieved here.
+                    # The caller already gets the exception through asyncio.shield, so mark it as retrieved
+                    # here.
                     done.exception()
 
             task.add_done_callback(ended)

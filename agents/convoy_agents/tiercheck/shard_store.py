@@ -4,7 +4,7 @@ and commits.
     buffers/<name>        the buffers into which the ranks write their shards (buffers.py)
     files/<id>            complete shards that are in no buffer: copies and fetched shards
     manifests/<id>        the record of a shard in such a file, or in the buffer that the record names
-    records/, branches/   the committed generations, and where incarnations started
+    records/, branches/   the committed generations, and from which generation each incarnation started
     state.json            watermarks, incarnation, withdrawn shards and slot token
 
 Everything is in the job's tmpfs, so it survives the agent but not the node. Each text is written under a
@@ -31,8 +31,8 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Branch, Inventory, MalformedError, Manifest, Record
 
 MAX_WITHDRAWN = 128
-"""Maximum number of withdrawn shards to remember. Copies of older ones stay until a generation replaces
-them.
+"""Maximum number of withdrawn shards to remember. The oldest are forgotten first. Other nodes keep copies
+of forgotten shards until a later generation replaces them.
 """
 _FOLDERS = ("buffers", "files", "manifests", "records", "branches")
 
@@ -184,14 +184,16 @@ class ShardStore:
         mine = [key for key in keys if key in self._shards and self._shards[key].buffer]
         if withdraw:
             self.withdrawn = [*dict.fromkeys([*self.withdrawn, *mine])][-MAX_WITHDRAWN:]
-            # If the memory is full, this is not saved. The copies then stay until a generation replaces them.
+            # If the list cannot be saved, the copies may stay until a later generation replaces them.
             with contextlib.suppress(OSError):
                 self._save_state()
         for key in mine:
             self._shards[key].given_up = True
 
     def dropped_withdrawn(self) -> list[str]:
-        """Return the ids of withdrawn shards that are dropped. They stay while another shard extends them."""
+        """Return the ids of the withdrawn shards that this node no longer has. A withdrawn shard that
+        another shard extends is still here, so it is omitted.
+        """
         return [key for key in self.withdrawn if key not in self._shards]
 
     def copies_from(self, node: str) -> set[str]:
@@ -200,8 +202,8 @@ class ShardStore:
         return whole | {one.manifest.id for one in self.incoming if one.copy_of == node}
 
     def release_copies(self, keys: Iterable[str]) -> None:
-        """Mark copies that their node has withdrawn. The next `collect` drops them unless they are needed
-        here.
+        """Mark copies that the node which sent them has withdrawn. The next `collect` drops them unless
+        they are needed here.
         """
         for key in keys:
             if key in self._shards:
@@ -215,8 +217,8 @@ class ShardStore:
         """Allocate memory for a shard that will be sent. Return the indexes of the chunks that no shard
         here has.
 
-        `copy_of`: the node that sends the shard as its copy; empty for a shard that this node fetches.
-        Raises ShareExhausted if the free memory is too small.
+        `copy_of`: the node that sends the shard to have a copy here; empty for a shard that this node
+        fetches. Raises ShareExhausted if the free memory is too small.
         """
         known = self._shards.get(manifest.id)
         if known is None:
@@ -235,7 +237,7 @@ class ShardStore:
     # All shards.
 
     def path(self, key: str) -> Path:
-        """Return the path of the file that starts with the shard. Raises KeyError if the shard is not
+        """Return the path of the file whose first bytes are the shard. Raises KeyError if the shard is not
         complete here.
         """
         buffer = self._shards[key].buffer
@@ -288,7 +290,7 @@ class ShardStore:
         self.records[record.generation] = record
 
     def add_branch(self, branch: Branch) -> None:
-        """Write from which generation an incarnation starts, or that this is undecided."""
+        """Record from which generation an incarnation starts, or that this is undecided."""
         write_atomic(self._folder / "branches" / str(branch.incarnation), records.seal(branch.text))
         self.branches[branch.incarnation] = branch
 
@@ -377,7 +379,7 @@ class ShardStore:
             state = json.loads(records.unseal((self._folder / "state.json").read_bytes()))
             self.incarnation, self.seen = int(state["incarnation"]), int(state["seen"])
             self.marks = {Tier(tier): Generation(*pair) for tier, pair in state["marks"].items()}
-            # A withdrawn shard that still exists was not dropped in time and is kept, so it leaves the list.
+            # Keep withdrawn shards that the earlier agent had not dropped yet, so remove them from the list.
             self.slot_token = str(state.get("slotToken", ""))
             self.withdrawn = [key for key in state.get("withdrawn", ()) if key not in self._shards]
 

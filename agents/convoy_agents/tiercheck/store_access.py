@@ -76,7 +76,7 @@ class StoreAccess(ABC):
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            # The caller already gets the exception through the shield, so mark it as retrieved here.
+            # The caller already gets the exception through asyncio.shield, so mark it as retrieved here.
             task.exception()
 
     async def notify_changed(self) -> None:

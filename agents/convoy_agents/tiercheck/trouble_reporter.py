@@ -34,7 +34,7 @@ class _Pod:
     troubles: Troubles = field(default_factory=dict)
     store_failed_since: float | None = None
     """Time of the store's first failure after the last stored generation, in seconds of the reporter's
-    clock. None if it has not failed.
+    clock. None if the store has not failed since then.
     """
     copy_failed_since: dict[tuple[str, str], float] = field(default_factory=dict)
     """Time of the first failure of each copy, in seconds of the reporter's clock, by (node, shard id)."""
@@ -120,8 +120,8 @@ class TroubleReporter:
             self._set(plan, Cause(Kind.NOT_COPIED, host), why)
 
     def copied(self, plan: Assignment, host: str) -> None:
-        """Record that a node has all its copies of a generation. This also ends the copy troubles of
-        earlier generations.
+        """Record that a node has all copies that the pod sent it. This ends the pod's copy troubles with
+        that node, also those of earlier generations.
         """
         if (pod := self._pod(plan)) is not None:
             pod.copy_failed_since = {
@@ -140,7 +140,7 @@ class TroubleReporter:
         self._set(plan, _RESTORE, "")
 
     def drop_pod(self, uid: str) -> None:
-        """Drop the troubles of a pod that left."""
+        """Drop the troubles of a pod that left the node."""
         self._pods.pop(uid, None)
 
     def _pod(self, plan: Assignment) -> _Pod | None:

@@ -69,7 +69,7 @@ class Uploads:
         task.add_done_callback(partial(self._ended, plan, job_memory, generation))
 
     def drop_pod(self, uid: str) -> None:
-        """Cancel the upload of a pod that left."""
+        """Cancel the upload of a pod that left the node."""
         if uid in self._tasks:
             self._tasks[uid].cancel()
 
@@ -172,8 +172,8 @@ class UploadQueue:
     def commit_pending(self) -> None:
         """Record that a commit request had no result, usually because other slots still upload.
 
-        The store may delete uploaded objects during this time. So all shards are checked again at every
-        RECHECK_EVERY-th call.
+        While this slot waits, the store may delete its uploaded objects. So all shards are checked again at
+        every RECHECK_EVERY-th call.
         """
         self._opened += 1
         if self._opened % RECHECK_EVERY == 0:

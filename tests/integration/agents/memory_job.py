@@ -90,7 +90,7 @@ class Rank:
 
     async def journal(self, step: int, extends: list[int]) -> Response:
         """Write the rank's segment after a step into a free segment buffer, and seal the buffer. The
-        segment follows the save `extends`.
+        segment extends the save `extends`.
         """
         await self.until(lambda stand: bool(stand["segments"]))
         buffer = self.stand["segments"][0]
@@ -279,8 +279,8 @@ def travelled(path: str) -> dict[str, float]:
 
 
 def counted() -> dict[str, float]:
-    """Return the metrics of all agents of this process: restores and uploads by outcome, and numbers of
-    durations.
+    """Return the metrics of all agents of this process: restores and uploads by outcome, and how many
+    durations of each kind were measured.
     """
     value = metrics.REGISTRY.get_sample_value
     found = {

@@ -120,7 +120,7 @@ def variables(rank: int, world: int, port: int, incarnation: int, socket: Path |
 
 
 def socket_of(folder: Path, uid: str, incarnation: int) -> Path | None:
-    """Return the path of the agent's socket of a pod, as `MemoryJob` links it; None for an empty uid."""
+    """Return the path at which `MemoryJob` links the agent's socket of a pod; None for an empty uid."""
     return folder / f"{uid[:8]}-{incarnation}" / "agent.sock" if uid else None
 
 

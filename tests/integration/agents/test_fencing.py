@@ -95,7 +95,7 @@ async def test_a_strict_job_is_stopped_where_nobody_is_reached_and_no_other_job_
     assert "it reached only 0 of the job's 1 other nodes" in shutdown["reason"]
     assert metrics.FENCED._value.get() == fenced + 1
     await receives_nothing(hub, lenient, C, "one")
-    # The agent sends the frame only once, but sends it again to a launcher that reconnects.
+    # The agent sends the frame once per connection, so a launcher that reconnects must get it again.
     again = await one.launcher(A, incarnation=1)
     assert await again.receive() == shutdown
     # The hub is reachable again, so a later incarnation must run normally.

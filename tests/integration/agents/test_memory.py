@@ -243,7 +243,7 @@ async def test_an_agent_that_crashes_loses_nothing_and_goes_on_with_what_is_unde
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
-    await ranks[0].save(20)  # slot 0's agent holds this commit, because slot 1 has not voted
+    await ranks[0].save(20)  # this commit stays undecided at slot 0's agent, because slot 1 has not voted
     await crashed(hub, one)
     moved = hub_pb2.PeerMoved(pod_uid=B, node="one", peer_address=f"127.0.0.1:{one.agent.peer_port}")
     hub.send("two", peer_moved=moved)

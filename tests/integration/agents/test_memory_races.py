@@ -37,7 +37,8 @@ async def test_a_copy_that_was_fetched_to_be_read_stays_once_it_is_counted_on(
     for rank in again:
         for shard in (await rank.restore())["shards"]:
             await rank.read(shard)
-    # The rank on the surviving node finishes first. The copy of its shard already exists.
+    # The rank on node one finishes first. Its agent sends no copy to node three, which has already fetched
+    # the shard.
     await again[0].request(type="restored")
     uses = three.agent.memory_manager.open(JOB).uses
     await eventually(lambda: bool(uses.copies))
@@ -138,8 +139,8 @@ async def test_what_one_rank_of_a_pod_has_saved_alone_is_given_up(
 async def test_a_surveyed_incarnation_commits_nothing(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
-    """The nodes of incarnation 1 do not learn of incarnation 2 from the hub. They must refuse commits after
-    slot 0 of incarnation 2 has surveyed them.
+    """The hub sends nothing about incarnation 2 to the nodes of incarnation 1. Slot 0 of incarnation 2
+    surveys these nodes. After that they must refuse every commit of incarnation 1.
     """
     job.copies = 0
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]

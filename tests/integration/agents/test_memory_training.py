@@ -20,8 +20,9 @@ from convoy_controllers.checkpoint.generation import Tier
 __all__ = ["folder", "job"]
 
 PACE = 0.2
-"""Seconds per step. A save must end within one step. If the next save came three steps later, a full save
-would be smaller than these gradients' segment.
+"""Seconds per step. It is long enough for a save to end within one step. A segment holds the gradients of
+all steps since the previous save. With three such steps it would be larger than a full save, so the rank
+would make a full save.
 """
 pytestmark = pytest.mark.timeout(400)
 

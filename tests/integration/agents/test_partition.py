@@ -105,7 +105,7 @@ async def test_a_commit_of_an_isolated_coordinator_is_never_restored(
     await saved(new, 2, 15, Tier.LOCAL, Tier.PEER)
     for host in (two, three):
         assert Generation(1, 20) not in await records(host)
-    # The isolated node gets no copies, so each save keeps its buffer until no buffer is free.
+    # No node accepts copies from the isolated node. So each save keeps its buffer until no buffer is free.
     assert old[0].stand["marks"][Tier.PEER.value] == [1, 10]
     await old[0].until(lambda stand: not stand["buffer"])
     # Step 20 of incarnation 1 has a record and is the highest step, but it must not be restored.

@@ -87,7 +87,8 @@ async def test_no_agent_is_missed_while_its_sessions_end_and_begin(
     installation: Installation, monkeypatch: pytest.MonkeyPatch, short_path: Path
 ) -> None:
     dialled: list[str] = []
-    # An agent renews after two thirds of a lifetime. With LIFE, the rest would be too short for retries.
+    # An agent renews after two thirds of a lifetime. If the lifetime were LIFE, the remaining third would be
+    # too short for retries.
     life = 2 * LIFE
     async with (
         running(installation, monkeypatch, certificate_hours=life / 3600) as operator,

@@ -28,7 +28,9 @@ from tests.unit.agents.fault_proxy import BUCKET, FaultProxy, refuse
 from convoy_crds.terms import CA_SECRET
 
 MAX_BYTES = 2**20
-"""Maximum bytes of a file that the test searches. It excludes the checkpoint memory, which is empty here."""
+"""Maximum bytes of a file that the test searches. This excludes the files of the checkpoint memory, which
+contain nothing in this test.
+"""
 
 __all__ = ["installation", "proxy", "quiet_logs", "server"]
 

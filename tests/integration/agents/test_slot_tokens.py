@@ -49,8 +49,8 @@ async def shard(host: Host) -> Manifest:
 async def code(
     host: Host, hub: FakeHub, caller: str, call: Callable[[Any], Any], said: list[Any] | None = None
 ) -> str:
-    """Call the Shards service of `host` as the agent of `caller`, and return the status code. Append a
-    single reply to `said`.
+    """Call the Shards service of `host` as the agent of `caller`, and return the status code. If the call
+    has a single reply, append the reply to `said`.
     """
     address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
     own = host.settings.ca_file.read_bytes()

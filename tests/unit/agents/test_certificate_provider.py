@@ -27,8 +27,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_grpc_receives_a_configuration_only_after_a_change(pauses: list[float]) -> None:
-    """gRPC frees the previous configuration when it receives one, but other threads may be about to use the
-    previous one.
+    """When gRPC receives a new configuration, it frees the previous one, which other threads may still
+    need.
     """
     now = "first"
     its: Any = CertificateProvider(lambda: now, lambda name: f"configuration of {name}")  # type: ignore[arg-type, return-value]

@@ -78,8 +78,8 @@ def test_those_of_accelerators_are_left_out_without_any() -> None:
 
 
 class FakeChildren(Children):
-    """Fake children. Each exits when `together` children are running, so fewer concurrent children would
-    hang.
+    """Fake children. A child exits only when `together` children are running. If the runner started fewer
+    at once, the test would hang.
     """
 
     def __init__(self, together: int) -> None:

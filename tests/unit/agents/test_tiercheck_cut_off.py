@@ -121,8 +121,8 @@ def run_call(
     before_expect: Callable[[], Awaitable[None]] = nothing,
     packing: Exception | None = None,
 ) -> Any:
-    """Return the coroutine of the PeerTransfer method that makes a call of the kind `what`. `packing`: an
-    error that encoding a chunk raises.
+    """Call the PeerTransfer method for the kind `what`, and return its coroutine. `packing`: an error that
+    encoding a chunk raises.
     """
 
     async def shards(place: NodeAddress) -> Any:

@@ -248,8 +248,8 @@ def test_damaged_bytes_are_never_restored(
         for one, content in whole.items():
             if one == path or not one.exists():
                 one.write_bytes(content)
-    # In many cases an older generation was restored, so the damage had an effect. A generation was found in
-    # every case.
+    # Many cases must restore an older generation, which shows that the damage had an effect. Every case must
+    # restore some generation.
     assert min(outcomes[one] for one in (NEWEST, BASE, OLD)) > count // 20 and not outcomes[None], outcomes
 
 

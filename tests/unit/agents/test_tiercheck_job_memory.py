@@ -67,8 +67,8 @@ async def open_job_memory(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> JobMemory:
 
 
 async def transfer(job_memory: JobMemory, manifest: Manifest, copy_of: str = "") -> None:
-    """Transfer a shard to the job's memory. `copy_of`: the node that sends it as its copy; empty for a
-    shard that is fetched for a restore.
+    """Transfer a shard to the job's memory. `copy_of`: the node that sends the shard to have a copy here;
+    empty for a shard that is fetched for a restore.
     """
     for index in await job_memory.expect(manifest, OTHERS, 0, copy_of=copy_of):
         await job_memory.put(manifest.id, index, pieces(noise(manifest.generation.step))[index])
@@ -123,8 +123,8 @@ async def fill(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
 async def test_damage_to_the_file_of_shares_takes_no_memory_from_the_job(
     tmpfs: Tmpfs, pool: ThreadPoolExecutor, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Damage the file with the bytes by purpose. The next agent must recover a share that holds everything
-    present and is not larger than before.
+    """Damage the file that stores the job's bytes by purpose. The next agent must recover a share that
+    holds all existing shards and is not larger than before.
     """
     monkeypatch.setattr(shares, "OVERHEAD", 64 * 1024)
     await fill(tmpfs, pool)

@@ -1,4 +1,4 @@
-"""Tests the choice to encode chunks: this must happen on links that are slower than the codec."""
+"""Tests the choice to encode chunks. Chunks must be encoded only on links that are slower than the codec."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def mean(value: float) -> Mean:
         (1, 2.5, 0.9, 0, 0, False),
         # Six other chunks must be encoded first.
         (100, 2.5, 0.16, 6, 0, False),
-        # Encoding saves nothing, so a slow link does not matter.
+        # Encoding saves nothing, so the chunk must be sent plain even on a very slow link.
         (1e6, 2.5, 0.0, 0, 0, False),
         # After PROBE_EVERY plain chunks a chunk is encoded to measure again.
         (1, 2.5, 0.16, 0, PROBE_EVERY - 1, False),

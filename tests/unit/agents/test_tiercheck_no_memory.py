@@ -56,7 +56,7 @@ async def test_whoever_offers_a_copy_hears_to_come_later_and_why(memory_manager:
 async def test_pods_of_other_jobs_are_resumed(
     memory_manager: MemoryManager,
 ) -> None:
-    """To resume pod `a` fails because its job has no memory. The agent must still resume pod `b`."""
+    """Resuming pod `a` fails because its job has no memory. The agent must still resume pod `b`."""
     gone_on = []
 
     async def resume(uid: str) -> None:

@@ -117,7 +117,7 @@ def test_what_is_cut_or_goes_on_is_refused(by: int, longer: bool) -> None:
     chunk = gradients(600)
     found = encoded(chunk)
     wrong = found + bytes(by + 1) if longer else found[: -by - 1]
-    # The two forms of a chunk differ in length, so input of the chunk's length counts as plain.
+    # Input with the length of the plain chunk counts as a plain chunk, so exclude this length.
     assume(len(wrong) != len(chunk))
     with pytest.raises(Damaged):
         planes.unpack(wrong, len(chunk))

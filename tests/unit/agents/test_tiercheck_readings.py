@@ -1,4 +1,6 @@
-"""Tests when fetched shards are dropped: once all pods of the job on the node have read them or have left."""
+"""Tests when fetched shards are dropped. Each pod of the job on the node must first have read them or have
+left the node.
+"""
 
 from __future__ import annotations
 

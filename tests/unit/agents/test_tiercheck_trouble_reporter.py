@@ -1,4 +1,6 @@
-"""Tests the reports that a store or a node's memory refuses something: their content and their time."""
+"""Tests the reports of requests that a store or a node's memory refuses: the messages, and when they are
+sent.
+"""
 
 from __future__ import annotations
 

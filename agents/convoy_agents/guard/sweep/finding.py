@@ -40,8 +40,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one run of a probe. The fields for kinds of result that the probe does not produce are
-    empty.
+    """The result of one run of a probe. A probe produces samples, digests or facts. The other fields are
+    then empty.
     """
 
     outcome: Outcome

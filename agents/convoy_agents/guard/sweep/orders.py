@@ -34,8 +34,8 @@ class PairProbes(Protocol):
         ...
 
     async def respond(self, name: str, partner: hub_pb2.NodeAddress, seconds: float) -> None:
-        """Let the partner measure. Return after the partner's last request, after a pause that is too long,
-        or after `seconds`.
+        """Let the partner measure. Return after the partner's last request, if the next request takes too
+        long to arrive, or after `seconds`.
         """
         ...
 

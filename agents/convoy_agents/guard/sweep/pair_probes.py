@@ -50,8 +50,8 @@ class PairProbes:
         return partial(self._measure, name, partner)
 
     async def respond(self, name: str, partner: hub_pb2.NodeAddress, seconds: float) -> None:
-        """Let the partner measure. Return after the partner's last request, after a pause that is too long,
-        or after `seconds`.
+        """Let the partner measure. Return after the partner's last request, if the next request takes too
+        long to arrive, or after `seconds`.
         """
         await self.responder.serve(name, partner.node, seconds)
 

@@ -35,8 +35,11 @@ class PairResponder:
         self._done = False
 
     async def serve(self, name: str, node: str, seconds: float) -> None:
-        """Let the agent of `node` measure in the sweep `name`. Return after the agent's last call, after a
-        pause that is too long, or after `seconds`.
+        """Let the agent of `node` measure in the sweep `name`. Return after the agent's last call or after
+        `seconds`.
+
+        Also return if the first call does not arrive within FIRST_SECONDS, or a later call within
+        NEXT_SECONDS.
         """
         self._armed, self._done = (name, node), False
         timeout = FIRST_SECONDS

@@ -22,8 +22,8 @@ from convoy_agents.guard.sweep.process import Children, TooManyStuckError
 TIER_SECONDS = {Tier.L0: 60.0, Tier.L1: 600.0, Tier.L2: 600.0}
 """Maximum seconds for all probes of a tier, by tier."""
 START_SECONDS = 30.0
-"""Seconds added to twice a probe's sampling time to get its child's deadline. The margin is large because
-interpreters and drivers start slowly.
+"""Seconds to allow for the start of a child. The child's deadline is START_SECONDS plus twice the probe's
+sampling time. The value is large because interpreters and drivers start slowly.
 """
 _INHERITED = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 """Names of the agent's environment variables that children inherit. Children also inherit variables of

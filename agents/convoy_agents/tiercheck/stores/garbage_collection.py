@@ -14,16 +14,16 @@ from convoy_controllers.checkpoint.records import Manifest
 from convoy_controllers.checkpoint.retention import Garbage, Keep
 
 GRACE_SECONDS = 1800.0
-"""The grace period: seconds after its last write for which an object is never deleted. If an upload takes
-longer, some of its chunks may be sent twice.
+"""The grace period in seconds. An object is never deleted within this time after its last write. If an
+upload takes longer, some of its chunks may be sent twice.
 """
 DELETE_SECONDS = 60.0
-"""Maximum seconds for which one garbage collection deletes manifests, and likewise chunks. The next
-collection continues.
+"""Maximum seconds for which one garbage collection deletes manifests. The same limit applies to chunks. The
+next collection deletes the rest.
 """
 MARKER_SECONDS = 300.0
-"""Seconds for which a deletion marker is valid after its last renewal. A deletion that was started within
-DELETE_SECONDS may take until the marker expires.
+"""Seconds for which a deletion marker is valid after its last renewal. Deletions start only within
+DELETE_SECONDS after a renewal. A slow deletion then has time to end before the marker expires.
 
 If the collecting agent dies, nothing is committed until its marker expires.
 """
@@ -54,8 +54,8 @@ class GarbageCollector:
     def delete(self, garbage: Garbage) -> Garbage:
         """Delete these objects, except those in use or within the grace period. Return what was deleted.
 
-        It stops after DELETE_SECONDS for manifests, and again for chunks. The next collection deletes the
-        rest.
+        Manifests are deleted for at most DELETE_SECONDS, and then chunks for at most DELETE_SECONDS. The
+        next collection deletes the rest.
         """
         self._part.remove("records", (one.name for one in garbage.records))
         self._part.remove("branches", (f"{one}{end}" for one in garbage.branches for end in (UNDECIDED, "")))
@@ -87,8 +87,9 @@ class GarbageCollector:
     def _deletion_marker(self) -> Iterator[Callable[[], float]]:
         """Keep a deletion marker in the store within the block. Yield a function that renews the marker.
 
-        The function returns the time until which deletions may start, by the collector's clock. It fails if
-        the last renewal is too long ago, since listing many names takes long.
+        The function returns the time until which deletions may start, by the collector's clock. Before a
+        renewal the collector lists names, which may take long. If the marker's last renewal is then too
+        old, the function raises StoreError.
 
         After an error the marker stays until it expires, because failed deletions may still be in progress.
         """

@@ -38,7 +38,7 @@ class Capabilities:
 
     @property
     def summary(self) -> str:
-        """A line for a condition's message: the missing guarantees, or that all work."""
+        """One line for a condition's message. It lists the missing guarantees, or states that all work."""
         wanting = [
             what
             for there, what in (

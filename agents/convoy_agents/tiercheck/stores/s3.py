@@ -67,7 +67,9 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The location of a store: a bucket of an S3 API, or only the keys with a prefix in it."""
+    """The location of a store: a bucket of an S3 API, or only those keys of the bucket that start with a
+    prefix.
+    """
 
     name: str
     endpoint_url: str = ""
@@ -241,8 +243,8 @@ class S3:
         return False
 
     def _pages(self, folder: str, start: str) -> Iterator[Mapping[str, Any]]:
-        """Yield the pages of a listing of the names directly under the prefix `start`. `folder`: its name
-        in messages.
+        """Yield the pages of a listing of the names directly under the prefix `start`. `folder`: the
+        folder's name, for error messages.
         """
         with self._store_errors("list", folder):
             pages = self._client.get_paginator("list_objects_v2")

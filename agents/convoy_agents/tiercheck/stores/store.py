@@ -26,7 +26,7 @@ _ROUNDS = 3
 
 
 class Packer(Protocol):
-    """An encoder that shortens chunks if that saves time. Thread-safe."""
+    """An encoder that compresses a chunk if compressing takes less time than it saves. Thread-safe."""
 
     def pack(self, data: digest.Buffer) -> digest.Buffer:
         """Return the chunk in the form in which it should be sent: encoded (planes.py) or plain."""
@@ -44,7 +44,7 @@ class CommitRules:
     If False, nothing is committed.
     """
     grace_seconds: float = GRACE_SECONDS
-    """The grace period: seconds after its last write for which an object is never deleted."""
+    """The grace period in seconds. An object is never deleted within this time after its last write."""
     clock: Callable[[], float] = time.monotonic
     """Returns the time in seconds, to measure durations."""
 
@@ -146,8 +146,8 @@ class Store:
     # Records and branches.
 
     def put_branch(self, branch: Branch) -> bool:
-        """Write where an incarnation started. Return False if the store has another decision about it
-        already.
+        """Record from which generation an incarnation starts, or that this is undecided. Return False if
+        the store already has a different decision for this incarnation.
 
         An undecided branch has a name of its own, so it cannot replace a decision that was written before
         it.

@@ -1,4 +1,5 @@
-"""Blobs in a POSIX folder: on a volume that is mounted on every node, or on each node that uploads.
+"""Blobs in a POSIX folder on a volume. The volume must be mounted on each node that reads or writes the
+store.
 
 A blob is written under a temporary name, synced and renamed. Then its folder is synced. Nodes that share a
 volume must see each other's files and write times at once, so NFS must be mounted with noac. The clocks of
@@ -148,7 +149,9 @@ class Volume:
         return True
 
     def remove(self, key: str) -> None:
-        """See `Blobs.remove`. The folder is synced, so that removals become durable in their order."""
+        """See `Blobs.remove`. The folder is synced, so that removals become durable in the order of the
+        calls.
+        """
         *above, name = self._parts(key)
         with (
             self._store_errors("delete", key),
@@ -181,8 +184,8 @@ class Volume:
         return False
 
     def _parts(self, key: str) -> list[str]:
-        """Split the path of a key below the volume's root into names. Raises ValueError if it leaves the
-        root.
+        """Split the path of a key below the volume's root into names. Raises ValueError if the path leaves
+        the root.
         """
         parts = [part for part in f"{self._path}/{key}".split("/") if part]
         if not parts or ".." in parts:

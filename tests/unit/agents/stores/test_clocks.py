@@ -1,4 +1,4 @@
-"""Tests agents whose clock is wrong, while the grace period protects objects from garbage collection."""
+"""Tests garbage collection by agents whose clock is wrong. The grace period must still protect objects."""
 
 from __future__ import annotations
 

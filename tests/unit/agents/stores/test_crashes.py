@@ -1,4 +1,6 @@
-"""Tests crashes between any two operations: no committed record may need a missing object."""
+"""Tests crashes between any two operations of a save or a garbage collection. No committed record may need
+a missing object.
+"""
 
 from __future__ import annotations
 

@@ -125,8 +125,8 @@ def test_no_commit_while_somebody_deletes_unless_he_has_long_gone(place: Place) 
 
 
 def test_a_collection_without_garbage_writes_no_marker(place: Place) -> None:
-    """An agent may die during a collection, and the job's next agent would have to wait for its marker. So
-    a collection that has nothing to delete must write no marker.
+    """An agent may die during a collection. The job's next agent must then wait until the marker expires.
+    So a collection that has nothing to delete must write no marker.
     """
     said: list[str] = []
 
