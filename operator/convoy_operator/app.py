@@ -63,8 +63,8 @@ log = structlog.get_logger(__name__)
 GOODPUT_SECONDS = 15.0
 """Seconds between two counts of the jobs' goodput; Prometheus usually scrapes at the same interval."""
 NODE_BURST = 1000
-"""Minimum burst of the gateway for NodeHealth and node requests: so many requests may be sent at once.
-Further requests are limited to `settings.qps`.
+"""Minimum burst of the gateway for NodeHealth and node requests. `settings.burst` applies if it is larger.
+After the burst, `settings.qps` limits the requests.
 """
 URGENT_QPS = 50.0
 """Maximum number of urgent node requests per second: patches of node labels, and reads of the Leases of
@@ -166,7 +166,7 @@ class Operator:
         self.kopf_ready = asyncio.Event()
 
     async def run(self) -> None:
-        """Run until cancelled, or until any part ends: one ended part ends the replica."""
+        """Run all parts until cancelled. If one part ends, cancel the others: then the replica ends too."""
         bind, metrics = self.settings.http_bind, http.metrics_pages(self.metrics.registry, self._refresh)
         await run_until_first_exit(
             [
@@ -200,8 +200,8 @@ class Operator:
 
     async def _lead(self) -> None:
         """Run the parts that only the leader runs."""
-        # List everything again before the first decision: the watches may still hang on an API server that
-        # failed together with the previous leader.
+        # List everything again before the first decision. The watches may miss changes: they may still be
+        # connected to an API server that failed together with the previous leader.
         await self.reflectors.list_all()
         self.queue.open = True
         self.hub.monitor.start_leading()
@@ -255,7 +255,9 @@ class Operator:
                 self.queue.add(controller.key(item.namespace, item.name), high=False)
 
     def _wake(self, kind: Kind[Any]) -> None:
-        """Enqueue the unfinished objects of a kind after an agent has reported news for that kind."""
+        """Enqueue the unfinished objects of a kind, because an agent has reported something that concerns
+        this kind.
+        """
         for item in self.reader.live(kind):
             if item.status.get("completionTime"):
                 continue

@@ -62,8 +62,8 @@ class Store(Generic[T]):
         self._indexed: dict[tuple[str, str], dict[str, T]] = {}
         self._indexes: dict[str, tuple[Callable[[T], Iterable[str]], dict[str, dict[str, T]]]] = {}
         self._tombstones: OrderedDict[str, float] = OrderedDict()
-        """The highest resourceVersion at which each deleted object must stay deleted, by uid; infinity for
-        a final deletion.
+        """A resourceVersion for each deleted object, by uid. The store accepts the object again only at a
+        higher resourceVersion. The value is infinity after a final deletion.
         """
         self._listeners: list[Listener[T]] = []
         self.newest = 0

@@ -1,9 +1,9 @@
 """The command `python -m convoy_operator.chart_test ENGINE PARAMS SECONDS POD`, which `helm test` runs.
 
 The command trains a small job with one worker in the operator's namespace. At the end it deletes the job,
-whatever the outcome. A job left by an earlier test is deleted first. PARAMS is a JSON object of engine
-parameters. SECONDS is the time limit of the whole command. POD is a JSON object with further fields of the
-worker's pod spec.
+whatever the outcome. If a job of an earlier test still exists, the command deletes that job first. PARAMS
+is a JSON object of engine parameters. SECONDS is the time limit of the whole command. POD is a JSON object
+with further fields of the worker's pod spec.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ async def train(
         raise Failed(f"the job did not end within {seconds - CLEANUP_SECONDS:g} s; {what}") from None
     finally:
         if job:
-            # Kubernetes' garbage collector deletes the pods. Do not wait longer for the job than
-            # CLEANUP_SECONDS.
+            # Delete the job; Kubernetes' garbage collector then deletes its pods. Wait at most
+            # CLEANUP_SECONDS for the deletion of the job.
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLEANUP_SECONDS):
                     await delete_job(gateway, namespace)

@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 
 MAX_LEVELS = 200
-"""Maximum number of nesting levels that are kept. A deeper value becomes null. No valid object needs more
-levels, so an object with deeper values is found to be invalid.
+"""Maximum number of nesting levels that are kept. A deeper value becomes null. No valid object has so many
+levels, so only invalid objects are changed.
 """
 _MARKS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 """Matches brackets, and whole strings, so that brackets inside strings are skipped."""

@@ -42,8 +42,8 @@ class DryRuns:
     async def refused(
         self, namespace: str, bodies: Sequence[Mapping[str, Any]], explain: Explain
     ) -> dict[str, Refusal]:
-        """Return the first refusal among these pods, which stand for one role each. The key is the pod's
-        name. The result is empty if the API server accepts all pods.
+        """Send a dry run for each of these pods, one pod for each role of a job. Return the first refusal,
+        by the pod's name. The result is empty if the API server accepts all pods.
 
         Raises errors.ApiError for faults that a retry may cure.
         """
@@ -71,8 +71,8 @@ class DryRuns:
         except errors.Invalid as fault:
             if (found := explain(body, fault)) is not None:
                 return found
-            # No field of the template is at fault, so a webhook or a policy is. Do not refuse the pods: a
-            # webhook without support for dry runs rejects every dry run.
+            # No field of the template is at fault, so a webhook or a policy rejects the pod. Accept the pod
+            # all the same: a webhook that does not support dry runs rejects every dry run.
             log.info(
                 "dry run rejected for a reason outside the template, pods are created anyway",
                 why=fault.message,

@@ -1,4 +1,6 @@
-"""The executor of a plan's children: it creates, applies, patches, deletes and evicts objects."""
+"""The executor of a plan's children. A child is one operation: create, apply, patch, delete, end or evict
+an object.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ class Owner(Protocol):
 
 
 class Executor:
-    """Executes the children of a plan for their owner, with at most `parallel` requests in flight."""
+    """Executes the children of a plan, with at most `parallel` requests in flight."""
 
     def __init__(
         self,
@@ -107,8 +109,8 @@ class Executor:
         return {}
 
     async def _child(self, owner: Owner, child: Child, refused: dict[str, Refusal]) -> None:
-        """Execute one child. If the API server refuses to apply a whole object, record the refusal in
-        `refused`; raise any other error.
+        """Execute one child. If the child applies an object and the API server refuses it, record the
+        refusal in `refused`. Raise any other error.
         """
         try:
             await self._verbs[type(child)](owner, child)
@@ -118,7 +120,7 @@ class Executor:
             refused[child.name] = Refusal(fault.message)
 
     async def prune(self, owner: Owner, resources: Iterable[Resource], children: Sequence[Child]) -> None:
-        """Delete the objects of these resources that the owner owns but `children` no longer applies."""
+        """Delete the owner's objects of these resources that `children` do not apply."""
         wanted = {(child.resource, child.name) for child in children if isinstance(child, Apply)}
         left = [
             Delete(resource, one.name, one.uid)
@@ -303,8 +305,8 @@ class Executor:
             self._upsert(child.resource, raw)
 
     async def _evict(self, owner: Owner, pod: EvictPod) -> None:
-        """Evict a pod, unless it was tried less than EVICT_SECONDS ago. A refused eviction is only logged,
-        because a later plan tries again.
+        """Evict a pod, unless this was tried less than EVICT_SECONDS ago. A refused eviction is only
+        logged, because a later plan tries again.
         """
         now = self._clock()
         self._evicted = {uid: at for uid, at in self._evicted.items() if now - at < EVICT_SECONDS}
@@ -370,7 +372,9 @@ def _marked(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _run_all(work: Sequence[Awaitable[None]]) -> None:
-    """Wait until all have ended, then raise the first error. So no started request is abandoned."""
+    """Wait until all of `work` has ended, then raise the first error. So an error does not leave started
+    requests without a waiter.
+    """
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

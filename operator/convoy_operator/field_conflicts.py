@@ -29,8 +29,9 @@ class _Applied:
 class FieldConflicts:
     """The field conflicts of all applied objects, by uid of their owner. Times are monotonic seconds.
 
-    A manager that writes a field takes over its ownership from the operator. If the operator and the other
-    manager both insist, they overwrite each other forever. So the operator waits longer before each repair.
+    A manager that writes a field takes the ownership of the field from the operator. If the operator and
+    the other manager both write the field again and again, they overwrite each other forever. So the
+    operator waits longer before each repair.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -68,7 +69,7 @@ class FieldConflicts:
         """
         early = [one for one in self._objects.get(owner, {}).values() if one.early]
         for one in early:
-            # Reset the mark, because a later plan may no longer apply this object.
+            # Reset `early`, because a later plan may no longer apply this object.
             one.early = False
         return max(0.0, min(one.not_before - self._clock() for one in early)) if early else None
 

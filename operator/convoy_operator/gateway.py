@@ -12,7 +12,7 @@ from convoy_operator import errors
 Object = dict[str, Any]
 """An API object as decoded JSON."""
 Page = tuple[list[Object], str]
-"""Some of the objects of a list, with the resourceVersion of the list."""
+"""Some of the objects of a LIST, with the resourceVersion of the LIST."""
 
 
 class ApiGateway(Protocol):
@@ -52,8 +52,8 @@ class ApiGateway(Protocol):
         ...
 
     async def dry_run(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> None:
-        """Let the API server validate an object like a create, including unknown fields. The object is not
-        stored.
+        """Let the API server check an object as it would for a create, and reject unknown fields. The
+        object is not stored.
         """
         ...
 

@@ -26,13 +26,17 @@ class _JobRecord:
     """The job's resourceVersion at which `ledger` was read."""
     ledger: Goodput
     stepped: datetime | None
-    """Time when the last step that the status reports ended; None without a step."""
+    """Time of the newest progress report in the job's status; None if there is none. The seconds after it
+    belong to an unfinished step.
+    """
     stepless_since: datetime | None
-    """Start of the current run if the job has not reported any step; else None. Without steps it is unknown
-    if the run makes progress.
+    """Time when the job's phase became Running, if the job has not reported any step; else None. Without
+    steps it is unknown if the job makes progress.
     """
     counted: dict[str, float]
-    """Seconds by cause that the counters already contain, or that they must never contain."""
+    """Seconds by cause that need not be added to the counters: those already added, and those that must
+    never be added.
+    """
 
     def seconds(self, now: datetime) -> dict[str, float]:
         """Return the ledger's seconds by cause until `now`. Causes that this version of the operator does
@@ -79,7 +83,7 @@ class GoodputMeter:
             self._count(job, now)
 
     def remove(self, job: CachedObject, now: datetime) -> None:
-        """Count the last seconds of a deleted job, and drop its record."""
+        """Count the remaining seconds of a deleted job, and drop its record."""
         if self._since is not None:
             self._count(job, now)
             self._known.pop(job.uid, None)
@@ -126,8 +130,8 @@ class GoodputMeter:
 
 
 def _stepless_since(status: Mapping[str, Any]) -> datetime | None:
-    """Return the start of a run that has not reported a step; None if the job is not running or has
-    reported a step.
+    """Return the time when a running job's phase became Running. Return None if the job is not running or
+    has reported a step.
     """
     if status.get("phase") != Phase.RUNNING or status.get("progress"):
         return None
@@ -138,8 +142,8 @@ def _stepless_since(status: Mapping[str, Any]) -> datetime | None:
 
 
 def _exclude_stepless(before: _JobRecord, after: _JobRecord, now: datetime) -> None:
-    """Mark the seconds of a run that ended without a step as counted, because nothing will ever show if
-    they were productive.
+    """Exclude the time in phase Running that ended without a step: add its seconds to `after.counted`, so
+    that they are never counted. Nothing will ever show if they were productive.
     """
     cause = before.ledger.cause
     same = cause == after.ledger.cause and before.ledger.since == after.ledger.since

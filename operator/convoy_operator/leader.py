@@ -110,7 +110,7 @@ class Watchdog(threading.Thread):
         self._fed_at = at
 
     def disarm(self) -> None:
-        """Stop the countdown until the next `feed`, because this replica no longer leads."""
+        """Do not end the process until `feed` is called again, because this replica no longer leads."""
         self._fed_at = None
 
     def stop(self) -> None:
@@ -265,8 +265,8 @@ class Elector:
         lead.
         """
         lock = self._lock
-        # Read the Lease first: the lock can only replace the version that it read last, and the last renewal
-        # changed the version.
+        # Read the Lease first. The lock can replace only the version that it read last, and this replica's
+        # last renewal created a newer version.
         found, record = await lock.get(lock.name, lock.namespace)
         if not found or record.holder_identity != lock.identity:
             return

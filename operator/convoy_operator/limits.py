@@ -128,8 +128,9 @@ class FairQueue:
 
 
 class RetryBudget:
-    """A budget for retries. It starts with `floor` retries, and each first attempt adds `share` of a retry
-    up to that number. It keeps retries from overloading a server that is down.
+    """A budget for retries, which keeps retries from overloading a server that is down. The budget starts
+    with `floor` retries, which is also its maximum. Each first attempt of a request adds `share` of a
+    retry.
     """
 
     def __init__(self, share: float = 0.1, floor: float = 20.0) -> None:

@@ -1,9 +1,10 @@
 """Reads the Events of pods that start too slowly. No status reports a failed mount, sandbox or probe; only
 Events do.
 
-Events are read on demand (`Plan.inspect`), for one pod of a job at a time and outside of reconciles. If the
-store of Events is down, no reconcile has to wait. Requests are limited, because the API server has no index
-of Events and scans all Events of the namespace for each request.
+Events are read on demand (`Plan.inspect`), for one pod of a job at a time. They are read outside of
+reconciles, so a reconcile does not wait if the API server cannot read Events from etcd. Requests are
+limited, because the API server has no index of Events and scans all Events of the namespace for each
+request.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ requests bring nothing new.
 PER_SECOND, AT_ONCE = 5.0, 20
 """Rate limit and burst of requests for all jobs. A request over the limit is dropped until a later plan."""
 _REMEMBERED = 4096
-"""Maximum number of jobs with a scheduled next request. The job whose last request is oldest is dropped
-first.
+"""Maximum number of jobs with a scheduled next request. If there are more, the job for which `request` was
+called the longest time ago is dropped.
 """
 _QUEUED = 256
 _MESSAGE = 512
@@ -104,8 +105,8 @@ class PodEvents:
         cache.pods.listen(self._on_pod)
 
     def request(self, key: Key, inspect: Inspect | None) -> None:
-        """Queue a request for the Events of a pod, unless the job's next request is not due yet or too many
-        requests are waiting. `inspect` is None if no pod starts too slowly.
+        """Queue a request for the Events of a pod. Do nothing if the job's next request is not due yet, or
+        if too many requests are waiting. `inspect` is None if no pod starts too slowly.
         """
         if inspect is None:
             return

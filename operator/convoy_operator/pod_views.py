@@ -129,10 +129,11 @@ def _waiting(spec: Raw, status: Raw, ranks: str) -> Raw:
     own.sort(key=lambda entry: entry.get("name") != ranks)
     entries = [*(status.get("initContainerStatuses") or ()), *own]
     found = [entry for entry in entries if (entry.get("state") or {}).get("waiting") is not None]
-    # Prefer a container with another reason: those in `_STARTING` only wait for it, so its reason is the
-    # cause.
+    # Prefer a container whose reason is not in `_STARTING`. Containers with those reasons only wait for it,
+    # so its reason is the cause.
     telling = [entry for entry in found if _state(entry, "waiting").get("reason", "") not in _STARTING]
-    # Next, prefer a container that is being created: the others still wait for an init container.
+    # Next, prefer a container in ContainerCreating. Containers in PodInitializing still wait for an init
+    # container.
     creating = [entry for entry in found if _state(entry, "waiting").get("reason") == "ContainerCreating"]
     chosen: Raw = (telling or creating or found or [{}])[0]
     return _initialising(spec, status) or chosen if chosen in found and not telling else chosen
@@ -171,8 +172,8 @@ def _image(spec: Raw, waiting: Raw) -> str:
 
 
 def _failure(spec: Raw, status: Raw, waiting: Raw) -> ContainerEnd | None:
-    """Return how the waiting container last ended, or how the init container ended that made the pod fail.
-    Return None if there is neither.
+    """Return how the waiting container last ended. If it never ended and the pod failed, return how the
+    init container ended that caused the failure. Return None if there is neither.
     """
     if last := _state(waiting, "terminated", "lastState"):
         return _end(waiting, last)

@@ -22,8 +22,8 @@ from convoy_operator.limits import backoff
 K = TypeVar("K", bound=Hashable)
 
 _FAIRNESS = 8
-"""Interval at which low priority goes first: one of this many keys is taken from the low-priority queue,
-even if high-priority keys wait.
+"""One in this many keys comes from the low-priority queue first. So low-priority keys do not starve if
+high-priority keys always wait.
 """
 
 
@@ -168,10 +168,10 @@ class WorkQueue(Generic[K]):
             entry.not_before = 0.0
 
     def rest(self, key: K, seconds: float) -> None:
-        """Hold the key that the caller is handling for `seconds`, except for urgent changes. The caller
-        must call this before `done`.
+        """Delay the next reconcile of the key that the caller is handling: it starts in `seconds` seconds
+        at the earliest. Urgent changes end the delay. The caller must call this before `done`.
 
-        If the key is not added again before `done`, the hold has no effect.
+        If the key is not added again before `done`, the delay has no effect.
         """
         entry = self._entries.get(key)
         if entry is not None and not entry.news:
@@ -220,8 +220,8 @@ class WorkQueue(Generic[K]):
                 self._line_up(key, entry)
 
     def _compact(self) -> None:
-        """Remove stale entries from the heap. A key that is often added would otherwise leave many entries
-        with far due times.
+        """Remove stale entries from the heap. Each time that a key becomes due earlier, its old entry stays
+        on the heap until the old due time.
         """
         self._heap = [
             (entry.due, next(self._order), key)
@@ -249,8 +249,8 @@ class WorkQueue(Generic[K]):
             self._timer = asyncio.get_running_loop().call_at(self._armed_at, self._fire)
 
     def _fire(self) -> None:
-        # Use at least `_armed_at`, because the clock may be slightly before the time of the timer. Otherwise
-        # a due key would wait for the next timer, which may be much later.
+        # The timer may fire slightly early, when the clock has not reached `_armed_at`. Use at least
+        # `_armed_at`, or a due key would wait for the next timer, which may be much later.
         self._release(max(self._now(), self._armed_at))
         for _ in range(self.depth):
             self._wake()

@@ -131,8 +131,8 @@ class ClusterReader:
         return self._cache.members_on(node)
 
     def jobs_on(self, node: str) -> Iterable[tuple[str, str]]:
-        """Return the namespace and name of each job that the label of a pod names, for all pods that need
-        the node.
+        """Return the namespace and name of each job that has pods which need the node. The pods' labels
+        name the job.
         """
         return [(key.namespace, key.name) for key in self._cache.jobs_on(node)]
 
@@ -178,7 +178,7 @@ class ClusterReader:
         return self._cache.ready_nodes
 
     def refused(self, parent_uid: str, generation: int) -> Mapping[str, Refusal]:
-        """Return the refusals of a parent's children in the last attempt, by child name."""
+        """Return the children of a parent that the API server refused in the last attempt, by child name."""
         return self._refused(parent_uid, generation)
 
     def _valid(self, kind: Kind[M], parent: CachedObject) -> M | None:

@@ -82,7 +82,8 @@ class ReconcileContext:
     present; 0 if it knows already.
     """
     lookups: Mapping[str, Callable[[CachedObject], Awaitable[None]]] = field(default_factory=dict)
-    """Function of a kind that reads further data from the API server before an object is observed, by kind.
+    """For some kinds, by kind: a function that reads further data from the API server before an object of
+    the kind is observed.
     """
     meters: Mapping[str, PlanMeter] = field(default_factory=dict)
     """The meter of a kind's reconciles, by kind."""
@@ -224,8 +225,8 @@ class Reconciler:
             plan = replace(plan, events=())
         if refused := await self._children(controller, parent, plan):
             log.warning("API server refused children, see the object's status", names=refused)
-            # Plan again, so that one status write contains the refusals too. With two writes, the status
-            # would change at every attempt.
+            # Plan again, and store the status only after that, so that one write contains the refusals too. A
+            # write before and a write after the refusals would change the status twice in every attempt.
             plan = replace(await self._plan(controller, key, parent), status_first=False)
             waits.append(plan.requeue_after)
         waits += [self._retry(parent, plan), self._executors[key.kind].field_conflicts.wait(parent.uid)]

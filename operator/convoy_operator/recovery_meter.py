@@ -38,7 +38,9 @@ class _OpenRecovery:
     job: str
     timeline: Timeline
     placings: dict[str, Placing] = field(default_factory=dict)
-    """The placing of each pod that was created for the recovery, by pod uid."""
+    """For each pod that was created for the recovery, by pod uid: when it was created and when it got a
+    node.
+    """
 
 
 class RecoveryMeter:

@@ -56,9 +56,9 @@ class Settings:
     progress_seconds: float = progress_throttle.PROGRESS_SECONDS
     """Minimum number of seconds between two progress writes of one job."""
     progress_writes_per_second: float = progress_throttle.WRITES_PER_SECOND
-    """Maximum number of progress writes per second for all jobs together. etcd should get at most 5 status
-    writes per second; the rest is reserved for changes of state. With more jobs, each job writes less
-    often.
+    """Maximum number of progress writes per second for all jobs together. With more jobs, each job writes
+    less often. etcd should get at most 5 status writes per second in total; the remaining one is
+    reserved for changes of state.
     """
 
     qps: float = 100.0

@@ -44,8 +44,8 @@ def objection(
     """Return a message that says what prevents the uninstallation and what to do. Return None if nothing
     prevents it.
 
-    `jobs` holds the objects of each kind that has pods, by kind. `nodes` holds the nodes that are `marked`,
-    because only the operator removes the marks.
+    `jobs` holds the objects of each kind that has pods, by kind. `nodes` holds the nodes for which `marked`
+    is True. They prevent the uninstallation, because only the operator removes its label and taints.
     """
     holders = {kind: jobs[kind.name] for kind in POD_KINDS if jobs.get(kind.name)}
     if not holders and not pods and not nodes:

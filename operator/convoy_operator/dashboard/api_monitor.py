@@ -20,8 +20,8 @@ OUTAGE_PROBE_SECONDS = 1.0
 """Seconds between two probes while the API server does not answer."""
 PROBE_TIMEOUT_SECONDS = 3.0
 FAILURE_GRACE_SECONDS = 45.0
-"""Seconds for which a list or watch may fail before pages report the failure. Outages of the whole API
-server do not count. Reflectors retry within 30 s.
+"""Seconds for which a list or watch may fail before pages report the failure. The time is longer than the
+30 s within which a reflector retries. Outages of the whole API server do not count.
 """
 MAX_REASON = 160
 """Maximum number of characters of an error that pages show."""

@@ -41,8 +41,8 @@ class Connections:
         class NotedProtocol(HttpToolsProtocol):
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
                 connections._opened(transport)
-                # The server copies this state into each HTTP request of the connection and into its websocket
-                # request.
+                # The server copies `app_state` into the state of each HTTP and websocket request on this
+                # connection.
                 self.app_state = {**self.app_state, CONNECTION: transport}
                 super().connection_made(transport)
 
@@ -87,8 +87,8 @@ def _address(transport: asyncio.Transport) -> str:
 
 
 def _is_closed(transport: asyncio.Transport) -> bool:
-    """Return True if the connection's file descriptor is free. A closing connection keeps its descriptor
-    until the peer has read the remaining data.
+    """Return True if the connection no longer uses a file descriptor. A connection that is being closed
+    keeps its descriptor until the peer has read the remaining data.
     """
     sock = transport.get_extra_info("socket")
     return sock is None or sock.fileno() < 0

@@ -13,7 +13,9 @@ from convoy_operator.gateway import Object
 FRESH_SECONDS = 5.0
 """Seconds after which the cached Events of a job are requested again."""
 MAX_JOBS = 256
-"""Maximum number of jobs in the cache. The job whose request is oldest is dropped first."""
+"""Maximum number of jobs in the cache. If there are more, the job whose Events were requested the longest
+time ago is dropped.
+"""
 
 
 class EventSource(Protocol):

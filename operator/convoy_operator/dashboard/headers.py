@@ -46,7 +46,8 @@ class SecurityHeaders:
     """An ASGI middleware that sets security headers and adds the nonces to pages. The inner application
     must not compress its responses, because the nonces are inserted into the HTML.
 
-    A text from the cluster cannot obtain a nonce: NiceGUI writes `<` as `&lt;`, and titles are escaped.
+    Texts from the cluster cannot contain a script tag that would get a nonce: NiceGUI writes `<` as `&lt;`,
+    and titles are escaped.
     """
 
     def __init__(self, app: ASGIApp) -> None:

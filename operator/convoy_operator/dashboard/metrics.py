@@ -15,8 +15,8 @@ class DashboardMetrics:
     """All metrics of one dashboard process, in a registry of their own."""
 
     def __init__(self, api: Metrics) -> None:
-        """`api` holds the metrics of the client and of the reflectors. Those that the dashboard sets are
-        exported too.
+        """`api` holds the metrics of the API client and of the reflectors. The dashboard exports those of
+        them that it uses.
         """
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)

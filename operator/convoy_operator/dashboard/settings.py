@@ -55,8 +55,8 @@ class DashboardSettings:
     """Maximum number of open pages. Each page needs one to two megabytes of memory."""
 
     most_pages_each: int = 50
-    """Maximum number of open pages of one user, if there is authentication. A user may also open at most as
-    many pages as are free.
+    """Maximum number of open pages of one user, if there is authentication. The limit is lower when nearly
+    `most_pages` pages are open; see `page_limit`.
     """
 
     bind: str = ""

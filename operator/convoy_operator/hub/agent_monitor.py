@@ -1,9 +1,11 @@
-"""The monitor of agents. It tracks which agents are connected and which are silent, and tells plans about
-nodes.
+"""The monitor of agents. It tracks which agents are connected and which are silent, and provides each
+node's liveness to plans.
 
-The monitor detects a silent agent within a fraction of a second and queues the jobs on its node. It also
-queues them when the node stops replying to probes. It then queues them every second until the agent sends a
-message again, because a plan may depend on the length of the silence.
+The monitor queues the jobs on a node in three cases:
+
+- The node's agent becomes silent. The monitor detects this within a fraction of a second.
+- The agent is silent, and the node stops or starts to reply to probes.
+- Every second while the agent stays silent, because a plan may depend on the length of the silence.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ log = structlog.get_logger(__name__)
 _TICK_SECONDS = 1.0
 """Seconds after which the jobs on a node with a silent agent are queued again."""
 _LATE_SECONDS = 1.0
-"""Delay of a poll in seconds above which this process counts as having been stopped. Such a process has
-received no heartbeats, so the silence of agents means nothing.
+"""If a poll is late by more than this number of seconds, the event loop was blocked. Heartbeats could not
+be received in that time, so it does not count as silence of the agents.
 """
 
 

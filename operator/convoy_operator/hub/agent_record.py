@@ -20,7 +20,9 @@ rank's stderr.
 """
 _MAX_ACCELERATORS = 64
 _MAX_PEERS = 64
-"""Maximum number of recorded peers per pod. The peers are slot 0's agent and the agents that hold copies."""
+"""Maximum number of recorded peers per pod. The peers are slot 0's agent and the agents that keep copies of
+the pod's checkpoints.
+"""
 _UNIT = 4096
 UNITS_PER_SECOND, UNITS_AT_ONCE = 1000.0, 8192
 """Rate limit and burst of an agent's messages, in units. A message costs one unit, and one more for each
@@ -29,11 +31,11 @@ UNITS_PER_SECOND, UNITS_AT_ONCE = 1000.0, 8192
 The reports on a flapping pod of 64 ranks, twenty a second with stderr, cost 700 units a second.
 """
 _WINDOWS = 4
-"""Number of step windows in a message that cost one more unit of the rate limit. A node has few ranks, and
-each reports one window per second.
+"""Number of step windows for which a message costs one more unit of the rate limit. The cost stays small,
+because a node has few ranks and each rank reports one window per second.
 """
 _PEERS = 8
-"""Number of peers in a pod's report that cost one more unit of the rate limit."""
+"""Number of peers in a pod's report for which a message costs one more unit of the rate limit."""
 
 
 @dataclass(slots=True)
@@ -46,13 +48,13 @@ class AgentRecord:
     slots: dict[str, SlotView] = field(default_factory=dict)
     """The view of each pod's newest report, by pod uid."""
     peers: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
-    """Peers of each pod as reported, by pod uid. Each peer is the node and the address of an agent from
-    which this agent reads the pod's commits.
+    """The reported peers of each pod, by pod uid. A peer is a pair of a node and the address of that node's
+    agent. This agent reads the pod's commits from the peers.
     """
     holdings: Mapping[str, str] = field(default_factory=dict)
     """Reported slot tokens of the jobs whose checkpoints the node's memory holds, by job uid."""
     verified: dict[str, tuple[str, bool]] = field(default_factory=dict)
-    """The slot token of each job that was verified last, and True if it is valid; by job uid."""
+    """For each job, by job uid: the slot token that the hub verified last, and True if the token is valid."""
     hardware: wire.Hardware = field(default_factory=wire.Hardware)
     over_limit: bool = False
     """True if the agent reported more pods or ranks on its current stream than the record may hold."""
@@ -89,7 +91,7 @@ class AgentRecord:
         )
 
     def record_holdings(self, report: wire.HeldJobs) -> None:
-        """Replace the recorded jobs whose checkpoints the node's memory holds by the reported ones."""
+        """Record which jobs have checkpoints in the node's memory. The report replaces the previous one."""
         self.holdings = {
             one.job_uid[:MAX_NAME]: one.slot_token[: slot_tokens.MAX_CHARACTERS]
             for one in report.jobs[:MAX_PODS]

@@ -91,8 +91,8 @@ class AgentRegistry:
         return True
 
     def put(self, stream: Stream, message: wire.HubMessage) -> None:
-        """Queue a message on a stream. If the queue is full, the agent does not read its messages, so the
-        stream ends.
+        """Queue a message on a stream. A full queue means that the agent has stopped reading. In that case,
+        drop the message and end the stream.
         """
         try:
             stream.outbox.put_nowait(message)

@@ -47,8 +47,8 @@ class AgentStreams:
         before = record.peer_address
         stream = Stream(node)
         record.join(stream, hello)
-        # Send the stores before anything else, because a restarted agent no longer has the credentials for
-        # its jobs.
+        # Send the CheckpointStores first, with their credentials. An agent that has restarted has lost the
+        # credentials and needs them for everything else.
         self._stores.join(node, partial(self._registry.put, stream))
         if record.peer_address != before:
             self._directory.record_move(node, before)
@@ -78,7 +78,7 @@ class AgentStreams:
         self._monitor.record_heartbeat(stream.node, messages.seconds(heartbeat.sent_unix_ms))
         attested = ((one.node, one.age_ms / 1000) for one in heartbeat.attestations)
         self._monitor.record_attestations(stream.node, attested)
-        # Skip the reply if the queue is full, because the agent does not read its messages.
+        # Skip the reply if the queue is full. A full queue means that the agent has stopped reading.
         with contextlib.suppress(asyncio.QueueFull):
             stream.outbox.put_nowait(messages.heartbeat_reply(heartbeat))
 

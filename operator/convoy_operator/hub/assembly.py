@@ -52,7 +52,9 @@ class Hub:
         self.stores.poll()
 
     def release_memory(self) -> None:
-        """If a release is due, drop the agents of deleted nodes and release the memory that no job needs."""
+        """If a search is due, drop the records of deleted nodes, and order agents to release the memory
+        that no job needs.
+        """
         if self.release.due(self.context.clock()):
             for node in self.registry.strays():
                 self.streams.drop(node)

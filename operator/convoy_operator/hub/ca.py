@@ -33,7 +33,7 @@ _BACKDATE = timedelta(minutes=5)
 clocks of nodes differ.
 """
 _MAX_COMMON_NAME = 64
-"""Maximum number of characters of a common name in X.509. A longer name is left out, because the
+"""Maximum number of characters of a common name in X.509. A longer name is left out, because the subject
 alternative name also identifies the node.
 """
 

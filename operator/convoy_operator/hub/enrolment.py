@@ -34,7 +34,9 @@ _MAX_TOKEN, _MAX_CSR = 16_384, 16_384
 _PER_SECOND, _AT_ONCE = 2.0, 40
 """Rate limit and burst of token reviews per address, so that one address cannot delay all others."""
 _MAX_PEERS = 4096
-"""Maximum number of addresses with a rate limit. The address whose last call is oldest is dropped first."""
+"""Maximum number of addresses with a rate limit. If there are more, the address that has gone longest
+without a call is dropped.
+"""
 _LONGEST_WAIT = 10.0
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 

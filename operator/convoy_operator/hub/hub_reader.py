@@ -109,15 +109,19 @@ class HubReader:
         return self._monitor.connected(node)
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return the jobs' lasting suspicions against each node, by node name."""
+        """Return the suspicions against each node, by node name. A suspicion is left out if its job's
+        newest window found no persistent slowness.
+        """
         return self._detectors.suspicions()
 
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return the jobs' findings that a node may have caused, but need not have, by node name."""
+        """Return, by node name, persistent slowness that may be the node's fault but does not prove a
+        fault, such as slow input.
+        """
         return self._detectors.noticed()
 
     def paces(self) -> Mapping[str, JobPace]:
-        """Return the pace of each job, by `namespace/name`."""
+        """Return the current step time of each job, by `namespace/name`."""
         return self._detectors.paces()
 
     def peer_address(self, node: str) -> str:

@@ -26,7 +26,8 @@ from convoy_operator.limits import TokenBucket, Usage
 _TABLES_PER_SECOND, _TABLES_AT_ONCE = 2.0, 64
 """Rate limit in tables per second and burst, for each job. A table holds one window of every rank.
 
-Ranks merge the steps of a second into one window. After an outage the hub gets 32 windows from each rank.
+Ranks merge the steps of a second into one window. After an outage the hub gets up to 32 windows from each
+rank.
 """
 _USAGE_SECONDS = 10.0
 """Half-life in seconds of the moving average of a detector's processor time."""
@@ -47,16 +48,18 @@ class JobDetector:
         self.view: GuardView | None = None
         """The newest findings in the form that the job's plan uses; None before the first."""
         self.held: dict[str, SuspicionRecord] = {}
-        """Suspicions against nodes, by node."""
+        """For each node: slowness for which the node is blamed."""
         self.noticed: dict[str, SuspicionRecord] = {}
-        """Weaker findings that a node may have caused, but need not have, by node."""
+        """For each node: slowness that may be the node's fault but does not prove a fault, such as slow
+        input.
+        """
         self.canary = Canary()
         self._tables = TokenBucket(_TABLES_PER_SECOND, _TABLES_AT_ONCE, clock)
         self.usage = Usage(_USAGE_SECONDS, clock)
         """Processor time of this detector, as a moving average."""
         self._windows = 0
         self._walls: deque[float] = deque(maxlen=FEWEST_WINDOWS)
-        """Seconds per step, without the time of saves: one entry for each of the last tables."""
+        """Seconds per step in each of the newest tables, without the time of saves."""
 
     @property
     def canary_missed(self) -> bool:
@@ -93,7 +96,7 @@ class JobDetector:
 
     @property
     def pace(self) -> JobPace | None:
-        """Return the job's pace; None before the first table."""
+        """Return the job's current step time with its error; None before the first table."""
         if not self._walls:
             return None
         return JobPace(

@@ -1,4 +1,4 @@
-"""The release of memory on nodes that no job needs any more."""
+"""Orders agents to release the memory that jobs no longer need on their nodes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ RELEASE_SECONDS = 10.0
 
 
 class MemoryRelease:
-    """Finds checkpoints in nodes' memory that no job needs. `release(node, job_uid)` sends the order to
-    release them to the node's agent.
+    """Finds checkpoints in nodes' memory that no job needs. It calls `release(node, job_uid)`, which orders
+    the node's agent to release the memory of that job.
     """
 
     def __init__(self, cache: ClusterCache, release: Callable[[str, str], object]) -> None:

@@ -21,8 +21,8 @@ MAX_NAME = 256
 shorter.
 """
 MAX_TROUBLES = 8
-"""Maximum number of troubles in one pod's report; further ones are ignored. An agent sends one of each
-kind.
+"""Maximum number of checkpoint problems (`Trouble`) in one pod's report; further ones are ignored. An agent
+reports at most one problem of each kind.
 """
 _STDERR = 2048
 _MAX_SECONDS = 2**32 - 1

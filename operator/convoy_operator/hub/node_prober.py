@@ -4,7 +4,8 @@ reports.
 An agent may be silent because it is broken, or because the network between the agent and the hub is broken.
 So the prober tries to connect to pods on the node, and reads the Lease that the kubelet renews every 10 s.
 The pods need not listen on the port: a refused connection also proves that the node is alive. On a node
-without pods, the prober connects to the agent's own address. New pods must only be placed on living nodes.
+without pods, the prober connects to the agent's own address, because new pods must only be placed on living
+nodes.
 
 A missing reply means something only if other pods reply, because a NetworkPolicy may block all connections.
 So the prober also connects to pods of the same jobs on other nodes. If there are none, it connects to other
@@ -173,8 +174,8 @@ class NodeProber:
                         error=str(fault),
                     )
                 else:
-                    # Without targets, keep the earlier result: a pod that was placed on a dead node has no
-                    # address.
+                    # If there is no target, keep the earlier result. On a dead node this is the usual case: a
+                    # pod that is placed there never gets an address.
                     if pods:
                         probe.pods_probed = found or credible
                     if targets:
@@ -236,7 +237,8 @@ class NodeProber:
         if renewed != probe.renewed:
             probe.renewed, probe.seen = renewed, self._clock()
         ahead = self._node_clock(node)
-        # Use the earlier of the two possible times of the renewal, because the node's clock may be wrong.
+        # The kubelet renewed the Lease at the latest when the prober first read the renewal. The time in the
+        # Lease may be wrong, because the node's clock may be wrong. Use the earlier of the two times.
         at = probe.seen if ahead is None else min(probe.seen, _unix(renewed) + ahead)
         probe.lease_seconds = max(0.0, requested_at - at)
 

@@ -1,7 +1,7 @@
-"""Keeps the addresses up to date at which agents reach one another.
+"""Keeps agents informed of the current addresses of their peers.
 
-An agent that restarts may have a different address. Each pod report names the peer agents from which the
-reporter reads the pod's commits, with their addresses. If an address is wrong, the hub sends the right one.
+An agent that restarts may have a different address. An agent names in each pod report the peer agents from
+which it reads the pod's commits, with their addresses. If an address is wrong, the hub sends the right one.
 The hub repeats that after each report until the reports contain the right address. Nothing is stored for
 this purpose: a new leader learns all addresses from the agents' Hellos.
 """

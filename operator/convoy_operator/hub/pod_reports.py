@@ -58,7 +58,7 @@ class PodReports:
                 )
             record.over_limit = True
             return
-        # A pod without an incarnation counts as valid, because it has no slot token yet.
+        # A pod without an incarnation has no slot token yet, so its token is not checked and counts as valid.
         slot_token_valid = not report.incarnation or self._tokens.current(report.authority)
         after = messages.slot_view(report, node, slot_token_valid=slot_token_valid)
         if before is not None:

@@ -80,7 +80,7 @@ class HubServer:
 
     async def start(self) -> None:
         """Bind the ports and serve. Raises RuntimeError if a port is in use."""
-        # gRPC also binds IPv4 for the host `::`, and the host works on a machine without IPv6.
+        # Use `::` by default. gRPC then also binds IPv4, and binding works on a machine without IPv6.
         host = self._settings.hub_bind or "::"
         self.enrolment_port = self._enrolment.add_secure_port(
             host_port(host, self._settings.enrolment_port), self._enrolment_credentials

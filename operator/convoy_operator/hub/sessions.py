@@ -35,9 +35,7 @@ MAX_STREAMS = 4
 closed may not have ended yet.
 """
 REFUSED_SECONDS = 1.0
-"""Seconds for which a refused stream stays open, so that a client that retries fast gets no faster
-refusals.
-"""
+"""Seconds for which a refused stream stays open. The delay slows down a client that retries immediately."""
 _WARNINGS_PER_SECOND, _WARNINGS_AT_ONCE = 0.2, 20
 """Rate limit and burst of warnings about refused streams, for all agents together."""
 _WRITE = 10.0
@@ -94,7 +92,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 del self._open[node]
 
     async def _refuse(self, context: Context, node: str) -> None:
-        """Abort a stream after a delay, so that a client that retries fast gets no faster refusals."""
+        """Abort a stream after a delay, which slows down a client that retries immediately."""
         self._metrics.agent_streams_refused.inc()
         if not self._warnings.debt:
             self._warnings.reserve()
@@ -157,9 +155,9 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         becomes the leader.
 
         If the agent could not reach the leader's address, wait up to HOLD_SECONDS, because another replica
-        may take over. After that, redirect the agent to this replica to wait again. But if the Lease was
-        renewed during the wait, the leader works and only the network failed. Then redirect the agent to
-        the leader once more.
+        may take over. If none does, there are two cases. If the Lease was renewed during the wait, the
+        leader works and only the network failed, so redirect the agent to the leader once more. Otherwise
+        redirect the agent to this replica, where the wait starts again.
         """
         deadline, before = asyncio.get_running_loop().time() + HOLD_SECONDS, self._renewals()
         while not self._leads():

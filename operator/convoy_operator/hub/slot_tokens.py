@@ -9,8 +9,8 @@ from convoy_agents.wire.slot_tokens import InvalidSlotToken, SlotToken
 from convoy_operator.hub.ca import Authority
 
 _MAX_SIGNED = 16_384
-"""Maximum number of signed tokens in the cache. The cache makes repeated assignments identical, because two
-signatures of the same token differ.
+"""Maximum number of signed tokens in the cache. Signing the same token twice gives different texts, so
+without the cache a repeated assignment would differ from the first one.
 """
 
 

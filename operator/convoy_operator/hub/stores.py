@@ -57,7 +57,7 @@ class _AgentStream:
 
     send: Send = field(repr=False)
     sent: dict[str, tuple[str, bool]] = field(default_factory=dict)
-    """The version and the conditional-writes flag of each store that were sent last, by store name."""
+    """For each store, by name: the version and the conditional-writes flag that were sent last."""
 
 
 @dataclass(slots=True)
@@ -173,8 +173,9 @@ class CheckpointStores:
                 self._send(stream, name, known)
         for name, known in self._known.items():
             if known.probe is not None and known.probe.unmounted and not known.probing_node:
-                # Probe again at once: agents mount claims only when they start, and this agent may have
-                # mounted the claim.
+                # Probe again at once. The last agent that probed had not mounted the volume's
+                # PersistentVolumeClaim. Agents mount claims only when they start, so this agent may have
+                # mounted it.
                 known.due, known.failures, known.last_probing_node = 0.0, 0, node
                 self._probe_if_due(name, known)
 
@@ -216,7 +217,7 @@ class CheckpointStores:
             self._record_failure(report.name, known)
             return
         known.probing_node, known.failures, known.due = "", 0, self._clock() + AGAIN_SECONDS
-        # Change this only after a successful probe: an outage shows nothing about the store's features.
+        # Update `conditional` only after a successful probe: an outage shows nothing about the store's features.
         known.conditional = report.conditional
         self._distribute(report.name, known)
         self._wake(report.name)
@@ -292,7 +293,9 @@ class CheckpointStores:
         stream.send(wire.HubMessage(store=message))
 
     def _users(self, name: str, spec: CheckpointStoreSpec) -> set[str]:
-        """Return the nodes with pods of the jobs that use a store and are allowed to use it."""
+        """Return the nodes that need a store: those with pods of a job that uses the store. Finished jobs
+        are ignored, and so are jobs in a namespace that may not use the store.
+        """
         return {
             pod.view.node
             for job in self._cache.jobs.by_index(STORE_FIELD, name)
@@ -302,7 +305,9 @@ class CheckpointStores:
         }
 
     def _used_on(self, node: str) -> Iterable[str]:
-        """Yield the stores that jobs with pods on a node use and are allowed to use."""
+        """Yield the stores that the jobs with pods on a node use. A store that the job's namespace may not
+        use is left out.
+        """
         pods = (pod for pod in self._cache.members_on(node) if pod.view.phase not in ENDED_PHASES)
         for key in sorted({Key(TRAINING_JOB.name, pod.namespace, pod.job) for pod in pods}):
             job = self._cache.jobs.get(key.namespace, key.name)

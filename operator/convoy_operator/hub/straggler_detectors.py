@@ -49,8 +49,8 @@ after each completed table.
 _SHARE, _SECONDS_AT_ONCE = 0.5, 5
 """Maximum share of a processor for the tables of all jobs together, and burst in processor seconds.
 
-A table of 10,000 ranks with all their communicators takes a fifth of a second. If the share is used up,
-windows are dropped only of jobs that use more than an equal part of the share.
+A table of 10,000 ranks with all their communicators takes a fifth of a second. At the limit, windows
+are dropped only for jobs that use more than their equal share: the limit divided by the number of jobs.
 """
 _MADE_SECONDS = 1.0
 """Seconds between two attempts to create the detector of a job."""
@@ -91,11 +91,15 @@ class StragglerDetectors:
         return job.view if job is not None else None
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return the lasting suspicions of the jobs' current incarnations against each node, by node name."""
+        """Return the suspicions against each node, by node name. Only current incarnations count. A
+        suspicion is left out if its job's newest window found no persistent slowness.
+        """
         return self._suspicions(lambda job: job.held)
 
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return the jobs' findings that a node may have caused, but need not have, by node name."""
+        """Return, by node name, persistent slowness that may be the node's fault but does not prove a
+        fault, such as slow input.
+        """
         return self._suspicions(lambda job: job.noticed)
 
     def _suspicions(
@@ -112,7 +116,7 @@ class StragglerDetectors:
         return {node: tuple(several) for node, several in found.items()}
 
     def paces(self) -> Mapping[str, JobPace]:
-        """Return the pace of each job, by `namespace/name`."""
+        """Return the current step time of each job, by `namespace/name`."""
         found = ((job.key, job.pace) for job in self._jobs.values())
         return {f"{key.namespace}/{key.name}": pace for key, pace in found if pace is not None}
 
@@ -168,8 +172,8 @@ class StragglerDetectors:
         return end
 
     def _job(self, pod: Pod, incarnation: int) -> JobDetector | None:
-        """Return the detector of a pod's job. Return None unless this incarnation of the job is the current
-        one and has formed.
+        """Return the detector of a pod's job. Return None if `incarnation` is not the job's current one, or
+        if it has no complete membership yet.
         """
         parent = self._cache.jobs.get(pod.namespace, pod.job)
         if parent is None or parent.uid != pod.view.owner_uid or ended(parent):

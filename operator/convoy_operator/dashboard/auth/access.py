@@ -30,8 +30,8 @@ and the review continues.
 REVIEW_SECONDS = 60.0
 """Timeout of a review in seconds, including its time in the queue."""
 SPREAD = 0.25
-"""Maximum share of its lifetime by which a decision expires early. The share is random, so decisions do not
-all expire at the same time.
+"""A decision may expire early by up to this share of its lifetime. The actual share is random, so decisions
+do not all expire at the same time.
 """
 RETRY_SECONDS = 15.0
 """Maximum number of seconds until a review that brought no decision is repeated."""

@@ -29,8 +29,9 @@ class _Address:
 
 
 class LoginLimit:
-    """Limits logins by token buckets. Each login costs one token, and a failed login costs further ones. A
-    login without tokens is refused.
+    """Limits logins by token buckets. Each attempt takes a token from a bucket of its address. A failed
+    attempt also takes one from a second bucket of its address and one from a common bucket. If one of
+    these buckets is empty, the login is refused.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -39,8 +40,8 @@ class LoginLimit:
         self._addresses: OrderedDict[str, _Address] = OrderedDict()
 
     def acquire(self, address: str) -> bool:
-        """Take all the tokens that a failed login costs. Return False if a limit of the address or the
-        overall limit is reached.
+        """Take a token from all three buckets before the login is tried, as if it had failed. Return False,
+        and take nothing, if one of the buckets is empty.
         """
         known = self._addresses.get(address)
         if known is None:
@@ -61,7 +62,7 @@ class LoginLimit:
         return True
 
     def refund_failure(self, address: str) -> None:
-        """Return the tokens that only a failed login costs."""
+        """Return the tokens that only a failed login costs, because the login succeeded."""
         self._overall.refund()
         if address in self._addresses:
             self._addresses[address].failures.refund()

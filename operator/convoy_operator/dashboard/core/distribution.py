@@ -72,7 +72,9 @@ def class_of(hardware: str, classes: Iterable[HardwareClass]) -> HardwareClass |
 
 
 def strips(hardware: str, one: HardwareClass) -> list[Strip]:
-    """Return one Strip for each metric of the class in which the hardware was measured."""
+    """Return one Strip for each metric of the class `one`. Metrics that were not measured on the hardware
+    are left out.
+    """
     found = (_strip(hardware, metric) for metric in one.status.metrics)
     return [strip for strip in found if strip is not None]
 

@@ -69,7 +69,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of a job's time that has one cause."""
+    """A cause, and the share of the job's time that was spent on it."""
 
     cause: str
     seconds: float

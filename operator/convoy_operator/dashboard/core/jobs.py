@@ -144,7 +144,7 @@ class RowCache:
     """Table rows that all open pages share. A row is built again when its job changes or after `SECONDS`."""
 
     SECONDS = 5.0
-    """Maximum delay in seconds of the ages that a row shows."""
+    """Seconds after which an unchanged row is built again, so that the ages in it increase."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, datetime, Row]] = {}

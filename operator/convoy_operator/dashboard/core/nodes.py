@@ -45,9 +45,9 @@ COLUMNS = (
 def by_node(healths: Iterable[ParsedObject[NodeHealth]], nodes: Iterable[Node]) -> dict[str, NodeHealth]:
     """Return the NodeHealth of the hardware that each existing node has, by node name.
 
-    After its hardware is removed, a NodeHealth still names its last node, and a newer node may have the
-    same name. The node's uid in the NodeHealth tells the two nodes apart. A NodeHealth without a uid
-    matches by name alone. If several match, one with a uid wins, then the one with the newest state.
+    A NodeHealth keeps the name of its node after the hardware was removed from that node. A newer node may
+    have the same name. The node's uid in the NodeHealth tells the two nodes apart. A NodeHealth without a
+    uid matches by name alone. If several match, one with a uid wins, then the one with the newest state.
     """
     uids = {node.name: node.uid for node in nodes}
     found: dict[str, NodeHealth] = {}
@@ -64,7 +64,9 @@ def by_node(healths: Iterable[ParsedObject[NodeHealth]], nodes: Iterable[Node]) 
 
 
 def last_of(healths: Iterable[ParsedObject[NodeHealth]], name: str) -> NodeHealth | None:
-    """Return the NodeHealth that was the last to name the node. The node itself is deleted."""
+    """Return the NodeHealth of a deleted node. If several NodeHealths name the node, return the one with
+    the newest state.
+    """
     found = [parsed.model for parsed in healths if parsed.model and parsed.model.status.node_ref.name == name]
     return max(found, key=_since, default=None)
 

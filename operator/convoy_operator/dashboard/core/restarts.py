@@ -16,7 +16,9 @@ from convoy_operator.dashboard.core.formatting import shortened
 MAX_RESTARTS = 64
 """Maximum number of restarts per job. The newest are kept."""
 JOBS = 500
-"""Maximum number of jobs in the history. The job whose last restart is oldest is dropped first."""
+"""Maximum number of jobs in the history. If there are more, the job that has gone longest without a restart
+is dropped.
+"""
 MAX_MESSAGE = 1024
 """Maximum number of characters of a restart's message. Events have the same limit."""
 

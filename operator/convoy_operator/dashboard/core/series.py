@@ -24,7 +24,9 @@ METRIC_POINTS = 200
 METRICS = 8
 """Maximum number of metrics per job that have a curve. The first metrics in the status are used."""
 JOBS = 2000
-"""Maximum number of jobs with a curve. The job whose newest value is oldest is dropped first."""
+"""Maximum number of jobs with a curve. If there are more, the curve that has gone longest without a new
+value is dropped.
+"""
 
 
 def _numbers() -> array[float]:
@@ -80,7 +82,7 @@ class Curve:
 
     @property
     def stride(self) -> int:
-        """Return the number of reports for each point of the curve that is kept."""
+        """Return the number of reports for each kept point of the curve."""
         return self._rows.stride
 
     def add(self, progress: Progress, now: datetime) -> bool:

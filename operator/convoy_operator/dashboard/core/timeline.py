@@ -86,8 +86,8 @@ def entries(
     `remembered` are the recorded restarts. A restart and its Event become one entry.
     """
     shown_events = sorted(filter(None, map(from_event, events)), key=lambda one: one.at)
-    # A recorded restart overrides the one in the status, because the incarnation in the status may grow
-    # without a restart.
+    # Prefer a recorded restart to the one in the status. The incarnation in the status can grow without a
+    # restart, and would then be wrong for this restart.
     known = {one.at: one for one in (latest(job.status), *remembered) if one is not None}
     found: list[TimelineEntry] = []
     without_event: list[Restart] = []
@@ -98,8 +98,8 @@ def entries(
             found.append(_restart(one, one.message))
             continue
         shown_events.remove(event_of_restart)
-        # The count of an Event includes equal Events of the minutes before, which the operator only counted.
-        # Restarts among them already have an entry, so subtract them.
+        # An Event that repeats within the recorder's window is not posted. The next posted Event adds it to
+        # its count, so the count includes earlier restarts. Subtract those that already have an entry.
         counted = [other for other in without_event if _same_kind(event_of_restart, other)]
         found.append(_restart(one, event_of_restart.message, event_of_restart.times - len(counted)))
         without_event = [other for other in without_event if other not in counted]

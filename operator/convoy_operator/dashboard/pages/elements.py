@@ -35,14 +35,14 @@ def _decorated(element: E, classes: str, attributes: dict[str, Any]) -> E:
 
 
 def set_text(element: TextElement, content: str) -> None:
-    """Set the element's text, unless it is already set."""
+    """Set the element's text. Do nothing if the element already has this text."""
     content = visible(content)
     if element.text != content:
         element.set_text(content)
 
 
 def set_attribute(element: ui.element, name: str, value: Any) -> None:
-    """Set an attribute, unless it is already set. The value None removes the attribute."""
+    """Set an attribute. Do nothing if it already has this value. The value None removes the attribute."""
     if value is None:
         if name in element.props:
             del element.props[name]
@@ -51,7 +51,7 @@ def set_attribute(element: ui.element, name: str, value: Any) -> None:
 
 
 def set_classes(element: ui.element, classes: str) -> None:
-    """Set the element's CSS classes, unless they are already set."""
+    """Set the element's CSS classes. Do nothing if the element already has exactly these classes."""
     if " ".join(element.classes) != classes:
         element.classes(replace=classes)
 

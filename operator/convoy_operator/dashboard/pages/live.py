@@ -84,8 +84,8 @@ async def keep_updated(context: Context, page: Page) -> None:
             with client:
                 _draw(context, page)
         except Exception:
-            # Catch every error and show it. Otherwise one unexpected object would end the page's updates
-            # without a sign.
+            # Catch every error and show it. Otherwise one unexpected object would end the page's updates, and
+            # the user would not notice.
             log.exception("page update failed", location=frame.location)
             context.metrics.failures.inc()
             with client:
@@ -102,8 +102,7 @@ async def keep_updated(context: Context, page: Page) -> None:
         except TimeoutError:
             return
         with context.feed.subscribe() as subscription:
-            # Update once more at the start, because changes during the loading of the page reached no
-            # subscription.
+            # Update once more at the start, to show the changes that happened before the subscription.
             subscription.notify()
             while not client.is_deleted and not session.over:
                 since = await subscription.wait(TICK)

@@ -48,7 +48,7 @@ token's owner may list.</p>
 
 
 def _back(given: str | None) -> str:
-    """Return the address to open after the form. An address of another host or scheme becomes `/`."""
+    """Return the address to open after the login. An address of another host or scheme becomes `/`."""
     return given if given is not None and is_location(given) else "/"
 
 

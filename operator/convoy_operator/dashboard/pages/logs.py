@@ -53,7 +53,7 @@ class Logs:
         self._lines = text("pre", "", "log", tabindex="0", role="log", aria_label="Log", aria_live="off")
         show(self._lines, False)
         set_attribute(self._stop_button, "disabled", True)
-        # The handler must take no argument: NiceGUI passes its client to a handler that accepts one.
+        # The handler must take no argument. If it took one, NiceGUI would pass its client.
         self._client.on_delete(lambda: self._stop_reading())  # noqa: PLW0108
 
     def set_rank_count(self, ranks: int) -> None:

@@ -38,7 +38,7 @@ class FactList:
 
 
 class Chips:
-    """Numbers of objects, each as a badge with its label."""
+    """A total, and one badge for each group with its label and its number of objects."""
 
     def __init__(self, label: str) -> None:
         with box("div", "counts"):

@@ -1,4 +1,4 @@
-"""Vue components, for what plain HTML elements cannot do."""
+"""Vue components. They do what plain HTML elements cannot do."""
 
 from __future__ import annotations
 
