@@ -186,8 +186,8 @@ async def client_of(plane: Any, token: str | None = None) -> ApiClient:
 
 
 def _drop_others(control_plane: Any) -> None:
-    """Delete the objects that other tests have left, and remove the agent-ready labels. Otherwise this
-    test's operator would reconcile those objects.
+    """Delete the objects of earlier tests, and remove the agent-ready labels. Otherwise this test's
+    operator would reconcile those objects.
     """
     cluster = [kind for kind in KINDS if not kind.namespaced and kind.name != "Engine"]
     for path in (resource_of(kind).path() for kind in cluster):

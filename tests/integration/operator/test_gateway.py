@@ -245,8 +245,8 @@ async def test_a_broken_watch_is_taken_up_again_and_misses_nothing(
 
 
 class Stale(KubernetesGateway):
-    """A gateway that watches from a version that the API server no longer keeps while `stale` is True. When
-    the API server reports the error, `stale` becomes False.
+    """A gateway whose watches fail while `stale` is True: they start from a version that the API server no
+    longer keeps. When the API server reports the error, `stale` becomes False.
     """
 
     stale = False

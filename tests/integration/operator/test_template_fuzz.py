@@ -47,7 +47,7 @@ DROPPED = ("there is no such field", "levels of objects and lists")
 
 
 class Trial:
-    """The operator's code between a stored job and its pods and status, without watches and agents."""
+    """Creates jobs at a real API server and reconciles them, without watches and agents."""
 
     def __init__(self, client: ApiClient, namespace: str) -> None:
         settings, self.metrics = Settings(qps=0.0), Metrics()
@@ -90,8 +90,8 @@ class Trial:
         await self._remove(stored)
 
     async def _create(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Create a job like a client without strict validation. The API server then drops unknown fields
-        without a warning.
+        """Create a job with field validation turned off. The API server then drops unknown fields without a
+        warning.
         """
         path, params = TRAINING_JOBS.path(self.namespace), {"fieldValidation": "Ignore"}
         return await self.gateway._call("create", TRAINING_JOBS, path, body=body, params=params)
@@ -111,8 +111,8 @@ class Trial:
         self.outcomes["pods created" if made else str(reason)] += 1
 
     async def _remove(self, stored: views.CachedObject) -> None:
-        """Delete the job's pods. Before that, run code that needs no API server: restarts, and messages to
-        agents.
+        """Build pods of a later incarnation and commands of ranks from the job, which must not fail. Then
+        delete the pods and the job.
         """
         try:
             model = TrainingJob.model_validate(stored.raw)

@@ -189,8 +189,8 @@ def test_an_agent_lost_with_the_leader_before_is_found_silent_by_the_next(
 def test_an_agent_that_no_leader_heard_is_missed_once_a_pod_is_given_to_its_node(
     virtual: Virtual, api: FakeApi
 ) -> None:
-    """Let a node die together with the previous leader, with no pods at the new leader's first poll. The
-    new leader must notice the missing agent when a pod is placed on the node.
+    """Let a node without pods die together with the previous leader. The new leader must notice the missing
+    agent when a pod is placed on the node.
     """
 
     async def run() -> None:

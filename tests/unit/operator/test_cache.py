@@ -122,8 +122,7 @@ def test_any_interleaving_of_answers_watch_and_lists_ends_at_the_truth(
     items = store()
     for position, (act, item) in enumerate(watch):
         if data.draw(st.booleans()):
-            # Insert the response to any write of the history that the watch has already reported or reports
-            # now.
+            # Insert the late response to any write up to the change that the watch reports now.
             answer = data.draw(st.sampled_from([entry for act, entry in watch if act == "upsert"] or [item]))
             if answer.version <= item.version:
                 items.upsert(answer)

@@ -117,8 +117,8 @@ def test_what_was_observed_is_what_happened(
     assert len(it.steps) == 2
     found = it.phases()
     assert found.keys() == phases
-    # The tolerance cannot be smaller: the operator knows a node's end only from its agent's last message, and
-    # a hang only from the last step.
+    # The tolerance cannot be smaller: the operator knows the time of a node's failure only from its agent's
+    # last message, and the time of a hang only from the last step.
     assert found["total"] == pytest.approx(it.steps[1] - struck, abs=1.1)
     parts = sum(seconds for phase, seconds in found.items() if phase != "total")
     assert parts == pytest.approx(found["total"]), found

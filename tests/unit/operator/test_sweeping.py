@@ -393,8 +393,8 @@ def test_what_another_sweep_has_taught_a_class_meanwhile_stays(
     def fail(*observed: Any) -> Any:
         step = advance(*observed)
         if step.classes and not taught:
-            # Write the class for another sweep here, which is between this sweep's decision and its own
-            # write.
+            # Act as another sweep that changes the class after this sweep has made its decision and before it
+            # writes.
             taught.append(CLASS)
             body = {"metadata": {"name": CLASS}, "spec": {}, "status": {"nodes": 1, "metrics": [metric]}}
             it.cache.upsert(HARDWARE_CLASSES, api.put(HARDWARE_CLASSES, body))

@@ -249,8 +249,8 @@ def test_recorded_restarts_and_events_are_merged(
 
 
 def test_the_last_restart_keeps_its_recorded_incarnation() -> None:
-    """Increase the incarnation without a restart, as a suspension does. The timeline must show the recorded
-    one.
+    """Increase the incarnation without a restart, as a suspension does. The timeline must show the
+    incarnation that was recorded with the restart.
     """
     last = {"reason": "RankKilled", "message": "m", "at": ago(minutes=8)}
     (found,) = timeline.entries(
