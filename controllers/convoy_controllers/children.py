@@ -1,5 +1,5 @@
-"""The typed children of a plan: changes to objects other than the parent, the object that the plan belongs
-to.
+"""The typed children of a plan. A plan belongs to one object, its parent. The children are changes to all
+other objects.
 
 The operator carries out the children in the order of the plan, but creates objects last. Consecutive
 children of one type run concurrently. The operator waits for all of them before it starts the next type.
@@ -17,7 +17,7 @@ from convoy_crds.reasons.reason import Reason
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A Kubernetes Event on the object that the plan or child belongs to."""
+    """A Kubernetes Event on the plan's parent, or on the object of the child that contains the Event."""
 
     reason: Reason
     message: str

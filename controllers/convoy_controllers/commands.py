@@ -67,7 +67,7 @@ class MemoryTiers:
 class Assign:
     """Starts the ranks of one slot in an incarnation.
 
-    The command may be repeated. If the ranks already run, the agent only updates its facts about the slot.
+    The command may be repeated. If the ranks already run, the agent only updates its record of the slot.
     """
 
     node: str
@@ -100,7 +100,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """Ends a launcher, which ends its pod."""
+    """Makes a launcher exit. The end of the launcher ends its pod."""
 
     node: str
     pod_uid: str

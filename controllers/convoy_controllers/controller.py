@@ -83,8 +83,9 @@ def by_field(
 
 
 def by_owner(kind: Kind[Any], resource: Resource, concern: Callable[[Any], Hashable] = _any_change) -> Watch:
-    """Return a watch: a changed object queues its controller's object, if this is of `kind`. The watched
-    objects must be cached with their owner reference, which applied children are.
+    """Return a watch: a changed object queues its owner, if the owner is of `kind`. The owner is the
+    controller in the object's owner reference. The watched objects must be cached with this reference.
+    Applied children are.
     """
 
     def keys(reader: Reader, before: Any | None, after: Any | None) -> Iterable[Name]:
@@ -158,15 +159,15 @@ class Makes:
 
     @property
     def applied(self) -> bool:
-        """Return True if plans apply whole objects of this resource. The operator then caches the objects
-        that carry its label.
+        """Return True if plans apply whole objects of this resource. Convoy labels such objects, and the
+        operator caches the objects with the label.
         """
         return Apply in self.children and not self.subresource
 
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """The place in a status that shows whether the object is valid."""
+    """The part of a status that shows whether the object is valid."""
 
     condition: str = ConditionType.READY
     phase: str = ""
@@ -174,7 +175,9 @@ class Validity:
 
 
 Explain = Callable[[Any, Mapping[str, Any], str, tuple[Any, ...]], Refusal | None]
-"""(model of the parent, refused manifest, message, causes) -> the refusal, worded by the parent's fields."""
+"""(model of the parent, refused manifest, message, causes) -> the refusal, with the fields of the parent
+that are at fault.
+"""
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,8 @@ class ProgressThrottle(Generic[K]):
         """
         longest = self._seconds + jobs / self._rate
         at = self._turns.get(key, math.inf) / self._rate
-        # An earlier turn has lapsed. A later one was reserved when there were more jobs, so the job reserves
-        # an earlier turn.
+        # A turn that is long past has lapsed. A turn that is too far ahead was reserved when there were more
+        # jobs. In both cases the job reserves another turn.
         if not now - self._seconds <= at <= now + longest:
             self._release(key)
             earliest = max(now, self._written.get(key, -math.inf) + self._seconds)

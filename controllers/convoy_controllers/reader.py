@@ -64,8 +64,8 @@ class HubView(Protocol):
         ...
 
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return, by node, slowness that jobs notice on the node. The node may be its cause, but no job
-        proves that.
+        """Return, by node, slowness that jobs notice on the node. It is not proved that the node causes the
+        slowness.
         """
         ...
 
@@ -112,7 +112,7 @@ class Reader(Protocol):
     def referring(self, kind: Kind[Any], path: str, value: str) -> Iterable[CachedObject]:
         """Return the objects of a kind that have not ended and whose field at `path` equals `value`.
 
-        A watch of the controller that was made by `by_field` must name the path.
+        The controller must have a watch for `path`, made by `by_field`.
         """
         ...
 
@@ -129,7 +129,9 @@ class Reader(Protocol):
         ...
 
     def jobs_on(self, node: str) -> Iterable[tuple[str, str]]:
-        """Return namespace and name of the jobs that are named by the job labels of the pods on this node."""
+        """Return namespace and name of each job that has pods on this node, according to the pods' job
+        labels.
+        """
         ...
 
     def warning(self, pod_uid: str) -> PodWarning | None:

@@ -184,8 +184,8 @@ class RankView:
     save.
     """
     copy_seconds: float = 0.0
-    """Seconds for which a recent save kept memory and links busy. They end when the save's copies were
-    made; without copies, when the save was committed. 0 before the first save.
+    """Seconds for which a recent save kept memory and links busy; 0 before the first save. The busy time
+    ends when all copies of the save are made, or, without copies, when the save is committed.
     """
     restore_seconds: float = 0.0
     """Seconds that the rank took to read the checkpoint; 0 if the rank read none or does not report the

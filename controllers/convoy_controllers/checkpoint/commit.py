@@ -1,8 +1,9 @@
 """The commit protocol of generations, as the agent of slot 0 runs it. Pure.
 
-A generation (incarnation, step) becomes COMMITTED under three conditions. Every slot of the incarnation has
-an open call in which it voted that it is prepared. After that, the generation's record was written. This
-agent has seen no later incarnation before the record was written.
+A generation (incarnation, step) is committed in two stages. First, every slot of the incarnation votes that
+it is prepared, and keeps the call with its vote open. Then this agent writes the generation's record. The
+generation is COMMITTED as soon as the record is written, unless the agent has learned of a later
+incarnation before.
 
 The steps of one incarnation commit in ascending order. A generation is STALE if a later generation
 overtakes it, or if a slot abandons it.
@@ -33,7 +34,7 @@ class Verdict(Enum):
     this generation.
     """
     EXPIRED = "expired"
-    """The deadline has passed, so nothing is decided. A rank may prepare the generation again."""
+    """The deadline has passed without a decision. A rank may prepare the generation again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class CommitState:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Event: the hub has formed this incarnation with this number of slots."""
+    """Event: the hub has formed an incarnation with this number of slots."""
 
     incarnation: int
     slots: int
@@ -118,7 +119,7 @@ class Unwritten:
 
 @dataclass(frozen=True, slots=True)
 class IncarnationSeen:
-    """Event: this agent has learned of this incarnation."""
+    """Event: this agent has learned of an incarnation."""
 
     incarnation: int
 
@@ -208,7 +209,7 @@ def _prepare(state: CommitState, event: Prepare, now: float) -> Result:
 def _withdraw(state: CommitState, event: Withdraw) -> Result:
     number = event.generation.step
     known = state.open.get(number)
-    # The vote has already counted if the record is being written, so its withdrawal changes nothing.
+    # While the record is being written, all votes are already counted, so a withdrawal changes nothing.
     if event.generation.incarnation != state.incarnation or not known or state.writing == number:
         return Result(state)
     left = known.slots - {event.slot}

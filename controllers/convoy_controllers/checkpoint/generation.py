@@ -7,9 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 START_STEP = 0
-"""Step number of the state that an incarnation started from, if the incarnation copies this state again. A
-save never has this step number.
-"""
+"""Step number for a copy of the state that an incarnation started from. A save never has this step number."""
 _NAME = re.compile(r"gen-(\d{1,18})-(\d{1,18})")
 
 
@@ -17,15 +15,17 @@ class Tier(StrEnum):
     """The tiers of storage, in the order in which a generation reaches them."""
 
     LOCAL = "local"
-    """Memory of the node whose rank saved it."""
+    """Memory of the node whose rank saved the generation."""
     PEER = "peer"
     """Memory of other nodes."""
     REMOTE = "remote"
-    """A store that outlives the memory of the cluster."""
+    """A store that keeps its data even if the memory of all nodes is lost."""
 
 
 class Generation(NamedTuple):
-    """The state after `step` steps, saved by `incarnation`. Of two generations, the greater one is newer."""
+    """The state after `step` steps, saved by `incarnation`. The greater of two tuples is the newer
+    generation.
+    """
 
     incarnation: int
     step: int

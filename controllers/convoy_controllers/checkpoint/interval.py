@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 BUDGET = 0.035
-"""Maximum share of the time that stalls by saves may cost. CheckFreq uses 3.5 %."""
+"""Maximum fraction of the training time that stalls by saves may take. CheckFreq uses 3.5 %."""
 MIN_SECONDS, MAX_SECONDS = 1.0, 1800.0
 PRIOR_HOURS = 24.0
 """Prior of the failure rate: one failure in 24 hours."""
@@ -49,7 +49,7 @@ def choose(
     """Return the interval for saves that stall the training for `cost_seconds` each.
 
     A save keeps memory and links busy for `busy_seconds`. The next save must not start before that time has
-    passed. `budget` is the maximum share of the time that saves may cost.
+    passed. `budget` is the maximum fraction of the training time that stalls by saves may take.
     """
     mtbf = 3600 / failures_per_hour
     best = max(MIN_SECONDS, young_daly(cost_seconds, mtbf))

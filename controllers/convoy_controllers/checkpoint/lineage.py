@@ -1,8 +1,9 @@
-"""Determines which generations belong to the actual run, from their records and the branches. Pure.
+"""Determines from records and branches which generations belong to the history of the current state. Pure.
 
-These generations form the line. It starts at the newest record of the highest incarnation and follows the
-parents. A record that is not on the line is dead: it was written by an incarnation that had already been
-replaced. Its bytes are valid, but belong to a run that did not happen.
+These generations are called the line. It starts at the newest record of the highest incarnation, and leads
+from each generation to its parent. A record that is not on the line is dead: an incarnation wrote it after
+it had already been replaced. The bytes of a dead generation are valid, but no later incarnation continued
+from them.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from convoy_controllers.checkpoint.records import MAX_HISTORY, Branch, Record
 
 
 def lineage(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[Record]:
-    """Return the generations to restore from, the best first.
+    """Return the generations to restore from, the newest first.
 
     A parent may have no record, because the record was garbage-collected or lost. The line then goes on
-    with the newest older record of the parent's incarnation. If there is none, it goes on with the parent
-    in that incarnation's branch. A parent that is not older than its child shows a corrupt record and ends
-    the line, so the walk always terminates.
+    with the newest older record of the parent's incarnation. If there is none, the line goes on with the
+    generation from which that incarnation started, according to its branch. A parent that is not older than
+    its child shows a corrupt record and ends the line, so the walk always terminates.
     """
     known = {record.generation: record for record in records}
     began = beginnings(branches)
@@ -35,7 +36,7 @@ def lineage(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[
 def beginnings(branches: Iterable[Branch]) -> dict[int, Generation | None]:
     """Return the generation from which each incarnation started, by incarnation; None for a fresh start.
 
-    It comes from the incarnation's own branch, or from the history of a later branch.
+    The source is the incarnation's own branch, or the history of a later branch.
     """
     found: dict[int, Generation | None] = {}
     for branch in branches:
@@ -46,8 +47,8 @@ def beginnings(branches: Iterable[Branch]) -> dict[int, Generation | None]:
 
 
 def branch_of(incarnation: int, parent: Generation | None, branches: Iterable[Branch]) -> Branch:
-    """Return the branch that an incarnation writes as soon as it knows the generation `parent` from which
-    it starts.
+    """Return the branch of an incarnation that starts from the generation `parent`. The incarnation writes
+    the branch as soon as it knows `parent`.
     """
     known = sorted(beginnings(branches).items(), reverse=True)
     history = tuple((number, start) for number, start in known if number < incarnation)
@@ -55,8 +56,8 @@ def branch_of(incarnation: int, parent: Generation | None, branches: Iterable[Br
 
 
 def dead(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[Generation]:
-    """Return the committed generations that are not on the line. They are never restored, because their
-    incarnations had already been replaced.
+    """Return the committed generations that are not on the line. They are never restored. An incarnation
+    wrote each of them after it had already been replaced.
     """
     records = list(records)
     line = {one.generation for one in lineage(records, branches)}
@@ -72,8 +73,8 @@ def newest_incarnation(records: Iterable[Record], branches: Iterable[Branch]) ->
 def _last(
     known: Mapping[Generation, Record], began: Mapping[int, Generation | None], incarnation: int
 ) -> Generation | None:
-    """Return the newest generation of this incarnation. If it has none, return the newest one from which it
-    may have started.
+    """Return the newest generation of this incarnation. If there is none, return the newest generation from
+    which the incarnation may have started.
     """
     own = max((one for one in known if one.incarnation == incarnation), default=None)
     return own or _at_most(known, began, began.get(incarnation), Generation(incarnation, 0))

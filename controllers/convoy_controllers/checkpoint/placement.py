@@ -26,7 +26,7 @@ class Host:
     domain: str = ""
     """The node's rack or zone; empty if it is not known."""
     capacity: int = 0
-    """Number of owners whose copies fit into the node's memory; 0 if it equals the number of copies per
+    """Number of owners whose copies fit into the node's memory. 0 stands for the number of copies per
     owner.
     """
 

@@ -248,8 +248,8 @@ def by_number(shard: str) -> tuple[int, str]:
 
 
 def merge(inventories: Collection[Inventory]) -> Inventory:
-    """Return the union of the inventories. If both have a branch of an incarnation, a decided branch
-    replaces an undecided one.
+    """Return the union of the inventories. If several have a branch of the same incarnation, a decided
+    branch replaces an undecided one.
     """
     branches: dict[int, Branch] = {}
     for one in inventories:

@@ -36,7 +36,9 @@ class SkippedGeneration:
     generation: Generation
     shard: str
     missing: Generation
-    """Generation of the manifest in the shard's chain that no place has."""
+    """Generation that the missing manifest belongs to. The manifest is part of the shard's chain, and no
+    place has it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def initial_watermarks(
 
 
 def unknown_incarnations(held: Mapping[str, Inventory], incarnation: int) -> list[int]:
-    """Return the earlier incarnations about which no reply says where they started.
+    """Return the earlier incarnations for which no reply names the generation they started from.
 
     Such an incarnation may never have started. But a node that has not replied may know of it, and may have
     a newer state. Until all nodes have replied, an older state must therefore not be restored.

@@ -144,8 +144,8 @@ def remote_garbage(
         for one in reversed(line):
             firsts.setdefault(one.generation.step // keep.every_steps, one.generation)
         kept |= set(firsts.values())
-    # Nothing newer than the line is garbage: a later incarnation may have started whose branch is not decided
-    # yet.
+    # Generations newer than the line are kept. They may belong to a later incarnation whose branch is not
+    # decided yet.
     newest = line[0].generation
     garbage = [one for one in stored.records if one not in kept and one < newest]
     heads = {

@@ -10,7 +10,7 @@ from convoy_crds.checkpointstore import CheckpointStore
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The result of probing the store by one agent."""
+    """One agent's result of probing the store."""
 
     node: str
     at: datetime
@@ -49,6 +49,6 @@ class Observed:
     probing_node: str = ""
     """Name of the node whose agent is probing the store; empty if no agent is."""
     fresh: bool = False
-    """True if the store, its Secret or the operator's leadership is so new that the first probe result may
-    still arrive.
+    """True shortly after the store or its Secret changed, or after the operator became the leader. The
+    first probe result may then still arrive.
     """

@@ -101,7 +101,9 @@ def _unprobed(observed: Observed) -> str:
 
 
 def _status(observed: Observed, condition: Condition) -> CheckpointStoreStatus:
-    """Return the status with this condition. Without a new probe result, the earlier one stays."""
+    """Return the status with this condition. Without a new probe result, the status keeps the earlier
+    result.
+    """
     old, probe = observed.store.status, observed.probe
     capabilities = old.capabilities
     if probe is not None and probe.reached:

@@ -51,7 +51,7 @@ class Pods:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem for which a command cannot be run."""
+    """A reason why a command must not be run."""
 
     why: str
     refused: bool = False
@@ -94,7 +94,9 @@ def _cached_problem(
 
 
 def _replaced(words: Sequence[str], environment: Mapping[str, str], pods: Pods) -> Problem | None:
-    """Check a launcher that Convoy replaces. Only its process and node counts can be wrong."""
+    """Return the problem of a launcher that Convoy replaces; None if there is none. Only its process and
+    node counts can be wrong.
+    """
     try:
         launch = read_launch(words, environment, known_only_at_run_time)
     except RefusedError as error:
@@ -117,7 +119,9 @@ def _replaced(words: Sequence[str], environment: Mapping[str, str], pods: Pods) 
 
 
 def _unchanged(launch: Launch, call: Call, environment: Mapping[str, str], pods: Pods) -> Problem | None:
-    """Check a launcher that has options unknown to Convoy. Convoy runs it unchanged, once per pod."""
+    """Return the problem of a launcher that Convoy runs unchanged, once per pod; None if there is none.
+    Convoy runs a launcher unchanged if it has options unknown to Convoy.
+    """
     why = unknown_option_problem(launch, pods.processes)
     if not why and launch.launcher == DEEPSPEED and pods.alike > 1:
         why = _alone(" ".join(("deepspeed", *launch.unlisted)), pods, "remove the option")
@@ -252,8 +256,8 @@ def _same_everywhere(
     address: tuple[str, str | None],
     endpoint: tuple[str, str | None],
 ) -> str:
-    """Return why an option that has the same value in all pods keeps the pods apart; empty if no option
-    does.
+    """Return why the pods form separate groups: an option has the same text in all pods although it must
+    differ, or an address names each pod's own host. Return an empty text if no option does this.
     """
     if rank[1] is not None:
         return f"{what} {rank[0]}={rank[1]} is the same in all {pods.alike} pods: remove it, or use $RANK"

@@ -33,7 +33,7 @@ from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 MAX_CAUSE_CHARS = 1024
-"""Maximum number of characters to keep of the cause for which an attempt to schedule the pods failed."""
+"""Maximum number of characters to store of the reason why the pods could not be scheduled."""
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -47,8 +47,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
         draft.drop(ConditionType.SUSPENDED)
         status.phase = None
     if status.phase in (None, Phase.PENDING):
-        # The layout may change while the job is pending. Later only a suspension may change it, so a
-        # different digest then shows a suspension.
+        # A user may change the layout of a pending job. After that, only an update that suspends the job may
+        # change the layout. A stored digest that differs from the digest of the spec therefore shows that the
+        # job was suspended.
         status.layout = formation.layout_digest(observed.job)
     status.start_time = status.start_time or draft.now
     draft.merge_reports(status.incarnation)
@@ -65,8 +66,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     returned = _returned_pods(observed, layout, formed, own, lost)
     fault = (
         recovering.fault(observed, formed, own, lost)
-        # A running incarnation goes on although the new spec is invalid, so such a spec neither requests a
-        # restart nor regrows the job.
+        # A running incarnation goes on even if the new spec is invalid. Until the spec is valid, no requested
+        # restart happens and no pods join again.
         or recovering.overtaken(observed)
         or (recovering.requested(observed) if wrong is None else None)
         or recovering.regrowth(observed, draft, layout, returned if wrong is None else 0)
@@ -129,8 +130,8 @@ def _form(
     held = status.membership or wanted.fencing
     chosen = () if held else formation.participants(observed, status, layout, up, own, now)
     if status.membership or chosen or pause or wanted.fencing:
-        # A wait that Convoy itself imposes does not count against scheduleSeconds, so the time starts again
-        # after the wait.
+        # Time during which Convoy itself blocks the start does not count against scheduleSeconds. The count
+        # therefore starts again at 0 after that time.
         status.pending_since = None
     elif given_back := _enforce_schedule_deadline(draft, layout, own, recovery.schedule_seconds, waits):
         return replace(given_back, requeue_after=_earliest(waits))
@@ -174,8 +175,8 @@ def _form(
 
 
 def _set_valid(observed: Observed, draft: Draft, wrong: Violation | None) -> None:
-    """Set the Valid condition. It is False if the spec cannot run, or if it differs from the spec that
-    runs.
+    """Set the Valid condition. It is False if the spec cannot run, or if it differs from the spec with
+    which the incarnation was formed.
 
     The API server rejects most changes of a running job's spec. Its CEL rule cannot see fields without a
     schema, so it misses, for example, a renamed field of `params`.
@@ -218,8 +219,8 @@ def _refuse(observed: Observed, draft: Draft, wrong: Violation, own: Mapping[str
 def _shrink_wait(
     status: TrainingJobStatus, up: tuple[Slot, ...], layout: tuple[Slot, ...], now: datetime
 ) -> list[float | None]:
-    """Return the seconds until an elastic job goes on without its missing pods after a fault. The list is
-    empty if the job does not wait for them.
+    """Return a list with the seconds for which an elastic job still waits for missing pods after a fault.
+    The list is empty if the job does not wait.
     """
     until = formation.shrink_deadline(status)
     if until is None or len(up) == len(layout):
@@ -251,11 +252,12 @@ def _back_off(status: TrainingJobStatus) -> Violation:
 def _enforce_schedule_deadline(
     draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView], limit: int, waits: list[float | None]
 ) -> Plan | None:
-    """Return a plan that deletes all pods if not all of them came up within `limit` seconds; None before
-    that. A part of a gang would only block other jobs.
+    """Return a plan that deletes all pods if some of them are not up after `limit` seconds; None before
+    that. Nodes that an incomplete job holds would only block other jobs.
 
-    The next attempt starts after a pause. The pause is a share of the limit that differs from job to job.
-    Without this difference, two jobs that each hold half of what both need would collide again and again.
+    The next attempt starts after a pause. Its length depends on the job's uid, so that it differs from job
+    to job. With equal pauses, two jobs that compete for the same nodes would block each other again at
+    every attempt.
     """
     status = draft.status
     status.pending_since = status.pending_since or draft.now
@@ -268,7 +270,7 @@ def _enforce_schedule_deadline(
     status.pending_since = draft.now + timedelta(seconds=pause)
     waits.append(pause)
     found = waiting.why(draft.observed, layout, own, draft.observed.slots)
-    # A short attempt may end before the cause shows again, so the cause of an earlier attempt is kept.
+    # If this attempt was too short to show a cause, the cause of the earlier attempt is kept.
     known = status.pending_cause if not found.reason.warning else ""
     status.pending_cause = known or found.message[:MAX_CAUSE_CHARS]
     until = f"{status.pending_since:%H:%M:%SZ}"

@@ -1,5 +1,5 @@
-"""Decides which jobs need a person's attention, and for which reasons. A reason counts if neither Convoy
-nor time solves the problem.
+"""Decides which jobs need a person's attention, and for which reasons. These reasons stand for problems
+that neither Convoy nor waiting can solve.
 """
 
 from __future__ import annotations

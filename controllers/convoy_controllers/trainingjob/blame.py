@@ -1,10 +1,18 @@
 """Picks the root cause among the faults of an incarnation.
 
 In a synchronous job, the end of one rank ends all others, and one hung rank hangs all others. A fault that
-another fault causes is called an echo. These signs tell an echo from its cause, in this order: the kind of
-fault (exit code 76), the last lines on stderr (a failed collective), the place of the main thread (in a
-collective or elsewhere), the last step, and the time of the end. Clocks of nodes differ, so kinds that are
-never an echo are dated back (`Policy.lead`).
+another fault causes is called an echo.
+
+The following evidence distinguishes an echo from its cause, in this order:
+
+- the kind of fault (exit code 76),
+- the last lines on stderr (a failed collective),
+- the code in which the main thread hangs (a collective or other code),
+- the last step,
+- the time of the end.
+
+The clocks of nodes differ, so time alone is not reliable. Faults that are never an echo are therefore
+sorted as if they had happened some seconds earlier (`Policy.lead`).
 """
 
 from __future__ import annotations
@@ -33,10 +41,10 @@ _OUTSIDE = (
     Reasons.POD_DEADLINE,
     Reasons.STORAGE_LIMIT,
 )
-"""Reasons for the end of a pod that a rank cannot cause."""
+"""Reasons for the end of a pod. A failure of a rank never leads to one of them."""
 _SOFT = (Reasons.RANK_FAILED, Reasons.RANK_CRASHED)
-"""Reasons for the end of a rank that may follow from a lost peer or from SIGTERM, because the program
-chooses them.
+"""Reasons for the end of a rank that may be the consequence of a lost peer or of SIGTERM. In both cases the
+program itself decides how it ends.
 """
 
 
@@ -45,10 +53,10 @@ def primary(
 ) -> Fault | None:
     """Return the root cause of the faults; None if there are no faults.
 
-    The root cause is a fault that no restart heals, else a lost node, else a fault that is no echo, else
-    the earliest fault. `early` are the ranks that exited with code 0 while others went on. If such an exit
-    explains the fault that was found, the exit is the root cause. `running` are the ranks of the
-    incarnation that still run. Their end may explain more.
+    The root cause is the first of these that exists: a fault that no restart heals, a lost node, a fault
+    that is no echo, the earliest fault. `early` are the ranks that exited with code 0 while others went on.
+    If such an exit explains this fault, the exit is the root cause. `running` are the ranks of the
+    incarnation that still run. When they end, their reports may show another root cause.
     """
     marked = _mark_consequences(list(faults))
     if not marked:
@@ -69,8 +77,8 @@ def _order(fault: Fault) -> tuple[bool, bool, bool, bool, bool, float, int]:
         not fault.policy.terminal,
         fault.reason is not Reasons.NODE_LOST,
         fault.echo,
-        # A preempted rank comes before the other echoes. It saved its state on purpose, and the other ranks
-        # only lost it as their peer.
+        # Among echoes, a preempted rank comes first. It stopped on request after it had saved its state. The
+        # other ranks failed only because this rank was gone.
         fault.echo and fault.reason is not Reasons.PREEMPTED,
         fault.rank is None,
         (fault.ended or fault.at or float("inf")) - fault.policy.lead,
@@ -79,8 +87,8 @@ def _order(fault: Fault) -> tuple[bool, bool, bool, bool, bool, float, int]:
 
 
 def _mark_consequences(faults: list[Fault]) -> list[Fault]:
-    """Return the faults. Those that another fault explains although their reason does not show it get
-    `consequence`.
+    """Return the faults, with `consequence` set on every fault that another fault explains. The reason of
+    such a fault does not show that it is an echo.
     """
     return _mark_hangs(
         [replace(one, consequence=True) if _follows_pod_end(one, faults) else one for one in faults]
@@ -88,8 +96,8 @@ def _mark_consequences(faults: list[Fault]) -> list[Fault]:
 
 
 def _follows_pod_end(fault: Fault, faults: Iterable[Fault]) -> bool:
-    """Return True if the end of a pod explains the fault: the rank got SIGTERM in that pod, or lost a peer
-    in it.
+    """Return True if a rank's fault is the consequence of the end of a pod. Either the rank itself got
+    SIGTERM in that pod, or the rank lost a peer that ran in that pod.
     """
     if fault.consequence:
         return True
@@ -100,8 +108,8 @@ def _follows_pod_end(fault: Fault, faults: Iterable[Fault]) -> bool:
 
 def _brings_down(pod: Fault, fault: Fault, faults: Iterable[Fault]) -> bool:
     if pod.reason is Reasons.POD_LOST:
-        # A launcher that was not killed exits only after its ranks, so the end of its pod explains no fault
-        # of a rank.
+        # A launcher exits only after its ranks, unless it is killed. If it was not killed, the ranks ended
+        # first, so the end of the pod is not the cause of their faults.
         return killed(pod.exit_code) and not any(
             one.pod == pod.pod and one.rank is not None for one in faults
         )
@@ -110,12 +118,13 @@ def _brings_down(pod: Fault, fault: Fault, faults: Iterable[Fault]) -> bool:
 
 
 def _mark_hangs(faults: list[Fault]) -> list[Fault]:
-    """Return the faults. Hung ranks that only wait for another rank get `consequence`.
+    """Return the faults, with `consequence` set on hung ranks that only wait for another rank.
 
-    One hung rank makes all ranks of its role hang, and the watchdog of each rank reports that. A rank that
-    hangs in a collective waits for another rank. At fault are the ranks known to hang outside a collective;
-    if there are none, the ranks whose place is not known. Among these, the ranks with the fewest steps are
-    at fault. If several remain, no node is blamed.
+    One hung rank makes all ranks of its role hang, and the watchdog of each rank reports a hang. A rank
+    that hangs in a collective only waits for another rank. The suspects are the ranks known to hang outside
+    a collective. If there are none, the suspects are the ranks for which nobody knows where they hang. In
+    each role, the suspects with the fewest steps are at fault. If several ranks are at fault, no node is
+    blamed.
     """
     hangs = [fault for fault in faults if fault.hang and not fault.waits_for_others]
     kept: list[Fault] = []
@@ -147,8 +156,8 @@ def _explains(early: EarlyEnd, fault: Fault) -> bool:
 
 
 def _ended_early(early: Sequence[EarlyEnd], victims: list[Fault]) -> Fault:
-    """Return the fault of the first rank whose early end explains one of the victims. It is dated to the
-    first victim.
+    """Return a fault for the first rank whose early end explains one of the victims. The fault gets the
+    time of the earliest victim.
     """
     first = next(one for one in early if any(_explains(one, fault) for fault in victims))
     victim = min(victims, key=_order)

@@ -16,13 +16,15 @@ from convoy_crds.trainingjob_status import LastRestart, Restarts
 MAX_PAUSE_SECONDS = 60
 """Maximum back-off, in seconds."""
 SOON_SECONDS = 10.0
-"""Seconds after a restart. A further restart within this time has a back-off, even if it does not count."""
+"""Seconds after a restart within which the next restart gets a back-off, even if it does not count."""
 UNSTARTED_SECONDS = 10.0
 """First back-off, in seconds, after a pod could not start because of its template. Kubelets use the same
 value. The back-off doubles with each further fault of this kind.
 """
 ECHO_WINDOW_SECONDS = 2.0
-"""Maximum number of seconds from the death of a node's ranks to the last time its agent was heard."""
+"""Maximum number of seconds for which a node's agent may still be heard after the ranks on the node have
+died.
+"""
 
 
 def exceeded(restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime) -> bool:
@@ -33,11 +35,12 @@ def exceeded(restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime
 
 
 def forgive(restarts: Restarts, lost_at: float) -> Restarts:
-    """Return the record. The latest restart no longer counts if it may have been an echo of the loss of a
-    node at `lost_at` (Unix seconds).
+    """Return the record. The latest restart no longer counts if it may have been an echo of a lost node.
+    `lost_at` is the last time the node's agent was heard (Unix seconds).
 
-    When a node dies, ranks on other nodes lose their connections. Convoy knows only seconds later that the
-    node is lost. A user's own program cannot tell Convoy that it failed because it lost a connection.
+    When a node dies, ranks on other nodes lose their connections and fail at once. Convoy learns only
+    seconds later that the node is lost. Until then, the failures look like errors of the user's program, so
+    the restart counts.
     """
     if not forgivable(restarts, lost_at):
         return restarts

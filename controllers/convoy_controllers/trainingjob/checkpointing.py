@@ -54,7 +54,7 @@ allow for very long steps.
 
 
 class Finding(NamedTuple):
-    """One finding about the saves. `holds` is True if they are as the spec asks."""
+    """One finding about the job's saves. `holds` is True if the state is saved as the spec asks."""
 
     holds: bool
     reason: Reason
@@ -62,7 +62,7 @@ class Finding(NamedTuple):
 
 
 def set_condition(draft: Draft) -> None:
-    """Set the condition after an incarnation has formed. A new problem also becomes an Event."""
+    """Set the condition if an incarnation has formed. A new problem also becomes an Event."""
     found = finding(draft.observed, draft.status)
     if found is None:
         if not draft.observed.job.spec.checkpoint.tiers.any:

@@ -1,5 +1,5 @@
-"""Turns ledgers into counters. A ledger may move seconds from one cause to another, but a counter must only
-grow.
+"""Turns the goodput ledgers of jobs into counters. A ledger may move seconds from one cause to another, but
+a counter must only grow.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ from convoy_crds.goodput import Cause, totals
 from convoy_crds.trainingjob_status import Goodput
 
 _UNSURE = (Cause.PRODUCTIVE, Cause.RECOMPUTE, Cause.FINISH)
-"""Causes of time that may turn out to be a hang, if it came after the last step."""
+"""Causes that the ledger gives to time after the last step. If the job turns out to hang, that time moves
+to another cause.
+"""
 
 
 def settled(ledger: Goodput, stepped: datetime | None, now: datetime) -> dict[str, float]:
     """Return the seconds by cause, without those that may still move to another cause.
 
-    `stepped` is the time at which the last step ended. If the job hangs since then, the time after
-    `stepped` only looks like training. It then moves to the cause for detecting the hang.
+    `stepped` is the time at which the last step ended. If the job has hung since `stepped`, the ledger
+    counts that time as training until the hang is detected. The time then moves to the cause DETECT.
     """
     until = min(now, stepped) if stepped is not None else ledger.since
     if ledger.cause == Cause.FINISH:
-        # None of this time is settled: ranks may hang while they end, or start another loop of steps.
+        # No time under FINISH is settled: the ranks may hang while they end, or may start another loop of
+        # steps.
         until = ledger.since
     return totals(ledger, until if ledger.cause in _UNSURE and until is not None else now)
 

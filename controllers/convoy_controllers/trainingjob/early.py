@@ -45,9 +45,9 @@ def early_ends(
 ) -> tuple[EarlyEnd, ...]:
     """Return the early ends of the incarnation, the one with the fewest steps first.
 
-    Each role is examined by itself. Only roles that decide the job's success count, because helpers such as
-    data loaders end early by design. A rank that has made all its steps is not early, nor is a rank whose
-    pod was asked to stop.
+    Each role is examined by itself. Roles that do not decide the job's success are skipped, because helpers
+    such as data loaders end early by design. A rank that has made all its steps is not early, nor is a rank
+    whose pod was asked to stop.
     """
     deciding = (slot for slot in layout if observed.job.spec.success in (ALL_ROLES_COMPLETE, slot.role))
     by_role: dict[str, list[Slot]] = {}

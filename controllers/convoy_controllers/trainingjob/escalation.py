@@ -1,7 +1,8 @@
-"""Decides what a restart replaces: the more restarts do not help, the more the next one replaces.
+"""Decides which ranks and pods a restart replaces. Each restart that did not help makes the next one
+replace more.
 
-The first restart replaces what the policy of the fault asks for. Faults that count form a row as long as
-the job makes no step beyond its furthest one. The second restart of a row replaces the pod at fault, all
+The first restart replaces what the policy of the fault asks for. Faults that count form a series while the
+job makes no step beyond its furthest one. The second restart of a series replaces the pod at fault, all
 further restarts replace all pods.
 """
 
@@ -14,14 +15,14 @@ from convoy_crds.trainingjob import Recovery
 from convoy_crds.trainingjob_status import LastRestart, Restarts, RestartScope
 
 QUIET_SECONDS = 600.0
-"""Seconds without a fault after which the next fault starts a new row, even if no steps are reported."""
+"""Seconds without a fault after which the next fault starts a new series, even if no steps are reported."""
 
 _ORDER = (RestartScope.PROCESS, RestartScope.POD, RestartScope.JOB)
 
 
 def position_in_row(restarts: Restarts, fault: Fault, step: int | None, now: datetime) -> int:
-    """Return the position of the fault, from 1, in a row of faults without progress. A fault that does not
-    count leaves the position unchanged.
+    """Return the position of the fault, from 1, in a series of faults without progress. A fault that does
+    not count leaves the position unchanged.
     """
     if not fault.counted:
         return restarts.stalled
@@ -31,7 +32,9 @@ def position_in_row(restarts: Restarts, fault: Fault, step: int | None, now: dat
 
 
 def scope(fault: Fault, row: int, recovery: Recovery) -> RestartScope:
-    """Return the scope that the restart for this fault replaces. `row` is the fault's position in its row."""
+    """Return the scope that the restart for this fault replaces. `row` is the position of the fault in its
+    series.
+    """
     if not recovery.in_place:
         return RestartScope.JOB
     widened = _ORDER[min(row, len(_ORDER)) - 1] if fault.counted and row > 0 else RestartScope.PROCESS
@@ -42,9 +45,10 @@ def count_identical(restarts: Restarts, fault: Fault) -> int:
     """Return the number of identical errors in a row, including this fault. In an identical error, the
     program ends in the same way at the same step.
 
-    Return 0 if the program did not cause the fault. Also return 0 before the first step, because a service
-    that is not up yet may become ready. Init containers are the exception: they make no steps, and can wait
-    for a service in a loop of their own.
+    Return 0 if the program did not cause the fault. Also return 0 before the first step: a service that the
+    program needs may not be up yet, so a further restart may succeed. Faults with `Policy.without_steps`
+    are the exception. A failed init container is one of them, because it makes no steps and can itself wait
+    for a service in a loop.
     """
     if not fault.policy.user_error or not (fault.step or fault.policy.without_steps):
         return 0

@@ -39,8 +39,8 @@ _EVICTIONS = {
     "TerminationByKubelet": "its node is short of a resource or shuts down",
     "DeletionByPodGC": "its node was deleted",
 }
-"""Explanations for the reasons of the DisruptionTarget condition (Kubernetes, KEP-3329), except the
-scheduler's reason.
+"""Explanations for the reasons of a pod's DisruptionTarget condition (Kubernetes, KEP-3329). The reason
+that the scheduler sets is missing, because it is a fault of its own kind.
 """
 _MAY_BE_ECHOES = (Reasons.RANK_FAILED, Reasons.RANK_CRASHED, Reasons.RANK_NOT_ENDING)
 """Reasons for the end of a rank that a lost peer may also cause: an uncaught error, an abort by the c10d
@@ -72,8 +72,8 @@ class Fault:
     stderr_end: str = ""
     """The most useful part of the end of the rank's stderr."""
     consequence: bool = False
-    """True if another fault explains this fault although the reason does not show it. The rank's stderr
-    shows it, or another fault at the same time.
+    """True if another fault explains this fault, although the reason alone does not show it. The evidence
+    is the rank's stderr, or another fault at the same time.
     """
     waits_for_others: bool | None = None
     """True if the main thread of a hung rank was in a collective; None if not known."""
@@ -82,13 +82,15 @@ class Fault:
     unclear: bool = False
     """True if any one of several ranks may be at fault. No node is then blamed."""
     awaits: bool = False
-    """True while other ranks of the incarnation still run. Their end may explain this fault."""
+    """True while other ranks of the incarnation still run. When they end, their reports may explain this
+    fault.
+    """
     free: bool = False
-    """True if this fault does not count, although faults with its reason do."""
+    """True if this fault does not count, although other faults with the same reason do."""
 
     @property
     def policy(self) -> Policy:
-        """Return the cost and the scope of the restart for this kind of fault."""
+        """Return the restart policy for this kind of fault."""
         return policy(self.reason)
 
     @property
@@ -108,13 +110,13 @@ class Fault:
 
     @property
     def blames_node(self) -> bool:
-        """Return True if the node of the fault becomes an offender."""
+        """Return True if the fault's node is recorded as an offender."""
         return self.policy.blames_node and not (self.echo or self.unclear)
 
 
 def made_all_steps(rank: RankView) -> bool:
-    """Return True if a rank has made all its steps. If their number is not known, the rank has made them
-    when its main program returns.
+    """Return True if a rank has made all its steps. If the number of steps is not known, return True as
+    soon as the rank's main program has returned.
     """
     if rank.total_steps:
         return (rank.step or 0) >= rank.total_steps
@@ -124,7 +126,8 @@ def made_all_steps(rank: RankView) -> bool:
 def _waits(rank: RankView) -> bool | None:
     """Return True if a hung rank waits for other ranks, False if it does not, None if not known.
 
-    A rank whose main program has returned waits for no other rank, unless its stack shows that it does.
+    The rank's stack decides. If the stack does not show it, a rank whose main program has returned waits
+    for no other rank.
     """
     found = waits_for_others(rank.stderr)
     return False if found is None and rank.finished else found
@@ -159,16 +162,20 @@ def _place(rank: RankView, last: str) -> str:
 def rank_fault(
     rank: RankView, slot: Slot, node: str, hang_seconds: int, leaving: bool, store_away: str = ""
 ) -> Fault | None:
-    """Return the fault of one rank; None while the rank runs, or if it exited with code 0.
+    """Return the fault of one rank. Return None while the rank runs, if it exited with code 0, or if the
+    deletion of its pod ended it.
 
-    `store_away` is the agent's explanation if the restore waits for an unavailable store. Two exit codes
-    need proof, because a program that exits with them on its own must not restart forever. A preemption is
-    free only if the pod was asked to stop. An unavailable store is accepted only if the agent reports it.
+    `leaving` is True if the pod was asked to stop. `store_away` is the agent's explanation if the restore
+    waits for an unavailable store.
+
+    The exit codes 75 (preempted) and 69 (store unavailable) need proof. Otherwise a program that always
+    exits with one of them would restart forever. A preemption counts against `recovery.maxRestarts` unless
+    the pod was asked to stop. An unavailable store is accepted only if the agent reports it.
     """
     if rank.state != "EXITED" or (rank.exit_code == 0 and rank.signal == 0):
         return None
     if leaving and rank.exit_code in (ASKED_TO_END, 128 + SIGKILL) and not (rank.oom or rank.hung):
-        return None  # The fault is the deletion of the pod (`pod_fault`), not the end of the rank.
+        return None  # `pod_fault` reports the deletion of the pod instead.
     reason = _rank_reason(rank)
     if reason is Reasons.STORE_UNAVAILABLE and not store_away:
         reason = Reasons.RANK_FAILED
@@ -247,8 +254,9 @@ def _ended(pod: PodView, found: PodEnd) -> Fault:
         pod=pod.name,
         exit_code=found.exit_code,
         ended=pod.leaving_since,
-        # While its agent is away, a launcher exits with the code of its ranks: 76 for a lost peer, 75 for
-        # saved state. These codes therefore have the same meaning here as for a rank.
+        # While its agent is away, a launcher exits with the exit code of its ranks: 76 if they lost a peer,
+        # 75 if they saved their state. The launcher's exit code therefore has the same meaning here as a
+        # rank's.
         consequence=found.reason is Reasons.CONTAINER_FAILED and found.exit_code == PEER_LOST,
         free=lost and found.exit_code == PREEMPTED,
     )
@@ -267,7 +275,7 @@ def missing_fault(slot: Slot) -> Fault:
 
 
 def node_fault(pod: PodView, node: NodeView, why: str) -> Fault:
-    """Return the fault of a pod on a lost node, dated to when the node's agent was last heard."""
+    """Return the fault of a pod on a lost node. Its time is the last time the node's agent was heard."""
     message = Reasons.NODE_LOST.format(node=node.name, pod=pod.name, why=why)
     return Fault(Reasons.NODE_LOST, message, node=node.name, pod=pod.name, at=node.silent_since)
 

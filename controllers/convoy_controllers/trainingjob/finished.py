@@ -19,7 +19,7 @@ from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 LAUNCHER_EXIT_SECONDS = 30
 """Seconds from the job's end until its launchers must have ended. A pod whose launcher still runs after
-this time is deleted. If the launcher has ended, the pod's other containers are ended.
+this time is deleted. If only other containers of the pod still run, they are ended.
 """
 SIDECAR_EXIT_SECONDS = 600
 """Seconds from the job's end until all containers must have ended. A pod with a container that still runs
@@ -37,18 +37,20 @@ class Closing:
 
     @property
     def children(self) -> tuple[Child, ...]:
-        """Return the deletions, then the pods to end."""
+        """Return the children of the plan: first the deletions, then the pods whose containers must be
+        ended.
+        """
         return (*self.delete, *self.end)
 
 
 def closing(
     observed: Observed, pods: Iterable[PodView], exit_code: int, now: datetime, past: float = 0.0
 ) -> Closing:
-    """Return the changes that end the pods, `past` seconds after the job's end.
+    """Return the changes that end the pods. `past` are the seconds since the job's end.
 
-    A connected launcher is told to exit with `exit_code`. Then the kubelet ends the pod's other containers.
-    A sidecar first gets LAUNCHER_EXIT_SECONDS to send the last output of the ranks. A pod that has not
-    started, or that stays too long, is deleted.
+    A connected launcher is told to exit with `exit_code`. A sidecar may then run until
+    LAUNCHER_EXIT_SECONDS, so that it can send the last output of the ranks. After that, the kubelet ends
+    it. A pod that has not started, or that stays too long, is deleted.
     """
     found = Closing()
     for pod in pods:

@@ -1,5 +1,5 @@
-"""Forms an incarnation: chooses the slots, lets slot 0 pick the rendezvous port, then assigns every slot
-until all agents confirm.
+"""Forms an incarnation. It chooses the slots and lets slot 0 pick the rendezvous port. Then it sends each
+slot's assignment until the slot's agent has confirmed it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def participants(
     """Return the slots that can form an incarnation now, with their ranks; empty while the job must wait.
 
     If all slots are in `up`, all of them form it. An elastic job may also form from the slots in `up`
-    alone. Every role then needs its `minReplicas` among them, and no missing pod may be worth waiting for.
+    alone. Every role then needs its `minReplicas` among them, and the job must no longer wait for any
+    missing pod. Under Strict fencing, no missing pod may still run ranks.
     """
     if len(up) == len(layout):
         return layout
@@ -77,8 +78,8 @@ def participants(
 def _may_be_left_out(
     observed: Observed, status: TrainingJobStatus, limit: int, pod: PodView | None, now: datetime
 ) -> bool:
-    """Return True if an elastic job need not wait for a missing pod: the scheduler finds no node for it, or
-    the time to wait has passed.
+    """Return True if an elastic job no longer waits for a missing pod. Either the scheduler finds no node
+    for the pod, or the time to wait has passed and the pod saves no state.
     """
     if pod is not None and pod.unschedulable and not pod.node and not pod.gated:
         return True
@@ -106,7 +107,7 @@ def shrink_deadline(status: TrainingJobStatus) -> datetime | None:
     last = status.restarts.last
     if last is None:
         return None
-    # After these faults, the job has already waited for the missing pods, so it does not wait again.
+    # A job with one of these faults has already waited for the missing pods, so it does not wait again.
     none = last.reason in (Reasons.NODE_LOST.name, Reasons.REGROW.name)
     start = max(last.at, status.restarts.not_before or last.at)
     return start + timedelta(seconds=0.0 if none else SHRINK_SECONDS)
@@ -130,8 +131,8 @@ def membership(uids: Iterable[str]) -> str:
 def digest(job: TrainingJob) -> str:
     """Return a digest of the part of the spec that must not change while the job runs.
 
-    Fields with their default value are left out. Otherwise a field that a later operator adds would look
-    like a change.
+    Fields with their default value are left out. Otherwise a field that a later version of the operator
+    adds would look like a change.
     """
     spec = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
     fixed = {name: spec.get(name) for name in ("engine", "roles", "checkpoint")}
@@ -141,8 +142,8 @@ def digest(job: TrainingJob) -> str:
 def layout_digest(job: TrainingJob) -> str:
     """Return a digest of the layout and placement of the pods: the roles without their containers.
 
-    Containers are left out because a later operator may parse them differently. The different digest would
-    look like a missed suspension.
+    Containers are left out because a later version of the operator may parse them differently. After such
+    an upgrade, the digest would differ and falsely show that the job was suspended.
     """
     containers = {"template": {"spec": {"containers"}}}
     roles = [
@@ -155,7 +156,8 @@ def layout_digest(job: TrainingJob) -> str:
 
 
 def disband(status: TrainingJobStatus, failed: bool = False) -> None:
-    """End the incarnation that has formed, or that `failed` to form, and reserve the next number.
+    """End the incarnation and reserve the next number. If no incarnation has formed, do so only if the
+    attempt to form one `failed`.
 
     If `membership` is empty and `incarnation` is K, incarnation K waits for its pods and no command has
     named K yet.
@@ -173,8 +175,8 @@ def form(
     chosen: tuple[Slot, ...],
     pods: Mapping[str, PodView],
 ) -> None:
-    """Form the reserved incarnation from the chosen slots. Its number is higher than every number that
-    agents have seen.
+    """Form the reserved incarnation from the chosen slots. The incarnation gets a number higher than every
+    number that agents have seen.
     """
     seen = [0]
     for view in observed.slots.values():
@@ -252,8 +254,8 @@ def commands(
 def _outdated(known: SlotView, incarnation: int, every: int | None) -> bool:
     """Return True if a slot's agent knows the incarnation, but needs another assignment.
 
-    This is so if other agents no longer accept the slot token, or if slot 0 has another save interval than
-    `every`. `every` is None for the other slots, which do not get the interval.
+    There are two reasons: other agents no longer accept the slot token, or the save interval of slot 0 is
+    not `every`. `every` is None for all other slots, because only slot 0 gets the interval.
     """
     other = every is not None and known.interval_seconds != every
     return known.incarnation == incarnation and (other or not known.slot_token_valid)

@@ -35,7 +35,7 @@ _QUEUE = frozenset(
 )
 _LATE_STEPS = timedelta(seconds=5)
 """Time after the decision to stop the ranks. Steps that end within this time still count. Later steps come
-from ranks that are cut off, and are lost.
+from ranks that the operator cannot reach, and their work is lost.
 """
 _STALL = timedelta(seconds=3)
 _STEPPING = (Cause.PRODUCTIVE, Cause.RECOMPUTE)
@@ -55,8 +55,8 @@ class FaultMark:
     """Time of the fault, or of the decision if the time is not known."""
     node_lost: bool = False
     complete: bool = False
-    """True if all ranks completed. The time after their last step, for example for a save, is then not
-    lost.
+    """True if all ranks completed. The time after their last step, for example for a final save, is then no
+    stall.
     """
 
 
@@ -74,11 +74,11 @@ def account(
 ) -> Goodput:
     """Return the ledger at `now`.
 
-    `status` is the status that will be stored, `made` the job's creation time. `running` has the
+    `status` is the status that will be stored, `made` the job's creation time. `running` is a pair: the
     incarnation that had formed before this reconcile (0 for none), and all reports. `waiting` is the reason
     of the Running condition. `resumed` is the step of the checkpoint that the incarnation started from.
-    `stepped` is True if the status has new progress. If nothing else changed, only new progress updates the
-    ratio.
+    `stepped` is True if the status has new progress. The ratio is updated only if there is new progress or
+    another part of the ledger changed.
     """
     ledger = _LedgerUpdate(before, _ms(made or now), _ms(now))
     incarnation, views = running
@@ -117,8 +117,8 @@ def _cause(status: TrainingJobStatus, waiting: str, current: Cause) -> Cause | N
 
 
 def _straggler_share(status: TrainingJobStatus) -> float:
-    """Return the share of step time that slow ranks cost the job. It is the largest one, because all ranks
-    wait for the slowest rank.
+    """Return the fraction of the step time that slow ranks cost the job. Of several stragglers, the one
+    with the largest fraction decides, because all ranks wait for the slowest rank.
     """
     return max((one.lost for one in status.stragglers if one.persistent and one.ranks), default=0.0)
 
@@ -141,22 +141,22 @@ class _LedgerUpdate:
         return Cause(self.value.cause) if known else Cause.SCHEDULE
 
     def record_steps(self, ranks: Sequence[RankView], resumed: int) -> None:
-        """Record the progress from those ranks of the incarnation that report steps.
+        """Record the progress of `ranks`, the ranks of the incarnation that report steps.
 
-        The furthest rank counts. If it has ended a step, all ranks have computed this step; the other ranks
-        have ended, or their reports are older.
+        The rank with the most steps decides. A step ends only after all ranks have computed it, so all
+        ranks have come this far. A rank that shows fewer steps has ended, or its report is older.
         """
         furthest = max(ranks, key=lambda rank: rank.step or 0)
         step, at = furthest.step or 0, _time(furthest)
         if self.cause is Cause.FINISH and not all(_made_all(rank) for rank in ranks):
-            # The job runs another loop of steps. What looked like its end was a pause, so the time counts as
-            # productive.
+            # The job runs another loop of steps. The time since the end of the earlier loop was only a pause,
+            # so it counts as productive.
             self.switch(Cause.PRODUCTIVE, self._since)
         elif self.cause not in _WORKING:
             self.value.checkpoint = 0.0
             first = _ms(datetime.fromtimestamp(max(rank.first_step for rank in ranks), UTC))
-            # If the first observation comes late, the job may already be past the steps that it had lost. The
-            # repeated steps then began at the first step after the checkpoint.
+            # The first report may come after the job has already repeated all lost steps. The repetition is
+            # then assumed to have begun at the first step after the checkpoint.
             known = (step, at) if step < self.value.best else (min(resumed + 1, step), first)
             self.value.anchor_step, self.value.anchor_at = known
             self.switch(Cause.RECOMPUTE if known[0] < self.value.best else Cause.PRODUCTIVE, first)
@@ -170,8 +170,8 @@ class _LedgerUpdate:
         """Record that all steps are made. The time from `stepped`, the end of the last step, to `end` goes
         to the cause FINISH.
 
-        Stalls by saves that are not booked yet are taken from that time first. Only if they are longer, the
-        rest is taken from the time before `stepped`.
+        Saves may have stalled the ranks for some time that is not booked yet. This time is taken from the
+        time after `stepped`. Only if it is longer, the rest is taken from the time before `stepped`.
         """
         if self.cause in _STEPPING:
             after = max(0.0, (min(end, self._now) - max(stepped, self._since)).total_seconds())
@@ -195,8 +195,9 @@ class _LedgerUpdate:
         `stepped` is booked as detection, too: the job had stalled, or the fault interrupted a step.
         """
         if mark.node_lost and self.cause is Cause.RESTART:
-            # The job restarted because of an echo of this node's loss. That restart could not succeed, so its
-            # time since the loss is booked as detection.
+            # The job has already restarted, because ranks on other nodes failed when this node was lost.
+            # Without the node that restart could not succeed, so the time since the loss is booked as
+            # detection.
             self.switch(Cause.DETECT, _ms(mark.at))
         elif self.cause is Cause.FINISH:
             self.switch(Cause.DETECT, _ms(mark.at))
@@ -216,7 +217,7 @@ class _LedgerUpdate:
         self.value.straggler = 0.0
 
     def set_straggler_share(self, lost: float) -> None:
-        """Set the share of step time that slow ranks cost from now on."""
+        """Set the fraction of the step time that slow ranks cost from this time on."""
         if self.cause in _STEPPING and lost != self.value.straggler:
             self._close(max(self._now, self._since))
             self.value.straggler = lost
@@ -238,8 +239,8 @@ class _LedgerUpdate:
         self.value.since = self._since = at
 
     def _book_stalls(self, at: datetime) -> None:
-        """Book the time for which saves have stalled the steps and which is not booked yet. The start of
-        the open account moves by this time.
+        """Book the time for which saves have stalled the steps, unless it is booked already. The open
+        account then starts later by the same time, so that no second is booked twice.
         """
         unbooked = self._stalled - self.value.checkpoint
         if self.cause in _WORKING and unbooked > 0:
@@ -253,8 +254,8 @@ class _LedgerUpdate:
             self.value.seconds[cause.value] = round(self.value.seconds.get(cause.value, 0.0) + length, 3)
 
     def _crossing(self, step: int, at: datetime) -> datetime:
-        """Return the time at which the job reached its furthest earlier step again. The steps since the
-        anchor are assumed to have taken equally long.
+        """Return the time at which the job reached its furthest earlier step again. All steps since
+        `anchor_step` are assumed to have taken equally long.
         """
         anchor, since = self.value.anchor_step, self.value.anchor_at
         if since is None or step <= anchor or at <= since:

@@ -1,4 +1,6 @@
-"""Plans a job that is being deleted. Garbage collection removes its pods, except those on lost nodes."""
+"""Plans a job that is being deleted. Kubernetes' garbage collection removes the job's pods, but cannot
+remove those on lost nodes.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from convoy_controllers.trainingjob.pod_changes import delete_from_lost_node, un
 
 
 def plan(observed: Observed) -> Plan:
-    """Delete the job's pods on lost nodes. Their kubelets cannot confirm their end, and a foreground
-    deletion of the job waits for that.
+    """Delete the job's pods on lost nodes. The kubelets of these nodes cannot confirm that the pods have
+    ended, and a foreground deletion of the job waits for this confirmation.
     """
     own = {pod.name: pod for pod in observed.pods if pod.owner_uid == observed.job.metadata.uid}
     lost = nodes.lost(observed)

@@ -25,8 +25,9 @@ STEP_SECONDS = 5.0
 """Seconds after a step for which the step proves that every node it needed is alive."""
 DOUBT_SECONDS = HEARTBEAT_SECONDS + REPORT_SECONDS + 1.0
 """Seconds after an agent was last heard. A step that is reported within this time may have ended before the
-node failed: the node may fail up to one heartbeat interval after its agent was last heard, progress is
-batched before it is reported, and the network may add a second.
+node failed, so it does not prove that the node is alive. The time has three parts: the node may fail up
+to one heartbeat interval after its agent was last heard, progress is batched before it is reported, and
+the network may add a second.
 """
 
 
@@ -62,7 +63,7 @@ def _proves_alive(view: SlotView, node: NodeView) -> bool:
 def lost(observed: Observed) -> dict[str, str]:
     """Return the reason why each lost node of the job is lost, by name of the node.
 
-    A step does not prove that a node is alive if the node has no pod of the incarnation.
+    A step can prove that a node is alive only if a pod of the incarnation runs on the node.
     """
     job = observed.job
     roles = {slot.pod: slot.role for slot in present(job)} if job.status.membership else {}
@@ -76,7 +77,8 @@ def lost(observed: Observed) -> dict[str, str]:
     return {
         name: why
         for name, node in observed.nodes.items()
-        # Ranks of another role can make steps without this node, so only the roles of its own pods count.
+        # A role can make steps without the nodes of other roles. Only steps of roles that have a pod on the
+        # node can prove that it is alive.
         if (why := why_lost(node, (view for role in needed.get(name, ()) for view in by_role.get(role, ()))))
     }
 
@@ -89,10 +91,11 @@ def strict(job: TrainingJob) -> bool:
 
 
 def may_keep_majority(node: NodeView, others: Mapping[str, NodeView]) -> bool:
-    """Return True if the agent of a lost node may still reach a majority of the incarnation's `others`.
+    """Return True if the agent of a lost node may still reach a majority of `others`, the incarnation's
+    other nodes.
 
-    Another agent that is silent as well may still attest this agent. Nodes that are cut off together
-    therefore keep their ranks running if they are a majority of the job. If a majority of the nodes is
+    The network may cut off several nodes together. Their agents are silent, but can still attest each
+    other. If these nodes are a majority of the job, their ranks keep running. If a majority of the nodes is
     really dead, an administrator must delete their Node objects.
     """
     silent = {name for name, other in others.items() if other.exists and other.silent_seconds}
@@ -108,8 +111,8 @@ def unfenced_seconds(node: NodeView, others: Mapping[str, NodeView]) -> float:
     if not node.exists:
         return 0.0
     if node.pods_replied or may_keep_majority(node, others):
-        # The ranks may still run: a pod on the node replied, or its agent may reach a majority. The full time
-        # remains.
+        # The ranks may still run, because a pod on the node replied or the node's agent may reach a majority.
+        # The full waiting time therefore remains.
         return REPLACE_SECONDS
     silence_seconds = min(node.silent_seconds, node.lease_seconds)
     return max(0.0, REPLACE_SECONDS - silence_seconds)

@@ -21,11 +21,11 @@ from convoy_crds.terms import ANNOTATION_INTENT
 from convoy_crds.trainingjob_status import RestartScope, TrainingJobStatus
 
 STRANDED_SECONDS = 30.0
-"""Seconds of silence of a node's agent. After this time, a pod on the node is stranded if its incarnation
-still has to form. A stranded pod is recreated elsewhere.
+"""Seconds for which a node's agent must be silent before a pod on the node is stranded. A pod can be
+stranded only before its incarnation has formed. A stranded pod is recreated elsewhere.
 """
 MISPLACED_SECONDS = 2.0
-"""Age in seconds at which a pod is replaced if it was placed on a node that was already lost."""
+"""Age in seconds at which a pod is replaced if the scheduler placed it on a node that was already lost."""
 RETRY_SECONDS = 60.0
 """Age in seconds at which an ended pod is recreated if the incarnation runs without the pod."""
 
@@ -53,7 +53,7 @@ def pod_changes(
     """Return the pods to delete; the caller adds the pods to create.
 
     A pod is deleted if it has ended, is not in the layout, or is on a lost node. A pod without running
-    ranks is also deleted if the last restart replaces it or if it differs from the spec.
+    ranks is also deleted if it differs from the spec, or if the scope of the last restart includes it.
     """
     found = PodChanges()
     by_pod = {slot.pod: slot for slot in layout}
@@ -65,8 +65,8 @@ def pod_changes(
             else:
                 _on_lost_node(observed, one, own, found)
         elif one.deleting:
-            # Without its agent, the kubelet cannot unmount the CSI volume and never removes the pod. It is
-            # deleted by force.
+            # While its agent is away, the kubelet cannot unmount the CSI volume and never removes the pod. A
+            # pod that has ended is then deleted by force.
             over = ended(one) and stranded(observed, one, status)
             found.delete += [delete_pod(one.name, one.uid, grace_seconds=0)] if over else []
         elif one.name in running:
@@ -109,10 +109,10 @@ def _running(observed: Observed, status: TrainingJobStatus) -> set[str]:
 
 
 def _delete_leftovers(observed: Observed, lost: Mapping[str, str], found: PodChanges) -> None:
-    """Delete the pods of a deleted job of the same name that are on lost nodes. Nothing else would free
-    their names.
+    """Delete pods on lost nodes that belong to an earlier job of the same name, which was deleted.
+    Otherwise their names would stay in use.
 
-    The fencing of the deleted job is no longer known, so Strict is assumed.
+    The fencing of the earlier job is no longer known, so Strict is assumed.
     """
     for one in observed.pods:
         ours = one.owner_uid == observed.job.metadata.uid or ANNOTATION_INTENT not in one.annotations
@@ -126,10 +126,11 @@ def _delete_leftovers(observed: Observed, lost: Mapping[str, str], found: PodCha
 
 
 def _misplaced_wait(one: PodView, running: bool, status: TrainingJobStatus, now: datetime) -> float:
-    """Return the seconds until a pod is replaced that was placed on a node already known to be lost.
+    """Return the seconds to wait before a pod on a lost node is replaced, if the pod was placed there after
+    the loss.
 
-    Return 0 for all other pods, and for a pod that is `running`. Without the wait, new pods might be placed
-    on the node again and again until it loses its agent-ready label.
+    Return 0 if the pod was created for an earlier incarnation, or if it is `running`. Without the wait, new
+    pods might be placed on the lost node again and again until it loses its agent-ready label.
     """
     if running or pod_incarnation(one) < status.incarnation:
         return 0.0
@@ -144,12 +145,16 @@ def _retry_wait(one: PodView, now: datetime) -> float:
 
 
 def _until_age(one: PodView, seconds: float, now: datetime) -> float:
-    """Return the seconds until a pod has this age; never more than `seconds`, even if the clocks differ."""
+    """Return the seconds until the pod is `seconds` old. The result is at most `seconds`, even if the
+    clocks of the operator and the API server differ.
+    """
     return min(max(0.0, one.created + seconds - now.timestamp()), seconds)
 
 
 def stranded(observed: Observed, one: PodView, status: TrainingJobStatus) -> bool:
-    """Return True if a forming incarnation waits for a pod on a live node whose agent is away."""
+    """Return True if the agent on the pod's node has been silent for STRANDED_SECONDS and the incarnation
+    has not formed.
+    """
     node = observed.nodes.get(one.node or "")
     if status.membership or node is None or node.agent_ready:
         return False
@@ -159,8 +164,8 @@ def stranded(observed: Observed, one: PodView, status: TrainingJobStatus) -> boo
 def _must_go(observed: Observed, one: PodView, slot: Slot, status: TrainingJobStatus) -> bool:
     """Return True if a pod outside a formed incarnation must be deleted.
 
-    It must be deleted if it has ended, is stranded, is replaced by the last restart, or differs from the
-    spec.
+    The pod must be deleted if it has ended, is stranded or differs from the spec. It must also be deleted
+    if the scope of the last restart includes it.
     """
     if ended(one) or stranded(observed, one, status):
         return True
@@ -171,7 +176,7 @@ def _must_go(observed: Observed, one: PodView, slot: Slot, status: TrainingJobSt
 
 
 def _replaced_by_restart(one: PodView, status: TrainingJobStatus) -> bool:
-    """Return True if the restart that reserved this incarnation replaces the pod."""
+    """Return True if the pod existed before the last restart and the scope of that restart includes it."""
     last = status.restarts.last
     if last is None or last.scope is RestartScope.PROCESS:
         return False
@@ -190,11 +195,12 @@ def unfenced_seconds(observed: Observed, own: Mapping[str, PodView], one: PodVie
 
 
 def delete_from_lost_node(one: PodView, unfenced: float) -> Delete | None:
-    """Return the deletion of a pod from a lost node. Its ranks must have stopped in `unfenced` seconds.
+    """Return the deletion of a pod on a lost node. `unfenced` are the seconds until the pod's ranks must
+    have stopped.
 
     At 0 seconds the pod is deleted by force, without its kubelet. Before that, the kubelet is asked to
-    delete the pod: if the kubelet is alive, the end of the pod proves that the ranks have stopped. Return
-    None if the kubelet has already been asked.
+    delete the pod. If the kubelet is alive and removes the pod, the ranks have stopped. Return None if the
+    kubelet has already been asked.
     """
     if unfenced <= 0:
         return delete_pod(one.name, one.uid, grace_seconds=0)
@@ -202,9 +208,9 @@ def delete_from_lost_node(one: PodView, unfenced: float) -> Delete | None:
 
 
 def _others(observed: Observed, own: Mapping[str, PodView], one: PodView) -> dict[str, NodeView]:
-    """Return the other nodes of the incarnation, by name.
+    """Return the incarnation's nodes except the node of `one`, by name.
 
-    Only members count, because agents ask only members for attestation.
+    Only members of the incarnation count, because agents ask only members for attestation.
     """
     members = {slot.pod for slot in present(observed.job)}
     names = {other.node for other in own.values() if other.name in members and other.node}
@@ -223,8 +229,8 @@ def _fencing(node: NodeView, one: PodView, others: Mapping[str, NodeView]) -> Vi
 
 
 def _on_lost_node(observed: Observed, one: PodView, own: Mapping[str, PodView], found: PodChanges) -> None:
-    """Delete a pod on a lost node by force after its ranks must have stopped. Before that, record the wait
-    and its reason.
+    """Delete a pod on a lost node by force once its ranks must have stopped. Until then, ask its kubelet to
+    delete it, and record how long and why the replacement must wait.
     """
     node = observed.nodes[one.node or ""]
     left = unfenced_seconds(observed, own, one)

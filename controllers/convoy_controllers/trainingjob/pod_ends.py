@@ -19,9 +19,9 @@ PREEMPTED = 75
 _UNFIT_CODE, _UNFIT = 127, "python3 at "
 """Exit code and first output of the launcher if the image's Python cannot run it (`convoy_launch.py`)."""
 _STOPPED = (PREEMPTED, 128 + 9, 128 + 15)
-"""Exit codes of a container that the kubelet has stopped."""
+"""Exit codes that a container may have if the kubelet stopped it."""
 _STOPPING = ("Unhealthy", "FailedPostStartHook")
-"""Reasons of Events about failed probes and hooks."""
+"""Reasons of Events about failed probes and hooks. After such a failure, the kubelet stops the container."""
 _FOR_OTHERS = re.compile(r"^(The node was low on resource|The node had condition)")
 """Pattern of the kubelet's message if it evicts a pod because the node lacks a resource. All other
 evictions are due to limits of the pod itself.
@@ -82,7 +82,7 @@ def failed(pod: PodView) -> bool:
 
 
 def leaving(pod: PodView) -> bool:
-    """Return True if the pod's ranks were asked to stop. Their end is then no fault of theirs."""
+    """Return True if the pod's ranks were asked to stop. Their end is then not their own fault."""
     stopped = bool(pod.stoppers) and pod.exit_code in _STOPPED
     return pod.deleting or bool(pod.disruption or pod.kubelet_reason) or stopped
 
@@ -168,8 +168,8 @@ def _by_container(pod: PodView, warning: PodWarning | None) -> PodEnd:
         stopped = warning is not None and warning.reason in _STOPPING
         why = f" ({warning.reason}: {warning.message})" if warning and stopped else ""
         return _end(pod, Reasons.CONTAINER_STOPPED, what=" or ".join(pod.stoppers), why=why, **facts)
-    # A signal comes from outside the program: from the node's out-of-memory killer, or from a runtime that
-    # lost the container. The pod therefore counts as lost.
+    # The signal came from outside the program: from the node's out-of-memory killer, or from a container
+    # runtime that lost the container. The pod therefore counts as lost.
     if killed(code) or code == PREEMPTED or _by_node(pod):
         why = f"it exited with code {code}" if reason in _OWN_END else reason
         return _end(pod, Reasons.POD_LOST, why=f"{why}: {text}" if text else why)

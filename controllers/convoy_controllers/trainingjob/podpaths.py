@@ -36,8 +36,8 @@ def located(
 ) -> tuple[Token, ...] | None:
     """Return the path to the first value for which `chosen` is true; None if there is none.
 
-    `names` are the field names on that path, without list positions. If `entries` is true, the entries of a
-    list or map at the last field are tried before the field itself.
+    `names` are the field names on that path, without list positions. The last field may hold a list or map.
+    If `entries` is true, the values inside this list or map are tried before the whole list or map.
     """
     below = list(enumerate(value)) if isinstance(value, list) else []
     if not names:
@@ -86,8 +86,8 @@ def _child(value: Any, name: str) -> Any:
 
 
 def _position(made: list[Any], position: int, given: list[Any], identity: str | None) -> int | None:
-    """Return the position in the template's list of the entry that is at `position` in the pod's list; None
-    if the template's list lacks it.
+    """Return the position in the template's list of one entry of the pod's list; None if the template's
+    list lacks this entry. `position` is the entry's position in the pod's list.
     """
     if position >= len(made):
         return None

@@ -159,10 +159,11 @@ def _add_diagnostics(body: dict[str, Any]) -> None:
 
 
 def with_incarnation(body: dict[str, Any], incarnation: int, avoid: Collection[str]) -> dict[str, Any]:
-    """Return the manifest with the incarnation that the pod is created for. If possible, the scheduler
-    places the pod on no node in `avoid`.
+    """Return the manifest with the incarnation that the pod is created for. The scheduler places the pod on
+    a node in `avoid` only if no other node fits.
 
-    Neither is part of the intent hash, so neither causes the replacement of a running pod.
+    The incarnation and `avoid` are not part of the intent hash. A change of them therefore does not replace
+    a running pod.
     """
     fresh = copy.deepcopy(body)
     fresh["metadata"]["annotations"][terms.ANNOTATION_BORN] = str(incarnation)

@@ -1,7 +1,8 @@
-"""The restart policy of each kind of fault, one row per reason.
+"""The restart policy of each kind of fault, one entry per reason.
 
-A fault counts if a program or its environment may repeat it forever. Faults that the cluster causes are
-free. A fault that blames its node makes that node an offender (`offenders.py`).
+A fault counts against `recovery.maxRestarts` if a program or its environment may repeat it forever. Faults
+that the cluster causes do not count. A fault that blames its node makes that node an offender
+(`offenders.py`).
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class Policy:
     is useless.
     """
     without_steps: bool = False
-    """True if a fault of this kind keeps the job from making its first step. Repeated faults then count as
-    identical errors although no step is known.
+    """True if a fault of this kind can keep the job from making its first step. Repeated faults then count
+    as identical errors although no step is known.
     """
     echo: bool = False
     """True if a fault of this kind is mostly the consequence of another rank's end."""
     lead: float = 0.0
-    """Seconds by which a fault of this kind is dated back when faults are ordered by time. A kind that is
-    never an echo must come first although the clocks of nodes differ.
+    """Seconds to subtract from the time of a fault of this kind when faults are sorted by time. A fault
+    that is never an echo must come first, even if the clocks of nodes differ.
     """
 
     @property
@@ -94,5 +95,5 @@ POLICIES: Mapping[str, Policy] = {
 
 
 def policy(reason: Reason) -> Policy:
-    """Return the row of a reason. Raises KeyError for a reason that is no fault."""
+    """Return the restart policy for this reason. Raises KeyError for a reason that is no fault."""
     return POLICIES[reason.name]

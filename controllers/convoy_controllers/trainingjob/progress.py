@@ -69,8 +69,8 @@ def _eta(stored: Progress | None, step: int, total: int | None, time: datetime) 
 
 
 def newest_checkpoint(views: Iterable[SlotView], stored: CheckpointStatus | None) -> CheckpointStatus | None:
-    """Return the newest generation that any agent saw committed, with the newest one of each tier. An older
-    report changes nothing.
+    """Return the newest generation that any agent saw committed, and the newest generation of each tier.
+    Reports of generations older than `stored` change nothing.
     """
     marks = stored.watermarks.model_copy() if stored else Watermarks()
     for view in views:

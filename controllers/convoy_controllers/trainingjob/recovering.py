@@ -37,16 +37,16 @@ from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 ECHO_SECONDS = 0.5
 """Seconds to wait, after the end of a rank that lost a peer, for the report of that peer's own end."""
 HANG_SECONDS = 3.0
-"""Seconds to wait for the cause after a rank hung or gave up on a peer. The watchdogs of all ranks act
-within this time.
+"""Seconds to wait for the cause after a rank hung, or after its wait for a peer timed out. The watchdogs of
+all ranks act within this time.
 """
 CONTAINER_SECONDS = 4.0
 """Seconds to wait for the cause after a launcher has disconnected. Within this time, the kubelet reports
 why the launcher's container ended.
 """
 STEADY_SECONDS = 30.0
-"""Seconds that missing pods must be up before a job restarts to include them. A node that comes and goes
-therefore causes no restart.
+"""Seconds that missing pods must be up before a job restarts to include them. Without this limit, a node
+that fails again and again would cause a restart each time it returns.
 """
 
 
@@ -117,8 +117,9 @@ def fault(
 def root_cause_wait(fault: Fault, report_due: bool, now: datetime) -> float:
     """Return the seconds to wait for the root cause; 0 if the fault itself is the cause.
 
-    The job waits after an echo, an early end and a hang. It also waits if SIGTERM ended a rank, because the
-    deletion of the rank's pod may have sent it. `report_due` is the result of `cause_report_due`.
+    The job waits after an echo, an early end and a hang. It also waits if SIGTERM ended a rank: the rank's
+    pod may have been deleted, and the report of the deletion may come later. `report_due` is the result of
+    `cause_report_due`.
     """
     hung = fault.awaits and (fault.hang or fault.timed_out)
     early = fault.reason is Reasons.ENDED_EARLY
@@ -128,7 +129,8 @@ def root_cause_wait(fault: Fault, report_due: bool, now: datetime) -> float:
         return 0.0
     most = CONTAINER_SECONDS if report_due else HANG_SECONDS if hung else ECHO_SECONDS
     left = happened + most - now.timestamp()
-    # A longer wait can only come from a difference between the clocks, so it counts as no wait.
+    # A wait beyond the limit shows that the clocks of the node and the operator differ. The job then does not
+    # wait.
     return left if 0 < left <= most + ECHO_SECONDS else 0.0
 
 
@@ -161,8 +163,8 @@ def _fails_early(observed: Observed, pod: PodView) -> bool:
 
 
 def _loss_already_handled(observed: Observed, pod: PodView) -> bool:
-    """Return True if the last restart handled an echo of the loss of this pod's node, before Convoy knew of
-    the loss.
+    """Return True if the last restart was an echo of the loss of this pod's node. Convoy did not yet know
+    of the loss at that time.
     """
     status, node = observed.job.status, observed.nodes[pod.node or ""]
     known = pod_incarnation(pod) < status.incarnation and bool(node.silent_since)
@@ -174,8 +176,8 @@ def handle_fault(
 ) -> Plan | None:
     """Fail the job, or record its restart and reserve the next incarnation.
 
-    Return a plan if this reconcile ends here: the job fails, or it first waits to see whether a node is
-    lost. Return None if a restart was recorded.
+    Return a plan if the job fails, or if it must first wait to see whether a node is lost. Return None if a
+    restart was recorded.
     """
     status, recovery = draft.status, observed.job.spec.recovery
     happened = datetime.fromtimestamp(fault.at, UTC) if fault.at else now
@@ -230,16 +232,17 @@ def _verdict_seconds(observed: Observed, fault: Fault, now: datetime) -> float:
         return 0.0
     wait = verdict_seconds(observed.silent_seconds)
     left = fault.at + wait - now.timestamp()
-    # A longer wait can only come from a difference between the clocks, so it counts as no wait.
+    # A wait beyond the limit shows that the clocks of the node and the operator differ. The job then does not
+    # wait.
     return left if 0 < left <= 2 * wait else 0.0
 
 
 def regrowth(observed: Observed, draft: Draft, layout: tuple[Slot, ...], missing: int) -> Fault | None:
-    """Return the restart that includes the `missing` pods again; None until a checkpoint is newer than
-    their return.
+    """Return the restart that includes the `missing` pods, which are up again. Return None until a
+    checkpoint has been saved after they were up for STEADY_SECONDS.
 
-    If Convoy saves no checkpoints, a restart would lose work at any time. The pods then wait for a restart
-    with another cause.
+    If Convoy saves no checkpoints, such a restart would lose work. The pods then join at the next restart
+    for another reason.
     """
     status = draft.status
     if not missing:

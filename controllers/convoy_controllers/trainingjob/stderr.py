@@ -55,8 +55,8 @@ the function that is called at this place.
 _WAITING = re.compile(
     r"(torch|convoy_workloads)/(distributed/|autograd/graph\.py|nn/parallel/distributed\.py|cuda/__init__\.py)"
 )
-"""Pattern of source files. If an innermost frame is in such a file, the thread waits for other ranks, or
-for a device that waits for them.
+"""Pattern of source files. A thread whose innermost frame is in such a file waits for other ranks, or for a
+device that itself waits for other ranks.
 """
 _FRAMES_CHECKED = 3
 """Number of innermost frames that are compared with `_WAITING`."""

@@ -25,15 +25,15 @@ from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 AT_ONCE_SECONDS = 1
-"""Minimum grace period, in seconds, for which a kubelet still reports the end of a pod."""
+"""Shortest grace period, in seconds, with which a kubelet still reports the end of a pod."""
 
 
 def due(observed: Observed) -> bool:
-    """Return True while the job must be suspended, or is still being suspended after `suspend: false`.
+    """Return True while the job must be suspended, or while an earlier suspension is not complete.
 
-    The operator may see only the result of a suspending and a resuming update. A changed layout then shows
-    that the pods belong to the job before its suspension: the API server allows changes of the layout only
-    in a suspending update.
+    If a user suspends and resumes the job within a short time, the operator may see only the spec after
+    both updates. A changed layout then shows that the job was suspended, because only an update that
+    suspends the job may change the layout. The existing pods must end, because they have the old layout.
     """
     job = observed.job
     if job.spec.suspend:
@@ -42,15 +42,15 @@ def due(observed: Observed) -> bool:
         return any(pod.owner_uid == job.metadata.uid for pod in observed.pods)
     if job.status.phase not in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING):
         return False
-    # An earlier release of the operator stored no layout, so an empty one shows no change.
+    # An earlier release of the operator stored no layout. An empty layout therefore does not show a change.
     return job.status.layout not in ("", formation.layout_digest(job))
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
     """Delete the pods of a suspended job.
 
-    Pods of an incarnation keep their own grace period, in which the launchers pass SIGTERM on to the ranks.
-    Pods that never had ranks are deleted at once.
+    Pods that joined an incarnation keep their own grace period, in which the launchers pass SIGTERM on to
+    the ranks. Pods that never had ranks are deleted at once.
     """
     draft = Draft(observed, now)
     status = draft.status
@@ -83,8 +83,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def _recheck_seconds(observed: Observed, own: list[PodView], lost: Collection[str]) -> float | None:
-    """Return the seconds until the next check for pods that must be deleted without their kubelet; None if
-    there are none. No watch event announces this time.
+    """Return the seconds until the operator must check again whether to delete pods by force; None if no
+    pod may need it. No watch event announces this time.
     """
     if any(pod.node in lost for pod in own):
         return 1.0
@@ -102,12 +102,13 @@ def _deletion(
         unfenced = unfenced_seconds(observed, {one.name: one for one in own}, pod)
         return delete_from_lost_node(pod, unfenced)
     if pod.deleting:
-        # Without its agent, the kubelet cannot unmount the CSI volume and never removes the pod. It is
-        # deleted by force.
+        # While its agent is away, the kubelet cannot unmount the CSI volume and never removes the pod. A pod
+        # that has ended is then deleted by force.
         over = ended(pod) and stranded(observed, pod, status)
         return delete_pod(pod.name, pod.uid, grace_seconds=0) if over else None
-    # No rank has run in a pod of the incarnation that `disband` just reserved, so there is no state to save.
-    # Its program, started as PID 1, has no SIGTERM handler yet and would only end after the grace period.
+    # `disband` has reserved the next incarnation. A pod that was created for it has run no rank, so it has no
+    # state to save. Its program runs as PID 1 without a SIGTERM handler, so it would end only after the whole
+    # grace period.
     ran = pod_incarnation(pod) < status.incarnation
     return delete_pod(pod.name, pod.uid, grace_seconds=None if ran else AT_ONCE_SECONDS)
 

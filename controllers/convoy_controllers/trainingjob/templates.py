@@ -50,7 +50,8 @@ def _mounts(where: str, spec: PodSpec) -> Iterator[Finding]:
 
 
 def untried(job: TrainingJob, create: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Return the first pod to create of each role whose template the API server may never have accepted.
+    """Return the pods to send as a dry run: for each role whose template the API server may never have
+    accepted, the first pod to create.
 
     A spec that has formed an incarnation was accepted, so a restart after a fault needs no dry run. A role
     without a template needs none either, because every field of its pods comes from Convoy.

@@ -138,7 +138,8 @@ def durations(timeline: Timeline) -> dict[RecoveryPhase, float]:
         ),
         RecoveryPhase.FENCE: (free if timeline.created else 0.0, timeline.created),
         RecoveryPhase.SCHEDULE: (timeline.created, timeline.bound),
-        # If the node of a replacement pod is not known, the start of this phase is not known either.
+        # The phase START begins when the last replacement pod got its node. If that time is not known, the
+        # phase is left out.
         RecoveryPhase.START: (timeline.bound if timeline.created else free, timeline.started),
         RecoveryPhase.FIRST_STEP: (
             timeline.started + timeline.restore if timeline.started else 0.0,

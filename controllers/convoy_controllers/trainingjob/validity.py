@@ -35,7 +35,7 @@ def _named_engine(observed: Observed) -> Engine | None:
 
 
 def unknown_engine(observed: Observed) -> Violation | None:
-    """Return a violation if the named Engine does not exist. The job continues after its creation."""
+    """Return a violation if the named Engine does not exist. The job continues once the Engine is created."""
     named = observed.job.spec.engine
     if named is None or observed.engine is not None:
         return None
@@ -140,8 +140,8 @@ def long_command(observed: Observed) -> Violation | None:
 
 
 def misfitting_command(observed: Observed) -> Violation | None:
-    """Return a violation if the launcher in the command would reject its arguments, or would form a process
-    group that is not the job's.
+    """Return a violation if the launcher in the command would reject its arguments, or if the job's pods
+    would not form one process group.
     """
     found = next(misfits(observed.job, observed.engine), None)
     if found is None:

@@ -85,8 +85,8 @@ def broken(pods: Sequence[PodView]) -> Violation | None:
         facts = {"pod": pod.name, "node": pod.node}
         container = pod.waiting_container or pod.container
         if pod.waiting_reason in PULL_FAILURES:
-            # For one cause, the kubelet alternates between two texts. Without this cut, each alternation
-            # would be a write of the status.
+            # For one cause, the kubelet alternates between two texts. Only their common end is kept.
+            # Otherwise each alternation would be a write of the status.
             why = (pod.waiting_message or pod.waiting_reason).rsplit("ErrImagePull: ", 1)[-1]
             return _because(Reasons.IMAGE_PULL, image=pod.image, why=why, **facts)
         if pod.waiting_reason in CONFIG_FAILURES:
@@ -169,9 +169,10 @@ def why(
 
 
 def _leaving(observed: Observed, layout: Sequence[Slot]) -> str:
-    """Return a pod name of this job that a pod of another owner still occupies; empty if there is none.
+    """Return a pod name that this job needs but cannot use yet, because another owner's pod of that name is
+    still being deleted; empty if there is none.
 
-    That is typically a pod of a deleted job of the same name.
+    The other owner is typically a deleted job of the same name.
     """
     own_uid = observed.job.metadata.uid
     leaving = {pod.name for pod in observed.pods if pod.owner_uid != own_uid and pod.deleting}
@@ -193,8 +194,9 @@ def _state(pod: PodView) -> str:
 
 
 def retried(found: Violation, cause: str) -> Violation:
-    """Return the reason to show during another attempt to schedule the pods. If `found` is no problem, the
-    reason contains `cause`, the problem of the last attempt.
+    """Return the reason to show during another attempt to schedule the pods.
+
+    If `found` is no problem, the message also contains `cause`, the problem of the last attempt.
     """
     if found.reason.warning or not cause:
         return found
