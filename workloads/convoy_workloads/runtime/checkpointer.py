@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from convoy_workloads.runtime.generation import Record
 
 DECISION_SECONDS = 120.0
-"""Default limit, in seconds, for the decision whether a save is committed, once every rank has written it.
+"""Default limit, in seconds, for the decision whether a save is committed. The time starts when every rank
+has written its part.
 
 The limit is twice the 60 s after which a call between agents times out. So an agent that restarts during
 the decision can repeat its call.
@@ -17,8 +18,8 @@ the decision can repeat its call.
 
 
 class Replay(Protocol):
-    """The journal of the chosen generation: the steps after its full save, stored as inputs of the
-    optimizer.
+    """The journal of the chosen generation: the optimizer's inputs in the steps after the full save that
+    the generation is based on.
     """
 
     def replay(self, model: Any, optimizer: Any) -> bool:
@@ -34,8 +35,8 @@ class Replay(Protocol):
         ...
 
     def overlay(self, state: dict[str, Any]) -> None:
-        """Read into `state`, after the replay, the values that no step computes, such as generators and
-        buffers.
+        """After the replay, read into `state` the values that no optimizer step computes, such as
+        generators and buffers.
         """
         ...
 
@@ -88,16 +89,16 @@ class Checkpointer(Protocol):
         ...
 
     def stage_last(self, state: dict[str, Any], step: int, timeout: float = ..., *, end: bool = False) -> Any:
-        """Do the first half of the last save, which needs the process group. Return the argument for
-        `finish_last`.
+        """Do the first half of this process's last save: the half that needs the process group. Return the
+        argument for `finish_last`.
 
         `end`: True if the job ends with this state.
         """
         ...
 
     def finish_last(self, staged: Any, timeout: float = ...) -> bool:
-        """Do the second half of the last save and wait for the decision. Return True if the last step is
-        committed.
+        """Do the second half of this process's last save, and wait until the agents or rank 0 commit the
+        save. Return True if the state of the last step is committed.
         """
         ...
 

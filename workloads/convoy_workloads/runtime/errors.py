@@ -39,7 +39,9 @@ class StepAbandoned(ValueError):
 
 
 class OtherRankFailed(Exception):
-    """An operation of all ranks failed on another rank. The message names that rank and the reason."""
+    """An operation that all ranks do together failed on another rank. The message names that rank and the
+    reason.
+    """
 
 
 class Interrupted(SystemExit):

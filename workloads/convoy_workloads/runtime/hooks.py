@@ -22,8 +22,8 @@ from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 class StepHook:
     """Counts optimizer steps and reports them to the watchdog and the agent.
 
-    If the program has several optimizers, such as the two of a GAN, the reported step is the largest count
-    of one optimizer.
+    If the program has several optimizers, such as the two of a GAN, the reported step is the count of the
+    optimizer with the most steps.
     """
 
     def __init__(self, context: RankContext, recorder: StepRecorder) -> None:
@@ -75,8 +75,8 @@ class StepHook:
         self._recorder.step(count)
 
     def finish(self) -> None:
-        """Record that the main program is over, so that its remaining threads and exit handlers need not
-        make steps.
+        """Record that the main program is over. From this moment, its exit handlers and remaining threads
+        have the time limit of one step (see `FINISHED`).
         """
         if not self._muted and os.getpid() == self._owner:
             self._heartbeat.finish()

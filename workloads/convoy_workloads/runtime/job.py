@@ -40,7 +40,7 @@ P = TypeVar("P")
 PRINT_SECONDS = 10.0
 """Seconds between two progress lines of rank 0 if an agent is connected; otherwise 1 s."""
 LEAVE_MARGIN = 3.0
-"""Seconds of the grace period that are reserved for the exit of the process."""
+"""Seconds of the time between SIGTERM and SIGKILL that are reserved for the exit of the process."""
 
 
 class Job(Generic[P]):
@@ -202,7 +202,7 @@ class Job(Generic[P]):
             self._recorder.step(step)
         self._heartbeat.finish()
         if self._checkpoints is not None and total > done and not self.program_saves:
-            # Allow the limit twice: until all ranks are ready to save, and until the save is decided.
+            # Allow two waits: until all ranks are ready to save, and until the save is committed.
             self._heartbeat.extend(2 * DECISION_SECONDS)
             with self.saving():
                 self._checkpoints.finish_last(
@@ -341,7 +341,7 @@ class Job(Generic[P]):
             self._recorder.spend("save", seconds)
 
     def limit_to_grace(self, seconds: float) -> float:
-        """Return `seconds`. Once the job was told to stop, return at most the rest of the grace period."""
+        """Return `seconds`. After SIGTERM, return at most the time that remains before SIGKILL."""
         return min(seconds, self._grace_left()) if self._interruption.requested else seconds
 
     def _grace_left(self) -> float:

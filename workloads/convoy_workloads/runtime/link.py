@@ -74,7 +74,7 @@ class RankLink:
         self._thread.join(timeout)
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # If the pipe is full, the thread is being woken already.
+        with contextlib.suppress(OSError):  # A full pipe has already woken the thread.
             os.write(self._wake_write, b"\0")
 
     def _run(self) -> None:

@@ -33,8 +33,8 @@ class Metrics:
         self._newest: dict[str, Measurement] = {}
 
     def record(self, step: int, values: Mapping[str, Any]) -> bool:
-        """Record the values of one report. Return True if any of these metrics was not reported at the
-        previous step.
+        """Record the values of one report for step `step`. Return True if one of these metrics has no value
+        for step `step - 1` or later.
 
         Raises ValueError or TypeError if a metric is invalid; the message names the metric. In that case no
         value is recorded.

@@ -31,8 +31,8 @@ def smaller_group(world: int) -> str:
     """Return a warning if this process trains in a group of fewer ranks than the job has; otherwise an
     empty text.
 
-    Without the warning, a program that never forms the job's group would train once in every pod and report
-    success. Torch must be installed.
+    A program that never forms the job's group trains a separate model in every pod. Without the warning,
+    such a job would seem to succeed. Torch must be installed.
     """
     import torch.distributed as dist  # noqa: PLC0415
 
@@ -100,8 +100,8 @@ def form(context: RankContext) -> Processes:
         return Processes(device)
     owned = not dist.is_initialized()
     if owned:
-        # Use a longer time limit than the watchdog. Then the watchdog detects a hang first, and it reports
-        # the stack of every rank.
+        # Use a longer time limit than the watchdog's. Then the watchdog detects a hang first, and reports the
+        # stack of every rank.
         timeout = timedelta(seconds=max(120.0, 2 * context.hang_seconds))
         await_store(context)
         dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout)

@@ -51,8 +51,8 @@ class Meter:
     ) -> bool:
         """Record one report. A quantity that the report leaves out keeps its last value.
 
-        Return True if the report has a metric that was not reported at the previous step. Raises ValueError
-        or TypeError if a metric is invalid; the message names the metric.
+        Return True if the report has a metric without a value for the previous step. Raises ValueError or
+        TypeError if a metric is invalid; the message names the metric.
         """
         rare = bool(metrics) and self.metrics.record(step, metrics or {})
         self.step = step

@@ -1,4 +1,4 @@
-"""A wait until rank 0 listens, which the other ranks do before they connect to its TCPStore.
+"""The wait of all other ranks until rank 0 listens. They wait before they connect to rank 0's TCPStore.
 
 A TCPStore client of c10d that connects too early waits 0.25 to 0.75 s before it tries again (measured with
 torch 2.13). At a restart in place the failed rank is often ready before rank 0 and would lose that time.

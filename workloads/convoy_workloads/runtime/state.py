@@ -19,8 +19,8 @@ from typing import Any
 from convoy_workloads.runtime.exactness import rng_state, set_rng_state
 
 SMALL_BYTES = 64 * 1024
-"""Maximum size, in bytes, of tensors that every rank always saves. Larger tensors are compared once between
-the ranks.
+"""Maximum size, in bytes, of a tensor of which each rank always saves its own version. Larger tensors are
+first compared between the ranks, once.
 """
 
 
@@ -45,7 +45,7 @@ def drop_unsaved(state: dict[str, Any], saved: Collection[str]) -> None:
 
 
 def _prune(tree: dict[str, Any], path: str, saved: Collection[str]) -> bool:
-    """Remove every entry of `tree` that was not saved. Return True if any entry is left."""
+    """Remove every entry of `tree` that was not saved. Return True if any entry remains."""
     for key in list(tree):
         name = f"{path}.{key}"
         if isinstance(tree[key], dict) and tree[key]:
@@ -77,7 +77,7 @@ class TrainingState:
         self._optimizer = optimizer
         self._extra = dict(extra or {})
         self._differ: set[str] | None = None
-        """Paths of the large tensors that differ between ranks; None before `compare` is called."""
+        """Names of the large tensors that differ between ranks; None before `compare` is called."""
 
     def compare(self, gather: Callable[[Any], list[Any]]) -> None:
         """Find the large tensors, among buffers and further objects, that differ between the ranks.
@@ -96,8 +96,8 @@ class TrainingState:
     def collect(self) -> dict[str, Any]:
         """Return the current values, which the caller must copy. Raises RuntimeError without a model."""
         state = self._shared()
-        # Use a namespace, because DCP would split a mapping into entries. The standard library alone can
-        # unpickle a namespace.
+        # DCP would split a mapping into entries but pickles a namespace. To unpickle a namespace, a program
+        # needs only the standard library.
         own: dict[str, Any] = {"generators": SimpleNamespace(value=rng_state())}
         if self._world > 1:
             own = {**_filter_leaves(self._per_rank_values(state), "", self._is_saved_per_rank), **own}
@@ -107,7 +107,8 @@ class TrainingState:
     def load_target(self) -> dict[str, Any]:
         """Return a state with the structure that `collect` returns, into which a checkpoint can be loaded.
 
-        This rank's own values do not share memory with the values that all ranks share.
+        This rank's own values are copies. So loading them does not overwrite the values that all ranks have
+        in common.
         """
         state = self._shared()
         own = copy.deepcopy(self._per_rank_values(state)) if self._world > 1 else {}
@@ -124,9 +125,10 @@ class TrainingState:
             optimizer_state.allocate_state(self._optimizer)
 
     def apply(self, state: dict[str, Any], world: int) -> None:
-        """Set the program's objects and the generators to the values in `state`, a loaded `load_target`.
+        """Set the program's objects and the generators to the values in `state`.
 
-        `world`: number of ranks that saved the values.
+        `state`: the result of `load_target`, after a checkpoint was loaded into it. `world`: number of
+        ranks that saved the values.
         """
         from torch.distributed.checkpoint.state_dict import (  # noqa: PLC0415
             StateDictOptions,

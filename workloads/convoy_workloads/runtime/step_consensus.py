@@ -51,7 +51,9 @@ class StepConsensus:
     """
 
     def __init__(self, reduce: Reduce | None = None) -> None:
-        """Prepare the agreement. Without `reduce` the rank is alone, and its own request is the decision."""
+        """Prepare the agreement. If `reduce` is None, this is the only rank, and its own request is the
+        decision.
+        """
         self._reduce = reduce
         self._wait: Callable[[], Sequence[int]] | None = None
         self._decision = StepRequest()

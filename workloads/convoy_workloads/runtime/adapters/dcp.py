@@ -1,9 +1,9 @@
 """Storage for torch.distributed.checkpoint (dcp) in the memory of a job's nodes.
 
 `dcp.save` and `async_save` write generations like those of `job.checkpoint`. Agents commit them, copy them
-to other nodes, upload them to the job's store and return them to the next incarnation. dcp plans which rank
-writes and reads which box of a tensor. So the ranks of a load may request other boxes than the ranks of the
-save wrote.
+to other nodes, upload them to the job's store and return them to the next incarnation. A box is a
+rectangular part of a tensor. dcp plans which rank writes each box, and which rank reads it. So a load may
+divide the tensors into other boxes than the save did.
 
 dcp's metadata is not stored. Each shard lists the names, boxes, shapes and types of its content, and the
 reader builds dcp's `Metadata` from all shards. No stored data is pickled (values.py).
@@ -54,12 +54,12 @@ class ConvoyWriter(StorageWriter):
 
     Every rank of the job creates a writer for the same step. All ranks save in one process group, in rank
     order. `dcp.save` returns when the state is copied; after that the state may change. The agents commit
-    the generation in the background (see `settle`). A save waits until the previous save has its copies. To
-    avoid that wait, save only if `job.due(step)` is True.
+    the generation in the background (see `settle`). A save waits until the previous save has been copied to
+    other nodes. To avoid that wait, save only if `job.due(step)` is True.
 
-    Tensors may be on any device, replicated or in boxes (DTensor, ShardedTensor). Values that are not
-    tensors must have an exact form (values.py): numbers, texts, bytes, arrays, and lists, tuples and dicts
-    of them.
+    Tensors may be on any device. They may be replicated, or divided among the ranks (DTensor,
+    ShardedTensor). All other values must be of types that values.py encodes exactly: numbers, texts, bytes,
+    arrays, and lists, tuples and dicts of them.
 
     `async_save` works with AsyncCheckpointerType.THREAD, but not with PROCESS. `checkpoint_id` is ignored.
     """
@@ -107,7 +107,7 @@ class ConvoyWriter(StorageWriter):
             raise NotSaved(_TOGETHER)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Wait for a free buffer with the estimated size of this rank's share.
+        """Wait for a free buffer that is large enough for this rank's shard, whose size is estimated.
 
         If a rank gets no buffer, all ranks raise NotSaved. Raises StepAbandoned if this step was abandoned
         because a rank failed in `write_data`. This incarnation can then save only later steps.
@@ -135,10 +135,10 @@ class ConvoyWriter(StorageWriter):
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Copy this rank's share into its buffer.
+        """Copy this rank's part of the state into its buffer.
 
-        Raises UnsavableError if a value has no exact form; the message names the value. If one rank fails
-        here, every rank frees its buffer for this step.
+        Raises UnsavableError if a value cannot be encoded exactly; the message names the value. If one rank
+        fails here, every rank frees its buffer for this step.
         """
         try:
             return self._write(plan, planner)
@@ -196,7 +196,7 @@ class ConvoyReader(ShardReader):
     Every rank of the job creates one reader, before the first save. The ranks agree on the newest
     generation whose shards can all be read, and fetch the shards. After that, the program itself saves its
     state with ConvoyWriter. World size and sharding may differ from those of the save. `job.steps`
-    continues after the generation.
+    continues after the step of the generation.
     """
 
     def __init__(self, job: Job[Any]) -> None:
@@ -277,7 +277,7 @@ def _text(planner: SavePlanner, item: WriteItem) -> str:
 def _shard_bytes(plan: SavePlan, world: int) -> int:
     """Return the size of a rank's shard in bytes, estimated from dcp's local plan.
 
-    Replicated tensors are divided among the ranks. The boxes of sharded tensors stay with their rank.
+    Replicated tensors are divided among the ranks. Each rank writes its own boxes of sharded tensors.
     """
     own = sum(_bytes(item) for item in plan.items if item.type is WriteItemType.SHARD)
     shared = sum(_bytes(item) for item in plan.items if item.type is WriteItemType.TENSOR)

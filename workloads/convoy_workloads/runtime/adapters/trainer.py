@@ -5,9 +5,9 @@ Trainer decides where its data starts before it sends its first event. So a call
 must move the data itself. It sets the loader's epoch, which determines the shuffling, and makes the loader
 skip batches. accelerate's loaders support both.
 
-A step is closed, and perhaps saved, when the next step starts. So the saved state includes everything
-between two steps, such as an evaluation or the scheduler's step. The random number generators are saved as
-the next step finds them.
+A step ends, and may be saved, only when the next step starts. So the saved state includes everything that
+happens between two steps, such as an evaluation or the scheduler's step. The random number generators are
+saved in the state in which the next step uses them.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class TrainerFollower:
             extra["scheduler"] = objects["lr_scheduler"]
         if getattr(optimizer, "scaler", None) is not None:
             extra["scaler"] = optimizer.scaler
-        # accelerate wraps the optimizer, but `restore` needs the wrapped one.
+        # accelerate wraps the optimizer, but `restore` needs the optimizer inside the wrapper.
         while hasattr(optimizer, "optimizer"):
             optimizer = optimizer.optimizer
         if self._job.restore(model=objects["model"], optimizer=optimizer, extra=extra).step:
@@ -123,8 +123,9 @@ class TrainerFollower:
         if self._skipping is not None:
             self._skipping.skip_batches = 0
             self._skipping, self._epoch_fraction = None, 0.0
-            # At the end of the epoch, too few batches for a step may be left. Trainer makes no step from
-            # them, because it does not know of the skipped batches and expects more. So drop their gradients.
+            # If batches were skipped, the last batches of the epoch may be too few for a step. Trainer does
+            # not know of the skipped batches, so it waits for more batches and makes no step. Drop the
+            # gradients of these last batches.
             objects["model"].zero_grad()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:

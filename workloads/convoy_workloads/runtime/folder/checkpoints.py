@@ -99,7 +99,7 @@ class FolderCheckpoints:
     def stage_last(
         self, state: dict[str, Any], step: int, timeout: float = WAIT_SECONDS, *, end: bool = False
     ) -> Any:
-        """Do the quick half of the last save, which needs the process group.
+        """Do the quick half of this process's last save: the half that needs the process group.
 
         Return None if the state is saved already, or if the previous save is not written within `timeout`
         seconds.
@@ -107,9 +107,10 @@ class FolderCheckpoints:
         return self._stage(state, step, timeout)
 
     def finish_last(self, staged: Any, timeout: float = WAIT_SECONDS) -> bool:
-        """Do the slow half of the last save. The other ranks have `timeout` seconds to write their parts.
+        """Do the slow half of this process's last save. The other ranks have `timeout` seconds to write
+        their parts.
 
-        Return True if the last step is committed.
+        Return True if the state of the last step is committed.
         """
         if staged is not None:
             self._finish(staged, timeout)

@@ -1,5 +1,5 @@
-"""The optimizers whose steps may be replayed: the next state of an element depends only on the element's
-own past.
+"""The rules for optimizers whose steps may be replayed. Such an optimizer computes the next state of an
+element only from that element's own gradients and state.
 """
 
 from __future__ import annotations

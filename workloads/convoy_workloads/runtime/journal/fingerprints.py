@@ -22,13 +22,13 @@ from convoy_workloads.runtime.journal.segment import Segment
 from convoy_workloads.runtime.tiers.shard import Box
 
 ENDS = "ends"
-"""Key in a segment's facts for the fingerprints of some parameters at the end of the segment."""
+"""Key, in the metadata of a segment, of the fingerprints of some parameters after the segment's last step."""
 CHECKED_FRACTION = 4
-"""Divisor for the bytes of a rank's parameters: each segment has fingerprints of one part in four."""
+"""Each segment has fingerprints of about 1/`CHECKED_FRACTION` of the bytes of a rank's parameters."""
 MIN_CHECKED_BYTES = 4 << 20
-"""Minimum bytes of the parameters that have fingerprints in one segment."""
+"""Minimum bytes of parameters that get fingerprints in one segment, if the rank has that many."""
 MAX_CHECKED = 512
-"""Maximum number of parameters that have fingerprints in one segment."""
+"""Maximum number of parameters that get fingerprints in one segment."""
 
 _LANE = 1024
 
@@ -71,7 +71,8 @@ def part_of(parameter: torch.Tensor, box: Box) -> torch.Tensor:
 class EndFingerprints:
     """Computes fingerprints of some of a rank's parameters at the end of each segment.
 
-    The choice rotates, so that successive segments cover different parameters and in the end all of them.
+    Successive segments choose different parameters, until all parameters have been chosen. Then the choice
+    starts again.
     """
 
     def __init__(self, owned: Iterable[OwnedBox]) -> None:
@@ -79,7 +80,7 @@ class EndFingerprints:
         self._turn = 0
 
     def facts(self) -> list[Any]:
-        """Return the name, box and fingerprint of each chosen parameter, in a segment's form."""
+        """Choose parameters. Return the name, box and fingerprint of each, as lists that a segment stores."""
         parts = [part_of(one.parameter, one.box) for one in self._owned]
         sizes = [one.numel() * one.element_size() for one in parts]
         left = max(MIN_CHECKED_BYTES, sum(sizes) // CHECKED_FRACTION)

@@ -21,7 +21,7 @@ from convoy_workloads.runtime.tiers import values as texts
 from convoy_workloads.runtime.tiers.shard import ALIGN, Box
 
 _ROW = 96
-"""Maximum number of index bytes for one share in one step."""
+"""Maximum number of bytes in a segment's index for the gradient of one box in one step."""
 
 
 class ChainEnded(RuntimeError):
@@ -29,16 +29,17 @@ class ChainEnded(RuntimeError):
 
 
 class GradientRecorder:
-    """Records the chain of one optimizer: the part of its gradients that this rank journals.
+    """Records the gradients that this rank journals, in each step of one optimizer. A full save and the
+    recorded steps after it form a chain.
 
     Call `start` after a full save, `open_segment` to provide memory for the coming steps, and `seal` to
     close the segment. The thread that makes the steps calls all of them, between two steps. Each step waits
     while its gradients are copied.
 
-    The chain ends (see `reason`) if a replay of the recorded data could give another result. Causes are
-    another kernel, other groups, a frozen parameter, a write outside the optimizer, and lack of space.
-    Torch's version counters detect most writes. They do not count writes through `.data`, which guard.py
-    detects.
+    The chain ends (see `reason`) if a replay of the recorded data could give another result. Causes are a
+    change of the kernel or of the parameter groups, a frozen parameter, a write outside the optimizer, and
+    lack of space. Torch's version counters detect most writes. They do not count writes through `.data`,
+    which guard.py detects.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class GradientRecorder:
 
     @property
     def bytes_left(self) -> int:
-        """Bytes left in the open segment; 0 if no segment is open."""
+        """Number of unused bytes in the open segment; 0 if no segment is open."""
         return 0 if self._writer is None else self._writer.left
 
     def start(self, base: str) -> None:

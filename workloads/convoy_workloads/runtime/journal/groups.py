@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 _NO_SCALARS = ("params", "param_names", "foreach", "fused", "capturable", "differentiable")
-"""Keys of a parameter group that are not recorded as inputs. Some of them choose the kernel; kernel.py
-records it.
+"""Keys of a parameter group that are not recorded as inputs. Some of these keys choose the kernel, which
+kernel.py records.
 """
 _SCALING = ("grad_scale", "found_inf")
 
@@ -67,7 +67,7 @@ def versions(optimizer: torch.optim.Optimizer) -> list[tuple[int, ...]]:
 def scaling(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Return the values that a gradient scaler has given to a fused optimizer.
 
-    They are the scale of the gradients, and a mark that is set if the optimizer must skip the step.
+    They are the scale of the gradients, and a flag that makes the optimizer skip the step.
     """
     return {name: getattr(optimizer, name) for name in _SCALING if hasattr(optimizer, name)}
 

@@ -74,8 +74,8 @@ def find_difference(
     """Replay the sample with `segments`. Return the first parameter or state that differs from the live
     one; empty if none differs.
 
-    `segments`: the segments since the sample was copied, at least of the ranks that journal the sample. The
-    live optimizer and its parameters are not changed.
+    `segments`: all segments since the sample was copied. The segments of ranks that do not journal the
+    sample's parameters may be omitted. The live optimizer and its parameters are not changed.
     """
     try:
         sequence = merge_segments(segments, alone=True)
@@ -145,7 +145,7 @@ class Chain:
     def after_segment(self, base: str, first: int, count: int) -> Chain:
         """Return the chain after a sealed segment of `count` steps.
 
-        `base` and `first` describe the segment: its base, and the number of steps between the base and the
+        `base`: the base of the segment. `first`: number of steps between the base and the start of the
         segment.
         """
         if not self.base:
@@ -159,8 +159,8 @@ class Chain:
         return replace(self, base="", steps=0, reason=reason) if self.base else self
 
     def after_difference(self, name: str) -> Chain:
-        """Return the value after the guard found a difference in `name`, so that the segments since the
-        base are not reliable.
+        """Return the value after the guard found a difference in `name`. The chain ends, because its
+        segments may be wrong.
         """
         differences = self.differences + 1
         return Chain(

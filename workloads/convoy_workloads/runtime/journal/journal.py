@@ -27,8 +27,8 @@ Gbit/s.
 SAMPLE_BYTES = 1 << 20
 """Bytes of the parameters that the guard replays separately at each save."""
 SAMPLED_BYTES = 64 << 20
-"""Maximum bytes that one sampled parameter may have in all steps of a segment together. Larger parameters
-are not sampled.
+"""Limit for the size of a sampled parameter in bytes, multiplied by the number of steps in the segment.
+Parameters of at most `SAMPLE_BYTES` may be sampled in any case.
 """
 INDEX_BYTES = 256 * 1024
 """Bytes of a segment that are reserved for everything except gradients."""
@@ -130,8 +130,8 @@ class Journal:
         return (steps + 1) * self._recorder.step_bytes + INDEX_BYTES
 
     def buffer_count(self, steps: int, full: int) -> int:
-        """Return the number of segment buffers to reserve: about as much memory as one full save, and one
-        more buffer to write to.
+        """Return the number of segment buffers to reserve. They take about as much memory as one full save,
+        plus one buffer for the open segment.
 
         `steps`: number of steps in a segment. `full`: bytes of a full save.
         """

@@ -16,7 +16,9 @@ from convoy_workloads.runtime.tiers.shard import ALIGN, Box
 _SLACK = 1024
 """Spare bytes for the index, beyond its estimated size."""
 _ROW = 64
-"""Index bytes for one gradient of the coming step, whose entry is not in the index yet."""
+"""Index bytes to reserve for each gradient of the open step. The index entry is written when the step is
+closed.
+"""
 
 
 class SegmentWriter:
@@ -46,11 +48,13 @@ class SegmentWriter:
 
     @property
     def left(self) -> int:
-        """Bytes left for tensors and their index entries."""
+        """Unused bytes that tensors and their index entries may still take."""
         return len(self._target) - self._at - self._index - _ROW * len(self._pending)
 
     def gradient(self, share: int, gradient: torch.Tensor, part: torch.Tensor) -> None:
-        """Copy `part`, which is the part of `gradient` in share number `share`, into the coming step."""
+        """Copy `part` into the open step. `part` is the part of `gradient` that share number `share`
+        describes.
+        """
         indexes = rows.nonzero_rows(part)
         form = self._form(share, gradient)
         if indexes is None:
@@ -71,12 +75,12 @@ class SegmentWriter:
         self._pending.append([form, at, self._at_end - at, count])
 
     def drop(self) -> None:
-        """Drop the gradients copied for the coming step, because the step was not made."""
+        """Drop the gradients of the open step, because the optimizer did not make the step."""
         self._pending = []
         self._at = self._begun
 
     def step(self, groups: str, scaling: str) -> None:
-        """Close the step whose gradients were copied. Both arguments are encoded (tiers/values.py)."""
+        """Close the open step, whose gradients are copied. Both arguments are encoded (tiers/values.py)."""
         numbers = [self._text(groups), self._text(scaling)]
         row = _json([*numbers, self._pending])
         self._steps.append(row)

@@ -59,7 +59,7 @@ def merge_segments(segments: Iterable[Segment], alone: bool = False) -> StepSequ
     """Merge segments, which may come in any order, into one sequence of steps.
 
     Raises ReplayError if a segment is missing or does not match the other segments. `alone`: True if the
-    segments come from one rank only. The sequence then has only parameters that this rank journals as a
+    segments come from one rank only. The sequence then has only parameters that the one rank journals as a
     whole.
     """
     ranks: dict[int, list[Segment]] = {}

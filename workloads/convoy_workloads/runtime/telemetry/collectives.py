@@ -2,7 +2,7 @@
 each member waits for all other members.
 
 The functions of `torch.distributed` are wrapped. The methods of `ProcessGroup` are not wrapped, because C++
-would take a wrapper for an override by the program. So collectives that start in C++ are not measured:
+would mistake a wrapper for an override by the program. So collectives that start in C++ are not measured:
 those of DistributedDataParallel's reducer, functional collectives and compiled graphs. Asynchronous
 collectives are not measured either, because the program waits for only a part of their duration. An error
 in this module ends the measurement, never the program.
@@ -53,14 +53,14 @@ MAX_PENDING = 1024
 
 
 class Event(Protocol):
-    """A mark on a device's stream, such as a torch.cuda.Event."""
+    """A point in the work of a device's stream, such as a torch.cuda.Event."""
 
     def query(self) -> bool:
-        """Return True if the stream has passed the mark."""
+        """Return True if the stream has reached this point."""
         ...
 
     def elapsed_time(self, end_event: Any, /) -> float:
-        """Return the milliseconds from this mark to `end_event`."""
+        """Return the milliseconds from this event to `end_event`."""
         ...
 
 
@@ -78,7 +78,9 @@ class Torch(Protocol):
     """The functions of torch that the measurement needs."""
 
     def compiling(self) -> bool:
-        """Return True while a graph is traced. During tracing, torch replaces the functions that it knows."""
+        """Return True while torch traces a graph. In that case the wrappers measure nothing and only call
+        the wrapped function.
+        """
         ...
 
     def call(self, group: Any, moved: Any) -> Call | None:
@@ -109,7 +111,9 @@ class CollectiveTimer:
         """True after an error, which ends all measurements."""
 
     def wrap(self, *modules: Any) -> None:
-        """Wrap the measured functions in `modules`: all modules in which the program may find them."""
+        """Wrap the measured functions in each of `modules`. The program may call these functions from any
+        of the modules.
+        """
         for function, moved in MUTUAL.items():
             wrapped: dict[Any, Any] = {}
             for module in modules:
@@ -231,8 +235,7 @@ class RealTorch:
 
     def _named(self, group: Any) -> Communicator | None:
         members = self._dist.get_process_group_ranks(group)
-        # Leave out groups of another world, which a program may have: their processes are not ranks of this
-        # job.
+        # A program may form groups of processes that are not ranks of this job. Leave out such groups.
         rank, world = int(os.environ.get("RANK", "-1")), int(os.environ.get("WORLD_SIZE", "0"))
         if members[group.rank()] != rank or max(members) >= world or len(members) < 2:
             return None

@@ -38,20 +38,22 @@ class Communicator:
 
 @dataclass(frozen=True)
 class Transfers:
-    """The collectives of the largest size that one rank ran in one communicator."""
+    """A summary of the collectives that one rank ran in one communicator. Only the collectives of the
+    largest size count.
+    """
 
     bytes: int
     """Size of each of these collectives in bytes."""
     seconds: float
     """Duration of the fastest of these collectives in seconds, from the call to the end of the transfer.
 
-    The rank that calls last waits for no other rank, so the fastest duration is close to the time of the
-    transfer alone.
+    A duration includes the wait for ranks that call later. The fastest collective had the shortest wait, so
+    its duration is closest to the time of the transfer alone.
     """
     count: int = 1
 
     def merge(self, other: Transfers) -> Transfers:
-        """Return the combination of both. If their sizes differ, the smaller collectives are dropped."""
+        """Return the summary of both. If their sizes differ, return only the summary with the larger size."""
         if self.bytes != other.bytes:
             return max(self, other, key=lambda one: one.bytes)
         return Transfers(self.bytes, min(self.seconds, other.seconds), self.count + other.count)

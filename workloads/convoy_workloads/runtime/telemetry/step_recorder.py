@@ -34,15 +34,15 @@ class _Step:
     number: int = 0
     spent: TimeSpent = field(default_factory=TimeSpent)
     host: float = 0.0
-    """Seconds of work of the host that was measured: garbage collection."""
+    """Seconds that Python's garbage collector took in this step."""
     forwards: list[tuple[float, float]] = field(default_factory=list)
-    """For each forward pass: its start, in seconds of the recorder's clock, and the seconds of other
-    activities before it in this step.
+    """For each forward pass: the time of its start, in seconds of the recorder's clock, and the value of
+    `other` at that time.
     """
     began_ns: int = 0
     """Unix time in nanoseconds when the first forward pass started; 0 before that."""
     passed: float = 0.0
-    """Seconds of other activities in this step until its passes were over."""
+    """The value of `other` when the optimizer started, after all passes of this step; 0 before that."""
 
     @property
     def other(self) -> float:

@@ -16,7 +16,7 @@ from convoy_workloads.runtime.telemetry.communicators import Communicator, Trans
 MIN_SECONDS = 1.0
 """Target for the minimum duration of a window, in seconds. Shorter steps are combined."""
 SHRINK = 4.0
-"""Factor of `MIN_SECONDS`: if a window lasts longer than this multiple, the next window has fewer steps."""
+"""If a window lasts longer than this many times `MIN_SECONDS`, the next window has fewer steps."""
 MAX_STEPS = 4096
 """Maximum number of steps in one window."""
 MAX_MICRO = 64
@@ -25,8 +25,8 @@ MAX_MICRO = 64
 
 @dataclass
 class TimeSpent:
-    """Seconds that one or more steps spend on each activity. The part of `wall` in no other field is work
-    of the host.
+    """Seconds that one or more steps spend on each activity. `wall` is the total time. The part of it that
+    no other field contains is work of the host.
     """
 
     wall: float = 0.0
@@ -44,8 +44,8 @@ class TimeSpent:
     tokens: int = 0
     """Number of tokens that this rank alone processed; 0 if unknown."""
     micro: list[float] = field(default_factory=list)
-    """Seconds of `compute` in each micro-batch; empty if the steps have one micro-batch or differ in their
-    number.
+    """Seconds of `compute` in each micro-batch. Empty if a step has only one micro-batch, or if the steps
+    have different numbers of micro-batches.
     """
     moved: dict[Communicator, Transfers] = field(default_factory=dict)
 
@@ -124,7 +124,8 @@ class Windows:
     def _adapt_length(self, last: int, wall: float) -> None:
         """Choose the number of steps in the next window.
 
-        `last` and `wall`: the last step of the previous window, and the seconds that this window took.
+        `last`: number of the last step in the window that was just completed. `wall`: seconds that this
+        completed window took.
         """
         while wall < MIN_SECONDS and self.length < MAX_STEPS and last % (2 * self.length) == 0:
             self.length *= 2

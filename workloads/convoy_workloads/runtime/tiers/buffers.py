@@ -16,7 +16,7 @@ from convoy_workloads.runtime.tiers.save_status import SaveStatus
 RESPONSE_SECONDS = 60.0
 """Maximum number of seconds that the agent may take to provide memory."""
 RETRY_SECONDS = 15.0
-"""Minimum number of seconds before a rank requests memory again that was not available."""
+"""Minimum number of seconds before a rank repeats a request for memory that the agent could not provide."""
 
 
 class RankBuffers:
@@ -73,7 +73,9 @@ class RankBuffers:
         return (self._files.get(buffer) or self._segment_files[buffer]).bytes
 
     def retry_reserve(self) -> None:
-        """Request memory again that was not available, at most once in `RETRY_SECONDS`."""
+        """Repeat the last request for memory if the agent could not provide that memory. Repeat it at most
+        once in `RETRY_SECONDS`.
+        """
         if self.too_small and time.monotonic() - self._tried >= RETRY_SECONDS:
             self.reserve(self._size)
 

@@ -1,5 +1,5 @@
-"""Checkpoints in the memory of nodes. Ranks copy their shares into buffers; agents commit, copy and upload
-them.
+"""Checkpoints in the memory of nodes. Each rank copies its part of the state into a buffer; agents commit,
+copy and upload the buffers.
 """
 
 from __future__ import annotations
@@ -146,15 +146,15 @@ class MemoryCheckpoints:
         self._buffers.start(estimate_shard_bytes(model, optimizer, self._world))
 
     def start(self, state: dict[str, Any], step: int) -> bool:
-        """Copy this rank's share into a buffer, or close the journal segment that replaces it. Return True
-        if a save was started.
+        """Save this rank's part of the state: copy it into a buffer, or close the open journal segment.
+        Return True if a save was started.
 
         All ranks call this at the same step, while no rank is `busy`. Return False if the buffers must be
         enlarged first.
 
-        Raises UnsavableError if a value has no exact form; the message names the value. In that case all
-        other ranks raise OtherRankFailed, and nothing is saved. If a rank fails later, while it writes,
-        only that rank raises. The agents of all other ranks report that the step is abandoned.
+        Raises UnsavableError if a value cannot be encoded exactly; the message names the value. In that
+        case all other ranks raise OtherRankFailed, and nothing is saved. If a rank fails later, while it
+        writes, only that rank raises. The agents of all other ranks report that the step is abandoned.
         """
         written = self._journal_saves.extend(state, step, self._rank_plan)
         if written is None:
@@ -174,8 +174,8 @@ class MemoryCheckpoints:
     def stage_last(
         self, state: dict[str, Any], step: int, timeout: float = DECISION_SECONDS, *, end: bool = False
     ) -> Generation | None:
-        """Do the first half of the last save, which needs the process group. Return None if the state
-        cannot be saved.
+        """Do the first half of this process's last save: the half that needs the process group. Return None
+        if the state cannot be saved.
 
         `end`: True if the job ends with this state. The agents then also upload the state to the job's
         store, if there is one.
@@ -185,8 +185,8 @@ class MemoryCheckpoints:
         if self._save.newest == generation:
             return generation
         if self._save.abandoned(generation):
-            # The other ranks have saved this step before and return above, without a collective. So this rank
-            # must not enter one.
+            # Every other rank has already saved this step, so it returned above and runs no collective. A
+            # collective here would wait for those ranks.
             return None
         began = time.monotonic()
         self._journal_saves.end("the last save is a full one")
@@ -198,8 +198,8 @@ class MemoryCheckpoints:
         return generation
 
     def finish_last(self, staged: Generation | None, timeout: float = DECISION_SECONDS) -> bool:
-        """Do the second half of the last save and wait for the decision. Return True if the last step is
-        committed.
+        """Do the second half of this process's last save, and wait until the agents commit the save. Return
+        True if the state of the last step is committed.
         """
         if staged is None:
             failure = self._worker.failure or "no buffer was free, or an earlier save of this step failed"
@@ -215,7 +215,8 @@ class MemoryCheckpoints:
         return self._save.settle(timeout)
 
     def _copy(self, state: dict[str, Any], step: int, wait: float) -> Written | None:
-        """Copy this rank's share into a buffer. Return None if any rank has no buffer to write to.
+        """Copy this rank's part of the state into a buffer. Return None if any rank has no buffer to write
+        to.
 
         Raises DataError if the program has not called `restore`, because the agent then does not know where
         this run starts.

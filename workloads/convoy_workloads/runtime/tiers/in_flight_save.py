@@ -149,8 +149,8 @@ class InFlightSave:
         return stands
 
     def _wait_stored(self, generation: Generation) -> None:
-        """Wait until the job's final state is in the job's store. Write to the log if it does not get
-        there.
+        """Wait until the job's final state is in the job's store. Write to the log if the state does not
+        arrive there in time.
         """
         brought = self._status.uploads(generation) and self._status.wait_reached(
             generation, REMOTE, END_SECONDS

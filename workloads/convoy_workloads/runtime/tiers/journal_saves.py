@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from convoy_workloads.runtime.tiers.planning import RankPlan
 
 RETRY_SECONDS = 60.0
-"""Minimum number of seconds before a rank requests memory for segments again that was not available."""
+"""Minimum number of seconds before a rank repeats a request for segment buffers that the agent could not
+provide.
+"""
 
 
 class JournalSaves:

@@ -3,8 +3,8 @@ deadline.
 
 The rank's reports have another connection (link.py), so that requests and reports do not wait for each
 other. The agent may be unavailable for some seconds during an upgrade. The client then repeats the request
-until the next agent responds, which has the same memory. The training never waits for this connection, but
-a restore does.
+until the upgraded agent responds, which keeps the same memory. The training never waits for this
+connection, but a restore does.
 """
 
 from __future__ import annotations

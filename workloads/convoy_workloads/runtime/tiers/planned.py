@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from convoy_workloads.runtime.tiers.shard import Layout
 
 PLANNED = "by the program"
-"""Value of `Written.plan` for all saves that the program planned. They have no common plan with a digest."""
+"""Value of `Written.plan` for all saves that the program planned. It replaces the digest, because the ranks
+have no common plan to compute a digest of.
+"""
 
 
 class PlannedSaves:

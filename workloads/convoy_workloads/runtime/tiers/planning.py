@@ -87,13 +87,13 @@ class StateSnapshot:
     def texts(self, rank_plan: RankPlan) -> dict[str, str]:
         """Return the encoded values of this rank that are not tensors, by name.
 
-        Raises UnsavableError if a value has no exact form.
+        Raises UnsavableError if a value cannot be encoded exactly.
         """
         return self.named(rank_plan.named)
 
     def named(self, items: Iterable[WriteItem]) -> dict[str, str]:
-        """Return the encoded values of `items`, by name. Raises UnsavableError if a value has no exact
-        form.
+        """Return the encoded values of `items`, by name. Raises UnsavableError if a value cannot be encoded
+        exactly.
         """
         return {item.index.fqn: self._text(item) for item in items}
 
@@ -110,8 +110,8 @@ class StateSnapshot:
 def plan_save(snapshot: StateSnapshot, group: Any = None) -> RankPlan:
     """Agree with all ranks of `group` which rank writes which values. `group`: None if the rank is alone.
 
-    Raises UnsavableError if a value has no exact form, and torch's error if the states of the ranks do not
-    match. All other ranks then raise OtherRankFailed.
+    Raises UnsavableError if a value cannot be encoded exactly, and torch's error if the states of the ranks
+    do not match. All other ranks then raise OtherRankFailed.
     """
     rank = dist.get_rank(group) if group is not None else 0
     world = dist.get_world_size(group) if group is not None else 1

@@ -66,7 +66,7 @@ def all_true(holds: Callable[[], bool], group: Any) -> bool:
 
 
 def value_if_all(work: Callable[[], T | None], group: Any) -> T | None:
-    """Return this rank's result of `work` if every rank's result is other than None. Otherwise return None.
+    """Return this rank's result of `work` if no rank's result is None. Otherwise return None.
 
     Raises the errors of `all_true`.
     """

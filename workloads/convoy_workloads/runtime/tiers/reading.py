@@ -127,5 +127,5 @@ class ShardReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        """Return True for None only, because no id locates the shards."""
+        """Return True only if `checkpoint_id` is None. The reader finds the shards without an id."""
         return checkpoint_id is None

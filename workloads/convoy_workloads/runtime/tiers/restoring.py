@@ -67,8 +67,8 @@ class RestoreSession:
             if answer["message"] and self._rank == 0:
                 log_line(f"RESTORE: {answer['message']}")
             troubles = self._fetch(answer)
-            # If a shard is missing on every node, no copy is reported as damaged, but shards are missing
-            # here. The restore is tried again in this case too.
+            # If a shard is missing on every node, the agent reports no damaged copy. So also count the
+            # shards, and try the restore again if any is missing.
             whole = not troubles and len(self._shards) == len(answer["shards"])
             refusal = self._refusal(model, optimizer) if whole else ""
             notices = gather((answer["generation"], whole, troubles, refusal), self._group)

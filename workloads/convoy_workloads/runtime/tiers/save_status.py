@@ -109,7 +109,7 @@ class SaveStatus:
         return self.reached(tier, generation)
 
     def abandoned(self, generation: Generation) -> bool:
-        """Return True if the agent no longer keeps a written generation that was not completed."""
+        """Return True if the agent dropped the written generation before it was complete on the nodes."""
         with self._changed:
             return not self.reached(LOCAL, generation) and not self._in_flight(generation)
 

@@ -1,4 +1,5 @@
-"""The byte format of a shard, which is one rank's share of a generation: an index, then the tensors.
+"""The byte format of a shard, which is the part of a generation that one rank saves: an index, then the
+tensors.
 
     0       magic
     8       length of the index, little endian

@@ -1,4 +1,4 @@
-"""An estimate of the memory for a rank's share of a state, made before the optimizer has its state.
+"""An estimate of the memory for a rank's shard, made before the optimizer has its state.
 
 Optimizers allocate their state at the first step. But the memory for the first save must be ready earlier,
 because the first access to a new page takes ten times as long as the copy.
@@ -11,8 +11,8 @@ from typing import Any
 SPARE = 1 << 20
 """Spare bytes for the index and for values that are not tensors."""
 _STATELESS = "SGD"
-"""Name of the only optimizer of torch that may keep no value per parameter, or only one. Most others keep
-two.
+"""Class name of the optimizer that keeps no value per parameter, or one value with momentum. All other
+optimizers count as keeping two values, which most of them do.
 """
 
 

@@ -21,7 +21,7 @@ _DOUBLE = struct.Struct(">d")
 
 
 class UnsavableError(TypeError):
-    """Raised for a value that has no exact form. The message gives the value's path."""
+    """Raised for a value that cannot be encoded exactly. The message gives the value's path."""
 
 
 def dumps(value: Any) -> str:
