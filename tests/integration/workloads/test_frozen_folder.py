@@ -1,4 +1,4 @@
-"""Tests of a rank's own checkpoint folder on a file system that hangs."""
+"""Tests of ranks that save their checkpoints to a folder whose file system hangs."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ async def test_a_launcher_says_hello_at_once(agent: Agent, launch: Launch) -> No
 def old_pythons() -> list[str]:
     """Return the oldest interpreter on this machine that is older than the current one.
 
-    The long version returns all older interpreters. Each interpreter is run to find its version.
+    If `LONG` is set, return all older interpreters. Each interpreter is run to check that it works.
     """
     found: list[str] = []
     for minor in range(9, sys.version_info.minor):

@@ -87,8 +87,8 @@ CASES = [
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> list[str]:
-    """Return a command that runs the case of the rank's number. The command is replaced by the case's
-    script, so no extra process remains.
+    """Return a command that each rank runs. It replaces itself with the script of one case, so no extra
+    process remains. The rank's number selects the case.
     """
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "wrapper.py").write_text(WRAPPER)

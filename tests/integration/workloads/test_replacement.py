@@ -103,7 +103,9 @@ OTHERS = {
 
 @pytest.fixture
 def scripts(tmp_path: Path) -> list[str]:
-    """Return a command that runs the script of the rank's number: first `SAVERS`, then `OTHERS`."""
+    """Return a command that each rank runs. The rank's number selects the script: first those in `SAVERS`,
+    then those in `OTHERS`.
+    """
     (tmp_path / "saves.py").write_text(SAVES)
     (tmp_path / "joined.py").write_text(JOINED)
     for number, script in enumerate((SAVERS | OTHERS).values()):

@@ -69,8 +69,8 @@ async def test_a_rank_that_is_killed_between_two_messages_leaves_its_last_step(
     assert before - 1 <= order[0]
     assert order[-1] <= time.time() * 1000
     assert report["firstStepMs"] + 56 * 5 <= report["stepMs"] <= report["endedMs"]
-    # The first progress message is sent at once, and the next one a second later. So the newest message is
-    # older than step 57.
+    # The first progress message is sent at once, and the next one a second later. So the newest message was
+    # sent before step 57.
     reported = await agent.receives(lambda m: m["type"] == "progress" and m["step"] > 0)
     assert reported["step"] < 57
     assert reported["timeMs"] >= reported["firstStepMs"] == report["firstStepMs"]

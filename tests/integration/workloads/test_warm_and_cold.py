@@ -30,7 +30,7 @@ LONG = bool(os.environ.get("CONVOY_WARM_AND_COLD"))
 
 
 def interpreters() -> list[str]:
-    """Return the base interpreter of this Python, which has no packages. The long version adds other
+    """Return the base interpreter of this Python, which has no packages. The long test run adds other
     versions of Python.
     """
     found = [sys._base_executable]  # type: ignore[attr-defined]

@@ -19,8 +19,8 @@ ROOM = 200_000
 
 
 class Net(nn.Module):
-    """A model with an embedding of which each step uses few rows, and a head that only every second step
-    uses.
+    """A model with an embedding and two heads. Each step uses only a few rows of the embedding, and only
+    every second step uses the second head.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Training:
         self.generator = torch.Generator().manual_seed(seed + 1)
         self.done = 0
         # torch's fused SGD rejects a parameter's first gradient if other parameters already have momentum. So
-        # the second head is not used with it.
+        # a training with fused SGD and momentum does not use the second head.
         first = self.optimizer.param_groups[0]
         self.alternating = not (first.get("fused") and first.get("momentum"))
 

@@ -1,5 +1,5 @@
-"""Processes for ranks. They are forked from a server that has imported torch, because each import takes two
-seconds.
+"""Processes for ranks. They are forked from a server that has imported torch, because each import of torch
+takes two seconds.
 """
 
 from __future__ import annotations

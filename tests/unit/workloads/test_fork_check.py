@@ -1,4 +1,6 @@
-"""Tests of the decision whether a rank must start cold, based on facts about the rank and the zygote."""
+"""Tests of the decision whether a rank must start cold instead of as a fork of the zygote, based on facts
+about the rank and the zygote.
+"""
 
 from __future__ import annotations
 

@@ -28,12 +28,13 @@ def choices(full: float, gradient: float, steps: range) -> str:
 @pytest.mark.parametrize(
     "what, full, gradient, most",
     [
-        # A full save has 8.9 bytes per parameter: the best lossless difference of states over ten steps.
+        # In the next four cases a full save is the best lossless difference between states ten steps apart:
+        # 8.9 bytes per parameter.
         ("fp32, dense", 8.9, 3.36, 2),
         ("fp32, sparse embedding", 8.9, 2.76, 3),
         ("bf16, dense", 8.9, 1.36, 6),
         ("bf16, sparse embedding", 8.9, 1.11, 8),
-        # A full save is uncompressed: a value and two moments per parameter in fp32.
+        # In the next two cases a full save is uncompressed: a value and two moments per parameter in fp32.
         ("fp32, raw", 12, 4, 2),
         ("bf16 gradients of fp32, raw", 12, 2, 5),
         ("bf16 with fp32 master and moments, raw", 14, 2, 6),

@@ -51,7 +51,7 @@ def recorded(make: Make, dtype: torch.dtype = torch.float32, world: int = 1, bef
     """Return a training, its twin and a journal.
 
     The training is 50 steps after its base, and the journal has these steps in five segments. The twin
-    holds the base.
+    still has the state of the base.
     """
     live = Training(make, dtype)
     live.steps(before)
@@ -163,7 +163,8 @@ def test_steps_that_a_gradient_scaler_skips_are_skipped_again(kernel: str) -> No
         skipped += scaler.get_scale() < before
     journal.seal()
     assert skipped == 2
-    # Skipped steps are replayed only with a fused kernel, which is called with a mark to skip the step.
+    # Skipped steps are replayed only with a fused kernel. Such a kernel is called with a flag that makes it
+    # skip the step.
     assert replay(twin.optimizer, twin.parameters, journal.segments) == (8 if kernel == "fused" else 6)
     assert bits(twin) == bits(live)
     assert not hasattr(twin.optimizer, "found_inf")

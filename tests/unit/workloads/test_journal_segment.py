@@ -345,8 +345,8 @@ def test_rows_are_held_only_where_that_is_smaller() -> None:
     assert rows.nonzero_rows(torch.zeros(400)) is None
     assert rows.nonzero_rows(torch.zeros(3, 400).t()) is None
     assert rows.nonzero_rows(torch.zeros(400, 0)) is None
-    # The probes read only zero rows, so all rows are counted. A stored row has 12 bytes, or 16 with its
-    # index. So it is smaller to store all rows.
+    # All rows are counted, because the few rows that are checked first happen to be zero. A row takes 12
+    # bytes, or 16 with its index. So it is smaller to store all rows.
     probed = torch.ones(6400, 3)
     probed[::100] = 0
     assert rows.nonzero_rows(probed) is None

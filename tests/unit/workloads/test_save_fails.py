@@ -36,15 +36,15 @@ def state(rank: int, own: Any = 1) -> dict[str, Any]:
 
 @dataclass
 class Ranks:
-    """One of the two ranks, as seen in its own process."""
+    """One of the two ranks, in its own process."""
 
     rank: int
     agent: Agent
     memory: MemoryCheckpoints
 
     def fails(self, step: int, own: Any) -> None:
-        """Save a state in which rank 1 has the value `own`, which has no exact form. Expect that the save
-        fails on both ranks.
+        """Save a state in which rank 1 has the value `own`, which cannot be encoded exactly. Expect that
+        the save fails on both ranks.
         """
         wanted, text = (UnsavableError, "^own1: ") if self.rank else (OtherRankFailed, "^rank 1: Unsav.*own1")
         with pytest.raises(wanted, match=text):

@@ -21,7 +21,8 @@ GONE = [["n", "id"]]
 class Client:
     """Stands in for the connection to the agent.
 
-    `broken`: for each shard, the copies that each failed request reports as damaged.
+    `broken`: for each shard, one list for each of its requests that fails. The list has the copies that the
+    agent reports as damaged.
     """
 
     def __init__(self, broken: dict[str, list[list[list[str]]]]) -> None:

@@ -1,4 +1,4 @@
-"""Tests of a rank's share as bytes, and of its load into any state with the same names."""
+"""Tests of a rank's shard as bytes, and of its load into any state with the same names."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_which_paths_are_one_interpreter(tmp_path: Path) -> None:
 
 
 async def test_a_fork_that_comes_too_late_is_killed() -> None:
-    """The zygote reports a fork after the rank of that fork was started cold."""
+    """The zygote reports a fork for a rank that was already started cold."""
     client = ZygoteClient("python", "entry", lambda *_: None)
     late = subprocess.Popen(["sleep", "1000"])  # noqa: ASYNC220 - a fork; there is nothing to wait for
     client._handle_event({"event": "started", "token": 1, "pid": late.pid})

@@ -1,5 +1,5 @@
-"""Tests of the comparison of two programs: alternating runs, ratios, equalities and the control. Most tests
-use invented trials, some use real processes.
+"""Tests of the comparison of two programs: alternating runs, ratios, values that must be equal, and the
+control. Most tests use invented trials, some use real processes.
 """
 
 from __future__ import annotations
