@@ -150,8 +150,8 @@ class Life(RuleBasedStateMachine):
         elif how == "delete":
             self.faults.delete_node(name)
         elif self.cluster.machines[name].agent:
-            # A node whose agent is stopped is not cut, because no agent would then stop its ranks (see
-            # liveness/fence.py).
+            # Only the network of a node with a running agent is cut. Without an agent, nothing would stop the
+            # node's ranks (see liveness/fence.py).
             self.faults.cut_node(name, control_only=how == "control")
 
     @rule(node=st.integers(0, NODES - 1))

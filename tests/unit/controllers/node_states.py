@@ -39,7 +39,7 @@ def health(state: str, ago: timedelta = HOUR, said: Any = None, **status: Any) -
 def after(
     found: NodeHealth, facts: HardwareFacts = IDLE, rules: GuardPolicy | None = None
 ) -> NodeHealthStatus:
-    """Return the status after one decision about a fleet of this node and an idle one."""
+    """Return the node's status after one decision. The fleet consists of this node and an idle one."""
     stored = {"state": "Unverified", "since": text(NOW - HOUR)}
     spare = NodeHealth.model_validate({"metadata": {"name": "spare"}, "status": stored})
     idle = Member(spare, HardwareFacts(replace(NODE, name="spare", uid="spare")))

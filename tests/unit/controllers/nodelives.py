@@ -24,12 +24,14 @@ SERVING = {State.UNVERIFIED, State.QUALIFIED, State.PROBATION}
 
 
 def acting_fleet(count: int = NODES, **policy: Any) -> SimulatedFleet:
-    """Return a fleet whose policy acts."""
+    """Return a fleet whose policy has the mode Act, so that it drains nodes."""
     return SimulatedFleet({"mode": "Act", "repair": {"ladder": LADDER}, **policy}, count)
 
 
 class FleetLife(RuleBasedStateMachine):
-    """Every rule is one event, or lets time pass. The simulated fleet checks all promises at each write."""
+    """Random lives of a fleet. Every rule is one event, or lets time pass. The simulated fleet checks all
+    promises at each write.
+    """
 
     drains = 0
     """Number of drains in all runs."""
@@ -58,7 +60,7 @@ class FleetLife(RuleBasedStateMachine):
 
     @rule(names=FEW, bad=st.booleans(), share=st.sampled_from([None, 0.1, 0.9]))
     def accused(self, names: set[str], bad: bool, share: float | None) -> None:
-        """Accuse nodes, rightly or wrongly, for long enough to be acted against."""
+        """Accuse nodes, rightly or wrongly, for one hour. That is long enough for the policy to act."""
         self.accuse_now(names)
         for name in names:
             self.fleet.hardware[name].bad, self.fleet.hardware[name].recovered = bad, share
@@ -144,7 +146,9 @@ class FleetLife(RuleBasedStateMachine):
         self.fleet.configure(mode=mode)
 
     def teardown(self) -> None:
-        """Once nothing is wrong any more, everything returns to service except condemned nodes."""
+        """Remove all causes of trouble. Check that every node then returns to service, except condemned
+        nodes.
+        """
         if not hasattr(self, "fleet"):
             return
         it = self.fleet

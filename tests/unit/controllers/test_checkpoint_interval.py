@@ -10,7 +10,7 @@ from convoy_controllers.checkpoint.interval import BUDGET, MAX_SECONDS, choose, 
 
 
 def lost(interval: float, cost: float, mtbf: float) -> float:
-    """Return the share of time lost to saves and to repeated work, to first order (Daly 2006)."""
+    """Return the fraction of time lost to saves and to repeated work, to first order (Daly 2006)."""
     return cost / interval + interval / (2 * mtbf)
 
 

@@ -1,4 +1,4 @@
-"""Tests of the line of generations that belong to the actual run."""
+"""Tests of the line: the generations that belong to the history of the current state."""
 
 from __future__ import annotations
 

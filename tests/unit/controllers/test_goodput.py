@@ -166,7 +166,8 @@ def test_a_node_lost_during_a_restart_is_detected_from_its_last_sign_on() -> Non
 def test_steps_made_before_the_ranks_were_stopped_are_not_forgotten() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
     cluster.pod("job-worker-1", deleting=True).settle().wait(1).train(23).settle()
-    # Only ranks that are cut off can make steps 10 s after the decision, so step 41 does not count.
+    # 10 s after the decision, only ranks on unreachable nodes can still make steps, so step 41 does not
+    # count.
     cluster.wait(9).train(41).settle().lose("job-worker-1").settle().wait(2)
     cluster.train(12).settle().wait(10).train(32).settle()
     assert spent(cluster)["recompute"] == 5.5
@@ -194,8 +195,8 @@ def test_nor_does_one_that_stands_still_behind_its_furthest_step() -> None:
 def test_a_first_look_past_the_furthest_step_still_knows_what_was_made_again() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
     cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(2)
-    # No report arrives between the first step, step 1, and step 31. Of these 15 s, 10 s repeat the 20 lost
-    # steps.
+    # After the restart, the job reports step 1 and then, 15 s later, step 31. The 20 lost steps took 10 s of
+    # this time.
     cluster.train(1).wait(15).train(31).settle()
     assert spent(cluster) == {"start": 1, "productive": 15, "restart": 2, "recompute": 10}
 

@@ -40,7 +40,7 @@ ONE_GROUP = [
     "cd /src && exec torchrun --nproc-per-node=8 -m train 2>&1 | tee log",
     "python train.py",
     "python -m torch.distributed.run --nproc_per_node=gpu t.py",
-    # Which of these commands run is known only at run time, so no problem is certain.
+    # It depends on the run which of these commands the shell starts, so no problem is certain.
     "if [ -n \"$X\" ]; then torchrun --standalone t.py; else torchrun t.py; fi",
     "torchrun t.py || torchrun --standalone t.py",
     "for i in 1 2; do torchrun --standalone t.py; done",

@@ -92,8 +92,8 @@ def test_turns_given_while_there_were_more_jobs_are_given_again() -> None:
 
 
 def test_jobs_that_step_for_long_never_write_in_a_crowd() -> None:
-    """First, each of 1000 jobs writes another change. Then all jobs make steps, and each asks for its next
-    turn right after a write. In no 10 s are there more writes than the rate allows.
+    """First, each of 1000 jobs writes a change that is not progress. Then all jobs make steps, and each
+    asks for its next turn right after a write. In no 10 s are there more writes than the rate allows.
     """
     throttle, written = ProgressThrottle(10, 4), []
     due = [(index / 50, key) for index, key in enumerate(jobs(1000))]

@@ -123,8 +123,8 @@ CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
     ({0: ("silent error", 30, 0), 2: ("killed", 30, 9)}, ("RankFailed", 0)),
     # All faults are echoes, so the earliest one is the cause.
     ({0: ("lost", 30, 0.2), 2: ("lost 1", 30, 0)}, ("RankFailed", 2)),
-    # Several ranks hang. The rank outside a collective is at fault; if no place is known, the rank with the
-    # fewest steps.
+    # Several ranks hang. The rank that hangs outside a collective is at fault. If it is not known where the
+    # ranks hang, the rank with the fewest steps is at fault.
     ({0: ("hung in a collective", 30, 0), 1: ("hung in a collective", 30, 0), 2: ("hung in its data", 30, 1)},
      ("RankHung", 2)),
     ({0: ("hung", 31, 0), 1: ("hung", 31, 0), 2: ("hung", 30, 1)}, ("RankHung", 2)),

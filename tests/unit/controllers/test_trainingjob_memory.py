@@ -241,7 +241,7 @@ def test_what_has_no_copies_is_said_with_what_to_do() -> None:
     ):
         assert words in condition.message
     assert cluster.events.count("NotCopied") == 1
-    # The job is not copied, so the message must not claim that the last step is saved.
+    # The job's checkpoints are not copied, so the message must not claim that the last step is saved.
     cluster.spec(suspend=True).step()
     assert "the last steps may be lost" in cluster.job.status.message
     assert "(NotCopied)" in cluster.job.status.message

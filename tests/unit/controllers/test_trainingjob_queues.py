@@ -1,5 +1,5 @@
-"""Tests of jobs behind a queue, which suspends a job with a restored template, and admits it with another
-one, at any moment.
+"""Tests of jobs behind a queue. At any moment the queue may suspend a job and restore its template, or
+admit the job with another template.
 
 The updates are those of Kueue's job framework. An admission sets `suspend: false` with the flavor's node
 selector, tolerations, labels and counts. An eviction restores the template and sets `suspend: true`.

@@ -1,5 +1,5 @@
-"""Tests of the user and rights of worker pods: the defaults below a template, and templates that the
-kubelet would reject.
+"""Tests of the user and rights of worker pods: the defaults for fields that a template does not set, and
+templates that the kubelet would reject.
 """
 
 from __future__ import annotations
