@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import os
 
-# Set before anything imports torch or numpy. On a busy machine, threads that wait for each other take minutes
-# for a second's work.
+# Set this before any test imports torch or numpy. On a busy machine, threads that wait for each other take
+# minutes for the work of one second.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -1,4 +1,4 @@
-"""An image installs everything that its program imports."""
+"""Tests that an image installs every package that its program imports."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 importlib.import_module(program)
 """
-"""Program that imports another program while these modules are not importable."""
+"""Source code of a program that imports the module `program` while the modules `absent` cannot be imported.
+"""
 
 
 @cache
 def closure(requirement: str, environment: str = "") -> frozenset[str]:
-    """Return the distributions that pip installs for a requirement, including itself."""
+    """Return the distributions that pip installs for a requirement. The distribution of the requirement
+    itself is included.
+    """
     wanted = Requirement(requirement)
     name = canonicalize_name(wanted.name)
     if wanted.marker and not wanted.marker.evaluate({"extra": environment}):

@@ -1,4 +1,6 @@
-"""Metrics of operator, agents and dashboard follow the conventions of Prometheus, and the page lists them."""
+"""Tests that the metrics of operator, agents and dashboard follow the conventions of Prometheus, and that
+the metrics page lists them.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +45,16 @@ LABELS = {
     },
     "dashboard": {"version", "python", "verb", "resource", "code", "outcome"},
 }  # fmt: skip
-"""Labels with few values each, however many jobs and nodes there are. Labels that scrapers add are not
-allowed: job, instance, pod, container, namespace, node, service, endpoint.
+"""Labels that the metrics of each program may have. Each label has few values, however many jobs and nodes
+there are. A label that scrapers add is not allowed: job, instance, pod, container, namespace, node,
+service, endpoint.
 """
 MAX_SERIES = 64
-"""Most series of one metric, not counting buckets."""
+"""Maximum number of series of one metric. Buckets do not count."""
 
 
 def families(registry: CollectorRegistry) -> Iterator[Metric]:
-    """Yield Convoy's own metrics, as a scraper reads them."""
+    """Yield Convoy's own metrics in the form that a scraper gets."""
     text = generate_latest(registry).decode()
     return (one for one in text_string_to_metric_families(text) if one.name.startswith("convoy_"))
 
@@ -88,7 +91,8 @@ def test_labels_take_few_values_and_their_series_are_there_from_the_start(name: 
         [family] = metric.collect()
         series = {tuple(sorted((sample.labels | {"le": ""}).items())) for sample in family.samples}
         assert len(series) <= MAX_SERIES, family.name
-        # The requests to the API server are too many to list in advance, and many never happen.
+        # There are too many kinds of requests to the API server to list them in advance, and many never
+        # occur. So such a metric may start without series.
         later = family.name == "convoy_api_requests" or {*metric._labelnames} & metrics_page.OPEN
         assert series or later, family.name
     assert used == LABELS[name]
@@ -97,7 +101,8 @@ def test_labels_take_few_values_and_their_series_are_there_from_the_start(name: 
 def test_parts_have_no_name_in_common_but_for_what_the_same_client_counts() -> None:
     operator, agents, dashboard = ({f.name for f in families(one)} for one in REGISTRIES.values())
     assert operator and agents and not operator & agents
-    # Queries about the operator join with a series that only the operator has.
+    # The page's queries find the operator by a series that only the operator has, so other shared names are
+    # harmless.
     assert {name for name in dashboard if not name.startswith("convoy_dashboard_")} == {
         "convoy_build_info", "convoy_api_requests", "convoy_api_request_seconds",
         "convoy_api_throttle_seconds", "convoy_watch_relists",
@@ -126,7 +131,8 @@ def test_what_waits_for_a_person_is_no_fault_that_convoy_answers() -> None:
     catalogue = {one.name: one for one in all_reasons()}
     assert catalogue.keys() >= attention.REASONS
     assert all(catalogue[name].warning for name in attention.REASONS)
-    # Convoy restarts the ranks for this reason, but a person must repair the store.
+    # Convoy restarts the ranks for this reason, but only a person can repair the store, so it is in both
+    # lists.
     assert attention.REASONS & POLICIES.keys() == {Reasons.STORE_UNAVAILABLE.name}
 
 

@@ -1,4 +1,4 @@
-"""Tests that pages name exist."""
+"""Tests that every test that a page names exists."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def test_every_test_that_is_named_is_there(page: str, integration: str, fewest: 
                 continue
             place = letter or place
             if file:
-                # The path of an integration test with a folder is relative to tests/integration, not to the
-                # page's layer.
+                # If the file name of an integration test has a folder, it is relative to tests/integration.
+                # Otherwise it is relative to the page's folder of tests.
                 layer = "tests/integration" if place == "I" and "/" in file else places[place]
                 path = ROOT / layer / file
                 assert path.is_file(), f"{page}: {file}"

@@ -1,4 +1,6 @@
-"""Names and openings of docstrings: no vague verbs, one word for one thing, a subject or a verb first."""
+"""Tests of names and docstrings: no function has a vague verb, each word means one thing, and docstrings
+begin with a noun phrase or a verb.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,16 @@ VAGUE_VERB = re.compile(
     r"(looks?|looked|says?|said|tells?|told|hears?|heard|takes?|took|taken|asks?|asked|begins?|began"
     r"|forgets?|forgot|gone|answers?|answered|folds?|folded)"
 )
-"""Verbs that have named many different acts. Name a function by its act instead, such as poll or notify."""
+"""Pattern of verbs that could mean many different acts. Name a function by its act instead, such as poll or
+notify.
+"""
 RESERVED_CLASS = re.compile(
     r"(Watch|Line|Recorder|Presence|Keeper|Gate|Place|Told|Said|Seen|Sight|Answer|World|Wish|Flight|Beside"
     r"|Facts|Holding|Vault|Known)"
 )
-"""Class names that have meant several things: at most one class of the product has each."""
+"""Pattern of class names that could mean several things. At most one class of the product may have each
+name.
+"""
 WORDS_OF_ONE_THING = (
     (
         r"evict(?!ion|_pod|pod)",
@@ -41,7 +47,9 @@ WORDS_OF_ONE_THING = (
     (r"warrant", "", "slot token"),
     (r"vouch", "", "attest"),
 )
-"""A pattern of identifiers, the folder or file where they are wrong, and the word to use instead."""
+"""Tuples of a pattern of identifiers, the folder or file in which such identifiers are not allowed, and the
+word to use instead.
+"""
 WRONG_OPENINGS = re.compile(r"(What|Who|Whose|Whether|How|Of|By|For which)\b")
 
 
@@ -60,7 +68,7 @@ def definitions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef 
 
 
 def identifiers(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield line and name of each definition, parameter and assigned variable of a file."""
+    """Yield the line and the name of each definition, parameter and assigned variable in a file."""
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):

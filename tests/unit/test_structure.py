@@ -1,4 +1,6 @@
-"""Structure of the source: no import cycles, no long files, few functions with many parameters."""
+"""Tests of the structure of the source: no import cycles, no long files, and few functions with many
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -21,36 +23,40 @@ PACKAGES = {
     "convoy": "workloads",
     "e2e": "",
 }
-"""The folder of each package."""
+"""Folder of each package, by name of the package."""
 MAX_LINES, MAX_TEST_LINES = 400, 499
 MAX_PARAMETERS, MAX_EXCEPTIONS = 6, 5
 
 
 def sources() -> list[Path]:
-    """Return the product's files, without tests and generated code."""
+    """Return the files of the product. Tests and generated code are left out."""
     found = [path for name, folder in PACKAGES.items() for path in (ROOT / folder / name).rglob("*.py")]
     return [path for path in found if "_pb2" not in path.name and not path.is_relative_to(ROOT / "e2e/tests")]
 
 
 def files_of_tests() -> list[Path]:
-    """Return the files of tests."""
+    """Return the files that contain tests."""
     return [path for folder in ("tests", "e2e/tests") for path in (ROOT / folder).rglob("test_*.py")]
 
 
 def too_long(paths: list[Path], most: int) -> dict[str, int]:
-    """Return the lengths of the files that have more than `most` lines."""
+    """Return the number of lines of each file that has more than `most` lines."""
     lengths = {str(path.relative_to(ROOT)): len(path.read_bytes().splitlines()) for path in paths}
     return {name: length for name, length in sorted(lengths.items()) if length > most}
 
 
 @functools.cache
 def graph() -> grimp.ImportGraph:
-    """Return the import graph, including imports inside functions, without imports for types only."""
+    """Return the import graph. It includes imports inside functions, but not imports that are only for
+    types.
+    """
     return grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
 
 
 def circles(found: grimp.ImportGraph) -> set[tuple[str, ...]]:
-    """Return the shortest import cycle through each import that is part of one."""
+    """Return the import cycles. For each import in a cycle, the result has the shortest cycle through this
+    import.
+    """
     chains = set()
     for importer in found.modules:
         for imported in found.find_modules_directly_imported_by(importer):
@@ -61,9 +67,12 @@ def circles(found: grimp.ImportGraph) -> set[tuple[str, ...]]:
 
 
 def many_parameters(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield line and name of functions with too many parameters; `self` and Typer's commands do not count."""
+    """Yield the line and the name of each function with too many parameters. The parameter `self` does not
+    count. Commands of Typer are left out.
+    """
     methods = set[ast.stmt]()
-    for one in ast.walk(tree):  # a class comes before its body
+    # ast.walk visits a class before its body, so `methods` is complete when it visits a method.
+    for one in ast.walk(tree):
         if isinstance(one, ast.ClassDef):
             methods.update(one.body)
         elif isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -74,7 +83,9 @@ def many_parameters(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def is_command(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Return True for a command of Typer: its parameters are the options of the command line."""
+    """Return True if the function is a command of Typer. The parameters of a command are the options of the
+    command line.
+    """
     marks = [ast.unparse(mark) for mark in function.decorator_list]
     notes = [ast.unparse(one.annotation) for one in function.args.args if one.annotation]
     return any(".command(" in mark or ".callback(" in mark for mark in marks) or any(
@@ -100,7 +111,7 @@ def test_benches_and_helpers_import_no_test() -> None:
 
 
 def test_every_folder_is_a_package() -> None:
-    """import-linter, and therefore the contracts, ignore a folder without __init__.py."""
+    """import-linter ignores a folder without __init__.py, so the import contracts would not hold there."""
     assert {path.parent for path in sources() if not (path.parent / "__init__.py").exists()} == set()
 
 

@@ -1,4 +1,4 @@
-"""For every alert: series on which it fires, with its labels, and series on which it does not fire."""
+"""Cases for every alert: series with which it fires, its labels, and series with which it does not fire."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 Series = Mapping[str, str]
-"""Values of each series, one per minute, in promtool's notation."""
+"""Values of each series in promtool's notation, with one value per minute."""
 
 OPERATOR = 'instance="op-1"'
 STANDBY = 'instance="op-2"'
@@ -20,7 +20,7 @@ ENDS = "convoy_hub_certificate_expiry_timestamp_seconds"
 
 @dataclass(frozen=True)
 class Case:
-    """One alert, evaluated after `minutes`."""
+    """The cases for one alert. promtool evaluates the alert after `minutes`."""
 
     fires: Series
     quiet: Mapping[str, Series]
@@ -29,18 +29,18 @@ class Case:
 
 
 def growing(step: float) -> str:
-    """Return a counter that grows by `step` per minute."""
+    """Return the values of a counter that grows by `step` per minute."""
     return f"0+{step}x500"
 
 
 def windows(reported: float, dropped: float) -> Series:
-    """Return step windows per minute: all of them, and those that were dropped."""
+    """Return the counters of step windows: the reported windows and the dropped windows, each per minute."""
     name = f"convoy_guard_windows{{}}_total{{{{{OPERATOR}}}}}"
     return {name.format(""): growing(reported), name.format("_dropped"): growing(dropped)}
 
 
 def goodput(productive: float, lost: float, queue: float = 0.0) -> Series:
-    """Return seconds per minute by cause."""
+    """Return the goodput counters with these numbers of seconds per minute, by cause."""
     seconds = {"productive": productive, "recompute": lost, "queue": queue}
     name = "convoy_goodput_seconds_total"
     return {f'{name}{{{OPERATOR},cause="{cause}"}}': growing(count) for cause, count in seconds.items()}
@@ -53,7 +53,9 @@ def commits(committed: float, stale: float) -> Series:
 
 
 def waits(under: float, more: float) -> Series:
-    """Return keys per minute that waited up to 0.5 s and up to 10 s."""
+    """Return the histogram of a queue. Per minute, `under` keys wait up to 0.5 s, and `more` keys wait up
+    to 10 s.
+    """
     name = "convoy_queue_seconds_bucket"
     return {
         f'{name}{{{OPERATOR},le="0.5"}}': growing(under),
@@ -103,7 +105,7 @@ def enrolments(outcome: str, step: float) -> Series:
 
 
 def unavailable(agents: str, daemonset: str = "convoy-agent") -> Series:
-    """Return the series as kube-state-metrics exports it."""
+    """Return the series for unavailable agents in the form that kube-state-metrics exports."""
     labels = f'namespace="convoy-system",daemonset="{daemonset}"'
     return {f"kube_daemonset_status_number_unavailable{{{labels}}}": agents}
 

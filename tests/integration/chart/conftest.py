@@ -1,4 +1,4 @@
-"""The chart as helm renders it."""
+"""Renders the chart with helm."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def render(
     values: Mapping[str, Any] | None = None,
     chart: Path = CHART,
 ) -> Bodies:
-    """Return the rendered objects. `apis` are further API versions of the cluster.
+    """Return the rendered objects. `apis` are additional API versions that the cluster has.
 
     Raises ValueError with helm's message if helm fails.
     """

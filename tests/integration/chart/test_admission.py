@@ -1,4 +1,6 @@
-"""admission.trainingJobs: objects that a real API server accepts and rejects under the chart's policy."""
+"""Tests of admission.trainingJobs: the objects that a real API server accepts or rejects under the chart's
+policy.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,13 @@ JOBS = "/apis/convoy.dev/v1alpha1/namespaces/{}/trainingjobs"
 MERGE = "application/merge-patch+json"
 LABEL = "held-to"
 SECONDS = 30.0
-"""Seconds within which the API server applies a new policy or label."""
+"""Maximum number of seconds until the API server applies a new policy or label."""
 MEMORY = {
     "plain": {},
     "required": {"required": True},
     "capped": {"most": "8Gi"},
 }
-"""Values of localMemory for each policy, by the label of the policy's namespace."""
+"""Value of localMemory in each policy. The key is the label of the namespaces to which the policy applies."""
 NAMED = "spec.checkpoint.tiers.local.memory, the most memory of a node for checkpoints, must be given"
 MOST = "spec.checkpoint.tiers.local.memory is at most 8Gi in this namespace"
 PRIVILEGED = {"securityContext": {"privileged": True}}
@@ -37,7 +39,7 @@ RefusalOf = Callable[..., str]
 
 
 def job(*templates: Mapping[str, Any], local: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a job with one role for each pod spec."""
+    """Return a job that has one role for each of the pod specs."""
     body: dict[str, Any] = {
         "apiVersion": "convoy.dev/v1alpha1",
         "kind": "TrainingJob",
@@ -57,7 +59,9 @@ def job(*templates: Mapping[str, Any], local: Mapping[str, Any] | None = None) -
 
 
 def policy(helm: Path, name: str) -> Bodies:
-    """Return the chart's policy and binding, renamed, for namespaces with that label."""
+    """Return the chart's policy and its binding. Both are renamed, and apply to the namespaces with the
+    label `name`.
+    """
     values = {
         "enabled": True,
         "namespaceSelector": {"matchLabels": {LABEL: name}},
@@ -78,7 +82,7 @@ def label(control_plane: Any, namespace: str, value: str) -> None:
 
 
 def refusal(control_plane: Any, method: str, path: str, body: object, kind: str = "application/json") -> str:
-    """Return the API server's error message, or an empty text if it accepts the object."""
+    """Return the API server's error message; an empty text if the API server accepts the object."""
     try:
         control_plane.request(method, path, body, kind)
     except urllib.error.HTTPError as refused:
@@ -96,7 +100,7 @@ def until_refused(refusal_of: Callable[[], str]) -> str:
 
 @pytest.fixture(scope="module")
 def held(control_plane: Any, helm: Path) -> Iterator[dict[str, str]]:
-    """Yield one namespace for each active policy, and one without a policy."""
+    """Yield one namespace for each active policy, and one namespace without a policy."""
     namespaces = {name: control_plane.namespace(name) for name in [*MEMORY, "free"]}
     made = []
     try:
@@ -153,7 +157,7 @@ def test_it_denies_in_the_namespaces_that_are_selected(helm: Path) -> None:
         ({"serviceAccount": "strong"}, "serviceAccountName is not allowed for jobs in this namespace"),
         ({"automountServiceAccountToken": True}, "automountServiceAccountToken"),
         ({"volumes": [TOKEN]}, "automountServiceAccountToken"),
-        # the rule cannot evaluate this
+        # The rule cannot be evaluated for this value, so the message is about the expression.
         ({"volumes": [{"name": "p", "projected": {"sources": "x"}}]}, "expression"),
         ({"volumes": [{**TOKEN, "hostPath": None}]}, "automountServiceAccountToken"),
         ({"containers": None, "initContainers": [{"name": "i", "image": "i", **PRIVILEGED}]}, "privileged"),

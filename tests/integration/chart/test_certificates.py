@@ -1,4 +1,4 @@
-"""The creator of the certificate authority, by certificates.mode."""
+"""Tests of certificates.mode, which decides who creates the certificate authority."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chart as helm renders it."""
+"""Tests of the objects that helm renders from the chart."""
 
 from __future__ import annotations
 
@@ -193,5 +193,5 @@ def test_before_an_uninstallation_helm_asks_whether_jobs_are_left(helm: Path) ->
     assert all("hook-succeeded" in b["metadata"]["annotations"]["helm.sh/hook-delete-policy"] for b in after)
     deadlines = [b["spec"]["activeDeadlineSeconds"] for b in hooks + after if b["kind"] == "Job"]
     assert len(deadlines) == 2 and all(180 < seconds < 300 for seconds in deadlines), "helm waits for 300"
-    # No object of the release is a hook, because helm would not delete it with the release.
+    # No other object for the uninstallation is a hook, because helm would not delete a hook with the release.
     assert not [b for b in bodies if b not in hooks + after and "uninstall" in b["metadata"]["name"]]

@@ -1,4 +1,4 @@
-"""The dashboard in the chart."""
+"""Tests of the dashboard in the chart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ON = "dashboard.enabled=true"
 
 
 def settings(bodies: list[dict[str, Any]]) -> Any:
-    """Return the dashboard's settings, read from the environment that the chart sets."""
+    """Return the dashboard's settings as it reads them from the environment in the chart."""
     container = one(bodies, "Deployment", "convoy-dashboard")["spec"]["template"]["spec"]["containers"][0]
     return from_environment({entry["name"]: entry["value"] for entry in container["env"]})
 

@@ -1,4 +1,4 @@
-"""Every value has an effect: the objects that it changes, and where."""
+"""Tests that every value of the chart changes exactly the objects that it should change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MONITORS = {"ServiceMonitor convoy-operator", "ServiceMonitor convoy-agent"}
 BOARDS = {"ConfigMap convoy-dashboard-control-plane", "ConfigMap convoy-dashboard-jobs"}
 RULE = {"PrometheusRule convoy"}
 DASHBOARD = {"Deployment convoy-dashboard"}
-# an annotation on the operator's pods changes with the engines
+# An annotation of the operator's pods contains a digest of the engines, so the operator changes too.
 ENGINES = {"ConfigMap convoy-engines", OPERATOR}
 ON: Mapping[str, Any] = {
     "networkPolicies": {"enabled": True},
@@ -31,7 +31,9 @@ ON: Mapping[str, Any] = {
         name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "grafanaDashboards")
     },
 }
-"""Settings with which every value has an effect, except those of the dashboard."""
+"""Values that are set beside the tested value. With them every value has an effect, except the values of
+the dashboard.
+"""
 OFF: Mapping[str, Any] = {}
 PAGES: Mapping[str, Any] = {"dashboard": {"enabled": True}}
 OUTSIDE: Mapping[str, Any] = {
@@ -49,18 +51,18 @@ SPREAD = [{"maxSkew": 3, "topologyKey": "rack-x", "whenUnsatisfiable": "DoNotSch
 
 @dataclass(frozen=True)
 class Effect:
-    """Effect of a value other than the default."""
+    """The effect of a value that differs from the default."""
 
     value: Any
     changes: set[str]
-    """Objects that change, appear or disappear, as `Kind name`. A name may end with *."""
+    """Objects that change, appear or disappear, written as `Kind name`. A name may end with `*`."""
     text: str = ""
-    """Text that each changed object then contains."""
+    """Text that each changed object contains when the value is set."""
     beside: Mapping[str, Any] = field(default_factory=lambda: ON)
 
 
 def merged(below: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Return the values with one more."""
+    """Return a copy of the values in which the value at `path` is set too."""
     name, _, rest = path.partition(".")
     inner = below.get(name)
     return {**below, name: merged(inner or {}, rest, value) if rest else value}
@@ -171,7 +173,7 @@ EFFECTS = {
     "dashboard.ingress.path": Effect("/*", INGRESS, "path: /*", OUTSIDE),
     "dashboard.ingress.tls.mode": Effect("None", DASHBOARD | INGRESS, beside=OUTSIDE),
     "dashboard.ingress.tls.secretName": Effect("cert-x", INGRESS, "secretName: cert-x", OUTSIDE),
-    # This value only permits a mode: see test_dashboard.py.
+    # This value changes no object. It only permits a mode, which test_dashboard.py tests.
     "dashboard.ingress.authenticates": Effect(True, set(), beside=OUTSIDE),
     "dashboard.logs": Effect(False, DASHBOARD | {"ClusterRole convoy-dashboard"}, beside=PAGES),
     "dashboard.logLevel": Effect("DEBUG", DASHBOARD, "value: DEBUG", PAGES),
@@ -196,7 +198,9 @@ EFFECTS = {
 
 
 def by_name(bodies: Bodies) -> dict[str, str]:
-    """Return every object as text, except the Role in another namespace, whose name is not unique."""
+    """Return the text of every object, by kind and name. The Role in another namespace is left out, because
+    its name is not unique.
+    """
     return {
         f"{body['kind']} {body['metadata']['name']}": yaml.dump(body, Dumper=yaml.CSafeDumper, width=1000)
         for body in bodies
@@ -205,7 +209,7 @@ def by_name(bodies: Bodies) -> dict[str, str]:
 
 
 def grouped(names: set[str], wanted: set[str]) -> set[str]:
-    """Replace the names that match a wanted name with * by that name."""
+    """Return the names. A name that matches a wanted name with `*` is replaced by that wanted name."""
     stars = {star[:-1]: star for star in wanted if star.endswith("*")}
     return {next((star for start, star in stars.items() if n.startswith(start)), n) for n in names}
 

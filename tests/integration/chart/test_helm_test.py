@@ -1,4 +1,6 @@
-"""`helm test`: its rendered objects, and its program with exactly the rights that the chart grants."""
+"""Tests of `helm test`: its rendered objects, and its program, which runs with exactly the rights that the
+chart grants.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ def test_by_default_it_is_an_engine_of_the_chart_with_parameters_that_it_takes(h
 
 @pytest.fixture
 def account(control_plane: Any, helm: Path) -> Iterator[tuple[str, Path]]:
-    """Yield a namespace and the kubeconfig of an account in it with the chart's rights."""
+    """Yield a namespace, and the kubeconfig of an account in this namespace that has the chart's rights."""
     namespace = control_plane.namespace("helm-test")
     role = {"rules": one(render(helm), "Role", "convoy-test")["rules"], "metadata": {"name": "convoy-test"}}
     binding = {
@@ -121,7 +123,7 @@ def test_the_rights_of_the_chart_are_enough_and_nothing_is_left(
 def play_operator(
     control_plane: Any, namespace: str, program: subprocess.Popen[str], status: dict[str, Any]
 ) -> None:
-    """End the job as soon as it exists."""
+    """Write a status that ends the job, as soon as the program has created the job."""
     path = f"/apis/convoy.dev/v1alpha1/namespaces/{namespace}/trainingjobs/{NAME}/status"
     kind = "Complete" if status["phase"] == "Succeeded" else "Failed"
     condition = {

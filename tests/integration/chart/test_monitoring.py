@@ -1,4 +1,6 @@
-"""Alerts, dashboards and scrape settings: promtool accepts them, and they use only exported metrics."""
+"""Tests of alerts, dashboards and scrape settings: promtool accepts them, and they use only metrics that
+are exported.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ RULES = CHART / "files" / "monitoring" / "rules.yaml"
 RUNBOOKS = CHART.parents[1] / "docs" / "runbooks"
 DASHBOARDS = sorted((CHART / "files" / "monitoring").glob("*.json"))
 PROMETHEUS = ("monitoring.coreos.com/v1",)
-OF_SCRAPES = {"instance", "job", "namespace", "pod", "node", "le"}
-"""Labels that a scrape may add to every series."""
+SCRAPE_LABELS = {"instance", "job", "namespace", "pod", "node", "le"}
+"""Labels that a scrape adds to series."""
 ALERTS: dict[str, dict[str, Any]] = {
     rule["alert"]: rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
 }
@@ -43,7 +45,7 @@ def promtool(*arguments: str | Path) -> str:
 
 
 def exported(registry: CollectorRegistry) -> Iterator[tuple[str, set[str]]]:
-    """Yield every series of a registry's metrics with its own labels."""
+    """Yield the name and the own labels of every series of a registry's metrics."""
     ends = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_count", "_sum"]}
     for collector in registry._collector_to_names:
         if isinstance(collector, MetricWrapperBase):
@@ -62,7 +64,7 @@ def kebab(alert: str) -> str:
 
 
 def panels() -> Iterator[tuple[str, str, str]]:
-    """Yield the dashboard, panel and query of every panel."""
+    """Yield the dashboard, the title and the query of every panel."""
     for path in DASHBOARDS:
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel.get("targets", []):
@@ -70,7 +72,7 @@ def panels() -> Iterator[tuple[str, str, str]]:
 
 
 def unnamed(expr: str) -> set[str]:
-    """Return the metrics in an expression that nobody exports, and the labels that its series do not have."""
+    """Return the metrics of a query that no program exports, and the labels that its metrics do not have."""
     known = series()
     found = set()
     for name, selector in re.findall(r"\b((?:convoy|process)_\w+)(?:\{([^}]*)\})?", expr):
@@ -78,10 +80,10 @@ def unnamed(expr: str) -> set[str]:
             found.add(name)
             continue
         labels = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"", selector))
-        found |= {f"{name}{{{label}}}" for label in labels - known[name] - OF_SCRAPES}
+        found |= {f"{name}{{{label}}}" for label in labels - known[name] - SCRAPE_LABELS}
     named = set().union(*(known.get(name, set()) for name in re.findall(r"\bconvoy_\w+", expr)))
     for group in re.findall(r"\b(?:by|on|without)\s*\(([^)]*)\)", expr):
-        found |= {label.strip() for label in group.split(",")} - named - OF_SCRAPES
+        found |= {label.strip() for label in group.split(",")} - named - SCRAPE_LABELS
     return found
 
 
@@ -113,9 +115,9 @@ def test_an_alert_fires_when_it_should_and_not_else(alert: str, tmp_path: Path) 
     tests = tmp_path / "tests.yaml"
     tests.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": [fires, *quiet]}))
     promtool("test", "rules", tests)
-    # A label that the alert does not have would leave a gap in its text.
+    # If the text used a label that the alert does not have, the text would have a gap.
     used_labels = set(re.findall(r"\$labels\.(\w+)", json.dumps(ALERTS[alert]["annotations"])))
-    assert used_labels <= set(labels) | {"node"}  # the ServiceMonitor adds it
+    assert used_labels <= set(labels) | {"node"}  # The ServiceMonitor adds the label `node`.
 
 
 @pytest.mark.parametrize("alert", sorted(ALERTS))
@@ -195,7 +197,7 @@ def test_the_rules_are_the_file_with_the_addresses_of_runbooks(helm: Path, tmp_p
 
 
 def test_runbooks_may_be_pages_of_the_site(helm: Path) -> None:
-    """Pages that `make docs` builds have another suffix."""
+    """The pages that `make docs` builds have another suffix than the files in docs."""
     books = ("monitoring.runbooks=https://example.com/runbooks", "monitoring.runbookSuffix=.html")
     bodies = render(helm, "monitoring.prometheusRule.enabled=true", *books, apis=PROMETHEUS)
     found = [

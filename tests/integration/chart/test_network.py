@@ -1,4 +1,6 @@
-"""Connections that networkPolicies.enabled allows, and replicas that stay while nodes are drained."""
+"""Tests of networkPolicies.enabled, which limits connections, and of the replicas that must stay while
+nodes are drained.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ METRICS = {
 
 
 def selector(component: str) -> dict[str, Any]:
-    """Return the selector of a component's pods in this release: exactly these labels."""
+    """Return the selector of one component's pods. It has exactly the labels of this release."""
     return {
         "matchLabels": {
             "app.kubernetes.io/name": "convoy",
@@ -37,20 +39,21 @@ def selector(component: str) -> dict[str, Any]:
 
 
 PEERS = {part: {"podSelector": selector(part)} for part in ("agent", "operator")}
-"""Peers without a namespaceSelector, which are in the policy's own namespace."""
+"""Peer of a rule for each component. Without a namespaceSelector, a peer is in the namespace of the policy.
+"""
 
 
 def named(peer: dict[str, Any]) -> str:
-    """Return the component that a peer selects, or the peer's text if it selects something else."""
+    """Return the component that a peer selects. If it selects something else, return the peer as text."""
     return next((part for part, whole in PEERS.items() if peer == whole), str(peer))
 
 
 def pairs(rules: list[dict[str, Any]], side: str) -> set[tuple[str, int]]:
-    """Return (component or `any`, port) of every rule."""
+    """Return a pair for every rule: the component or `any`, and the port."""
     found = set()
     for rule in rules:
         assert rule.keys() <= {side, "ports"}
-        # A rule without peers allows all peers.
+        # A rule without peers allows connections of all peers.
         peers = [named(peer) for peer in rule.get(side, [])] or ["any"]
         found |= {(peer, port["port"]) for peer in peers for port in rule["ports"]}
     return found
@@ -146,7 +149,8 @@ def test_an_ingress_controller_opens_pages_unless_others_alone_are_named(helm: P
     bodies = render(helm, ON, WITH_PAGES, *outside, values={"networkPolicies": {"pagesFrom": [controller]}})
     (rule,) = policy(bodies, "convoy-dashboard")["ingress"]
     assert rule == {"from": [controller], "ports": [{"protocol": "TCP", "port": PAGES.port}]}
-    # Controllers connect to pods, on the port that the Service's named port resolves to.
+    # Ingress controllers connect to the pods, so the policy must allow the port to which the Service's named
+    # port refers.
     backend = one(bodies, "Ingress", "convoy-dashboard")["spec"]["rules"][0]["http"]["paths"][0]["backend"]
     (port,) = one(bodies, "Service", backend["service"]["name"])["spec"]["ports"]
     (container,) = one(bodies, "Deployment", "convoy-dashboard")["spec"]["template"]["spec"]["containers"]

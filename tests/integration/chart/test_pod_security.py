@@ -1,4 +1,6 @@
-"""A real API server accepts every pod except the agents' under the restricted standard."""
+"""Tests that a real API server accepts all pods under the restricted pod security standard, except the
+agents' pods.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ DASHBOARD = {**EVERYTHING, "dashboard": {"enabled": True}}
 
 @pytest.fixture(scope="module")
 def restricted(control_plane: Any) -> str:
-    """Return the pods path of a namespace that enforces the standard."""
+    """Return the path of pods in a namespace that enforces the restricted standard."""
     name = str(control_plane.namespace("restricted"))
     path = f"/api/v1/namespaces/{name}"
     control_plane.request("PATCH", path, {"metadata": {"labels": ENFORCED}}, "application/merge-patch+json")

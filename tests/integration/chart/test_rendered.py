@@ -1,4 +1,6 @@
-"""All objects together: a plain cluster accepts them, containers have limits, helm prints the next steps."""
+"""Tests of all rendered objects together: a plain cluster accepts them, all containers have limits, and
+helm prints the next steps.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ EVERYTHING = {
         "ingress": {"enabled": True, "host": "jobs.example.com", "tls": {"secretName": "cert"}},
     },
 }
-"""All features that need nothing else installed."""
+"""Values that enable all features that need nothing else to be installed."""
 OPTIONAL = {
     "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
     "certificates": {"mode": "CertManager"},
@@ -71,7 +73,7 @@ EVERY = [
 
 
 def collection(body: dict[str, Any]) -> str:
-    """Return the path at which objects of this kind are created."""
+    """Return the path to which objects of this kind are posted."""
     version, kind = body["apiVersion"], body["kind"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     plural = PLURALS.get(kind, kind.lower() + "s")
@@ -81,7 +83,7 @@ def collection(body: dict[str, Any]) -> str:
 
 
 def pods(bodies: Bodies) -> dict[str, dict[str, Any]]:
-    """Return every pod template by its owner."""
+    """Return every pod template, by the object that owns it."""
     return {
         f"{body['kind']} {body['metadata']['name']}": body["spec"]["template"]
         for body in bodies
@@ -102,7 +104,7 @@ def test_a_bare_cluster_takes_every_object_and_knows_every_field(
         try:
             control_plane.request("POST", path, body)
         except urllib.error.HTTPError as refused:
-            # Objects that the fixture has installed.
+            # The fixture has already installed these objects.
             assert refused.code == 409, (
                 f"{body['kind']} {body['metadata']['name']}: {refused.read().decode()}"
             )
@@ -268,7 +270,8 @@ def test_helm_says_what_is_next(
     absent: tuple[str, ...],
 ) -> None:
     command = [helm, "install", "convoy", CHART, f"--namespace={NAMESPACE}", "--dry-run=client"]
-    command += ["--set=crds.enabled=false"]  # the fixture has installed them
+    # The fixture has already installed the CustomResourceDefinitions.
+    command += ["--set=crds.enabled=false"]
     environment = {"KUBECONFIG": str(control_plane.kubeconfig())}
     text = run([*command, *(f"--set={one}" for one in settings)], deadline=60, env=environment)
     notes = text.partition("\nNOTES:\n")[2]
@@ -282,7 +285,7 @@ def test_helm_says_what_is_next(
 def test_definitions_that_another_release_has_left_stand_in_no_ones_way(
     control_plane: Any, helm: Path, way: tuple[str, ...], taken: bool
 ) -> None:
-    """See docs/install.md. The fixture's CustomResourceDefinitions belong to no release."""
+    """The CustomResourceDefinitions of the fixture belong to no release, which docs/install.md explains."""
     command: list[str | Path] = [
         helm,
         "install",

@@ -1,4 +1,6 @@
-"""The chart's roles: those for users with their aggregation, and those of its own accounts."""
+"""Tests of the chart's roles: the roles for users with their aggregation, and the roles of the chart's own
+accounts.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,7 @@ def test_the_operator_reads_secrets_by_name_and_in_its_own_namespace(
 
 
 def rights_of_page(page: str) -> Iterator[rights.Right]:
-    """Yield the rights in the table of a page. Raise ValueError for a row without a reason."""
+    """Yield the rights in the table of a page. Raises ValueError for a row without a reason."""
     rows = re.findall(
         r"^\| `(convoy-[a-z]+)` \| ([a-z-]+) \| ([a-z, ]+) \| (.+?) \|(.*)\|$", page, re.MULTILINE
     )

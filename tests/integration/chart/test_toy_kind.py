@@ -1,4 +1,6 @@
-"""A test-only kind, added to the chart by its generated files: roles, rights and admission."""
+"""Tests that generated files add a kind, which only tests use, to the chart: roles, rights and admission
+policy.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ NAME = "convoy-toyservers"
 
 @pytest.fixture(scope="module")
 def bodies(helm: Path, tmp_path_factory: pytest.TempPathFactory) -> Bodies:
-    """Return the objects of a chart with the toy's files and a setting for its policy."""
+    """Return the objects of a chart that has the toy kind's files and a setting for its policy."""
     chart = tmp_path_factory.mktemp("chart") / "convoy"
     shutil.copytree(CHART, chart)
     for path, text in generate.rendered([KIND]).items():
@@ -49,7 +51,7 @@ def test_people_and_the_dashboard_get_rights(bodies: Bodies) -> None:
 
 @pytest.fixture
 def toys(control_plane: Any, bodies: Bodies) -> Iterator[str]:
-    """Yield the path of toys in a namespace, once the API server has the kind and its policy."""
+    """Yield the path of toys in a namespace, when the API server has the kind and applies its policy."""
     crd = one(bodies, "CustomResourceDefinition", KIND.crd)
     policy = one(bodies, "ValidatingAdmissionPolicy", NAME)
     binding = one(bodies, "ValidatingAdmissionPolicyBinding", NAME)
@@ -59,7 +61,8 @@ def toys(control_plane: Any, bodies: Bodies) -> Iterator[str]:
     try:
         control_plane.request("POST", f"{collection(crd)}?fieldValidation=Strict", crd)
     except HTTPError as error:
-        if error.code != 409:  # the operator's tests share the API server and keep the definition
+        # The operator's tests use the same API server and do not delete the definition, so it may exist.
+        if error.code != 409:
             raise
     try:
         for body in (policy, binding):
@@ -67,7 +70,7 @@ def toys(control_plane: Any, bodies: Bodies) -> Iterator[str]:
             made.append(f"{collection(body)}/{body['metadata']['name']}")
 
         def held() -> str:
-            """Return the policy's error message, or an empty text while the policy is not active."""
+            """Return the policy's error message; an empty text if the policy is not active yet."""
             words = refusal(control_plane, "POST", f"{path}?dryRun=All", toy({"hostPID": True}))
             return words if "hostPID" in words else ""
 
@@ -79,7 +82,7 @@ def toys(control_plane: Any, bodies: Bodies) -> Iterator[str]:
 
 
 def toy(pod: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a toy whose template has this pod, or a toy without a template."""
+    """Return a toy whose pod template has this pod spec. Without a pod spec it has no template."""
     spec = {"replicas": 1} if pod is None else {"replicas": 1, "template": {"spec": pod}}
     return {"apiVersion": KIND.api_version, "kind": KIND.name, "metadata": {"name": "toy"}, "spec": spec}
 

@@ -1,4 +1,6 @@
-"""The chart's hooks before and after an uninstallation, run with exactly their rights."""
+"""Tests of the chart's hooks before and after an uninstallation. They run with exactly the rights that the
+chart grants.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def rules(helm: Path, kind: str, name: str) -> list[dict[str, Any]]:
 
 
 def account(control_plane: Any, namespace: str, name: str) -> Path:
-    """Return the kubeconfig of a new ServiceAccount."""
+    """Create a ServiceAccount and return its kubeconfig."""
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     control_plane.request("POST", accounts, {"metadata": {"name": name}})
     made = control_plane.request("POST", f"{accounts}/{name}/token", {"spec": {}})
@@ -51,7 +53,7 @@ def account(control_plane: Any, namespace: str, name: str) -> Path:
 def bind(
     control_plane: Any, namespace: str, name: str, kind: str, allowed: list[dict[str, Any]]
 ) -> frozenset[rights.Right]:
-    """Give a ServiceAccount of the namespace its own role, and return its rights."""
+    """Give a ServiceAccount of the namespace a role of its own with these rules. Return the rights."""
     scope, metadata = f"/namespaces/{namespace}", {"name": name, "namespace": namespace}
     if kind == "ClusterRole":
         scope, metadata = "", {"name": f"{namespace}-{name}"}
@@ -69,14 +71,14 @@ def bind(
 
 
 def assert_exact_rights(control_plane: Any, namespace: str, name: str, may: frozenset[rights.Right]) -> None:
-    """Assert that the account used every right and requested nothing else."""
+    """Assert that the account has used all its rights and has requested nothing else."""
     requested = control_plane.audited_requests(namespace, name)
     assert rights.faults(may, rights.used(may, requested)) == []
     assert [str(one) for one in requested if one.refused] == []
 
 
 def run(program: str, kubeconfig: Path, *arguments: str, **environment: str) -> tuple[int, str]:
-    """Run a hook's program and return its exit code and stderr."""
+    """Run the program of a hook. Return its exit code and stderr."""
     done = subprocess.run(
         [sys.executable, "-m", program, *arguments],
         env={**os.environ, "KUBECONFIG": str(kubeconfig), **environment},
@@ -87,10 +89,11 @@ def run(program: str, kubeconfig: Path, *arguments: str, **environment: str) -> 
 
 @pytest.fixture
 def run_uninstall(control_plane: Any, helm: Path) -> Any:
-    """Return a function that runs the check before an uninstallation with the rights of its service
+    """Return a function that runs the check before an uninstallation, with the rights of the hook's service
     account.
     """
-    for item in control_plane.request("GET", f"{JOBS}/trainingjobs")["items"]:  # left by other tests
+    # Other tests may have left jobs and pods.
+    for item in control_plane.request("GET", f"{JOBS}/trainingjobs")["items"]:
         meta = item["metadata"]
         control_plane.request("DELETE", f"{JOBS}/namespaces/{meta['namespace']}/trainingjobs/{meta['name']}")
     selector = "labelSelector=app.kubernetes.io/part-of%3Dconvoy"
@@ -146,7 +149,7 @@ def test_afterwards_no_node_has_an_agent_and_nobody_leads(control_plane: Any, he
             control_plane.request("POST", "/api/v1/nodes", {"metadata": {"name": node, "labels": labels}})
         for lease in (LEASE_NAME, "of-somebody-else"):
             control_plane.request("POST", leases, {"metadata": {"name": lease}})
-        for _ in range(2):  # the second run finds nothing left to do
+        for _ in range(2):  # The second run has nothing left to do and must succeed too.
             code, words = run("convoy_operator.uninstalled", kubeconfig, CONVOY_NAMESPACE=namespace)
             assert code == 0, words
             for node in nodes:

@@ -1,4 +1,6 @@
-"""values.yaml and values.schema.json agree, and helm rejects invalid values with a helpful message."""
+"""Tests that values.yaml and values.schema.json agree, and that helm's error for an invalid value names the
+value.
+"""
 
 from __future__ import annotations
 
@@ -23,29 +25,33 @@ from .conftest import CHART, one, render
 
 VALUES = (CHART / "values.yaml").read_text()
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
-OF_HELM = {"global"}
-"""Value that a parent chart may set and that has no default."""
+HELM_VALUES = {"global"}
+"""Values that belong to helm. A parent chart may set them, and they have no default."""
 
 
 def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema, or the definition that it refers to."""
+    """Return the schema or, if it is a reference, the definition to which it refers."""
     name = str(schema.get("$ref", "")).removeprefix("#/definitions/")
     return SCHEMA["definitions"][name] if name else schema
 
 
 def in_schema(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield every setting that the schema names. A map whose keys the user chooses counts as one setting."""
+    """Yield the path and the schema of every setting. A map with keys that the user chooses counts as one
+    setting.
+    """
     found = resolved(schema)
     closed = found.get("additionalProperties") is False
     for name, inner in (found.get("properties") or {}).items() if closed else ():
         where = f"{path}.{name}" if path else name
-        if where not in OF_HELM and not where.endswith(".claims"):
+        if where not in HELM_VALUES and not where.endswith(".claims"):
             yield where, inner
             yield from in_schema(inner, where)
 
 
 def in_values(values: Mapping[str, Any], closed: set[str], path: str = "") -> Iterator[str]:
-    """Yield every setting that has a default. `closed` are the maps whose parts are settings too."""
+    """Yield the path of every setting that has a default. The entries of the maps in `closed` are settings
+    too.
+    """
     for name, value in values.items():
         where = f"{path}.{name}" if path else name
         yield where
@@ -60,7 +66,9 @@ def closed_maps() -> set[str]:
 
 
 def optional(path: str) -> bool:
-    """Return True for parts of a map that is empty by default, such as operator.affinity.nodeAffinity."""
+    """Return True if the setting is an entry of a map that is empty by default, such as
+    operator.affinity.nodeAffinity.
+    """
     found: Any = yaml.safe_load(VALUES)
     for name in path.split(".")[:-1]:
         found = found[name]
@@ -170,7 +178,7 @@ def test_wrong_values_are_refused_and_named(helm: Path, setting: str) -> None:
     path = setting.split("=", maxsplit=1)[0]
     with pytest.raises(ValueError, match="values don't meet the specifications of the schema") as refused:
         render(helm, setting)
-    # helm names the unknown key and the map that contains it.
+    # helm's message names the unknown key or the map that contains it.
     named = re.split(r"[.\[]", path)
     assert any(name in str(refused.value) for name in named[-2:]), refused.value
 
@@ -207,7 +215,9 @@ FOLLOWED = {
         f"{PREFIX}{item.name.upper()}" for item in fields(DashboardSettings) if item.name.endswith("port")
     },
 }
-"""Settings that templates also contain: ports of Services, probes and policies, accounts, mounts."""
+"""Variables whose values the chart's templates also contain, for ports of Services, probes and policies,
+for accounts, and for mounts. A user must not set them.
+"""
 
 
 @pytest.mark.parametrize("part", FOLLOWED)
@@ -234,7 +244,7 @@ ADDED = (
     "admission",
     "test.tolerations",
 )
-"""Values that an older release may lack, which `helm upgrade --reuse-values` then leaves unset."""
+"""Values that the release in the cluster may lack. `helm upgrade --reuse-values` then leaves them unset."""
 ASKED = (
     "dashboard.enabled=true",
     "dashboard.ingress.enabled=true",
@@ -244,7 +254,7 @@ ASKED = (
 
 
 def lacking(folder: Path) -> Path:
-    """Return a copy of the chart without the defaults of these values."""
+    """Return a copy of the chart in which these values have no defaults."""
     chart = folder / "convoy"
     shutil.copytree(CHART, chart)
     values = yaml.safe_load(VALUES)

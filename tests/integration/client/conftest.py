@@ -1,4 +1,6 @@
-"""A client of the test's own namespace, and a function that writes status as the operator does."""
+"""Fixtures: a client for the test's own namespace, and a function that writes a job's status as the
+operator does.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ SPEC = {"engine": {"name": "gpt"}, "roles": [{"name": "worker", "replicas": 2}]}
 
 
 def condition(kind: str, reason: str = "R", message: str = "m", status: str = "True") -> dict[str, str]:
-    """Return a condition of a status."""
+    """Return a condition for a status."""
     return {
         "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": SINCE
     }  # fmt: skip
@@ -29,7 +31,9 @@ def client(control_plane: Any) -> Client:
 
 @pytest.fixture
 def report(control_plane: Any, client: Client) -> Report:
-    """Return a function that writes a job's status as the operator does, by default for the newest spec."""
+    """Return a function that writes a job's status as the operator does. By default the status belongs to
+    the newest spec.
+    """
 
     def write(name: str, **status: Any) -> None:
         path = f"/apis/convoy.dev/v1alpha1/namespaces/{client.namespace}/trainingjobs/{name}"

@@ -1,4 +1,4 @@
-"""The command line against a real API server: its output, and its errors."""
+"""Tests of the command line against a real API server: its output and its errors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ REJECTED = "the API server rejected the credentials; check the kubeconfig or the
 
 @pytest.fixture
 def convoy(control_plane: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return a runner of `convoy` with the administrator's kubeconfig, or that of the owner of `token`."""
+    """Return a function that runs `convoy`. It uses the administrator's kubeconfig or, with `token`, the
+    kubeconfig of the token's owner.
+    """
 
     def run(*words: str, token: str | None = None) -> Result:
         path = str(control_plane.kubeconfig(token))
         monkeypatch.setenv("KUBECONFIG", path)
-        # The package kubernetes reads KUBECONFIG only when it is imported.
+        # The package kubernetes reads KUBECONFIG only when it is imported, so set the default location too.
         monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", path)
         return CliRunner().invoke(app, list(words))
 

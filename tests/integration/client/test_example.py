@@ -1,4 +1,4 @@
-"""The examples of docs/python-client.md, run unchanged."""
+"""Runs the examples of docs/python-client.md unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_examples_work(
     first, second = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
 
     def operate() -> None:
-        """Complete the job, as the operator would."""
+        """Complete the job, as the operator would do."""
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             if client.training_jobs.list():

@@ -1,4 +1,6 @@
-"""Objects are created, read and deleted at a real API server. Each refusal raises its own error."""
+"""Tests that objects are created, read and deleted at a real API server, and that each refusal raises its
+own error.
+"""
 
 from __future__ import annotations
 

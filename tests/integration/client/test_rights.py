@@ -1,4 +1,6 @@
-"""The Role of docs/python-client.md permits everything that the client does with jobs, and no more."""
+"""Tests that the Role in docs/python-client.md permits everything that the client does with jobs, and
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
 
 @pytest.fixture
 def limited(control_plane: Any, client: Client) -> Client:
-    """Return a client of a service account with that Role, in the namespace of `client`."""
+    """Return a client for a service account that has only the Role of the page, in the namespace of
+    `client`.
+    """
     space = client.namespace
     (text,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S)
     control_plane.request("POST", f"{RBAC}/{space}/roles", yaml.safe_load(text))
@@ -36,7 +40,7 @@ def limited(control_plane: Any, client: Client) -> Client:
 
 
 def _allowed(client: Client) -> bool:
-    """Return True once the API server applies the binding."""
+    """Return True if the API server already applies the RoleBinding."""
     try:
         client.training_jobs.list()
     except Forbidden:

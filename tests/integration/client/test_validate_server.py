@@ -1,4 +1,4 @@
-"""`convoy validate --server` against a real API server: objects, pods, and missing rights."""
+"""Tests of `convoy validate --server` against a real API server: objects, pods and missing rights."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @pytest.fixture
 def validate(control_plane: Any, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Validate:
-    """Return a function that runs the command on objects with the rights of `token`: exit status and
-    output.
+    """Return a function that runs the command on objects, with the rights of `token`. The function returns
+    exit status and output.
     """
 
     def run(*bodies: dict[str, Any], token: str | None = None, server: bool = True) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Waiting for a job by a watch of a real API server."""
+"""Tests of waiting for a job with a watch at a real API server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ SECONDS = 20.0
 
 @pytest.fixture
 def waiting(client: Client, control_plane: Any) -> Iterator[Waiting]:
-    """Return a function that waits in a thread, and returns when the watch is open at the server."""
+    """Return a function that starts a wait in a thread. The function returns when the API server has the
+    watch.
+    """
     client.training_jobs.create({"metadata": {"name": "gpt"}, "spec": SPEC})
 
     def start_wait(until: str = "Complete", timeout: float = SECONDS) -> Future[TrainingJob]:
@@ -37,7 +39,7 @@ def waiting(client: Client, control_plane: Any) -> Iterator[Waiting]:
 
 
 def watches(plane: Any) -> float:
-    """Return the number of watches of single TrainingJobs, as the server counts them."""
+    """Return the number of watches of single TrainingJobs, according to the API server's metrics."""
     lines = plane.raw("/metrics").decode().splitlines()
     name = "apiserver_longrunning_requests{"
     found = [one for one in lines if one.startswith(name) and 'resource="trainingjobs"' in one]
@@ -103,6 +105,6 @@ def test_an_ended_watch_is_restarted(
     monkeypatch.setattr(watch, "WATCH_SECONDS", 1)
     found = waiting()
     with pytest.raises(TimeoutError):
-        found.result(2.5)  # Two watches have ended by then.
+        found.result(2.5)  # The wait goes on after two watches have ended.
     report("gpt", phase="Succeeded", conditions=[condition("Complete")])
     assert found.result(SECONDS).status.phase == "Succeeded"

@@ -1,8 +1,9 @@
-"""Repeated applies of one file, in every way that users and tools do.
+"""Tests that repeated applies of one file change nothing, for all ways in which users and tools apply
+files.
 
-Unchanged means: the metadata generation stays, a repeated apply writes nothing, `kubectl diff` is empty and
-no manager gets a conflict. Argo CD compares lists as a whole, as client-side apply does before it reports
-`unchanged`.
+Nothing changes if the metadata generation stays the same, a repeated apply writes nothing, `kubectl diff`
+is empty and no manager gets a conflict. Argo CD compares lists as a whole. Client-side apply does the same
+before it reports `unchanged`.
 """
 
 from __future__ import annotations
@@ -91,13 +92,13 @@ NULLS = [
 
 
 def _plain(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return the manifest as in a file: with only the name in its metadata."""
+    """Return the manifest as it stands in a file: without status, and with only the name in its metadata."""
     bare = {key: value for key, value in manifest.items() if key != "status"}
     return {**bare, "metadata": {"name": manifest["metadata"]["name"]}}
 
 
 class Repository:
-    """A folder of manifests, and the kubectl that applies it."""
+    """A folder of manifests, and a kubectl that applies them."""
 
     def __init__(self, control_plane: Any, folder: Path, manifests: list[dict[str, Any]]) -> None:
         self._plane, self._folder = control_plane, folder
@@ -108,7 +109,7 @@ class Repository:
             (folder / f"{number}.json").write_text(json.dumps(manifest))
 
     def kubectl(self, verb: str, *options: str) -> str:
-        """Return stdout. Raise AssertionError for an error, a difference or a warning."""
+        """Run kubectl and return stdout. Raises AssertionError for an error, a difference or a warning."""
         made = subprocess.run(
             [*self._program, verb, "-n", self._namespace, "-f", str(self._folder), *options],
             capture_output=True,
@@ -121,7 +122,7 @@ class Repository:
         return made.stdout
 
     def versions(self) -> dict[str, tuple[int, str]]:
-        """Return the metadata generation and the resource version of each object."""
+        """Return the metadata generation and the resource version of each object in the folder."""
         found = {}
         for kind in KINDS:
             where = f"/namespaces/{self._namespace}" if kind.scope == "Namespaced" else ""
@@ -135,8 +136,8 @@ class Repository:
     def generations(self) -> set[int]:
         return {generation for generation, _ in self.versions().values()}
 
-    def nothing_left_to_apply(self, *options: str) -> None:
-        """Assert that a repeated apply writes nothing and that the diff is empty."""
+    def assert_nothing_left_to_apply(self, *options: str) -> None:
+        """Assert that a repeated apply writes nothing and that `kubectl diff` is empty."""
         before = self.versions()
         self.kubectl("apply", *options)
         assert self.versions() == before
@@ -145,7 +146,7 @@ class Repository:
 
 @pytest.fixture(scope="module")
 def manifests() -> list[dict[str, Any]]:
-    """Return every example and files of every kind, with each object once."""
+    """Return all examples and test files of every kind. Each object occurs once."""
     examples = [one for file in EXAMPLES for one in yaml.safe_load_all(file.read_text())]
     found = [*(one for one in examples if one.get("apiVersion") == API_VERSION), *map(_plain, FILES)]
     named = {(one["kind"], one["metadata"]["name"]): one for one in found}
@@ -154,8 +155,8 @@ def manifests() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def repository(control_plane: Any, tmp_path: Path) -> Iterator[Callable[..., Repository]]:
-    """Yield a function that makes repositories. Delete the applied objects afterwards, because some are
-    cluster-wide.
+    """Yield a function that creates repositories. At the end delete the applied objects, because some of
+    them are cluster-wide.
     """
     made: list[Repository] = []
 
@@ -181,7 +182,7 @@ def test_a_file_applied_by_every_way_changes_nothing(
     assert [line for line in output if not line.endswith(" unchanged")] == []
     for options in (SERVER, ARGO, ()):
         applied.kubectl("apply", *options)
-        applied.nothing_left_to_apply(*options)
+        applied.assert_nothing_left_to_apply(*options)
     assert applied.generations() == {1}
 
 
@@ -191,26 +192,26 @@ def test_a_file_that_the_server_applied_first_changes_nothing(
     applied = repository(manifests)
     for options in (ARGO, SERVER):
         applied.kubectl("apply", *options)
-        applied.nothing_left_to_apply(*options)
+        applied.assert_nothing_left_to_apply(*options)
     assert applied.generations() == {1}
 
 
 def test_nulls_are_left_out_by_client_side_apply(repository: Callable[..., Repository]) -> None:
     applied = repository(NULLS)
     applied.kubectl("apply")
-    applied.nothing_left_to_apply()
+    applied.assert_nothing_left_to_apply()
     assert applied.generations() == {1}
 
 
 def apply(control_plane: Any, namespace: str, manager: str, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Apply server-side, and fail on a conflict."""
+    """Apply a manifest server-side as `manager`. Fails if there is a conflict."""
     where = path(namespace, manifest["metadata"]["name"]) + f"?fieldManager={manager}&fieldValidation=Strict"
     found: dict[str, Any] = control_plane.request("PATCH", where, manifest, APPLY)
     return found
 
 
 def queued(name: str, suspend: bool, **spec: Any) -> dict[str, Any]:
-    """Return the object that a queue applies: only the fields that the queue owns."""
+    """Return the object that a queue applies. It contains only the fields that the queue owns."""
     template = {"metadata": {"labels": {"queue": "a"}}, "spec": spec}
     return document("TrainingJob", name, suspend=suspend, roles=[{"name": "worker", "template": template}])
 
@@ -237,8 +238,8 @@ def test_a_queue_that_owns_fields_and_a_file_that_does_not_name_them(
     restored = apply(control_plane, namespace, "queue", document("TrainingJob", "shared", suspend=False))
     plain = restored["spec"]["roles"][0].get("template") or {}
     assert "pool" not in str(plain) and "queue" not in str(plain)
-    # The API server removes an empty map together with its last field that another manager set, and restores
-    # it once.
+    # When another manager's last field in a map is removed, the API server also removes the map. The next
+    # apply of the file restores the map once.
     settled = apply(control_plane, namespace, "argocd-controller", file)
     assert apply(control_plane, namespace, "argocd-controller", file)["metadata"] == settled["metadata"]
 
@@ -252,7 +253,9 @@ def test_a_file_that_names_what_a_queue_owns_gets_a_conflict(control_plane: Any,
 def test_a_patch_of_the_whole_list_keeps_a_file_applied_by_the_server_as_it_is(
     control_plane: Any, namespace: str
 ) -> None:
-    """Kueue patches `roles` as a whole. Argo CD applies its file every three minutes."""
+    """Kueue patches the whole list `roles`. Argo CD applies its file every three minutes and must not
+    change that.
+    """
     file = job("patched")
     apply(control_plane, namespace, "argocd-controller", file)
     roles = queued("patched", False, nodeSelector={"pool": "spot"})["spec"]["roles"]

@@ -1,4 +1,6 @@
-"""Names of maximum length against a real API server: from every accepted name, pods can be created."""
+"""Tests with names of maximum length against a real API server: pods can be created for every accepted
+name.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from convoy_crds.meta import MAX_REPLICAS
 from convoy_crds.trainingjob import TrainingJob
 
 LONG = ".".join(["o" * 63] * 3 + ["o" * 61])
-"""A name of 253 characters."""
+"""A name with the maximum length of 253 characters."""
 LONGEST_ROLE = "r" * 24
 NAMES = ["0", "llama-3.1", "7b.v2-x", "a--b", "n" * 33, ".".join("abcdefghijklmnopq"), f"{'n' * 30}.9x"]
 ENGINES = "/apis/convoy.dev/v1alpha1/engines"
@@ -22,7 +24,7 @@ ENGINES = "/apis/convoy.dev/v1alpha1/engines"
 
 @pytest.fixture(scope="module")
 def namespace(control_plane: Any) -> str:
-    """Return a namespace with a name of maximum length."""
+    """Return a namespace whose name has the maximum length."""
     name = control_plane.namespace("n" * 54)
     assert len(name) == 63
     return str(name)
@@ -60,7 +62,9 @@ def test_a_name_that_no_pod_could_bear_is_refused(
 
 @pytest.mark.parametrize("name", ["e.example.com", "0", LONG])
 def test_what_has_a_name_can_be_named(control_plane: Any, namespace: str, name: str) -> None:
-    """An Engine, a CheckpointStore and the job of resumeFrom may have any name that their kinds allow."""
+    """A job may refer to an Engine, a CheckpointStore and a job (resumeFrom) by any name that their kinds
+    allow.
+    """
     engine = {
         "apiVersion": "convoy.dev/v1alpha1",
         "kind": "Engine",

@@ -1,9 +1,9 @@
-"""Updates by a batch queue against the API server's rules, in every phase of a job.
+"""Tests of updates by a batch queue against the API server's rules, in every phase of a job.
 
 The operations are those of Kueue's job framework (`pkg/controller/jobframework/reconciler.go`,
-`pkg/podset`): `startJob` injects a flavor and sets `suspend: false` in one patch; `stopJob` restores the
-template and sets `suspend: true` in one patch. Both send `roles` as a whole, with the resourceVersion that
-they read.
+`pkg/podset`). `startJob` adds a flavor and sets `suspend: false` in one patch. `stopJob` restores the
+template and sets `suspend: true` in one patch. Both send the whole list `roles`, with the resourceVersion
+that they have read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.integration.crds.test_schema import MERGE, body, path, refusal
 HELD = "status.phase is Pending, Suspending or Suspended, or in the update that sets suspend: true"
 FENCED = "recovery.fencing, and the presence of spec.engine, may change only"
 FREE = {None, "Pending", "Suspending", "Suspended"}
-"""Phases in which no rank runs, or the running ones are stopping."""
+"""Phases in which no rank runs, or in which the ranks are being stopped."""
 PHASES = [
     None,
     "Pending",
@@ -50,7 +50,7 @@ FLAVOR = {
 }
 OTHER = {"spec": {"nodeSelector": {"cloud.example.com/pool": "reserved"}}}
 TYPED = {
-    # A client with Go types for a pod template sends these fields although it did not set them.
+    # A client with Go types for a pod template sends these empty fields although it has not set them.
     "metadata": {"creationTimestamp": None},
     "spec": {"containers": [{"name": "worker", "resources": {}}], "nodeSelector": None},
 }
@@ -58,7 +58,8 @@ ADMITTED, ORIGINAL = roles(FLAVOR), roles()
 TWO = [{"name": "actor", "replicas": 1}, {"name": "learner", "replicas": 1}]
 ANYWHERE = set(PHASES)
 ROWS: dict[str, tuple[dict[str, Any], dict[str, Any], set[Any], str]] = {
-    # name: (spec before, update, phases in which the update is accepted, message of the rejection in others)
+    # Each entry has: name, (spec before, update, phases in which the update is accepted, rejection message in
+    # other phases).
     "suspend": ({}, {"suspend": True}, ANYWHERE, ""),
     "suspend twice": ({"suspend": True}, {"suspend": True}, ANYWHERE, ""),
     "resume": ({"suspend": True}, {"suspend": False}, ANYWHERE, ""),
@@ -105,7 +106,7 @@ def namespace(control_plane: Any) -> str:
 
 
 def made(control_plane: Any, namespace: str, phase: str | None, **spec: Any) -> dict[str, Any]:
-    """Create a job in a phase."""
+    """Create a job and set its phase."""
     job: dict[str, Any] = control_plane.request("POST", path(namespace), body(**spec))
     if phase:
         where = path(namespace, job["metadata"]["name"], "status")
@@ -114,7 +115,9 @@ def made(control_plane: Any, namespace: str, phase: str | None, **spec: Any) -> 
 
 
 def update(control_plane: Any, job: dict[str, Any], **change: Any) -> dict[str, Any]:
-    """Patch the job with the resourceVersion that was read, as Kueue does, and return the result."""
+    """Patch the job and return the result. The patch has the resourceVersion that was read, as a patch of
+    Kueue has.
+    """
     meta = job["metadata"]
     patch = {"metadata": {"resourceVersion": meta["resourceVersion"], **change.pop("metadata", {})}, **change}
     found: dict[str, Any] = control_plane.request(
@@ -136,7 +139,9 @@ def test_what_a_queue_may_change_and_when(control_plane: Any, namespace: str, ro
 
 
 def test_a_life_behind_a_queue(control_plane: Any, namespace: str) -> None:
-    """A queue creates, admits, evicts and admits a job again. Each update by a stale reader is a conflict."""
+    """A queue creates, admits, evicts and admits a job again. After each update, an update with an old
+    resourceVersion is a conflict.
+    """
     job = made(control_plane, namespace, "Suspended", suspend=True)
     stale, user = job, job["spec"]
     for template in (FLAVOR, OTHER):
@@ -168,7 +173,9 @@ def test_labels_and_annotations_of_the_job_are_free(
 
 
 def test_what_a_queue_reads_of_a_template_is_kept(control_plane: Any, namespace: str) -> None:
-    """Kueue counts requests. It reads the priority from the job's label, or else from the pod template."""
+    """Kueue counts the requests of the pods. It reads the priority from the job's label or, without a
+    label, from the pod template.
+    """
     template = {
         "spec": {
             "priorityClassName": "batch",

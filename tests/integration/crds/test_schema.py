@@ -1,4 +1,6 @@
-"""The CustomResourceDefinitions as the API server enforces them: defaults, CEL, immutability, examples."""
+"""Tests of the CustomResourceDefinitions at a real API server: defaults, CEL rules, immutable fields and
+examples.
+"""
 
 from __future__ import annotations
 

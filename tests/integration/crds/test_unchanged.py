@@ -1,6 +1,7 @@
-"""Updates of a running job that only add or remove defaults are accepted, all others rejected.
+"""Tests that an update of a running job is accepted if it only adds or removes defaults, and rejected
+otherwise.
 
-Jobs stored under an earlier schema contain the defaults that the server filled in then.
+Jobs that were stored under an earlier schema contain defaults that the API server filled in.
 """
 
 from __future__ import annotations
@@ -101,8 +102,8 @@ def running(control_plane: Any, namespace: str, spec: dict[str, Any]) -> dict[st
 
 
 def replace(control_plane: Any, job: dict[str, Any], spec: dict[str, Any]) -> None:
-    """Replace the spec as client-side apply does: lists as a whole, objects without the fields that the
-    file leaves out.
+    """Replace the spec as client-side apply does: each list is replaced as a whole, and fields that the
+    file leaves out are removed.
     """
     whole = {**job["spec"], **copy.deepcopy(spec)}
     control_plane.request(

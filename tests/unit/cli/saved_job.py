@@ -1,4 +1,6 @@
-"""A store in this process with the checkpoints of a job, and a fake cluster with that job and store."""
+"""Helpers for tests of `convoy checkpoint`: a store in this process with the checkpoints of a job, and a
+fake cluster with the job and the store.
+"""
 
 from __future__ import annotations
 
@@ -80,16 +82,16 @@ def job(tiers: Mapping[str, Any] | None = None, uid: str = "uid-1", **status: An
 
 @dataclass
 class FakeClient:
-    """A client of a cluster with one job and one store."""
+    """A fake client. Its cluster has at most one job, and one store."""
 
     about: TrainingJob | None
     where: CheckpointStore
     keys: Mapping[str, str] = field(default_factory=lambda: dict(KEYS))
     namespace: str = "team"
-    listed: bool = True
-    """True if the user may list jobs."""
-    hidden: type[ApiError] | None = None
-    """The error when the user reads the Secret; None if the user may read it."""
+    may_list_jobs: bool = True
+    """True if the user may list the jobs of all namespaces."""
+    secret_error: type[ApiError] | None = None
+    """Class of the error that is raised when the user reads the Secret; None if the user may read it."""
 
     def __post_init__(self) -> None:
         self.training_jobs = SimpleNamespace(get=self._job, list=self._jobs)
@@ -101,22 +103,22 @@ class FakeClient:
         return self.about
 
     def _jobs(self, everywhere: bool) -> list[TrainingJob]:
-        if not self.listed:
+        if not self.may_list_jobs:
             raise Forbidden("no")
         assert everywhere
         return [one for one in (self.about,) if one]
 
     def _secret(self, namespace: str, name: str) -> dict[str, Any]:
-        if self.hidden:
-            raise self.hidden(f"secrets {name} in {namespace}: no")
+        if self.secret_error:
+            raise self.secret_error(f"secrets {name} in {namespace}: no")
         return {"data": {key: base64.b64encode(text.encode()).decode() for key, text in self.keys.items()}}
 
 
 class SavedJobStore:
-    """One job's part of a store, with a runner for `convoy checkpoint`."""
+    """The checkpoints of one job in a store. `run` runs a command of `convoy checkpoint`."""
 
     def __init__(self, blobs: Blobs, place: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-        """`place` is the `s3` or `volume` field of the CheckpointStore."""
+        """`place` is the field `s3` or `volume` of the CheckpointStore."""
         self.store = Store(blobs, "team", "uid-1")
         body = {"metadata": {"name": "s3"}, "spec": {**place, "allowedNamespaces": ["*"]}}
         self.cluster = FakeClient(job(), CheckpointStore.model_validate(body))
@@ -129,7 +131,7 @@ class SavedJobStore:
     def save(
         self, at: tuple[int, int], shards: Mapping[str, Sequence[bytes]], **more: Any
     ) -> dict[str, Manifest]:
-        """Store the chunks, the manifests and the record of a generation."""
+        """Store a generation: its chunks, its manifests and its record."""
         extends = more.pop("extends", {})
         found = {}
         for name, pieces in shards.items():
@@ -145,7 +147,7 @@ class SavedJobStore:
 
 
 class Bucket(SavedJobStore):
-    """A part of a store in a bucket."""
+    """The checkpoints of one job in a bucket."""
 
     def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.prefix = f"part-{uuid4()}"

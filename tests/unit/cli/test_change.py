@@ -1,4 +1,6 @@
-"""The commands suspend, resume and restart: what they refuse, and when they ask for confirmation."""
+"""Tests of the commands suspend, resume and restart: the requests that they refuse, and their
+confirmations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generations in a job's part of a store: rows, faults, and the choice of one."""
+"""Tests of the generations that one job has in a store: table rows, faults, and the choice of one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def contents(
     age: float = 0.0,
     malformed: tuple[str, ...] = (),
 ) -> Contents:
-    """Return contents with all chunks of the manifests, except `without`."""
+    """Return contents that have all chunks of the manifests, except the chunks `without`."""
     known = {one.id: one for one in manifests}
     sizes = {chunk.digest: chunk.length for one in known.values() for chunk in one.chunks}
     for data in without:
@@ -103,7 +103,7 @@ CUT = replace(WHOLE, chunks=WHOLE.chunks._replace(sizes={**WHOLE.chunks.sizes, c
 
 
 def kept_as(size: int) -> Contents:
-    """Return contents in which one chunk of the newest generation has `size` bytes in the store."""
+    """Return contents in which a chunk of the newest generation has `size` bytes in the store."""
     sizes = {**WHOLE.chunks.sizes, chunk_of(noise(5)).digest: size}
     return replace(WHOLE, chunks=WHOLE.chunks._replace(sizes=sizes))
 

@@ -1,4 +1,6 @@
-"""`convoy checkpoint export`: whole tensors from parts in several shards, read back by other programs."""
+"""Tests of `convoy checkpoint export`: tensors whose parts are in several shards are written, and other
+programs read them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from convoy.cli.checkpoint import tensors
 from convoy_workloads.runtime.tiers import shard, values
 
 Wanted = list[tuple[str, tuple[int, ...], tuple[int, ...], torch.Tensor]]
-"""Name, offsets, shape of the whole tensor, and values of the part."""
+"""Parts of tensors. Each has a name, offsets, the shape of the whole tensor, and the values of the part."""
 
 WEIGHT = torch.arange(12, dtype=torch.float32).reshape(4, 3)
 STATE = {
@@ -55,8 +57,8 @@ def cut(data: bytes) -> list[bytes]:
 
 
 def two_shards() -> dict[str, list[bytes]]:
-    """Return two shards. The weight has three parts, one of them in the second shard; all else is in one
-    part.
+    """Return two shards. The tensor `weight` has three parts, of which one is in the second shard. Every
+    other tensor has one part.
     """
     whole = [(name, (0,) * one.dim(), tuple(one.shape), one) for name, one in STATE.items()][1:]
     first: Wanted = [

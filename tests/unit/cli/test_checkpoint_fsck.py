@@ -1,4 +1,4 @@
-"""`convoy checkpoint fsck`: its findings, and the objects that it deletes."""
+"""Tests of `convoy checkpoint fsck`: its findings, and the objects that it deletes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def digests(*seeds: object) -> frozenset[str]:
     return frozenset(chunk_of(noise(seed)).digest for seed in seeds)
 
 
-# Findings, without a store.
+# Tests of the findings, without a store.
 
 
 def test_an_intact_store_has_no_findings() -> None:
@@ -84,7 +84,7 @@ def test_missing_and_damaged_chunks_are_told_apart() -> None:
     assert found.damaged == (f"chunk {bad} is damaged; needed by shard 0 of 1/20",)
 
 
-# The command, with a store.
+# Tests of the command, with a store.
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_every_job_of_a_store_is_checked(bucket: Bucket) -> None:
     ]
     assert "s3: 3 jobs, 2 generations" in found.output
     assert "orphaned: 2 objects (2.0Ki), of which --repair may delete 0 (0)" in found.output
-    bucket.cluster.listed = False
+    bucket.cluster.may_list_jobs = False
     assert bucket.run("fsck", "s3").output.splitlines()[2].split()[2] == "-"
 
 
@@ -191,7 +191,7 @@ def test_garbage_depends_on_the_retention_of_the_job(bucket: Bucket) -> None:
 
 def test_without_the_right_to_list_jobs_their_uids_are_shown(bucket: Bucket) -> None:
     filled(bucket)
-    bucket.cluster.listed = False
+    bucket.cluster.may_list_jobs = False
     found = bucket.run("fsck", "s3")
     assert found.exit_code == 0, found.output
     assert found.output.splitlines()[1].split()[:4] == ["team", "uid-1", "-", "2"]

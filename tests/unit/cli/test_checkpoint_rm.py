@@ -1,4 +1,4 @@
-"""`convoy checkpoint rm`: the objects that it deletes, and the jobs that it refuses."""
+"""Tests of `convoy checkpoint rm`: the objects that it deletes, and the jobs that it refuses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bucket(server: int, monkeypatch: pytest.MonkeyPatch) -> Bucket:
 
 
 def failing(remove: Callable[..., None]) -> Callable[..., None]:
-    """Return a `remove` that deletes records and fails for everything else."""
+    """Return a function like `remove` that deletes records, but raises an error for all other objects."""
 
     def some(part: Part, folder: str, names: Iterable[str]) -> None:
         if folder != "records":
@@ -40,7 +40,7 @@ def failing(remove: Callable[..., None]) -> Callable[..., None]:
 
 
 def filled(bucket: Bucket) -> set[str]:
-    """Save generations of the job. Return the keys of another job."""
+    """Save generations of the job and of another job. Return the keys of the other job's objects."""
     Store(bucket.blobs, "team", "uid-2").put_chunk(chunk_of(noise(7)), noise(7))
     others = bucket.keys()
     bucket.save((1, 10), {"0": [noise(1), noise(2)]})
@@ -85,7 +85,7 @@ def test_a_deleted_job_is_selected_by_its_uid(bucket: Bucket) -> None:
 def test_without_the_right_to_list_jobs_nothing_is_deleted(bucket: Bucket) -> None:
     filled(bucket)
     before = bucket.keys()
-    bucket.cluster.listed = False
+    bucket.cluster.may_list_jobs = False
     found = bucket.run("rm", "job", "--yes", *GONE)
     assert found.exit_code == 1 and "may not list" in found.output
     assert bucket.keys() == before

@@ -1,4 +1,4 @@
-"""`convoy checkpoint ls`, `verify` and `restore` with a store behind HTTP."""
+"""Tests of `convoy checkpoint ls`, `verify` and `restore` with a store that is reached over HTTP."""
 
 from __future__ import annotations
 
@@ -44,14 +44,16 @@ def bucket(server: int, monkeypatch: pytest.MonkeyPatch) -> Bucket:
 
 
 def filled(bucket: Bucket) -> None:
-    """Save three generations: one continues the first, and one belongs to a dead branch."""
+    """Save three generations. Generations 1/20 and 2/15 both continue 1/10, and 1/20 is not in the lineage
+    of the run.
+    """
     bucket.save((1, 10), {"0": [noise(1), noise(2)], "1": [noise(3)]})
     bucket.save((1, 20), {"0": [noise(1), noise(4)], "1": [noise(3)]}, parent=(1, 10))
     bucket.store.put_branch(Branch(2, Generation(1, 10)))
     bucket.save((2, 15), {"0": [noise(1), noise(5)], "1": [noise(6)]}, parent=(1, 10))
 
 
-# ls
+# Tests of ls.
 
 
 def test_an_empty_store_has_no_generation(bucket: Bucket) -> None:
@@ -117,16 +119,16 @@ def test_a_job_without_a_store_has_its_watermarks(bucket: Bucket, tiers: Any, wo
         assert failed.exit_code == 1 and words in failed.output
 
 
-# Rights, keys and libraries.
+# Tests of rights, keys and libraries.
 
 
 @pytest.mark.parametrize(
-    ("hidden", "words"), [(Forbidden, "ask an administrator"), (NotFound, "--operator-namespace")]
+    ("error", "words"), [(Forbidden, "ask an administrator"), (NotFound, "--operator-namespace")]
 )
 def test_an_unreadable_secret_is_an_error_with_advice(
-    bucket: Bucket, hidden: type[ApiError], words: str
+    bucket: Bucket, error: type[ApiError], words: str
 ) -> None:
-    bucket.cluster.hidden = hidden
+    bucket.cluster.secret_error = error
     failed = bucket.run("verify", "job", "--operator-namespace", "elsewhere")
     assert failed.exit_code == 1
     assert "error: secrets keys in elsewhere: no; " in failed.output and words in failed.output
@@ -185,7 +187,7 @@ def test_the_error_of_the_store_is_shown(bucket: Bucket, server: int) -> None:
     assert failed.exit_code == 1 and "grant s3:ListBucket" in failed.output
 
 
-# verify
+# Tests of verify.
 
 
 def test_a_whole_generation_passes_verification(bucket: Bucket) -> None:
@@ -244,7 +246,7 @@ def test_a_record_that_cannot_be_read_may_be_the_newest(bucket: Bucket) -> None:
     assert "cannot be read: " in bucket.run("ls", "job").output
 
 
-# restore
+# Tests of restore.
 
 
 def test_a_generation_is_downloaded_into_a_folder(bucket: Bucket, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`convoy checkpoint` with a store on a mounted volume."""
+"""Tests of `convoy checkpoint` with a store on a mounted volume."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def disk(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def saved(disk: Path, monkeypatch: pytest.MonkeyPatch) -> SavedJobStore:
-    """Return a part with two generations and the rest of an interrupted upload."""
-    # A volume must not need the libraries of a bucket.
+    """Return a store that has two generations and a chunk of an interrupted upload."""
+    # A store on a volume must work without the libraries for buckets.
     monkeypatch.setitem(sys.modules, "boto3", None)
     made = SavedJobStore(Volume(disk, PART), {"volume": {"claimName": "shared", "path": PART}}, monkeypatch)
     made.cluster.keys = {}

@@ -1,4 +1,4 @@
-"""The parameters and metrics that `convoy engine` shows."""
+"""Tests of the parameters and metrics that `convoy engine` shows."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Schedule(BaseModel):
 
 
 class Params(BaseModel):
-    """Parameters as a user writes them. pydantic makes a `$ref` of each class; `inner` makes the whole one
-    a `$ref`.
+    """Parameters as the author of an engine writes them. pydantic writes a `$ref` for each class. The field
+    `inner` makes the whole schema a `$ref`.
     """
 
     steps: int

@@ -1,4 +1,4 @@
-"""`convoy guard`: which NodeHealth a name means, and the output about it."""
+"""Tests of `convoy guard`: the NodeHealth that a name selects, and the output about it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def text(about: NodeHealth) -> str:
 
 
 class Healths(NodeHealths):
-    """Holds NodeHealths and records the patches of them."""
+    """A collection of given NodeHealths that records the patches it receives."""
 
     def __init__(self, *healths: NodeHealth) -> None:
         self.healths, self.patched = list(healths), []

@@ -1,4 +1,4 @@
-"""Version, help texts and the error for a missing kubeconfig."""
+"""Tests of the version, the help texts and the error for a missing kubeconfig."""
 
 from __future__ import annotations
 

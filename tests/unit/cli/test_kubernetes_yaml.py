@@ -1,4 +1,6 @@
-"""YAML is read as kubectl reads it. The expected values are from `kubectl annotate --local -o json`, 1.33."""
+"""Tests that YAML is read as kubectl reads it. The expected values come from `kubectl annotate --local -o
+json`, version 1.33.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def test_other_loaders_are_unchanged() -> None:
 
 
 def test_a_learning_rate_may_have_no_point(tmp_path: Path) -> None:
-    """PyYAML reads 2e-5 as text: hiyouga/LlamaFactory#4014."""
+    """PyYAML reads 2e-5 as text, which caused hiyouga/LlamaFactory#4014."""
     file = tmp_path / "job.yaml"
     file.write_text(
         """

@@ -1,4 +1,4 @@
-"""`convoy logs`: log lines on stdout, notices and errors on stderr."""
+"""Tests of `convoy logs`: log lines go to stdout, notices and errors go to stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference page has every command with all its arguments and options."""
+"""Tests that the reference page contains every command with all its arguments and options."""
 
 from __future__ import annotations
 

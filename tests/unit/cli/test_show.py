@@ -1,4 +1,4 @@
-"""The table of `convoy get`."""
+"""Tests of the table that `convoy get` prints."""
 
 from __future__ import annotations
 

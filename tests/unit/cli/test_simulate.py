@@ -1,4 +1,4 @@
-"""`convoy simulate` at the command line."""
+"""Tests of the command `convoy simulate`."""
 
 from __future__ import annotations
 

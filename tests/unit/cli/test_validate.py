@@ -1,4 +1,4 @@
-"""`convoy validate` finds the errors that the API server or the operator would report."""
+"""Tests that `convoy validate` finds the errors that the API server or the operator would report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spec(**changes: Any) -> dict[str, Any]:
 
 
 def launched(*command: str) -> dict[str, Any]:
-    """Return a job of two pods with this command."""
+    """Return a job of two pods whose command is `command`."""
     template = {"spec": {"containers": [{"name": "worker", "image": "mine", "command": list(command)}]}}
     return spec(engine=None, roles=[{"name": "worker", "replicas": 2, "template": template}])
 

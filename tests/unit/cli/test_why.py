@@ -1,4 +1,4 @@
-"""The output of `convoy why`."""
+"""Tests of the output of `convoy why`."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ def container(name: str, waiting: str = "", code: int | None = None) -> Any:
 def pod(
     index: int, phase: str = "Pending", node: str | None = None, waiting: str = "", **others: list[Any]
 ) -> Any:
-    """Return a pod in which an admission webhook put a sidecar first.
+    """Return a pod whose first container is a sidecar from an admission webhook.
 
-    `others` has the statuses of other containers: `init`, and `beside` the rank container.
+    `others` has the statuses of other containers: `init` for init containers, `beside` for containers
+    beside the rank container.
     """
     return SimpleNamespace(
         metadata=SimpleNamespace(
@@ -202,7 +203,7 @@ def test_few_pods_have_a_line_each() -> None:
 
 
 class Jobs:
-    """A server with the pods of a job. It counts the requests for their Events."""
+    """A fake collection of jobs with the pods of one job. It counts the requests for the Events of pods."""
 
     def __init__(self, pods: list[Any], whole: bool = True) -> None:
         self._pods, self._whole, self.requests = pods, whole, 0

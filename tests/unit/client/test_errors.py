@@ -1,4 +1,4 @@
-"""The client's errors for responses of the API server."""
+"""Tests of the errors that the client raises for responses of the API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes that a job's state permits, such as suspend and resume."""
+"""Tests of the job states that permit suspend, resume and restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The cluster and namespace of a kubeconfig, and the error for one without a reachable cluster."""
+"""Tests of the cluster and namespace that a kubeconfig selects, and of the error for an unusable
+kubeconfig.
+"""
 
 from __future__ import annotations
 

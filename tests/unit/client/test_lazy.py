@@ -1,4 +1,4 @@
-"""`import convoy` must be cheap in training containers: it loads the client only on first use."""
+"""Tests that `import convoy` loads the client only on first use, so it is fast in training containers."""
 
 from __future__ import annotations
 

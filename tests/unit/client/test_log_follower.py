@@ -1,4 +1,4 @@
-"""Following the logs of several pods, some of which start late, fail, break off or are replaced."""
+"""Tests of following the logs of several pods. Some logs start late, fail, break off or are replaced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOT_YET = ApiError("waiting to start", 400)
 
 
 class Pod:
-    """A pod whose log the test writes. Each read returns the log from its first line."""
+    """A fake pod whose log is written by the test. Each read returns the log from its first line on."""
 
     def __init__(self, name: str, uid: str = "", started: bool = True) -> None:
         self.name, self.uid = name, uid or name
@@ -39,7 +39,7 @@ class Pod:
         self._faults: deque[ConvoyError | None] = deque()
         self._changed = Condition()
         self.after: Callable[[int], object] = lambda _: None
-        """Called after each read, with the number of reads that have ended."""
+        """Function that is called after each read, with the number of reads that have ended."""
 
     def write(self, *texts: str) -> None:
         self.write_as(
@@ -47,14 +47,14 @@ class Pod:
         )
 
     def write_as(self, *lines: str) -> None:
-        """Write lines that each have a time of their own."""
+        """Write lines that already have a time in front."""
         with self._changed:
             self._lines += lines
             self._changed.notify_all()
 
     def fault(self, *errors: ConvoyError | None) -> None:
-        """Set the errors with which the next reads end after the existing lines. None ends a read without
-        an error.
+        """Set the errors of the next reads. A read raises its error after the existing lines. For None the
+        read ends without an error.
         """
         with self._changed:
             self._faults += errors
@@ -89,22 +89,24 @@ class Pod:
 
 
 class FakeJob:
-    """A job with scripted scans and recorded notices."""
+    """A fake job whose scans are scripted. It records the notices."""
 
     def __init__(self, *pods: Pod) -> None:
         self.pods, self.job_ended, self.notices = list(pods), False, list[str]()
         self.errors: deque[ConvoyError | None] = deque()
-        """Errors that the next scans raise. None: the scan succeeds."""
-        self.turns: deque[Callable[[], object]] = deque()
-        """Functions to call before each scan."""
+        """Errors that the next scans raise. For None the scan succeeds."""
+        self.scan_hooks: deque[Callable[[], object]] = deque()
+        """Functions to call during the next scans, one per scan."""
         self.ahead = self.step = 0.0
-        """`ahead`: seconds by which the clock is ahead. `step`: seconds by which each scan advances it."""
+        """`ahead` is the number of seconds by which the follower's clock is ahead. Each scan adds `step`
+        seconds to `ahead`.
+        """
         self.on_notify: Callable[[str], object] = lambda _: None
 
     def scan(self) -> PodLogs:
         self.ahead += self.step
-        if self.turns:
-            self.turns.popleft()()
+        if self.scan_hooks:
+            self.scan_hooks.popleft()()
         if self.errors and (error := self.errors.popleft()):
             raise error
         logs = tuple(PodLog(pod.uid, pod.name, pod.started, pod.ended, pod.read) for pod in self.pods)
@@ -145,7 +147,7 @@ def test_a_pod_that_waits_to_start_is_reported_once_and_then_read() -> None:
     def start() -> None:
         waits.started = True
 
-    fake_job.turns += [lambda: None, lambda: None, lambda: None, start]
+    fake_job.scan_hooks += [lambda: None, lambda: None, lambda: None, start]
     lines = fake_job.lines()
     assert next(lines) == "a0" and fake_job.notices == [
         "not started yet: b; Convoy reads the logs when they start"
@@ -174,7 +176,7 @@ def test_a_failing_log_is_reported_at_once_and_retried() -> None:
     fails.fault(NOT_YET, NOT_YET, NOT_YET)
     fake_job = FakeJob(runs, fails)
     fails.after = lambda left: fails.write("b0") if left == 3 else None
-    # `a` has not ended, but writes nothing.
+    # Pod `a` has not ended but writes no lines, so the first line is from `b`.
     lines = fake_job.lines()
     assert next(lines) == "b0"
     assert fake_job.notices == ["cannot read the log of b now, will retry: waiting to start"]
@@ -278,7 +280,7 @@ def test_scans_are_retried_while_the_server_is_away() -> None:
     pod = Pod("a")
     fake_job = FakeJob(pod)
     fake_job.errors += [Unreachable("away"), ApiError("busy", 503), None, Unreachable("lost")]
-    fake_job.turns += [lambda: None] * 4 + [fake_job.end]
+    fake_job.scan_hooks += [lambda: None] * 4 + [fake_job.end]
     pod.write("0")
     assert list(fake_job.lines()) == ["0"]
     again = f"; Convoy retries for {OUTAGE_SECONDS:g} s"

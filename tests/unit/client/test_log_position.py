@@ -1,4 +1,4 @@
-"""Lines to show of a log that is read several times, each time from its first line."""
+"""Tests of the lines that are shown if a log is read several times, each time from its first line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convoy.client.log_position import LogPosition, split_timestamp
 
 
 def shown(*readings: list[int]) -> list[list[int]]:
-    """Return the lines of each reading that are shown. A line is named by its time."""
+    """Return the lines that each reading shows. A line is represented by its time."""
     position = LogPosition()
     found: list[list[int]] = []
     for times in readings:
@@ -26,18 +26,18 @@ def shown(*readings: list[int]) -> list[list[int]]:
     ("readings", "expected"),
     [
         ([[1, 2, 3]], [[1, 2, 3]]),
-        # A clock that is set back, in the first reading and in a later one.
+        # The clock is set back in the first reading or in a later reading.
         ([[7, 8, 3, 4, 4, 9]], [[7, 8, 3, 4, 4, 9]]),
         ([[1, 2], [1, 2, 3, 1, 2]], [[1, 2], [3, 1, 2]]),
         ([[7, 8, 3], [7, 8, 3, 4], [7, 8, 3, 4, 5]], [[7, 8, 3], [4], [5]]),
-        # Equal times where the first reading ended.
+        # The last line of the first reading and the first new line have the same time.
         ([[1, 2], [1, 2, 2, 2]], [[1, 2], [2, 2]]),
         ([[1, 2, 2], [1, 2, 2, 2, 3]], [[1, 2, 2], [2, 3]]),
         ([[2], [2, 2], [2, 2, 2]], [[2], [2], [2]]),
-        # A reading that breaks off before its first new line.
+        # A reading is interrupted before its first new line.
         ([[1, 2, 3], [1], [1, 2], [1, 2, 3, 4]], [[1, 2, 3], [], [], [4]]),
         ([[], [], [1]], [[], [], [1]]),
-        # A rotated log: its first lines are gone, or all that were shown.
+        # The log is rotated, so its first lines are missing, or all lines that were shown are missing.
         ([[1, 2, 3], [2, 3, 4]], [[1, 2, 3], [4]]),
         ([[1, 2, 3], [4, 5, 4]], [[1, 2, 3], [4, 5, 4]]),
         ([[7, 8, 3, 4], [3, 4, 5]], [[7, 8, 3, 4], [5]]),

@@ -1,4 +1,4 @@
-"""`training_jobs.logs`: the pods whose logs it reads, how it reads them, and when it ends."""
+"""Tests of `training_jobs.logs`: the pods whose logs it reads, how it reads them, and when it ends."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def pod(index: int) -> Any:
 
 
 class Server(Api):
-    """An API server with a job of four pods. Each wrote a line in incarnation 1, and all but the first in
-    2.
+    """An API server with a job of four pods. All pods wrote a line in incarnation 1. In incarnation 2 all
+    pods except the first wrote a line.
     """
 
     def __init__(self, replicas: int = 4, pods: int = 4, **status: Any) -> None:
@@ -95,7 +95,7 @@ def test_a_rank_is_read_from_the_pod_that_has_it(
     server = Server(**SHRUNK)
     assert sorted(TrainingJobs(server).logs("gpt", follow=follow, **chosen)) == lines
     assert set(server.selectors) == {f"{LABEL_JOB}=gpt{selector}"}
-    # An earlier incarnation writes no more lines.
+    # The ranks of an earlier incarnation write no more lines, so its logs are not followed.
     followed = follow and chosen.get("incarnation") != 1
     assert {how for _, how in server.read} == {followed}
 
@@ -128,7 +128,7 @@ def test_of_many_pods_one_rank_may_be_read() -> None:
     server = Server(replicas=MAX_PODS + 1, pods=MAX_PODS + 1)
     jobs = TrainingJobs(server)
     assert list(jobs.logs("gpt", rank=64)) == ["[1/64] x"]
-    # In incarnation 1 any of the pods may have had rank 0.
+    # Any pod may have had rank 0 in incarnation 1, so the logs of all pods are read.
     assert list(jobs.logs("gpt", rank=0, incarnation=1)) == ["[1/0] x"]
     assert len(server.read) == 1 + MAX_PODS + 1
 

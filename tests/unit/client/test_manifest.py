@@ -1,4 +1,4 @@
-"""Requests that create an object."""
+"""Tests of the request body that creates an object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output of ranks: which lines are shown, and why there are none."""
+"""Tests of the selection of the ranks' output, and of the reasons for missing output."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_why_there_are_no_logs() -> None:
 
 
 def shrunk(fewest: int | None = 1) -> TrainingJob:
-    """Return a job of two roles in incarnation 2, with 2 ranks in each pod of the first role, and without
-    a-1.
+    """Return a job in incarnation 2 with the roles a and b. Role a has three pods with 2 ranks each, may
+    run with `fewest` pods, and lacks pod a-1.
     """
     return TrainingJob.model_validate(
         {
@@ -89,7 +89,8 @@ def shrunk(fewest: int | None = 1) -> TrainingJob:
         (shrunk(), 2, None, ["a-2"]),
         (shrunk(), 4, 2, ["b-0"]),
         (shrunk(), 5, 2, []),
-        # In an earlier incarnation any two of the three may have been absent.
+        # In an earlier incarnation up to two pods of role a may have been absent, so several pods may have
+        # had the rank.
         (shrunk(), 0, 1, ["a-0", "a-1", "a-2"]),
         (shrunk(), 2, 1, ["a-1", "a-2", "b-0"]),
         (shrunk(), 4, 1, ["a-2", "b-0"]),

@@ -1,4 +1,4 @@
-"""docs/python-client.md names exactly the client's public names."""
+"""Tests that docs/python-client.md names exactly the public names of the client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "python-client.md").read_text()
 
 
 class Nothing:
-    """Placeholder for a connection."""
+    """A fake connection that does nothing."""
 
     class configuration:
         host = "https://nowhere"

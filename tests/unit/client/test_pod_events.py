@@ -1,4 +1,4 @@
-"""The Events of pods, requested once for all pods of the namespace."""
+"""Tests that the Events of all pods in the namespace are requested together."""
 
 from __future__ import annotations
 

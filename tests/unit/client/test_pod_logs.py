@@ -1,4 +1,4 @@
-"""The readable logs of pods, and reading them one after the other."""
+"""Tests of the state of pod logs, and of reading several logs one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Stored objects that this version cannot parse: they hide neither themselves nor other objects."""
+"""Tests of stored objects that this version cannot parse fully. Such an object, and the other objects of a
+list, are still returned.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions that end a wait for a job."""
+"""Tests of the phases and conditions that end a wait for a job."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def job(
         (job("Succeeded", condition("Complete")), "Complete", True),
         (job("Succeeded", condition("Complete")), "Succeeded", True),
         (job("Failed", condition("Failed")), "Failed", True),
-        # The condition belongs to an earlier spec: it may be the Running from before a requested restart.
+        # The condition belongs to an earlier spec, so it may describe the job before a requested restart.
         (job("Running", generation=3, seen=2), "Running", False),
         (job("Running", generation=3, seen=3), "Running", True),
-        # An ended job does not change any more.
+        # An ended job does not change any more, so its status counts although the spec is newer.
         (job("Succeeded", condition("Complete"), generation=3, seen=2), "Complete", True),
     ],
 )
@@ -86,7 +86,9 @@ def test_an_unknown_phase_or_condition_is_refused(until: str, words: str) -> Non
 
 
 def test_every_condition_of_a_job_may_be_waited_for() -> None:
-    """A wait accepts no condition of other kinds. A new condition must be added to one of the two lists."""
+    """A wait accepts all conditions of a job and no conditions of other kinds. If this test fails, add the
+    new condition to one of the two lists.
+    """
     others = {ConditionType.READY, ConditionType.QUALIFIED, ConditionType.ACTING}
     every = {value for name, value in vars(ConditionType).items() if name.isupper()}
     assert every == CONDITIONS | others

@@ -1,4 +1,4 @@
-"""A job is listed, watched and listed again, all before a deadline."""
+"""Tests that a job is listed, watched and listed again until a deadline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from convoy.client.watch import WATCH_SECONDS, watch_object
 
 
 class Server:
-    """An API server with scripted rounds: each lists, then watches, and each may raise."""
+    """An API server with scripted rounds. In each round the client lists and then watches. Both requests
+    may raise an error.
+    """
 
     namespace = "team"
 

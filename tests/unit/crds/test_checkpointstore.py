@@ -1,4 +1,4 @@
-"""Validation rules of CheckpointStores and of a job's remote tier, as the API server enforces them."""
+"""Tests of the API server's validation rules for CheckpointStores and for a job's remote tier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every reason belongs to a condition or another place, and has a runbook section. No section is unused."""
+"""Tests that every reason belongs to a condition or another place and has a section in a runbook, and that
+every section belongs to a reason.
+"""
 
 from __future__ import annotations
 

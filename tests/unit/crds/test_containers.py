@@ -1,4 +1,4 @@
-"""Finding the ranks' container in a pod."""
+"""Tests that the ranks' container of a pod is found."""
 
 from __future__ import annotations
 

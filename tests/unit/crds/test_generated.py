@@ -1,4 +1,4 @@
-"""Generated blocks inside hand-written files."""
+"""Tests of generated blocks in files that are otherwise written by hand."""
 
 from __future__ import annotations
 

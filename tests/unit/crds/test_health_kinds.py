@@ -1,4 +1,4 @@
-"""Validation rules and defaults of GuardPolicy, NodeHealth, HealthSweep and node selectors."""
+"""Tests of the validation rules and defaults of GuardPolicy, NodeHealth, HealthSweep and node selectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of a job's checkpoint interval."""
+"""Tests of the validation of a job's checkpoint interval."""
 
 from __future__ import annotations
 

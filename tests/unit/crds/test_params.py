@@ -1,4 +1,4 @@
-"""Validation of engine parameters against the Engine's schema."""
+"""Tests of the validation of engine parameters against the schema in the Engine."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_reference_that_only_parameters_lead_into_is_the_engine_s_fault(schema
 def test_a_schema_is_read_from_nowhere_but_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PrefectHQ/prefect#22252: the operator must open no URL and no file that a schema refers to."""
+    """The operator must not open a URL or a file to which a schema refers (PrefectHQ/prefect#22252)."""
     monkeypatch.setattr("urllib.request.urlopen", lambda *_: pytest.fail("it was opened"))
     other = tmp_path / "schema.json"
     other.write_text('{"type": "integer"}')
@@ -142,7 +142,7 @@ _BOTH = {"type": "object", "properties": {**_STEPS["properties"], **_RATE["prope
     ids=["$ref", "allOf", "inherited", "if", "dependentSchemas"],
 )
 def test_a_parameter_may_be_named_by_any_part_of_the_schema(schema: dict[str, Any]) -> None:
-    """tdegrunt/jsonschema#406. pydantic writes the first form for a model that refers to itself."""
+    """See tdegrunt/jsonschema#406. pydantic writes the first schema for a model that refers to itself."""
     assert params_error(schema, {"steps": 1, "rate": 0.5}) is None
     error = params_error(schema, {"steps": 1, "rte": 0.5})
     assert error == ("spec.engine.params", "unknown parameter 'rte'; did you mean 'rate'?")
@@ -174,8 +174,8 @@ def test_a_part_may_allow_unknown_parameters() -> None:
 def test_multiples_are_counted_in_the_decimals_that_were_written(
     factor: float, multiple: float, other: float
 ) -> None:
-    """python-jsonschema/jsonschema#1234, #810, #687, #818: in binary arithmetic 0.3 / 0.1 is not an
-    integer.
+    """In binary arithmetic 0.3 / 0.1 is not an integer (python-jsonschema/jsonschema#1234, #810, #687,
+    #818).
     """
     schema = {"properties": {"a": {"type": "number", "multipleOf": factor}}}
     assert params_error(schema, {"a": multiple}) is None

@@ -1,4 +1,4 @@
-"""Nulls and nesting depth in templates and parameters."""
+"""Tests of nulls and nested levels in pod templates and parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Reference pages contain all fields, rules and reasons, and escape their text for Markdown."""
+"""Tests that reference pages contain all fields, rules and reasons, and that their text is escaped for
+Markdown.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,7 @@ def test_values_are_explained_where_the_model_does() -> None:
 
 
 def found(schema: Any, key: str) -> list[Any]:
-    """Return all values of a key at any depth."""
+    """Return all values that the key has in the schema, at any depth."""
     if isinstance(schema, list):
         return [one for item in schema for one in found(item, key)]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Validation of resumeFrom: starting from another job's state."""
+"""Tests of the validation of resumeFrom, with which a job starts from another job's state."""
 
 from __future__ import annotations
 

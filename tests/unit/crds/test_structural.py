@@ -1,4 +1,4 @@
-"""The generated CustomResourceDefinitions."""
+"""Tests of the generated CustomResourceDefinitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Summaries of a job."""
+"""Tests of the texts that summarize a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One file of models and one list entry add a kind. Convoy derives everything else."""
+"""Tests that a kind is added by one file of models and one entry in a list, because Convoy derives
+everything else.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ FILES = Path("charts") / "convoy" / "files"
 
 
 def added(files: dict[Path, str], before: dict[Path, str]) -> set[str]:
-    """Return the paths of new files, after checking that every other file is unchanged."""
+    """Return the paths of the files that were added. Assert that no other file has changed."""
     assert before.items() <= files.items()
     return {str(path.relative_to(reference.ROOT)) for path in files.keys() - before.keys()}
 
@@ -78,7 +80,7 @@ def test_admission_holds_its_pods_to_every_rule() -> None:
 
 
 class Nothing:
-    """Placeholder for a connection."""
+    """A fake connection that does nothing."""
 
     class configuration:
         host = "https://nowhere"

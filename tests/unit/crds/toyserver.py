@@ -1,4 +1,4 @@
-"""ToyServer: a kind that only tests use. Convoy derives everything about it from its KIND."""
+"""The kind ToyServer, which only tests use. Convoy derives everything about the kind from its KIND."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from convoy_crds.podtemplate import PodTemplate
 
 
 class ToyServerSpec(Model):
-    """The desired servers."""
+    """The server pods that the user wants."""
 
     model_config = validated(
         Rule("self.replicas <= self.mostReplicas", "replicas must not exceed mostReplicas", ".replicas")
@@ -22,11 +22,11 @@ class ToyServerSpec(Model):
     """Number of server pods."""
     most_replicas: Annotated[int, Field(ge=1, le=10)] = 5
     template: Annotated[PodTemplate | None, Field(json_schema_extra={"nullable": True})] = None
-    """Template of a server's pod."""
+    """Pod template of the servers."""
 
 
 class ToyServerStatus(StatusModel):
-    """The observed servers."""
+    """The server pods that exist."""
 
     observed_generation: int = 0
     replicas: int = 0

@@ -1,4 +1,6 @@
-"""A test runs each command block of the documentation, or a list gives the reason why none does."""
+"""Tests that every command block of the documentation is run by a test, or is in a list with the reason why
+no test runs it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def test_each_block_not_run_exists_once_and_has_a_reason() -> None:
 def test_command_blocks_are_marked_as_commands(page: Path) -> None:
     begins = ("kubectl ", "helm ", "make ", "pip ", "convoy ")
     found = [one for one in blocks(page.read_text()) if one.text.startswith(begins)]
-    if page.name != "cli.md":  # cli.md is the generated reference of the command line
+    if page.name != "cli.md":  # cli.md is the generated reference of the command line, so it is left out.
         assert [one.line for one in found if not one.is_commands] == []
 
 
@@ -31,7 +33,7 @@ def test_blocks_not_run_in_tutorials_have_a_reason(page: Path) -> None:
 
 
 def test_pages_give_a_reason_in_guard_commands() -> None:
-    """Inline commands are checked here, because no test runs them."""
+    """No test runs commands inside a sentence, so this test checks them."""
     incomplete = re.compile(r"`convoy guard (?:condemn|release|exempt) NODE(?![^`]*--(?:reason|undo))[^`]*`")
     found = {str(page): incomplete.findall(page.read_text()) for page in pages()}
     assert {page: words for page, words in found.items() if words} == {}

@@ -1,4 +1,4 @@
-"""The check of pages finds exactly the external resources that a page loads."""
+"""Tests that the check of pages finds exactly the external resources that a page loads."""
 
 from __future__ import annotations
 

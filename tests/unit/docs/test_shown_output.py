@@ -1,4 +1,4 @@
-"""Comparison of the output that a page shows with the real output of commands."""
+"""Tests of the comparison between the output that a page shows and the real output of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the runner for tutorials, and of the names that the tutorials use."""
+"""Tests of the program that runs the tutorials, and of the names that the tutorials use."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def test_an_invalid_page_is_refused(page: str, words: str) -> None:
 
 
 def commands(page: Path) -> list[list[str]]:
-    """Return the words of each command line. For a pipe or a list, return only the first command."""
+    """Return the words of each command line on a page. If a line has several commands, return only the
+    first.
+    """
     lines = (line for one in blocks(page.read_text()) if one.is_commands for line in one.text.splitlines())
     return [shlex.split(line, comments=True) for line in lines]
 
@@ -129,9 +131,8 @@ def test_commands_options_and_files_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_manifests_are_valid_and_equal_to_the_examples(page: Path) -> None:
     written = [one for one in blocks(page.read_text()) if one.language == "yaml"]
-    together = [
-        parse(body) for one in written for body in documents(one.text)
-    ]  # a job's Engine may be in another file
+    # Check all manifests together, because the Engine that a job names may be in another file.
+    together = [parse(body) for one in written for body in documents(one.text)]
     for one in written:
         manifests = [parse(body) for body in documents(one.text)]
         assert manifests and not [wrong for two in manifests for wrong in problems(two, together)]
