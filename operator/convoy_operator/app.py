@@ -1,5 +1,5 @@
-"""The composition of one operator replica: parts that every replica runs, and parts that only the leader
-runs.
+"""The composition of one operator replica: the parts that every replica runs, and those that only the
+leader runs.
 """
 
 from __future__ import annotations
@@ -255,8 +255,8 @@ class Operator:
                 self.queue.add(controller.key(item.namespace, item.name), high=False)
 
     def _wake(self, kind: Kind[Any]) -> None:
-        """Enqueue the unfinished objects of a kind, because an agent has reported something that concerns
-        this kind.
+        """Enqueue the unfinished objects of a kind. An agent has reported something that their next plans
+        need.
         """
         for item in self.reader.live(kind):
             if item.status.get("completionTime"):

@@ -103,7 +103,7 @@ class Store(Generic[T]):
         return iter(list(self._items.values()))
 
     def upsert(self, item: T, *, own: bool = False) -> bool:
-        """Store an object if it is newer than the known version; return True if it was stored."""
+        """Store an object, unless the store has the same or a newer version. Return True if it was stored."""
         if item.version <= self._tombstones.get(item.uid, -1):
             return False
         key = (item.namespace, item.name)
@@ -115,8 +115,8 @@ class Store(Generic[T]):
         return True
 
     def remove(self, item: T, *, final: bool = True) -> bool:
-        """Remove a deleted object; return True if the object was stored. A different, newer object of the
-        same name is kept.
+        """Remove a deleted object; return True if the store contained it. If a newer object has the same
+        name, that object is kept.
 
         `final` is False if the object may only have lost the watched label. Such an object may come back
         later.

@@ -249,8 +249,8 @@ class KubernetesGateway:
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Object:
-        """Send one request. Retry it if the server throttles or is unavailable, while the retry budget
-        lasts.
+        """Send one request. If the API server throttles it or is unavailable, retry it while the retry
+        budget lasts.
         """
         data = orjson.dumps(body) if body is not None else None
         self._retries.request()

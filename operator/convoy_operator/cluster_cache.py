@@ -71,7 +71,9 @@ class ClusterCache:
         return self.kinds[kind.name]
 
     def over(self, kind: Kind[Any], item: CachedObject) -> bool:
-        """Return True if an object is finished. Changes of other objects do not enqueue a finished object."""
+        """Return True if an object is finished. A finished object is not reconciled when other objects
+        change.
+        """
         return self._over[kind.name](item)
 
     def store(self, resource: Resource) -> Store[Any]:
@@ -115,8 +117,8 @@ class ClusterCache:
 
     @property
     def occupied(self) -> Iterable[str]:
-        """Return the nodes that pods of jobs still need. A pod counts only if its job owns it, because any
-        user can set the job label on a pod.
+        """Return the nodes that are needed by pods of jobs. A pod counts only if its job owns it, because
+        any user can set the job label on a pod.
         """
         return [node for node, pods in self._on_node.items() if any(map(self._of_a_job, pods.values()))]
 

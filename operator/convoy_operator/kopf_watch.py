@@ -67,7 +67,7 @@ def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     chosen = kopf.OperatorSettings()
     chosen.peering.standalone = True
     chosen.posting.enabled = False
-    # the API server rejects a decimal number such as 290.0
+    # Convert to int, because the API server rejects a decimal number such as 290.0.
     chosen.watching.server_timeout = int(settings.watch_seconds)
     chosen.watching.client_timeout = settings.watch_seconds + 10
     chosen.watching.connect_timeout = 10

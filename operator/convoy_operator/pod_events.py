@@ -53,7 +53,7 @@ that time.
 _IN_CONDITIONS = frozenset({"FailedScheduling"})
 """Reasons of Warnings that are ignored, because the pod's own conditions contain the same text."""
 _VAGUE = re.compile(r"^(Unable to attach or mount volumes|Error: |Back-off )")
-"""Matches messages that only say that something failed. Another Event then names the cause."""
+"""Matches messages that say only that something failed, not why. Another Event then names the cause."""
 _RELEVANT_NORMAL = frozenset({"NotTriggerScaleUp"})
 """Reasons of Events that count as failures although their type is Normal."""
 _SIMILAR = "(combined from similar events): "

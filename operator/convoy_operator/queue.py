@@ -32,7 +32,7 @@ class _Entry:
     """The queue's state of one key."""
 
     due: float | None = None
-    """Time when the key needs a worker; None if it needs none."""
+    """Time when the key must be handled; None if it need not be handled."""
     high: bool = False
     """True if the key has high priority. Changed objects have high priority, periodic reconciles have low
     priority.

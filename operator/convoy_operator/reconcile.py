@@ -78,8 +78,8 @@ class ReconcileContext:
     because a repeated command has no effect.
     """
     unsettled: Callable[[set[str]], float]
-    """Function that returns the seconds to wait until the hub knows which of these nodes' agents are
-    present; 0 if it knows already.
+    """Function that returns the seconds until the hub can tell which of these nodes' agents are connected;
+    0 if it can tell already.
     """
     lookups: Mapping[str, Callable[[CachedObject], Awaitable[None]]] = field(default_factory=dict)
     """For some kinds, by kind: a function that reads further data from the API server before an object of
@@ -365,5 +365,5 @@ class Reconciler:
 
 
 def _creates_object(child: Child) -> bool:
-    """Return True if a child creates a whole object, so that the API server may refuse it."""
+    """Return True if a child creates an object. The API server may refuse such a child."""
     return isinstance(child, Create) or (isinstance(child, Apply) and not child.subresource)

@@ -65,5 +65,7 @@ class Refusals:
         refused.attempts += 1
 
     def clear(self, uid: str) -> None:
-        """Drop the refusals of a parent whose children were all created, or that was deleted."""
+        """Drop the refusals of a parent. This is done when all its children were created, or when the
+        parent was deleted.
+        """
         self._jobs.pop(uid, None)

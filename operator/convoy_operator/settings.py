@@ -34,8 +34,8 @@ class Settings:
     """Folder of Engine manifests that a new leader applies. If empty, no Engines are applied."""
 
     workers: int = 16
-    """Number of concurrent reconciles. A reconcile mostly waits for the API server, and 16 of them keep it
-    busy.
+    """Number of concurrent reconciles. A reconcile mostly waits for the API server, and 16 reconciles are
+    enough to keep the API server busy.
     """
     resync_seconds: float = 600.0
     """Seconds between two LISTs of all resources. A LIST repairs changes that a watch lost. Ten minutes
@@ -43,7 +43,7 @@ class Settings:
     """
     debounce_seconds: float = queue_timings.DEBOUNCE_SECONDS
     """Seconds for which changes of children are collected before a reconcile. The pods of a job change
-    together, and users do not notice 0.15 s.
+    together, so one reconcile handles many changes. Users do not notice 0.15 s.
     """
     backoff_min_seconds: float = queue_timings.BACKOFF_MIN_SECONDS
     """Back-off in seconds after the first failed reconcile."""
@@ -113,7 +113,7 @@ class Settings:
     """Seconds for which a new leader waits for agents to connect before it considers an agent absent."""
     agent_unready_seconds: float = timings.UNREADY_SECONDS
     """Seconds without a message from an agent after which its node loses the agent-ready label, even if the
-    node replies to probes. This must be longer than a restart of the agent takes.
+    node replies to probes. This must be longer than an agent needs for a restart.
     """
     ca_maker: str = "Operator"
     """Creator of the certificate authority: `Operator` or `CertManager`. With `CertManager`, the operator

@@ -157,8 +157,8 @@ class MonitoredGateway:
         """See `ApiGateway.watch`."""
 
         def opened() -> None:
-            # Record the success here: if the resource does not change, the watch yields no event that would
-            # show that it works.
+            # Record the success here. A watch of a resource that does not change yields no event, so an event
+            # would be too late to show that the watch works.
             self._monitor.record_success(resource, "watch")
 
         try:

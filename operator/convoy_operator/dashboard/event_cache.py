@@ -46,5 +46,6 @@ class EventCache:
             self._known.move_to_end(uid)
             while len(self._known) > MAX_JOBS:
                 self._known.popitem(last=False)
-        # Shield the request: one page may cancel its wait while other pages share the request.
+        # Shield the request from the cancellation of one page, because other pages may wait for the same
+        # request.
         return await asyncio.shield(task)

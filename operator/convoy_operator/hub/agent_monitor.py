@@ -107,7 +107,7 @@ class AgentMonitor:
     # Queries
 
     def connected(self, node: str) -> bool:
-        """Return True if a node's agent was present at the last poll or has connected since the last poll."""
+        """Return True if a node's agent was connected at the last poll, or has sent a message since."""
         return node in self._changes.present
 
     def nodes(self, pods: Iterable[PodView]) -> Mapping[str, NodeView]:
@@ -127,14 +127,14 @@ class AgentMonitor:
         return found
 
     def silent(self, node: str) -> bool:
-        """Return True if a node's agent has been silent for too long. Silence does not count just after
-        this replica became the leader, or while very many agents are silent.
+        """Return True if a node's agent has been silent for too long. This is always False just after this
+        replica became the leader, and while very many agents are silent.
         """
         return self.liveness.silent(node, self._clock()) > 0
 
     def unsettled(self, nodes: Iterable[str]) -> float:
-        """Return the seconds to wait until the hub knows which of these nodes' agents are present; 0 if it
-        knows already.
+        """Return the seconds until the hub can tell which of these nodes' agents are connected; 0 if it can
+        tell already. A new leader must give the agents time to connect.
         """
         return self.liveness.unsettled(nodes, self._clock())
 

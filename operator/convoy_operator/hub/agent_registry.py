@@ -28,8 +28,8 @@ class AgentRegistry:
     def expects(self, node: str) -> bool:
         """Return True if the node exists in the cluster cache, so its agent may connect.
 
-        The certificate of a deleted node may still be valid. An agent that connects before the watch
-        reports its node is refused and retries later.
+        The certificate of a deleted node may still be valid, so the certificate alone does not prove that
+        the node exists. If the watch has not reported a node yet, its agent is refused and retries later.
         """
         return self._cache.nodes.get("", node) is not None
 

@@ -1,4 +1,6 @@
-"""Limits for calls without a client certificate: few at the same time per address, and a short deadline."""
+"""Limits of calls without a client certificate: the number of concurrent calls, and the time to send the
+request.
+"""
 
 from __future__ import annotations
 

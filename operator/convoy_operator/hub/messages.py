@@ -115,8 +115,8 @@ def _trouble(trouble: wire.Trouble) -> tuple[str, str]:
 
 
 def skeleton(view: SlotView) -> tuple[object, ...]:
-    """Return the parts of a report that do not change at every step. If one of them changes, the job must
-    be reconciled.
+    """Return the parts of a report that change rarely, not at every step. If one of them changes, the job
+    must be reconciled.
     """
     return (
         view.launcher_connected,

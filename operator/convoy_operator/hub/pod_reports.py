@@ -1,7 +1,8 @@
 """Records the agents' reports on their pods, and queues the pods' jobs.
 
 A report counts only if the API server says that the pod runs on the reporting node. This is checked when
-the report is used and not when it arrives, because it may arrive before the watch shows the pod.
+the report is used. It cannot be checked when the report arrives, because the watch may not have reported
+the pod yet.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ class PodReports:
             self.wake(node, uid, self._debounce)
 
     def wake(self, node: str, uid: str, delay: float | None) -> None:
-        """Queue a pod's job within `delay` seconds. If `delay` is None, queue it when the job may store its
-        progress again.
+        """Queue a pod's job within `delay` seconds. If `delay` is None, queue the job for the time when it
+        may store its progress again.
         """
         pod = self._cache.pods.by_uid(uid)
         if pod is not None and pod.view.node == node:

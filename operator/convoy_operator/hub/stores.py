@@ -217,7 +217,7 @@ class CheckpointStores:
             self._record_failure(report.name, known)
             return
         known.probing_node, known.failures, known.due = "", 0, self._clock() + AGAIN_SECONDS
-        # Update `conditional` only after a successful probe: an outage shows nothing about the store's features.
+        # Update the flag only after a successful probe: an outage shows nothing about the store's features.
         known.conditional = report.conditional
         self._distribute(report.name, known)
         self._wake(report.name)

@@ -136,8 +136,8 @@ class AccessReviews:
                 self._known.popitem(last=False)
             decision.requested_at = now
             decision.review = asyncio.create_task(self._review(identity, wanted, decision))
-        # The wait counts from the start of the review, so later updates of the page do not wait again for a
-        # slow review.
+        # Count the wait from the start of the review. So only the first update of the page waits for a slow
+        # review, and later updates do not.
         wait = max(0.0, decision.requested_at + WAIT_SECONDS - now)
         await asyncio.wait({decision.review}, timeout=wait)
         return decision.allowed

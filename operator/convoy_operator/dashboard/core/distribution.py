@@ -12,8 +12,8 @@ from convoy_operator.dashboard.core.formatting import figure
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
 NOTABLE = 0.05
-"""Share by which a node must be worse than the median of its class to be marked. The mark is only a hint:
-sweeps decide if a node is slow.
+"""A node is marked if it is worse than the median of its class by at least this share. The mark is only a
+hint: sweeps decide if a node is slow.
 """
 COLUMNS = (
     Column("Metric"),
