@@ -84,8 +84,8 @@ def by_field(
 
 def by_owner(kind: Kind[Any], resource: Resource, concern: Callable[[Any], Hashable] = _any_change) -> Watch:
     """Return a watch: a changed object queues its owner, if the owner is of `kind`. The owner is the
-    controller in the object's owner reference. The watched objects must be cached with this reference.
-    Applied children are.
+    controller in the object's owner reference. The watched objects must be cached with this reference,
+    as applied children are.
     """
 
     def keys(reader: Reader, before: Any | None, after: Any | None) -> Iterable[Name]:

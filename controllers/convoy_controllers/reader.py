@@ -64,7 +64,7 @@ class HubView(Protocol):
         ...
 
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return, by node, slowness that jobs notice on the node. It is not proved that the node causes the
+        """Return, by node, slowness that jobs notice on the node. No job proves that the node causes the
         slowness.
         """
         ...

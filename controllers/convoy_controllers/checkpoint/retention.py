@@ -79,9 +79,9 @@ def needed(held: Inventory, marks: Watermarks, incarnation: int, given_up: Colle
 
     The generation at the local watermark alone is not enough, because it may be lost with its nodes before
     it has copies. A copy that is newer than the watermark must also stay, because its owner may not know
-    yet that the copy is complete. The state that this incarnation restored is copied like its own saves. It
-    may become the peer watermark after the local watermark has passed it. Without copies, the peer
-    watermark follows the local one.
+    yet that the copy is complete. The generation that this incarnation restored must stay as well. It is
+    copied like a save of the incarnation, and its copies may be complete only after the local watermark has
+    moved on. It then becomes the peer watermark. Without copies, the peer watermark follows the local one.
 
     `given_up` are the ids of manifests that their owner has withdrawn. They are dropped unless a watermark
     points to them or the incarnation restored them.

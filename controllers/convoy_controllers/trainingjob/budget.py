@@ -40,7 +40,7 @@ def forgive(restarts: Restarts, lost_at: float) -> Restarts:
 
     When a node dies, ranks on other nodes lose their connections and fail at once. Convoy learns only
     seconds later that the node is lost. Until then, the failures look like errors of the user's program, so
-    the restart counts.
+    the restart counts at first.
     """
     if not forgivable(restarts, lost_at):
         return restarts

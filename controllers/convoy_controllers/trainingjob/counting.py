@@ -11,7 +11,7 @@ from convoy_crds.goodput import Cause, totals
 from convoy_crds.trainingjob_status import Goodput
 
 _UNSURE = (Cause.PRODUCTIVE, Cause.RECOMPUTE, Cause.FINISH)
-"""Causes that the ledger gives to time after the last step. If the job turns out to hang, that time moves
+"""Causes to which the ledger books time after the last step. If the job turns out to hang, that time moves
 to another cause.
 """
 

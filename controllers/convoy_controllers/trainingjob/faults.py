@@ -168,9 +168,10 @@ def rank_fault(
     `leaving` is True if the pod was asked to stop. `store_away` is the agent's explanation if the restore
     waits for an unavailable store.
 
-    The exit codes 75 (preempted) and 69 (store unavailable) need proof. Otherwise a program that always
-    exits with one of them would restart forever. A preemption counts against `recovery.maxRestarts` unless
-    the pod was asked to stop. An unavailable store is accepted only if the agent reports it.
+    The exit codes 75 (preempted) and 69 (store unavailable) need proof, because a fault with proof does not
+    count against `recovery.maxRestarts`. Otherwise a program that always exits with such a code would
+    restart forever. The proof of code 75 is that the pod was asked to stop. The proof of code 69 is that
+    the agent reports the unavailable store.
     """
     if rank.state != "EXITED" or (rank.exit_code == 0 and rank.signal == 0):
         return None

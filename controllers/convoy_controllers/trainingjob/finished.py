@@ -48,9 +48,9 @@ def closing(
 ) -> Closing:
     """Return the changes that end the pods. `past` are the seconds since the job's end.
 
-    A connected launcher is told to exit with `exit_code`. A sidecar may then run until
-    LAUNCHER_EXIT_SECONDS, so that it can send the last output of the ranks. After that, the kubelet ends
-    it. A pod that has not started, or that stays too long, is deleted.
+    A connected launcher is told to exit with `exit_code`. A sidecar may run until LAUNCHER_EXIT_SECONDS
+    after the job's end, so that it can send the last output of the ranks. Then the kubelet ends the
+    sidecar. A pod that has not started, or that stays too long, is deleted.
     """
     found = Closing()
     for pod in pods:

@@ -58,7 +58,7 @@ def participants(
 
     If all slots are in `up`, all of them form it. An elastic job may also form from the slots in `up`
     alone. Every role then needs its `minReplicas` among them, and the job must no longer wait for any
-    missing pod. Under Strict fencing, no missing pod may still run ranks.
+    missing pod. Under Strict fencing, ranks of an earlier incarnation must no longer run in a missing pod.
     """
     if len(up) == len(layout):
         return layout

@@ -40,7 +40,8 @@ from ranks that the operator cannot reach, and their work is lost.
 _STALL = timedelta(seconds=3)
 _STEPPING = (Cause.PRODUCTIVE, Cause.RECOMPUTE)
 _WORKING = (*_STEPPING, Cause.FINISH)
-"""Causes under which ranks run their program. The time of saves and faults is taken out of these causes."""
+"""Causes under which ranks run their program. The time of saves and faults is subtracted from these causes.
+"""
 _RECOVERING = (*_WORKING, Cause.DETECT, Cause.RESTART)
 """Causes of a job that has made steps or had a fault. If such a job makes no steps, it is restarting, not
 starting.
@@ -170,8 +171,9 @@ class _LedgerUpdate:
         """Record that all steps are made. The time from `stepped`, the end of the last step, to `end` goes
         to the cause FINISH.
 
-        Saves may have stalled the ranks for some time that is not booked yet. This time is taken from the
-        time after `stepped`. Only if it is longer, the rest is taken from the time before `stepped`.
+        Saves may have stalled the ranks for some time that is not booked yet. This stall time is taken from
+        the time after `stepped`. If the stall time is longer than that, the rest is taken from the time
+        before `stepped`.
         """
         if self.cause in _STEPPING:
             after = max(0.0, (min(end, self._now) - max(stepped, self._since)).total_seconds())

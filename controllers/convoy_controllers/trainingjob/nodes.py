@@ -22,7 +22,7 @@ from convoy_crds.layout import present
 from convoy_crds.trainingjob import Fencing, TrainingJob
 
 STEP_SECONDS = 5.0
-"""Seconds after a step for which the step proves that every node it needed is alive."""
+"""Seconds for which a new step proves that all nodes that it needed are alive."""
 DOUBT_SECONDS = HEARTBEAT_SECONDS + REPORT_SECONDS + 1.0
 """Seconds after an agent was last heard. A step that is reported within this time may have ended before the
 node failed, so it does not prove that the node is alive. The time has three parts: the node may fail up

@@ -34,7 +34,8 @@ def _role(job: TrainingJob, slot: Slot) -> Role:
 def _environment(job: TrainingJob, grace_seconds: int) -> list[dict[str, str]]:
     values = {
         terms.ENV_SOCKET: f"{terms.MOUNT_PATH}/agent.sock",
-        # The launcher must end its ranks before the kubelet kills it, so it gets 5 s less.
+        # The launcher must end its ranks before the kubelet kills it. The ranks therefore get 5 s less than
+        # the pod's grace period.
         terms.ENV_GRACE_SECONDS: str(max(1, grace_seconds - 5)),
     }
     if job.spec.engine:

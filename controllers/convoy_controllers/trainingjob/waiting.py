@@ -111,7 +111,8 @@ def unplaced(observed: Observed, pods: Sequence[PodView]) -> Violation | None:
         return None
     if observed.agent_nodes == 0:
         return _because(Reasons.WAITING_FOR_AGENT)
-    # Only the first sentence is kept. The others are about preemption, which does not help here.
+    # Only the first sentence of the scheduler's message is kept. The others are about preemption, which does
+    # not help here.
     why = stuck.unschedulable.split(". ")[0].rstrip(".")
     advice = _advice(why.lower())
     event = observed.warnings.get(stuck.uid)
