@@ -124,7 +124,7 @@ class CommitCoordinator:
             self._apply(job, tier, commit.IncarnationSeen(pod.seen))
 
     def drop_pod(self, pod_uid: str) -> None:
-        """Drop the jobs whose slot 0 was this pod. The caller does this after the pod has left the node."""
+        """Stop coordinating the jobs whose slot 0 was this pod. Call this after the pod has left the node."""
         for uid in [key for key, job in self._jobs.items() if job.pod_uid == pod_uid]:
             self._drop(uid)
 

@@ -81,7 +81,7 @@ class Isolation:
         attest: Attest,
         clock: Callable[[], float] = boottime,
     ) -> None:
-        """Assume that the hub was reached at the time of this call.
+        """Take the current time as the time of the last contact with the hub.
 
         `api` is the API server's host and port. `stop` shuts down the launcher of the pod with the given
         uid.

@@ -87,8 +87,8 @@ class PeerService:
         """Wait for the decision on a generation, and reply with it. Abort with PERMISSION_DENIED if the
         slot is not on the caller's node.
 
-        The call may name a later incarnation than this agent knows. It must then contain a token of the
-        slot in that incarnation. Otherwise abort with PERMISSION_DENIED.
+        The call may name a later incarnation than this agent knows. Then it must contain the slot's token
+        for that incarnation. Otherwise abort with PERMISSION_DENIED.
         """
         if (refused := await self._refused(request, context)) is not None:
             return refused

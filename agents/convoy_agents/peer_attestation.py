@@ -19,7 +19,7 @@ class PeerAttestation:
         self._granted = AttestationRequests()
 
     def request(self, node: str, job_uid: str) -> bool:
-        """Return True if this agent attests `node` for the job, and then remember the request."""
+        """Return True if this agent attests `node` for the job. If so, remember the request."""
         plans = [
             pod.assignment for pod in self._pods() if pod.assignment and pod.assignment.job_uid == job_uid
         ]

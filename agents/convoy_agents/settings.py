@@ -74,8 +74,8 @@ class Settings:
     copy_rate: float = field(default=0.0, metadata=_env("CONVOY_COPY_RATE"))
     """Maximum bytes per second for sending checkpoints to other nodes; 0 for no limit."""
     scrub_seconds: float = field(default=600.0, metadata=_env("CONVOY_SCRUB_SECONDS"))
-    """Maximum seconds between two integrity checks of all checkpoints in memory. Damage is rare, so ten
-    minutes are often enough.
+    """Maximum seconds between two integrity checks of all checkpoints in memory. Damage is rare, so a long
+    interval suffices.
     """
     probe_dir: Path = field(default=Path("/tmp"), metadata=_env("CONVOY_PROBE_DIR"))  # noqa: S108
     """Folder on the disk whose speed health sweeps measure. Probes leave no files in the folder."""

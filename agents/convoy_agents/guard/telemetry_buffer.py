@@ -13,7 +13,7 @@ outage the hub needs only recent windows.
 """
 MAX_BYTES = 16 * 2**20
 """Maximum bytes of the windows of all pods. At the limit windows are dropped. The limit is reached only
-while no hub is connected.
+while the agent is not connected to a hub.
 """
 MESSAGE_BYTES = 4 * 2**20
 """Number of bytes at which a message is complete. The next pod's windows then go into another message. A

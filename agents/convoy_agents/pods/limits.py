@@ -69,7 +69,7 @@ class TokenBucket:
 
 
 def weight(frame: Mapping[str, Any]) -> float:
-    """Return the cost of a frame in frames. The cost of the frame's bytes is not included."""
+    """Return the cost of a frame without its bytes. A frame without step windows costs 1."""
     windows = frame.get("windows")
     return 1 + (len(windows) / WINDOWS_PER_FRAME if isinstance(windows, list) else 0)
 

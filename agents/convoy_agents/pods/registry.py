@@ -141,7 +141,7 @@ class Pods:
         metrics.COMMANDS.labels(kind, "done").inc()
 
     def stop(self, uid: str, shutdown: Shutdown) -> None:
-        """Shut down a pod's launcher because this agent decided so, without a command of the hub."""
+        """Shut down a pod's launcher without a command from the hub."""
         if session := self._sessions.get(uid):
             session.dispatch(shutdown)
 

@@ -1,4 +1,4 @@
-"""Pure functions that find events to count in changes of a pod's state: starts and ends of ranks, and
+"""Pure functions that compare two states of a pod and return what to count: starts and ends of ranks, and
 restarts in place.
 """
 
@@ -63,7 +63,7 @@ def start_seconds(last: LaunchOrder, older: PodState, newer: PodState) -> list[f
 
 
 def exits(since: float, older: PodState, newer: PodState) -> list[str]:
-    """Return how each rank ended that is EXITED in `newer` but not in `older`, as values of `EXITS`.
+    """Return one of `EXITS` for each rank that is EXITED in `newer` but not in `older`.
 
     `since` is the Unix time in seconds at which this agent first saw the pod. Ranks that ended earlier are
     omitted, because a launcher reports them again to every new agent.

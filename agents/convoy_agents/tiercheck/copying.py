@@ -102,8 +102,8 @@ def pod_shards(plan: Assignment, shards: Sequence[str]) -> list[str]:
     """Return the shards of a restored generation that this pod must keep. `shards`: all shards of the
     generation, ordered by rank.
 
-    The shards are distributed over the present ranks, since another number of ranks may have saved the
-    generation.
+    The job may have had a different number of ranks when it saved the generation. So the shards are
+    distributed over the present ranks.
     """
     return [shard for number, shard in enumerate(shards) if number % plan.world_size in plan.ranks]
 

@@ -32,7 +32,8 @@ class JobMemory(StoreAccess):
         super().__init__()
         self.job_uid = job_uid
         self.uses = ShardUses()
-        """The uses that keep shards in memory although no watermark needs these shards."""
+        """Restores, copies and uploads that keep shards in memory although no watermark needs these shards.
+        """
         self.seen = 0
         """The latest incarnation for which any agent has surveyed this memory. Requests of earlier
         incarnations are refused.

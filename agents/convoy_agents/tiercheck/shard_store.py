@@ -155,9 +155,7 @@ class ShardStore:
         buffer: str,
         metadata: ShardMetadata = ShardMetadata(1, "", ""),  # noqa: B008 - immutable
     ) -> None:
-        """Record a shard that a rank has written into a buffer. The rank must not write to the buffer any
-        more.
-        """
+        """Record the shard in a written buffer. The rank must not write to the buffer any more."""
         if buffer in self._used_buffers():
             raise ValueError(f"buffer {buffer} holds another shard")
         self._keep(ShardRecord(manifest, buffer, metadata))
@@ -191,8 +189,8 @@ class ShardStore:
             self._shards[key].given_up = True
 
     def dropped_withdrawn(self) -> list[str]:
-        """Return the ids of the withdrawn shards that this node no longer has. A withdrawn shard that
-        another shard extends is still here, so it is omitted.
+        """Return the ids of the withdrawn shards that this node has dropped. A withdrawn shard that another
+        shard extends is not dropped yet.
         """
         return [key for key in self.withdrawn if key not in self._shards]
 

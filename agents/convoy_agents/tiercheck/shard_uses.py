@@ -1,4 +1,6 @@
-"""The uses that keep shards in a node's memory although no watermark needs these shards."""
+"""Restores, copies and uploads that keep shards in a node's memory although no watermark needs these
+shards.
+"""
 
 from __future__ import annotations
 

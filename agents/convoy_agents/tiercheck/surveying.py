@@ -43,8 +43,8 @@ class Surveys:
         return now if now is not None and now.incarnation == plan.incarnation else plan
 
     async def renew_slot_token(self, job_memory: JobMemory) -> None:
-        """Replace the stored slot token of the job if the token of the current assignment has another
-        signing key.
+        """Replace the stored slot token of the job if the token of the current assignment was signed with
+        another key.
         """
         plan = self.plan(job_memory.job_uid)
         if (

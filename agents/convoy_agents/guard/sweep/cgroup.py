@@ -19,8 +19,8 @@ _ENTER = '{ echo $$ >"$1"; } 2>/dev/null; shift; exec "$@"'
 
 class Group:
     """A context manager that creates a cgroup below the agent's own cgroup and removes it afterwards. It
-    enables no controllers. With controllers, the kernel would forbid processes in the agent's own
-    cgroup.
+    enables no controllers for the cgroup. If it did, the kernel would forbid processes in the agent's
+    own cgroup.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ def available(meminfo: Path = Path("/proc/meminfo")) -> int | None:
 
 def oom_kills() -> int:
     """Return the number of out-of-memory kills in the agent's container; 0 if the kernel does not report
-    it.
+    this number.
     """
     total = 0
     for folder, name in ((cgroup.own_v2(), "memory.events"), (cgroup.own_v1("memory"), "memory.oom_control")):

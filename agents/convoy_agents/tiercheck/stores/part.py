@@ -3,7 +3,7 @@
     chunks/<digest>                 bytes, plain or encoded (planes.py); the digest is that of the plain chunk
     manifests/<id>                  the manifest of a shard; written after its chunks
     records/<generation>            the commit record; written once, after everything that it needs
-    branches/<number>               start generation of an incarnation; `<number>.undecided` until it is decided
+    branches/<number>               start generation of an incarnation; `<number>.undecided` until decided
     deletions/<random>              the marker of a running garbage collection
 
 An encoded chunk is shorter than the plain chunk and has its own header. A writer may replace one form by
