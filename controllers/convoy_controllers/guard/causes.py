@@ -179,8 +179,8 @@ def _communication(state: State, table: Table) -> list[Finding]:
 def _merge_inside_parts(
     found: list[tuple[Part, list[int]]], table: Table, layout: Layout
 ) -> list[tuple[Part, list[int]]]:
-    """Return the parts. If more than half of the nodes have slow internal links, merge these parts into
-    one.
+    """Return the parts of the network that are slow. If more than half of the nodes have slow internal
+    links, merge these parts into one.
 
     The merged part blames no node: if so many nodes are slow at once, the program has changed.
     """

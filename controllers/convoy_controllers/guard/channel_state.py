@@ -50,8 +50,8 @@ _LEVEL = 16
 _PRIOR_RHO, _PRIOR_RHO_WINDOWS = 0.2, 4.0
 _MOST_RHO = 0.8
 SUSPECTED = float(np.log(30.0))
-"""Logarithm of the evidence from which a unit is suspected. Noise and baselines are not learned from
-suspected units.
+"""Logarithm of the evidence of slowness at which learning stops. Noise and baselines are learned only from
+units with less evidence.
 """
 _WARM_UP = 12
 """Minimum number of residuals that the noise estimate must cover before evidence accumulates."""

@@ -128,8 +128,8 @@ def _group_residuals(
 
 
 def _of_equal_size(state: State, table: Table, times: Floats) -> Floats:
-    """Return the times of communicators. The time is NaN if the communicator's byte count differs from the
-    byte count at which it became known.
+    """Return the times of communicators. The time is NaN if a communicator's byte count has changed since
+    the communicator became known.
 
     Only transfers of equal size are comparable with the past.
     """
@@ -208,8 +208,8 @@ def _mean_of_known(values: Floats) -> Floats:
 def _recent_pauses(state: State, table: Table) -> tuple[float, ...]:
     """Return the pauses of the last windows, this window included.
 
-    A window's pauses are limited to the time by which its steps are longer than in the past. The result is
-    empty while a rank has an alarm for its own compute, input or host time.
+    A window's pauses are limited to the time by which its steps are longer than those of the first windows.
+    The result is empty while a rank has an alarm for its own compute, input or host time.
     """
     if (
         state.channels[Channel.HOST].alarmed | state.channels[Channel.DATA].alarmed | state.compute.alarmed

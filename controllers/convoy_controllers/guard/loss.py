@@ -68,8 +68,8 @@ class Shape:
         """Return by rank the seconds that its time in `compute` adds to the step while all other ranks take
         their time in `healthy`.
 
-        The delay is 0 if the step takes as long without it, because ranks of another class of hardware or
-        of a longer stage need that time.
+        The delay is 0 if other ranks already make the step as long: ranks of another class of hardware, or
+        of a longer stage.
         """
         grid = np.zeros(self.stages * self.replicas)
         np.maximum.at(grid, self.cell, np.nan_to_num(healthy))

@@ -32,8 +32,8 @@ from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus
 from convoy_crds.reasons.catalogue import Reasons, all_reasons
 
 BUSY_SECONDS = 1.0
-"""Seconds between two reconciles while a node is suspected or on its way back, because no event ends such a
-wait.
+"""Seconds between two reconciles while a node is suspected or out of service. They are needed because no
+event shows that such a node can change its state.
 """
 _REASONS = {one.name: one for one in all_reasons()}
 

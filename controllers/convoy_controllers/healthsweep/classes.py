@@ -16,7 +16,7 @@ from convoy_controllers.healthsweep.observed import INVENTORY, End, Measurement,
 from convoy_crds.hardwareclass import MOST_ROWS, ClassMetric, HardwareClass, HardwareClassStatus, Row
 
 FEWEST_NODES = 4
-"""Minimum number of nodes whose accelerators can make a reference."""
+"""Minimum number of nodes for a reference, however many accelerators each node has."""
 FEWEST_ROWS = metric.FEWEST + 1
 """Minimum number of rows of a reference. A node has one of the rows and is compared with the other rows."""
 KEPT = timedelta(days=365)

@@ -18,7 +18,7 @@ MOST_FINDINGS = 8
 _MOST_WORDS = 256
 _RANK = {Outcome.FAIL: 0, Outcome.INCONCLUSIVE: 1, Outcome.PASS: 2}
 _UNCORRECTED = ("memory.ue_count", "ecc.errors.uncorrected.volatile.total")
-"""Suffixes of counters since the node's boot that must be 0."""
+"""Name suffixes of error counters that must be 0. They count from the node's boot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,16 @@ class RunAssessment:
 
 
 def judge(
-    hardware: str, runs: Sequence[NodeReport], known: HardwareClassStatus, *, alone: bool = True
+    hardware: str, runs: Sequence[NodeReport], known: HardwareClassStatus, *, node_tests: bool = True
 ) -> RunAssessment:
     """Return the assessment of a node from its runs.
 
-    `runs`: one or more reports, oldest first; `known`: the class of the first run; `alone`: True if the
-    node had to run more tests than its inventory.
+    `runs`: one or more reports, oldest first; `known`: the class of the first run; `node_tests`: True if
+    the sweep requires the single-node tests (tier L1), not only the inventory.
     """
     first = runs[0]
     found: list[tuple[Verdict, Measurement | None]] = [(_inventory(hardware, first), None)]
-    if alone:
+    if node_tests:
         found += [(one, None) for one in _lacking(hardware, first, known)]
     for one in first.metrics:
         if one.metric != INVENTORY and one.end is not End.NOT_AVAILABLE:

@@ -132,7 +132,7 @@ class Order:
     name: str
     tiers: tuple[str, ...]
     probes: tuple[str, ...] = ()
-    """Names of the selected tests of these tiers; empty for all tests."""
+    """Names of the tests to run; empty for all tests of the order's tiers."""
     seconds: int = 0
     """Time limit of the order, in seconds."""
     partner: str = ""

@@ -18,8 +18,8 @@ from convoy_controllers.healthsweep.observed import BANDWIDTH, End, NodeReport, 
 ROUND_SECONDS = 180
 """Time limit of a pair test in seconds, including the wait for the partner."""
 _MOST_ROUNDS = 64
-"""Maximum number of rounds, so that no set of reports loops forever. Two matchings and the later stages
-need fewer rounds.
+"""Maximum number of rounds, so that the replay ends for any set of reports. Two matchings and the later
+stages need fewer rounds.
 """
 
 
@@ -68,7 +68,8 @@ def replay_rounds(
 def _orders(name: str, pair: Pair, nodes: Mapping[str, SweepNode]) -> tuple[Order, Order]:
     """Return the orders for both nodes of a pair.
 
-    The order name depends on the pair, because the pairs of a round change if a node leaves.
+    The order name depends on the pair as well as on the round, because the pairs of a round change if a
+    node leaves.
     """
     left, right = (nodes[hardware].name for hardware in pair)
     mark = hashlib.sha256(f"{left} {right}".encode()).hexdigest()[:6]

@@ -62,7 +62,7 @@ class Participant:
 
     def judge(self, seen: SweepNode, known: HardwareClassStatus, sweep: HealthSweep) -> RunAssessment:
         """Return the assessment of the node's runs so far."""
-        return judge(seen.hardware, self.runs, known, alone=Tier.L1 in sweep.spec.tiers)
+        return judge(seen.hardware, self.runs, known, node_tests=Tier.L1 in sweep.spec.tiers)
 
     def pending(self, message: str) -> NodeVerdict:
         """Return the node's entry in the status while it has no verdict."""
@@ -164,8 +164,8 @@ def run_name(sweep: HealthSweep, number: int) -> str:
 
 
 def with_pairs(judged: RunAssessment, pair_verdict: TestVerdict | None) -> RunAssessment:
-    """Return a node's own assessment combined with its pair verdict. Without a pair verdict the pair tests
-    did not finish.
+    """Return a node's own assessment combined with its pair verdict. A missing pair verdict means that the
+    pair tests did not finish.
     """
     if pair_verdict is None:
         words = "the pair tests did not finish"

@@ -155,7 +155,9 @@ class _RunningSweep:
         )
 
     def _learn(self, everyone: Sequence[Participant], began: datetime) -> dict[str, HardwareClassStatus]:
-        """Return the changed classes. Their metrics are frozen once no node is about to add values."""
+        """Return the changed classes. Their metrics are frozen once no more nodes are expected to add
+        values.
+        """
         touched: set[str] = set()
         for one in everyone:
             if (name := one.hardware_class) and one.seen is not None and one.seen.hardware:
@@ -168,7 +170,7 @@ class _RunningSweep:
         return {name: self._known[name] for name in touched if self._known[name] != self._stored.get(name)}
 
     def _filling(self, everyone: Sequence[Participant]) -> bool:
-        """Return True while a node is about to measure values that classes learn."""
+        """Return True while nodes are expected to measure values that classes learn."""
         began = self._sweep.status.start_time or self._now
         patient = self._left > 0 and (self._now - began).total_seconds() < FILL_SECONDS
         return patient and any(one.measuring for one in everyone)

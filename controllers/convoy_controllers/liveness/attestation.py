@@ -32,7 +32,7 @@ class Member(Protocol):
 
 
 class Plan(Protocol):
-    """The nodes of one incarnation, as an assignment gives them."""
+    """The nodes of one incarnation, as an agent's assignment lists them."""
 
     @property
     def incarnation(self) -> int:

@@ -14,10 +14,10 @@ A contact counts from the time at which the request was sent, not from the time 
 agent never counts less silence than the other side does.
 
 The rule does not cover an agent that restarts while it is cut off. Such an agent counts silence from its
-start, because a contact before a planned upgrade would prove nothing. Its ranks may then run for
-FENCE_SECONDS beyond the agent's absence. Without any agent the ranks run until the launcher loses its pod.
-To exclude both cases, power off the node and then delete its Node object. Only the deletion ends the
-operator's wait.
+start. It ignores earlier contacts, because after a planned upgrade an old contact does not show that the
+node is cut off. Its ranks may then run for FENCE_SECONDS beyond the agent's absence. If no agent starts
+again, the ranks run until the launcher loses its pod. To exclude both cases, power off the node and then
+delete its Node object. Only the deletion ends the operator's wait.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from convoy_controllers.liveness.timings import KUBELET_LEASE_SECONDS, STOP_SECO
 
 FENCE_SECONDS = 20.0
 """Seconds of silence after which an agent stops a Strict job. The operator replaces the job's ranks
-REPLACE_SECONDS after the last sign of the agent.
+REPLACE_SECONDS after the last contact with the agent.
 """
 REPLACE_SECONDS = FENCE_SECONDS + STOP_SECONDS
 """Seconds from the last possible contact of a lost node until its Strict ranks must have ended."""

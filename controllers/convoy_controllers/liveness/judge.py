@@ -1,10 +1,10 @@
 """Decides which agents are present. Pure: the caller passes times.
 
 An agent is silent if it has sent nothing for a while. A new leader judges no agent until the agents have
-had time to dial. If many agents become silent at once, the operator's own network is assumed to have
-failed. These agents then count as present, and an alarm is raised. Agents that became silent alone,
-announced their exit, or have been silent for very long do not count towards the alarm, because agents are
-also removed on purpose.
+had time to dial. If many agents become silent at once, the silence is not believed: the operator's own
+network is assumed to have failed. These agents then count as present, and an alarm is raised. Agents that
+became silent alone, announced their exit, or have been silent for very long do not count towards the alarm,
+because agents are also removed on purpose.
 
 A node with workers must have an agent. If this leader has never received anything from the agent, the
 silence starts when the leader first expected the agent. The agent may have been lost together with the
@@ -26,7 +26,7 @@ _AT_LEAST = 3
 large share.
 """
 _EARLY = 5.0
-"""Seconds after which a new leader starts to judge if only a few agents have not dialled."""
+"""Minimum seconds until a new leader judges agents, if nearly all agents have dialled."""
 _TWO_POLLS = 2 * POLL_SECONDS + 0.1
 """Seconds within which two polls have certainly happened."""
 _TOGETHER = 30.0
@@ -37,7 +37,9 @@ _FINAL_SECONDS = 300.0
 
 @dataclass(slots=True)
 class _Sign:
-    """The last sign of one agent."""
+    """Time of an agent's last message. For an agent that never sent anything: the time at which it was
+    first expected.
+    """
 
     at: float
     farewell: bool = False
@@ -46,7 +48,9 @@ class _Sign:
 
 @dataclass(slots=True)
 class Liveness:
-    """Last signs of all agents. Times are monotonic seconds."""
+    """Times of the last messages from all agents, and the decisions that follow. Times are monotonic
+    seconds.
+    """
 
     silent_seconds: float
     grace_seconds: float
@@ -122,8 +126,8 @@ class Liveness:
         dialled = sum(1 for sign in self._signs.values() if sign.at >= since)
         missing = len(self._expected) + len(self._signs) - dialled
         few = dialled and missing < max(2, _SHARE * (missing + dialled))
-        # Wait for at least two more polls: the silence of an agent that never sent anything starts with the
-        # first poll.
+        # Wait for at least two more polls. If an agent never sent anything, its silence starts with the
+        # leader's first poll.
         early = max(_EARLY, self.silent_seconds + _TWO_POLLS)
         whole = min(early, self.grace_seconds) if few else self.grace_seconds
         return max(0.0, since + whole - now)

@@ -46,7 +46,7 @@ class NodeProbe:
     """Results of the probes of one node whose agent is silent."""
 
     since: float
-    """Unix time in seconds of the agent's last sign."""
+    """Unix time in seconds of the agent's last message."""
     reachable: bool = True
     """True if any address on the node replied to the last probe."""
     pods_probed: bool = False
@@ -67,7 +67,7 @@ def node_view(
     """Return the view of a node that a pod names. `node`: the Node object; None if it was deleted.
 
     `silent`: seconds of the agent's silence if the silence is believed, else 0; `since`: Unix time in
-    seconds of the agent's last sign. Only replies of pods count, because the agent's own address may be
+    seconds of the agent's last message. Only replies of pods count, because the agent's own address may be
     gone with the agent.
     """
     probed = probe if silent else None

@@ -46,8 +46,8 @@ WELCOME_SECONDS = HOLD_SECONDS + 3.0
 
 
 def verdict_seconds(silent_seconds: float) -> float:
-    """Return the maximum seconds between an error that the loss of a node causes and the detection of that
-    loss.
+    """Return the maximum seconds until the operator detects the loss of a node, counted from the first
+    error that the loss causes.
 
     `silent_seconds`: seconds of silence after which the operator counts an agent as absent.
     """

@@ -1,3 +1,3 @@
-"""The life cycle of a node's health, from a suspicion to a sweep, a repair and back into service. Pure: no
-I/O.
+"""The life cycle of a node's health, from a suspicion through sweep and repair to the return to service.
+Pure: no I/O.
 """

@@ -34,7 +34,7 @@ class Bindings:
     """Bindings of hardware to nodes."""
 
     named: Mapping[str, str] = field(default_factory=dict)
-    """By node: name of its hardware, if the name is known. The hardware need not have a NodeHealth."""
+    """By node: name of its hardware, if the name is known. A NodeHealth of that name may not exist."""
     hardware: Mapping[str, str] = field(default_factory=dict)
     """By node: name of its hardware's NodeHealth."""
     claims: Mapping[str, tuple[ReportedNode, ...]] = field(default_factory=dict)
@@ -65,7 +65,7 @@ def hardware_name(node: ReportedNode) -> str:
 
 
 def bind(nodes: Iterable[ReportedNode], healths: Iterable[NodeHealth]) -> Bindings:
-    """Return the bindings of hardware to nodes. Each piece of stored hardware gets at most one node."""
+    """Return the bindings of hardware to nodes. Each NodeHealth gets at most one node."""
     stored = {health.metadata.name: health.status.node_ref for health in healths}
     by_uid = {ref.uid: name for name, ref in stored.items()}
     claims: dict[str, list[ReportedNode]] = defaultdict(list)

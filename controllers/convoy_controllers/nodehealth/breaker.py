@@ -1,4 +1,8 @@
-"""The breaker of a policy. It opens when so many nodes seem faulty that the guard itself may be mistaken."""
+"""The breaker of a policy. It opens when so many nodes seem faulty that the guard itself may be mistaken.
+An open breaker permits no quarantine and no drain.
+
+A node is confirmed once the evidence against it suffices for an action.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,9 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 
 LEAST_SHARED = 3
-"""Minimum number of confirmed nodes for a common property to open the breaker."""
+"""Minimum number of confirmed nodes before a rack, driver or job that they have in common can open the
+breaker.
+"""
 LEAST_OUTCOMES, MOST_OUTCOMES = 4, 10
 _FEW = 2
 
@@ -27,7 +33,9 @@ class AssessedNode(NamedTuple):
     status: NodeHealthStatus
     facts: HardwareFacts
     stored: NodeHealthStatus
-    """Stored status, on which other decisions rely. The new `status` may be written last, or never."""
+    """Status that the API server stores. Count it in addition to `status`, because the operator may die
+    before it writes `status`.
+    """
 
     def either(self, states: Container[State]) -> bool:
         """Return True if the stored status, the new status or both are in one of the states."""
@@ -46,8 +54,8 @@ class Trip(NamedTuple):
 
 
 def size(nodes: Mapping[str, AssessedNode]) -> int:
-    """Return the number of nodes that percentages refer to: nodes that exist, and nodes that are gone while
-    the guard has them out of service.
+    """Return the number of nodes that percentages refer to: nodes that exist, and deleted nodes that the
+    guard still has out of service.
     """
     return sum(1 for one in nodes.values() if one.facts.node is not None or one.status.state in ACCUSED)
 
@@ -73,8 +81,8 @@ def _half_open(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: date
     known, rules = policy.status.breaker, policy.spec.breaker
     since = known.since or now
     closed = _turned(BreakerState.CLOSED, Reasons.BREAKER_CLOSED, Reasons.BREAKER_CLOSED.message, now)
-    # If the actions did not help, time alone is no reason to permit more of them, so the breaker stays
-    # half-open.
+    # If the breaker opened because actions did not help, it stays half-open: time alone is no reason to
+    # permit more actions.
     calm = known.reason != Reasons.BREAKER_WRONG.name
     if known.trial:
         trial = nodes.get(known.trial)
@@ -83,8 +91,8 @@ def _half_open(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: date
             reason = Reasons.BREAKER_WRONG
             return _opened(Trip(reason, reason.format(count=0, all=1)), now)
         if made is not None and (made.outcome is Outcome.RIGHT or (made.outcome is Outcome.UNKNOWN and calm)):
-            # Close the breaker also if the outcome is unknown: the node had failed a sweep and ran no job,
-            # and there is no new reason to open.
+            # Also close the breaker if the outcome is unknown. The node had failed a sweep but ran no job
+            # that could show the outcome, and there is no new reason to open.
             return closed
         pending = made is not None and made.outcome is Outcome.PENDING
         if trial is not None and (pending or (made is None and _on_trial(trial.status))):
@@ -103,7 +111,7 @@ def _waits(status: NodeHealthStatus) -> bool:
 def _may_be_tried(one: AssessedNode, sweeps: bool) -> bool:
     """Return True if the node waits for an action, and has failed a sweep or can have a sweep now.
 
-    No other node counts, because waiting for it could keep the breaker half-open forever.
+    Other nodes do not count, because the breaker could stay half-open forever while it waits for them.
     """
     ready = one.status.sweep is not None or (sweeps and one.facts.agent_connected and one.facts.idle)
     return _waits(one.status) and (ready or evidence.failures(one.status.evidence) > 0)
@@ -170,8 +178,8 @@ def _counted_before(known: BreakerStatus, status: NodeHealthStatus) -> bool:
 def _shared(
     confirmed: Sequence[AssessedNode], rules: Breaker, nodes: Mapping[str, AssessedNode]
 ) -> Trip | None:
-    """Return a trip if most confirmed nodes share a rack, driver or job, and less than half of the fleet
-    shares it.
+    """Return a trip if most confirmed nodes have one rack, driver or job in common, and less than half of
+    the whole fleet has it.
     """
     if len(confirmed) < LEAST_SHARED:
         return None

@@ -1,9 +1,9 @@
 """Budgets of a fleet: which nodes may be swept, quarantined or drained now, and why other nodes may not.
 
-All budgets are counted from stored statuses, so an operator counts the same after a restart. If a node
-frees a budget, another node gets it only after the first node's status is stored, never in the same
-reconcile. Otherwise the operator could die after it wrote the second status only. Retests and returns to
-service are limited only by the number of simultaneous sweeps.
+All budgets are counted from stored statuses, so a restarted operator gets the same counts. A node frees a
+budget only when its new status is stored. Another node can then use the budget in a later reconcile, never
+in the same one. Otherwise an operator that dies after it wrote only the other node's status would leave the
+budget exceeded. Retests and returns to service are limited only by the number of simultaneous sweeps.
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ class BudgetUsage:
         return Refusal(Reasons.JOB_BUDGET, Reasons.JOB_BUDGET.format(want=kind, job=job, seconds=span))
 
     def _spares(self, kind: RequestKind, reserved: int) -> Refusal | None:
-        """Return a refusal unless an idle node can be spared. A swapped job needs an idle node, too."""
+        """Return a refusal if no more than `reserved` idle nodes are available. The request uses an idle
+        node: the node itself, or another one for a swapped job.
+        """
         if self.spares > reserved:
             return None
         message = Reasons.SPARES_BUDGET.format(want=kind, count=self.spares, limit=reserved)
@@ -166,8 +168,8 @@ def _in_order(
 ) -> Iterable[tuple[str, Request]]:
     """Return the requests by priority: drains, quarantines, required sweeps, routine sweeps.
 
-    Among drains and quarantines the most costly node comes first, among required sweeps the node nearest to
-    service.
+    Among drains and quarantines the most costly node comes first. Among required sweeps, the node with the
+    fewest steps to its return to service comes first.
     """
 
     def rank(entry: tuple[str, Request]) -> tuple[int, float, str]:

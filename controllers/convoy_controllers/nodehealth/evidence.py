@@ -14,9 +14,11 @@ from convoy_crds.nodehealth import MOST_EVIDENCE, Evidence, EvidenceKind, NodeHe
 from convoy_crds.reasons.catalogue import Reasons
 
 STALE = timedelta(minutes=2)
-"""Age at which a suspicion no longer counts if the detector has not renewed it."""
+"""Time after which a suspicion no longer counts, unless the detector reports it again."""
 WORSE = 1.25
-"""Factor by which a loss must grow to be stored again: etcd is not a time series database."""
+"""Factor by which a loss must grow before its new value is stored. Smaller changes are not written: etcd is
+not a time series database.
+"""
 
 
 class Case(NamedTuple):
@@ -36,8 +38,8 @@ def is_evidence(suspicion: Suspicion, detection: Detection, now: datetime) -> bo
 def gathered(
     status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> list[Evidence]:
-    """Return the stored evidence, updated with the detector's suspicions. While the agent is away nothing
-    is updated.
+    """Return the stored evidence, updated with the detector's suspicions. The evidence stays unchanged
+    while the node's agent is not connected.
     """
     if not facts.agent_connected:
         return status.evidence
@@ -116,11 +118,11 @@ def last_sign(evidence: Sequence[Evidence]) -> datetime | None:
 
 
 def case(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime) -> Case:
-    """Return whether the guard may act against the node, and why.
+    """Return the decision whether the guard may act against the node, and the reason.
 
     Slowness together with a failed sweep is enough, and so are two failed sweeps. Slowness alone is enough
-    while it lasts, once it has cost as much as a swap of the jobs. This is the ski-rental rule: the total
-    cost is at most twice the optimum.
+    while it continues, once the jobs have lost as much as a swap would cost. This is the ski-rental rule:
+    the total cost is at most twice the optimum.
     """
     evidence = status.evidence
     sweeps = [one for one in evidence if one.kind is EvidenceKind.SWEEP]
@@ -146,7 +148,9 @@ def case(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, 
 
 
 def swap_cost(facts: HardwareFacts, spec: GuardPolicySpec) -> float:
-    """Return the GPU-seconds that a swap of the node's jobs costs: as measured, or else from the policy."""
+    """Return the GPU-seconds that a swap of the node's jobs costs. The policy's value applies until a swap
+    was measured.
+    """
     if facts.swap_cost is not None:
         return facts.swap_cost
     return float(seconds(spec.drain.swap_cost) * (facts.node.gpus if facts.node else 1))

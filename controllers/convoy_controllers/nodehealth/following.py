@@ -15,7 +15,9 @@ from convoy_controllers.nodehealth.pacing import JobPace, Slow, is_later_incarna
 from convoy_crds.nodehealth import Action, NodeHealth, Outcome, PaceRecord
 
 KEPT = timedelta(days=7)
-"""Time for which such ranks are remembered. Afterwards they may accuse a node again."""
+"""Time for which ranks that are slow on every node are remembered. Afterwards their slowness counts against
+a node again.
+"""
 
 
 def without_followers(
@@ -24,9 +26,10 @@ def without_followers(
     paces: Mapping[str, JobPace],
     now: datetime,
 ) -> dict[str, tuple[Suspicion, ...]]:
-    """Return the suspicions by node, without suspicions that followed swapped ranks from another node.
+    """Return the suspicions by node. Suspicions of swapped ranks that are as slow on their new node as on
+    the old one are left out.
 
-    Once the outcome of the swap is Wrong, the swapped ranks accuse no node for KEPT.
+    Once the outcome of the swap is Wrong, the slowness of these ranks counts against no node for KEPT.
     """
     swapped = [
         (health.status.node_ref.name, pace, action.outcome)

@@ -87,8 +87,8 @@ def _initial(
 
 
 def gates(policy: GuardPolicy | None, facts: HardwareFacts) -> bool:
-    """Return True if new hardware gets no pods before it passes a sweep. Its node must be younger than the
-    policy and run no job.
+    """Return True if new hardware must pass a sweep before it gets pods. The policy must require the sweep,
+    and the node must be younger than the policy and run no job.
     """
     if policy is None or policy.spec.mode is Mode.OBSERVE or policy.spec.on_join is OnJoin.ACCEPT:
         return False
@@ -119,15 +119,15 @@ def _bound(
         return status
     message = Reasons.MOVED.format(before=known.name, after=node.name)
     since = status.since
-    # The state is unchanged, so keep the time since which the state lasts.
+    # The state is unchanged, so keep the time at which it began.
     sweep = status.sweep
     renamed_status = with_state(status, status.state, now, Reasons.MOVED, message)
     return renamed_status.model_copy(update={"since": since, "message": status.message, "sweep": sweep})
 
 
 def _with_silence(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) -> NodeHealthStatus:
-    """Return the status with the start or end of its agent's silence. Time without telemetry is not clean
-    time.
+    """Return the status with the start or end of its agent's silence. Time without telemetry does not count
+    as time without evidence.
     """
     if not facts.agent_connected:
         return status if status.silent_since else status.model_copy(update={"silent_since": now})
@@ -187,7 +187,7 @@ def _next_state(
 def clean(
     status: NodeHealthStatus, facts: HardwareFacts, policy: GuardPolicy, now: datetime, span: str
 ) -> bool:
-    """Return True if there was no sign against the node for `span` while its agent was connected."""
+    """Return True if there was no evidence against the node for `span` while its agent was connected."""
     if not facts.agent_connected or any(
         evidence.is_evidence(one, policy.spec.detection, now) for one in facts.suspicions
     ):

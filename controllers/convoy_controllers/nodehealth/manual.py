@@ -17,8 +17,8 @@ from convoy_crds.reasons.catalogue import Reasons
 
 _LONGEST = timedelta(hours=MOST_EXEMPT_HOURS)
 _AFTER_EXEMPTION = {
-    # State after an exemption, by state before. A node that was out of service becomes suspect, so its
-    # evidence must pass the budgets again before an action.
+    # State after an exemption, by state before. A node that was out of service becomes suspect, so another
+    # action against it needs the permission of the budgets again.
     State.QUARANTINED: State.SUSPECT,
     State.DRAINING: State.SUSPECT,
     State.REPAIRING: State.SUSPECT,
@@ -52,8 +52,8 @@ def exempt_until(exemption: ExemptStatus) -> datetime:
 
 
 def exempted_until(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> datetime | None:
-    """Return the end of the exemption that applies now; None without one. The status may not contain the
-    exemption yet.
+    """Return the end of the exemption that applies now; None without one. The exemption applies even before
+    the status contains it.
     """
     decision, known = spec.exempt, status.exemption
     if decision is None or spec.condemned is not None:

@@ -1,4 +1,5 @@
-"""Hints that jobs give about a node, such as late input of one rank. A hint may be the node's fault or not.
+"""Hints that jobs give about a node, such as late input of one rank. The cause may be the node or something
+else.
 
 A hint does not count as evidence. Once the node is idle, a sweep can show whether the cause is a slow PCIe
 link or a slow data loader.
@@ -21,10 +22,10 @@ _HINT_STATES = (State.UNVERIFIED, State.QUALIFIED)
 def with_notice(
     status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
-    """Return the status with the current hint, if the hint lasts and no sweep has tested a hint recently. A
-    hint that no sweep will test is removed.
+    """Return the status with the current hint of a job. A hint that no sweep will test is removed.
 
-    Without the limit, a slow data loader would cause a sweep whenever its job uses the node.
+    A hint is stored only if it lasts, and if no sweep has tested a hint within `suspectClears`. Without
+    this time limit, a slow data loader would cause a sweep whenever its job uses the node.
     """
     known, kept = status.noticed, parse_duration(spec.qualification.suspect_clears)
     sweeps = spec.sweeps is not None and spec.mode is Mode.ACT and status.state in _HINT_STATES

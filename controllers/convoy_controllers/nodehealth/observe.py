@@ -38,8 +38,8 @@ class PlacedJob:
     swappable: bool = True
     """True if the job permits a swap and would continue from a saved state."""
     saved: datetime | None = None
-    """Time of the last saved state. States in node memory count, because the node that a swap leaves still
-    exists.
+    """Time of the last saved state. States in node memory count too, because the node from which a job is
+    swapped still exists.
     """
     formed: datetime | None = None
     """Time at which the current incarnation started."""
@@ -47,7 +47,9 @@ class PlacedJob:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Inputs from which hardware is observed."""
+    """Nodes, policies, NodeHealths and reports of the whole cluster. The facts about hardware are derived
+    from them.
+    """
 
     policies: Sequence[GuardPolicy]
     """Policies in order of precedence, as `in_order` sorts them."""
@@ -59,14 +61,14 @@ class Hardware:
     suspicions: Mapping[str, tuple[Suspicion, ...]] = field(default_factory=dict)
     """By node: suspicions of jobs against the node."""
     noticed: Mapping[str, tuple[Suspicion, ...]] = field(default_factory=dict)
-    """By node: hints of jobs, which may be the node's fault or not."""
+    """By node: hints of jobs. The cause of a hint may be the node or something else."""
     swept: Mapping[str, Sequence[SweepResult]] = field(default_factory=dict)
     """By hardware: verdicts of sweeps, oldest first."""
     paces: Mapping[str, JobPace] = field(default_factory=dict)
     """Current speed of each job, by job."""
 
     def policy_of(self, name: str) -> GuardPolicy | None:
-        """Return the policy for a piece of stored hardware. Hardware whose node is away keeps its policy."""
+        """Return the policy for hardware with a NodeHealth. Hardware without a node keeps its policy."""
         node = self.bindings.chosen.get(name)
         if node is not None:
             return policy_for(self.policies, node.labels)
@@ -200,6 +202,8 @@ def _facts(
 
 
 def _unsaved(job: PlacedJob, now: datetime) -> float:
-    """Return the GPU-seconds since a job last saved its state or started its incarnation."""
+    """Return the GPU-seconds since a job last saved its state, or since its incarnation started if it has
+    not saved since then.
+    """
     since = max((time for time in (job.saved, job.formed) if time is not None), default=now)
     return max(0.0, (now - since).total_seconds()) * job.gpus

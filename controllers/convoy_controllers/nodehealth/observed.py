@@ -14,7 +14,7 @@ class Suspicion:
     """The online detector's current suspicion against a node. It has lasted without interruption since
     `since`.
 
-    Ranks that wait for others, slow stages, and slowness that all nodes share raise no suspicion.
+    There is no suspicion for ranks that wait for others, for slow stages, or if all nodes are slow.
     """
 
     job: str
@@ -81,12 +81,12 @@ class HardwareFacts:
     """The node that has the hardware; None if no node has it."""
     suspicions: tuple[Suspicion, ...] = ()
     sweep: SweepResult | None = None
-    """Verdict of the sweep that the status names. If there is none, the last conclusive verdict of any
-    sweep.
+    """Verdict of the sweep that the status names. Without such a verdict: the last conclusive verdict of
+    any sweep.
     """
     saved: datetime | None = None
-    """Time of the oldest last save among the jobs on the node. None if a job has never saved, or without
-    jobs.
+    """Time of the oldest last save: each job on the node has one last save. None if one of these jobs has
+    never saved, or if there are no jobs.
     """
     unsaved: float = 0.0
     """GPU-seconds of work that a swap now would lose."""
@@ -99,9 +99,9 @@ class HardwareFacts:
     swap_cost: float | None = None
     """Measured GPU-seconds of a swap of the node's jobs; None before the first measurement."""
     noticed: tuple[Suspicion, ...] = ()
-    """Hints of jobs that may be the node's fault or not. A hint does not count as evidence."""
+    """Hints of jobs. The cause may be the node or something else. A hint does not count as evidence."""
     followed: frozenset[str] = frozenset()
-    """Jobs of the last action whose ranks are equally slow on other nodes."""
+    """Jobs that the last action swapped and whose ranks are equally slow on their new nodes."""
 
     @property
     def idle(self) -> bool:

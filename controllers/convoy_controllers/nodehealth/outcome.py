@@ -1,4 +1,5 @@
-"""Outcome of a swap: Right if the jobs gained what was predicted, Wrong if not, Unknown if nothing shows it.
+"""Outcome of a swap: Right if a job gained at least half of what was predicted, Wrong if not, Unknown if
+the gain cannot be measured.
 
 A wrongly accused node is released.
 """
@@ -14,7 +15,9 @@ from convoy_crds.nodehealth import EvidenceKind, NodeHealthStatus, Outcome, Stat
 from convoy_crds.reasons.catalogue import Reasons
 
 PATIENCE = timedelta(hours=2)
-"""Time after an action at which a pending outcome becomes Unknown: jobs end or change."""
+"""Time after an action at which a pending outcome becomes Unknown. Later measurements would prove little,
+because jobs end or change.
+"""
 
 
 def with_outcome(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) -> NodeHealthStatus:
@@ -30,7 +33,7 @@ def with_outcome(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) 
         return _decided(status, Outcome.RIGHT, now)
     status = _decided(status, Outcome.WRONG, now, facts.followed)
     if any(one.kind is EvidenceKind.SWEEP for one in status.evidence):
-        # Keep the state: the node did not slow these jobs, but a sweep found a fault.
+        # Keep the state: the node did not slow down these jobs, but a sweep found a fault.
         return status
     kept = status.quarantines[:-1]
     update = {

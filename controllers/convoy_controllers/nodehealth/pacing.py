@@ -15,18 +15,19 @@ from convoy_crds.nodehealth import Action, Outcome, PaceRecord
 ENOUGH = 0.5
 """Minimum share of the predicted gain for an action to be Right."""
 LEAST_SECONDS = 1e-4
-"""Gain in seconds per step below which no gain is assumed, however long the step takes."""
+"""Minimum gain in seconds per step. A smaller gain is ignored, even if it is a large share of a short step.
+"""
 SIGMAS = 2.5
-"""Number of standard errors between a share and `ENOUGH` at which the share is significant."""
+"""Minimum number of standard errors between a share and `ENOUGH` for the share to be significant."""
 FEWEST_WINDOWS = 12
-"""Number of windows after which the speed of an incarnation is known."""
+"""Minimum number of windows of an incarnation before its speed is known."""
 NAMED_WINDOWS = 48
-"""Number of windows within which a persistently slow rank is named. 12 are for the noise, 16 follow the
-alarm.
+"""Number of windows within which the detector names a persistently slow rank. The detector needs 12 windows
+to estimate the noise, and 16 windows after the alarm.
 """
 _MOST_RANKS = 64
 LEAST_GAIN = 0.02
-"""Share of a step below which a gain cannot be told from noise."""
+"""Minimum gain as a share of a step. A smaller gain cannot be distinguished from noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +96,10 @@ def recovered(action: Action | None, node: str, now: Mapping[str, JobPace]) -> f
     """Return the largest share of the predicted gain that a job of an action has reached; None while no
     share is known.
 
-    A job counts only if it runs with as many ranks as before, on none of the nodes that it accused. Noise
-    must not explain the difference. A share below ENOUGH counts only if no other rank delays the job, after
-    enough windows to name a slow rank. If the same ranks are slow on other nodes, the share is 0.
+    A job counts only if it runs with as many ranks as before, and on none of the nodes that it accused. Its
+    share must differ significantly from ENOUGH. A share below ENOUGH counts only if no other rank delays
+    the job, after enough windows to name a slow rank. If the same ranks are slow on other nodes, the share
+    is 0.
     """
     shares = []
     for one, known in _since(action, node, now):

@@ -15,7 +15,7 @@ IN_SERVICE = frozenset((State.UNVERIFIED, State.QUALIFIED, State.SUSPECT, State.
 ACCUSED = frozenset((State.QUARANTINED, State.DRAINING, State.REPAIRING, State.REQUALIFYING))
 """States in which a node is out of service because of evidence, or on its way back to service."""
 TOKEN = frozenset((State.DRAINING, State.REPAIRING))
-"""States that hold a token of the pool and of the rack."""
+"""States in which a node uses one token of the pool's budget and one of its rack's budget."""
 TESTED = frozenset((State.SWEEPING, State.REQUALIFYING))
 """States in which the node's sweep is running or about to start."""
 _HALF_LIFE = timedelta(days=30)

@@ -45,7 +45,9 @@ def reason_to_drain(
 def next_state(
     status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
-    """Return the status in the next state of a draining or repairing node, if that state is reached."""
+    """Return the status of a draining or repairing node, moved to its next state if the drain or repair has
+    ended.
+    """
     if status.state is State.DRAINING and facts.idle:
         rules = spec.qualification
         count = within(status.quarantines, parse_duration(rules.quarantine_window), now)
@@ -95,8 +97,8 @@ def _step(
     reason: Reason | None = None,
     message: str = "",
 ) -> NodeHealthStatus:
-    """Return the status with the node handed to the owner of repair step `number`. If no step is left, the
-    node is condemned.
+    """Return the status with the node handed to the owner of repair step `number`. Without a step of that
+    number, the node is condemned. If no repair is configured at all, the node is retested.
     """
     ladder = spec.repair.ladder
     if not ladder:

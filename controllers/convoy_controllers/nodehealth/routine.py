@@ -1,5 +1,5 @@
-"""Routine sweeps of idle nodes in service. The nodes most likely to be faulty come first, within a share of
-the nodes' time.
+"""Routine sweeps of idle nodes in service. The nodes most likely to be faulty come first. The sweeps use a
+limited share of the nodes' time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _DAY = timedelta(days=1)
 _STATES = (State.UNVERIFIED, State.QUALIFIED)
 _HOUR = 3600.0
 _AGAIN = timedelta(days=7)
-"""Time after its last sweep at which an unverified node counts as never swept, because a reference may
-exist now.
+"""Time after which the last sweep of an unverified node is ignored. A reference to compare the node with
+may exist by then, so the node counts as never swept.
 """
 
 

@@ -14,7 +14,7 @@ from convoy_crds.trainingjob import GuardAction, TrainingJob
 
 
 def hardware(reader: Reader) -> Hardware:
-    """Return all inputs from which hardware is observed."""
+    """Return the nodes, policies, NodeHealths and reports of the whole cluster."""
     return Hardware(
         policies=in_order(reader.all(guardpolicy.KIND)),
         healths={one.metadata.name: one for one in reader.all(nodehealth.KIND)},

@@ -26,7 +26,7 @@ GRACE = timedelta(minutes=5)
 RETRY = timedelta(hours=1)
 """Minimum time between two sweeps of a suspect: an intermittent fault needs time to come back."""
 _COMMITTED = (State.DRAINING, State.REPAIRING)
-"""States in which the verdict of a sweep that the node does not wait for changes nothing."""
+"""States in which a verdict is ignored, unless it comes from the sweep that the node waits for."""
 OPTIONAL_CAUSES = (SweepCause.NOTICED, SweepCause.ROUTINE)
 """Causes without evidence against the node. An inconclusive sweep for such a cause changes nothing."""
 MOST_INCONCLUSIVE = 2
@@ -84,10 +84,10 @@ def _with_other_verdict(
 def _with_hint_tested(
     status: NodeHealthStatus, result: SweepResult, cause: SweepCause | None = None
 ) -> NodeHealthStatus:
-    """Return the status without its hint, which this sweep has tested.
+    """Return the status without its hint, because this sweep has tested the hint.
 
-    An inconclusive sweep for another cause is no test of a hint, so the caller does not call this function
-    then.
+    An inconclusive sweep for another cause does not test the hint. The caller does not call this function
+    for such a sweep.
     """
     hinted = status.noticed is not None or cause is SweepCause.NOTICED
     looked_at = result.at if hinted else status.looked_at
@@ -113,8 +113,8 @@ def _passed(
         }
         status = status.model_copy(update=fresh)
         return with_state(status, State.PROBATION, now, Reasons.SWEEP_PASSED, message, result.provenance)
-    # The sweep passed, but jobs saw slowness. So the node stays suspect until there was no sign for long
-    # enough.
+    # The sweep passed, but jobs saw slowness. So the node stays suspect until there has been no evidence for
+    # long enough.
     status = status.model_copy(update={"confirmed_at": None})
     if status.state is State.QUARANTINED:
         # The quarantine was not needed, so remove it from the count.
@@ -139,8 +139,8 @@ def _failed(
         return _retest_failed(status, message, spec, now)
     if status.state is State.QUARANTINED:
         return with_state(status, State.QUARANTINED, now, reason, message, found)
-    # Hardware that was in service stays there until the failure is confirmed: a broken sweep must not empty
-    # the fleet.
+    # Hardware that was in service stays there until the failure is confirmed. Otherwise a broken test could
+    # take the whole fleet out of service.
     joined = status.state is State.SWEEPING and status.qualified_until is None
     return with_state(status, State.GATED if joined else State.SUSPECT, now, reason, message, found)
 
@@ -188,8 +188,8 @@ def needed_sweep(
     if spec.sweeps is None or status.sweep is not None or not facts.agent_connected or not facts.idle:
         return None
     failed = evidence.failures(status.evidence) > 0
-    # A breaker that is not closed permits a drain only after a failed sweep, so a quarantined node needs a
-    # sweep then.
+    # While the breaker is not closed, it permits a drain only after a failed sweep. So a quarantined node
+    # then needs a sweep.
     closed = policy.status.breaker.state is BreakerState.CLOSED
     expired = status.qualified_until is not None and now >= status.qualified_until
     hinted = status.noticed is not None
@@ -210,7 +210,7 @@ def needed_sweep(
 
 
 def _worth_a_sweep(status: NodeHealthStatus, now: datetime) -> bool:
-    """Return True if a suspect was never swept, has shown a new sign since its last sweep, or needs a
+    """Return True if a suspect was never swept, has new evidence since its last sweep, or needs a
     confirming sweep.
     """
     if status.swept is None:

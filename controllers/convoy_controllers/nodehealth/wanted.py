@@ -1,7 +1,7 @@
 """Marks of a node's health: taints, a label and a condition. The marks follow from the stored status alone.
 
-So no mark leaks: whatever an operator did before it died, the next reconcile corrects the node. Taints of
-other owners stay, and no node is cordoned or uncordoned.
+No mark stays on a node by mistake: whatever an operator did before it died, the next reconcile corrects the
+node. Taints of other owners stay, and no node is cordoned or uncordoned.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def retainted(
 ) -> list[Mapping[str, Any]] | None:
     """Return the complete list of taints that a Node must have; None if the list is already correct.
 
-    The API treats the list as one field with one owner, so the write must carry the resourceVersion that
-    was read.
+    A write replaces the whole list, including taints of other owners. So the write must carry the
+    resourceVersion that was read.
     """
     ours = {one["key"]: one.get("effect", "") for one in current if one.get("key") in TAINTS}
     doubled = len(ours) != sum(1 for one in current if one.get("key") in TAINTS)

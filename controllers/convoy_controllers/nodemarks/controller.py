@@ -1,8 +1,9 @@
 """The controller of the marks on Nodes. Taints, label and condition show the stored health of the node's
 hardware.
 
-Marks follow from stored statuses alone, so no mark leaks: whatever an operator did before it died, the next
-reconcile corrects the node. Pods of jobs are evicted from a drained node once the node carries its taint.
+Marks follow from stored statuses alone, so no mark stays on a node by mistake: whatever an operator did
+before it died, the next reconcile corrects the node. Pods of jobs are evicted from a drained node once the
+node carries its taint.
 """
 
 from __future__ import annotations

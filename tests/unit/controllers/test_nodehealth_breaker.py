@@ -1,4 +1,4 @@
-"""Tests that an opened breaker closes again, whatever is left of the cause."""
+"""Tests that an opened breaker closes again, even if part of the cause remains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def quarantined_amid_a_storm() -> SimulatedFleet:
     """Quarantine hw0 on the evidence of its job alone. Then accuse twelve more nodes, which opens the
     breaker, and end all accusations.
 
-    The twelve nodes stay suspect for a day, so the breaker opens again until then.
+    The twelve nodes stay suspect for a day. During that day the breaker opens again instead of becoming
+    half-open.
     """
     it = acting_fleet()
     accuse(it, 0)

@@ -1,4 +1,5 @@
-"""A test with random events on a fleet: budgets hold, no taint leaks, and healthy nodes return to service.
+"""A test with random events on a fleet: budgets hold, no taint stays behind, and healthy nodes return to
+service.
 
 `test_nodehealth_fleet` shows that broken rules are detected.
 """

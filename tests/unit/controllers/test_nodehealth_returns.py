@@ -121,8 +121,8 @@ def test_a_node_is_drained_after_another_is_repaired_and_never_beside_it() -> No
 
 
 def test_token_is_granted_after_the_end_of_a_repair_is_stored() -> None:
-    """Replay events that random tests once found: hw19 was drained in the reconcile in which hw8 was found
-    repaired.
+    """Replay the events of a random test that failed: hw19 was drained in the same reconcile in which hw8
+    was found repaired.
     """
     life = FleetLife()
     life.start(spares=0, wide=False, gate=False)

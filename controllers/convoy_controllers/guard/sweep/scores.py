@@ -66,8 +66,8 @@ def robust_sigma(values: Iterable[float], least: float = _LEAST_SIGMA) -> float:
 
 
 def values(state: PairState) -> tuple[Value, ...]:
-    """Return all tests that gave a value. Each result is relative to the lower tercile of the matchings:
-    pairs inside a rack to other pairs inside racks, and pairs across racks to other pairs across racks.
+    """Return all tests that gave a value. Each value is relative to the lower tercile of the matchings'
+    tests of the same kind: pairs inside a rack, or pairs across racks.
 
     The median would be too high: if 29 % of the nodes are slow, half of the pairs contain a slow node.
     """

@@ -36,7 +36,7 @@ def lasting_findings(found: Sequence[Report]) -> list[Finding]:
 
 PIPELINE, WIDE = Job(), Job(stages=4, replicas=16, lanes=2)
 PLAIN = Job(stages=1, replicas=8, per_node=1, micro=1, groups=False)
-"""A job whose ranks report only the total wait in collectives."""
+"""A job whose ranks report only the total time for which they wait in collectives."""
 NODE_1 = tuple(range(8, 16))
 
 

@@ -66,7 +66,7 @@ def calm(units: int, windows: int = 12) -> ChannelState:
 @pytest.mark.parametrize("rho", [0.0, 0.5])
 def test_healthy_ranks_rarely_raise_alarms(kind: str, rho: float) -> None:
     """Run 8 jobs without a slow rank for 60 windows each, with a run length of 50 windows. At most 4 jobs
-    may have an alarm; with independent alarms there would be at most 10 on average.
+    may have an alarm. The run length alone would permit about 10 alarms on average.
     """
     rules, alarms = Rules(run_length=50, delta=0.0), 0
     for seed in range(8):
