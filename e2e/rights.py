@@ -56,8 +56,8 @@ class Request:
     code: int
     """HTTP status of the response."""
     authorized: bool = False
-    """True if the account had the right. If `code` is 403, admission then refused the request (pod
-    security, say).
+    """True if the account had the right. With `code` 403, the request was then refused by admission, for
+    example by pod security.
     """
 
     def __str__(self) -> str:

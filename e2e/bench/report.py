@@ -74,9 +74,11 @@ def _file(one: Mapping[str, Any]) -> Iterator[str]:
 
 
 def grouped(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[str, Mapping[str, Any]]]]:
-    """Return the rows by subject, each row with the rest of its metric's name.
+    """Return the rows by the subject of their metric (see `parted`). Each row comes with the rest of its
+    metric's name.
 
-    Rows that are alone with their subject come first, under an empty subject.
+    If a subject has only one row, the row has its metric's whole name and the subject "". These rows come
+    first.
     """
     found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for row in rows:

@@ -155,8 +155,8 @@ def go() -> Path:
     )
     if not found:
         raise ClusterError(f"Go {needed} or newer is needed to build the cluster's programs; run `make host`")
-    # In our module's folder, Go reports the version that it uses for the module, which it may have to
-    # download.
+    # In our module's folder, Go reports the Go version that it uses to build the module. It may have to
+    # download this version first.
     version = re.search(r"go(\d+)\.(\d+)", run([found, "env", "GOVERSION"], cwd=MODULE, deadline=300))
     if not version or (int(version[1]), int(version[2])) < GO_NEEDED:
         raise ClusterError(f"{found} is older than Go {needed}; remove it or run `make host`")

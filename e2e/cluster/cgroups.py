@@ -112,10 +112,11 @@ class Cgroups:
             (group / file).write_text(f"{device} {bytes_per_second}")
 
     def enter(self, node: str, uid: str, pid: int, file: str = "cpu.shares") -> None:
-        """Move a process into the group of the pod's container with the most processes, to share its
-        resources.
+        """Move a process into the cgroup of one container of a pod, so that the process uses the
+        container's resources.
 
-        On cgroup v1, the hierarchy is the one whose groups have the file `file`.
+        The chosen container is the one with the most processes. On cgroup v1, the hierarchy is the one
+        whose groups have the file `file`.
         """
         pod = self.pod(node, uid)
         groups = [*_deepest_first(pod if self.version == 2 else self._group_with_file(pod, file))]

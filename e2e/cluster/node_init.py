@@ -1,8 +1,8 @@
 """The first process of a node. It runs as a script in new namespaces and uses only the standard library.
 
 The process gives the node its own root file system and waits for the network. Then it keeps containerd,
-kubelet and kube-proxy running and reaps orphans. To kill this process is to crash the node: the kernel ends
-all processes of its process namespace, and tmpfs, mounts and network disappear with their namespaces.
+kubelet and kube-proxy running and reaps orphans. If this process is killed, the node crashes: the kernel
+ends all processes of its process namespace, and tmpfs, mounts and network disappear with their namespaces.
 
 Argument: a JSON file with `name`, `folder` (the node's disk), `binaries`, `keep` (folders that stay visible
 under their own path), `etc` (text by file below /etc) and `commands` (command line by component, in

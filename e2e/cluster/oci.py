@@ -100,11 +100,11 @@ class Store:
         return f"{self.scope}/{full_name(reference)}"
 
     def enter(self, reference: str) -> Image:
-        """Add the image that the layout has under `tag(reference)` to the catalogue, with its layers
-        unpacked.
+        """Unpack the layers of the image that the layout has under `tag(reference)`. Add this image to the
+        catalogue.
 
-        A build tool knows unpacked layers by their digest. So it does not write them again for an image
-        that builds on them, and no node has to unpack them.
+        Build tools identify unpacked layers by their digest. A build on top of this image therefore does
+        not write these layers again, and no node has to unpack them.
         """
         tag = self.tag(reference)
         found = [entry for entry in self._entries() if entry.get("annotations", {}).get(REF_NAME) == tag]

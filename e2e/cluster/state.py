@@ -20,8 +20,8 @@ FORMAT = 2
 
 @dataclass
 class NodeRecord:
-    """The number of a node, from which its addresses and links derive, and True in `cut` if it has no
-    network.
+    """The number of a node, from which its addresses and links derive. `cut` is True while the node is cut
+    off the network.
     """
 
     index: int
@@ -42,7 +42,9 @@ class State:
     processes: dict[str, ProcessId] = field(default_factory=dict)
     """The control plane's processes by component, and each node's first process as `node/<name>`."""
     templates: list[str] = field(default_factory=list)
-    """Image templates to which the nodes' stores link. They must not be deleted while the cluster exists."""
+    """Image templates that the nodes' container stores link to. They must not be deleted while the cluster
+    exists.
+    """
     throttled: dict[str, dict[str, str]] = field(default_factory=dict)
     """Previous CPU quotas of throttled pods, by pod uid and then by the path of each cgroup."""
     options: dict[str, Any] = field(default_factory=dict)

@@ -43,10 +43,12 @@ class CommitLog:
     def audit(self, restored: dict[int, Generation]) -> None:
         """Assert that no incarnation committed late, and that each one continued from the right generation.
 
-        A commit is late if it happens after a later incarnation's branch record, plus UNDER_WAY_SECONDS.
+        A commit is late if it happens more than UNDER_WAY_SECONDS after a later incarnation's branch
+        record.
 
-        An incarnation must continue from the newest generation that the store had at its branch record, or
-        from a newer generation of the same earlier incarnation that existed only in memory.
+        An incarnation must continue from the newest generation that the store had at the time of the branch
+        record. Alternatively, it may continue from a newer generation by the same earlier incarnation,
+        which only memory had.
 
         `restored` is the generation that each incarnation restored, read from the ranks' logs.
         """

@@ -55,7 +55,8 @@ LOSS_PERCENT = 5
 PEER_PORT = 8472
 """Port on which agents receive copies from other agents."""
 _TABLE = "inet convoy_fault"
-# The prerouting hook also sees packets for the node's pods, so one rule drops both.
+# At the prerouting hook, the kernel has packets for the node and packets for the node's pods. So one rule
+# drops both.
 _ARRIVING = "{ type filter hook prerouting priority -300; }"
 
 
@@ -131,8 +132,9 @@ sys.stdin.readline()
 def memory_pressure(cluster: Cluster, node: Node, pod_uid: str, size: int) -> Iterator[None]:
     """Start a process that uses `size` bytes of a container's memory while the block runs.
 
-    When the memory runs out, the kernel kills the container's largest process, not this small one: the
-    kubelet raises oom_score_adj (to nearly 1000) only for a Burstable container's own processes.
+    When the memory runs out, the kernel kills the largest process that the container itself started. For
+    the container's own processes, the kubelet has raised oom_score_adj (to nearly 1000 in a Burstable
+    container). The process started here keeps a lower value, so it survives.
     """
     argv = [sys.executable, "-I", "-S", "-c", MEMORY_PROGRAM, str(size)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -15,7 +15,9 @@ def memory(interval: str = "2s", **more: Any) -> dict[str, Any]:
 
 
 def on_separate_nodes(job: str, beside: str = "") -> dict[str, Any]:
-    """Return a pod template that puts every pod of the job on its own node, and prefers the node `beside`."""
+    """Return a pod template that puts each pod of the job on a different node. `beside` is the preferred
+    node, if given.
+    """
     selector = {"matchLabels": {"convoy.dev/job": job}}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
     affinity: dict[str, Any] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}

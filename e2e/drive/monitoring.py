@@ -16,7 +16,7 @@ from e2e.drive.target_discovery import discovery
 from e2e.install import helm, rendered
 
 SECONDS = 3
-"""Seconds that an alert's expression must hold before it fires. The chart's rules say minutes."""
+"""Seconds that an alert's expression must hold before it fires. In the chart's rules this time is minutes."""
 SETTINGS = {
     "serviceMonitor": {"enabled": True, "interval": "2s"},
     "prometheusRule": {"enabled": True},

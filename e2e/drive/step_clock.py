@@ -1,7 +1,8 @@
-"""A script that logs the time at which each of its steps ends, and the job's productive time by these logs.
+"""A script whose ranks log the end time of each step, and the job's productive time as computed from these
+logs.
 
-Tests compare this time with the goodput ledger, which has other sources: here the ranks measure the steps,
-and the test knows when it injected a fault.
+Tests compare this productive time with the goodput ledger. The two are independent: here the ranks measure
+the steps, and the test itself records when it injected a fault.
 """
 
 from __future__ import annotations
@@ -107,8 +108,8 @@ def _formation(files: tuple[Path, ...]) -> Formation:
 
 
 def productive_and_recompute(found: list[Formation]) -> tuple[float, float]:
-    """Return the seconds spent on steps that are further than all earlier ones, and those on repeated
-    steps.
+    """Return the seconds spent on steps that no earlier formation had finished, and the seconds spent on
+    repeated steps.
 
     Each formation counts from the end of its first step to the end of its last step.
     """

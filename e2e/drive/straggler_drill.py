@@ -16,8 +16,8 @@ from e2e.drive.jobs import Jobs
 
 RANKS, SLOW = 5, 3
 CORES = 0.15
-"""Processors of each rank. All ranks and nodes together need less than the machine has: on a full machine,
-a slow rank would make the other ranks faster.
+"""Number of processors for each rank. Ranks and nodes together must need fewer processors than the machine
+has. Otherwise a slow rank would leave processor time to the other ranks and make them faster.
 """
 SETTLED_STEP = 250
 """Step after which the detector knows the job's usual step times. The job makes about four steps a second."""

@@ -168,14 +168,14 @@ def go_folder() -> Path:
 
 
 def ensure_go() -> None:
-    """Ensure that the cluster's programs can be downloaded, or built with a new enough Go. Install Go if
-    neither.
+    """Ensure that the cluster's programs can be downloaded, or built with a new enough Go. If neither is
+    possible, install Go.
     """
     found = shutil.which("go", path=_PATH) or shutil.which("go", path=str(go_folder() / "bin"))
     if found:
         module = Path(__file__).resolve().parents[1] / "cluster" / "binaries"
-        # In the module's folder, Go reports the version that it would use there, even if it must first
-        # download it.
+        # In the module's folder, Go reports the Go version that it uses to build the module. It may have to
+        # download this version first.
         reply = subprocess.run(
             [found, "env", "GOVERSION"], cwd=module, capture_output=True, text=True, timeout=300, check=False
         )

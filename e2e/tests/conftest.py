@@ -88,7 +88,7 @@ def namespace(cluster: Cluster) -> str:
 
 @pytest.fixture(scope="session")
 def early(cluster: Cluster) -> Iterator[Jobs]:
-    """Yield the jobs of a namespace whose jobs are shared, or started by one test and checked by another."""
+    """Yield the jobs of a namespace that tests share. A test may check a job that another test started."""
     made = Jobs.of(cluster, restricted_namespace(cluster, "e2e-early"), single_threaded=True)
     made.delete_all()
     yield made

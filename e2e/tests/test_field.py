@@ -72,7 +72,8 @@ def test_a_sidecar_that_admission_puts_first_confuses_nobody(cluster: Cluster, j
     pods = jobs.pods("meshfirst")
     assert [pod.spec.containers[0].name for pod in pods] == ["mesh-proxy"] * 2
     assert "step 60" in ranks_log(cluster, "meshfirst")
-    # The sidecar never ends by itself, but its pod must end, and must stay for its logs.
+    # The sidecar never ends by itself. Convoy must end its pod anyway, and keep the pod so that its logs stay
+    # readable.
     ended = {"Succeeded", "Failed"}
     jobs.wait(lambda: {pod.status.phase for pod in jobs.pods("meshfirst")} <= ended, 120, "pods end")
     assert len(jobs.pods("meshfirst")) == 2
@@ -128,7 +129,8 @@ def test_torchrun_forms_one_group_wherever_it_is_called(cluster: Cluster, jobs: 
     assert "rank 1 of world 2: sum 2" in ranks_log(cluster, "shell-bare")
     jobs.wait_phase("shell-kf", "Succeeded", 180)
     assert "rank 3 of world 4: sum 4" in ranks_log(cluster, "shell-kf")
-    # The job would run only half of the processes that it requests, so it must be rejected.
+    # The script asks torchrun for two processes, but the job has one process per replica. So the job must be
+    # rejected.
     message_text = message(jobs, "nproc-two", "Valid")
     assert "processesPerReplica" in message_text and "nproc" in message_text, message_text
     assert jobs.pods("nproc-two") == []

@@ -20,7 +20,7 @@ from e2e.drive.shared_volumes import shared_volume
 from e2e.drive.step_clock import formations, productive_and_recompute, timed_script
 
 SECONDS, SHARE = 0.5, 0.05
-"""Allowed error of a cause's time: the larger of SECONDS and this share of the time."""
+"""Allowed error of a cause's time: SECONDS, or the fraction SHARE of the time if that is longer."""
 STEPS = 400
 """Number of steps that each process makes: more than it makes before any of the faults."""
 NAME = "ledger"

@@ -80,8 +80,8 @@ def test_what_lasts_is_an_event_and_who_recovers_is_named_no_more(cluster: Clust
 
 def test_of_two_ranks_nobody_is_judged(cluster: Cluster, jobs: Jobs) -> None:
     name = "pair"
-    # Use two threads. With one thread per rank, steps take milliseconds, and the condition appears only after
-    # a minute.
+    # Use two threads per rank. With one thread, steps take only milliseconds, and the condition appears later
+    # than this test waits.
     threads = {"name": "worker", "env": [{"name": "OMP_NUM_THREADS", "value": "2"}]}
     jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, roles=one_role(threads, 2))
     jobs.wait_phase(name, "Running", 120)

@@ -34,12 +34,14 @@ def _enough_nodes(cluster: Cluster) -> None:
 def test_what_is_no_fault_of_a_node_is_told_and_held_against_none(
     cluster: Cluster, jobs: Jobs, kind: str, size: float, cause: str, culprits: list[int]
 ) -> None:
-    """A fault that is no node's, or whose node is unknown, is reported, and all nodes stay in service."""
+    """The job's slowness is not due to a node, or the responsible node is unknown. The cause is reported,
+    and all nodes stay in service.
+    """
     sweeps: dict[str, Any] = {"sweeps": {}} if kind == "loader" else {}
     with policy(cluster, kind, {**POLICY, **sweeps}), drill_job(cluster, jobs, kind) as drill:
         with drill.inject(kind, size):
             jobs.wait(lambda: drill.is_persistent(cause, culprits), 400, f"{kind} is reported as persistent")
-            # Within this time the guard would quarantine a node with a slow processor.
+            # If a slow processor were the cause, the guard would quarantine the node within this time.
             step = jobs.status(kind)["progress"]["step"]
             jobs.wait(
                 lambda: jobs.status(kind)["progress"]["step"] > step + 20, 300, "the job makes further steps"

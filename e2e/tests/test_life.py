@@ -23,7 +23,7 @@ DEADLINE_SECONDS = 20
 
 @pytest.fixture(scope="module")
 def short(early: Jobs) -> Iterator[JobWatch]:
-    """Yield a watch of a job with a deadline and a time to live. Both pass while other tests run."""
+    """Yield a watch of a job with a deadline and a time to live. Both expire while other tests run."""
     spec = {"activeDeadlineSeconds": DEADLINE_SECONDS, "ttlSecondsAfterFinished": 5}
     sleeps = own_container("python", "-c", "import time; time.sleep(600)")
     with JobWatch(early, "short") as watch:

@@ -20,12 +20,12 @@ from e2e.drive.shared_volumes import STORE, volume_store
 
 STEPS = 700
 LONG, EVERY = 1800, 60
-"""Number of steps, which take longer than four faults, and steps between two measurements of the loss."""
+"""Number of steps of a job that must outlast four faults, and steps between two measurements of the loss."""
 TWO_BY_TWO = {"replicas": 2, "processesPerReplica": 2}
 """Two pods with two ranks each.
 
-Two ranks can add their gradients in only one order. With four, a restored job that adds them in another
-order is noticed.
+With four ranks, the sum of gradients depends on the order of the additions. So the test notices if a
+restored job uses another order. With two ranks, the order does not matter.
 """
 
 
@@ -70,7 +70,8 @@ def test_what_is_left_brings_the_job_back_with_the_same_bits(cluster: Cluster, j
     finally:
         restore(cluster)
         jobs.delete("faulted")
-    # The memory is freed with the job, even on the node that was down.
+    # After the deletion of the job, its checkpoint memory must be freed on all nodes, including the node that
+    # crashed.
     jobs.wait(
         lambda: not any(jobs_in_memory(node) for node in cluster.nodes), 60, "the job's memory is freed"
     )
@@ -183,7 +184,8 @@ def test_a_node_is_lost_every_minute(cluster: Cluster, jobs: Jobs) -> None:
     """
     world = min(3, len(cluster.nodes) - 1)
     with training_job(cluster, jobs, "paced", **memory_job_spec("paced", 100_000, world)):
-        # Without faults these steps take ten minutes, so with faults the job runs until the last fault.
+        # Without faults, this number of steps takes ten minutes. Faults make the job slower, so it still runs
+        # at the last fault.
         steps = round(steps_per_second(jobs, "paced") * 60 * MINUTES)
     jobs.create("control-long", **memory_job_spec("control-long", steps, world))
     wanted = final_state_digest(jobs, "control-long", 1800)

@@ -135,8 +135,8 @@ def test_steps_go_on_beside_a_connection_that_is_half_open(cluster: Cluster, job
 
         with half_open_connections(cluster.node(job.pods[1].spec.node_name)):
             wait_steps()
-            # Saves from before the fault are either copied now or never, so the watermark must not move any
-            # more.
+            # Copies of saves from before the fault have either arrived by now or never will. So the watermark
+            # must stay where it is.
             last_copied = saved_step(jobs, "half-open", "peer")
             wait_steps()
             assert (

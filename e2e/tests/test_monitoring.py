@@ -62,8 +62,8 @@ def ends(jobs: Jobs, prometheus: Prometheus, name: str, seconds: float = 60, **l
 
 
 def label_values(text: str) -> set[str]:
-    """Return all label values in the text of a metrics endpoint. Prometheus would add labels of its own to
-    them.
+    """Return all label values in the text of a metrics endpoint. The text is read directly, because
+    Prometheus would add its own labels.
     """
     families = text_string_to_metric_families(text)
     return {value for family in families for one in family.samples for value in one.labels.values()}

@@ -50,7 +50,8 @@ class TestOneJob:
     def test_a_dead_node_s_pod_moves(self, cluster: Cluster, job: JobUnderTest) -> None:
         dead, counted = job.pods[1].spec.node_name, job.watch.status["restarts"]["counted"]
         faults = offenders(job).get(dead, 0)
-        # After a fault before the job's best step, the operator would replace more than the faulty pod.
+        # Wait until the job has made more steps than before any earlier fault. Otherwise the operator sees no
+        # progress between two faults and replaces more than the faulty pod.
         wait_progress(job, job.watch.status["restarts"]["best"])
         recovery = job.kill_node()
         assert (recovery.reason, recovery.replaced) == ("NodeLost", 1)

@@ -22,7 +22,7 @@ from convoy_controllers.simulate.machines import Machines
 from convoy_controllers.views import NodeView, SlotView
 
 POLL_SECONDS = 1.0
-"""Seconds between two polls while an agent is away."""
+"""Seconds between two checks of the agents' presence while an expected agent is disconnected."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Link:
 
 
 class AgentMonitor:
-    """The agents as the present leader knows them. A new leader starts without knowledge."""
+    """The current leader's record of which agents are present. A new leader's record starts empty."""
 
     def __init__(self, kernel: Kernel, latencies: Latencies, api: Api, machines: Machines) -> None:
         self._kernel = kernel
@@ -51,8 +51,8 @@ class AgentMonitor:
         self._polling = False
         self.leading = False
         self.wake: Callable[[str, float], None] = lambda node, seconds: None
-        """Called with (node, seconds): within so many seconds, each job with pods on the node must be
-        reconciled.
+        """Called with (node, seconds). Requests a reconcile of each job with pods on the node, at most
+        `seconds` later.
         """
         api.listeners.append(self._api_changed)
 
@@ -68,7 +68,7 @@ class AgentMonitor:
         }
 
     def start_leading(self) -> None:
-        """Start a leader's term without knowledge of agents."""
+        """Start a leader's term with an empty record of agents."""
         self.leading = True
         self._reset()
         self._liveness.start_leading(self._kernel.now)
@@ -85,8 +85,8 @@ class AgentMonitor:
         elif kind == "pods" and (pod := self._api.pods.get(name)) is not None:
             node = pod.node or ""
             if node in self.links and not self._liveness.known(node):
-                # The node may have failed together with the former leader, so this leader has never heard
-                # from its agent.
+                # The node may have failed together with the former leader. Its agent then never contacts this
+                # leader, so only a poll notices the failure.
                 self.poll()
 
     # Sessions of agents
@@ -111,8 +111,9 @@ class AgentMonitor:
         self._kernel.at(at + limit + 0.01, self.poll)
 
     def _deliver_heartbeats(self) -> float:
-        """Record the heartbeats that connected agents have sent until now. Return the present time in Unix
-        seconds.
+        """Record a heartbeat of each connected agent at the present time. Return that time in Unix seconds.
+
+        Repeated calls at the same time record nothing more.
         """
         now = self._kernel.now
         if now != self._delivered_at:
@@ -140,8 +141,8 @@ class AgentMonitor:
     # Liveness decisions
 
     def unsettled(self, nodes: Iterable[str]) -> float:
-        """Return the seconds until it is decided whether these nodes' agents are present; 0 if it is
-        decided.
+        """Return the seconds until the agent of each of these nodes counts as present or absent; 0 if that
+        is decided already.
         """
         return self._liveness.unsettled(nodes, self._deliver_heartbeats())
 
@@ -170,8 +171,8 @@ class AgentMonitor:
         )
 
     def poll(self) -> None:
-        """Check which agents are present. Label their nodes, and wake the jobs of agents that became silent
-        or returned.
+        """Check which agents are present, and label the nodes accordingly. For each agent that fell silent
+        or returned, wake the jobs on its node.
 
         An agent is expected on every node that has pods.
         """

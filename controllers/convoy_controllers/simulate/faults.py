@@ -140,7 +140,9 @@ class Faults:
     # The control plane
 
     def crash_operator(self, effects: int = 0) -> None:
-        """Crash the leader at once, or before its effect number `effects` from now. Another one follows."""
+        """Crash the leader at once, or before its effect number `effects` from now. Another replica becomes
+        leader later.
+        """
         self._record("the operator crashes" + (f" before its effect number {effects}" if effects else ""))
         self._cluster.operator.crash(effects)
 

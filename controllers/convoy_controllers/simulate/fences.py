@@ -17,7 +17,7 @@ from convoy_controllers.simulate.workers import Worker, Workers
 from convoy_controllers.trainingjob.faults import PREEMPTED
 
 JUDGE_SECONDS = 0.5
-"""Seconds between two checks by an isolated agent."""
+"""Seconds after which an isolated agent checks again whether it must stop its jobs."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class _IsolatedAgent:
 
     @property
     def contacts(self) -> Contacts:
-        """The agent's contacts, in the form that the fencing rule takes."""
+        """The agent's contacts, as input of the fencing rule."""
         return Contacts(self.hub, peers=self.peers)
 
 

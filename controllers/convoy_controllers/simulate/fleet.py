@@ -1,7 +1,8 @@
-"""A simulated fleet. Its hardware becomes slow, is accused (rightly or not), swept, repaired and renamed.
+"""A simulated fleet. Its hardware becomes slow, is suspected (rightly or not), swept, repaired and renamed.
 
 The operator may crash after any write and keeps nothing in memory: each reconcile starts from the stored
-JSON. Every write is checked against the guarantees, with counts that this module makes itself.
+JSON. This module checks every write against the guarantees. It counts nodes itself, without the operator's
+code.
 """
 
 from __future__ import annotations
@@ -309,7 +310,9 @@ class SimulatedFleet:
 
 
 def expected(status: NodeHealthStatus) -> set[str]:
-    """Return the taints that a status requires. The operator's code is not used."""
+    """Return the taints that a status requires. They are derived without the operator's code, so they can
+    be compared with its results.
+    """
     if status.state in (*OUT, State.CONDEMNED):
         return {"quarantined"}
     found = {"suspect"} if status.state is State.SUSPECT else set()

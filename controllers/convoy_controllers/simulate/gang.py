@@ -14,12 +14,16 @@ from convoy_controllers.simulate.program import Program
 _SLACK = 1e-6
 """Tolerance in seconds for rounding errors of step times."""
 _KEPT = 4
-"""Number of past stretches that a gang keeps. Callers need the last second at most."""
+"""Number of past stretches that a gang keeps. This is enough because callers ask for steps of the last
+second only.
+"""
 
 
 @dataclass(slots=True)
 class Stretch:
-    """Steps without interruption. Step `step` ended at `begin`, and each later step takes one step length."""
+    """A period in which a gang steps without interruption. Step `step` ended at `begin`, and each later
+    step takes one step length.
+    """
 
     begin: float
     step: int

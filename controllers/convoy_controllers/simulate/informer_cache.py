@@ -60,7 +60,7 @@ class InformerCache:
         return tuple(cached.pod for cached in self._pods.get(job, {}).values())
 
     def jobs_on(self, node: str) -> list[str]:
-        """Return the names of the jobs that have pods on a node and need it."""
+        """Return the names of the jobs that have a pod on a node, if this pod still needs the node."""
         return [
             job
             for job, group in self._pods.items()

@@ -21,9 +21,13 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
 
 LEDGER_SECONDS = 0.002
-"""Maximum seconds between the ledger's sum and the job's age. The ledger counts milliseconds."""
+"""Maximum difference in seconds between the sum of the ledger and the job's age. The ledger counts
+milliseconds.
+"""
 _SECONDS_BEFORE, _SECONDS_AFTER = 3.0, 60.0
-"""A machine change may cause a restart that is at most so many seconds earlier or later than the change."""
+"""Seconds before and after the change of a machine's state. A restart within this time may be due to the
+change.
+"""
 
 
 @dataclass(slots=True)
@@ -112,7 +116,9 @@ class InvariantChecker:
         )
 
     def _check_ledger(self, before: TrainingJob, after: TrainingJob, decided: float) -> None:
-        """Check that every second of the job has exactly one cause, and that its end adds no more seconds."""
+        """Check that the ledger's seconds add up to the job's age. After the job's end, check that the sum
+        stays the same.
+        """
         created, ledger = after.metadata.creation_timestamp, after.status.goodput
         if created is None:
             return

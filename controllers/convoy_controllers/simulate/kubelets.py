@@ -190,7 +190,8 @@ class Kubelets:
         if machine.reaches_control:
             self._kernel.after(RETRY_SECONDS, lambda: self._reconnected(name))
         elif name in self._renewed:
-            # Lease renewals are no events here, so give the last renewal a random age within the interval.
+            # Lease renewals are not simulated as events. So assume that the last renewal was at a random time
+            # within the past renewal interval.
             age = self._kernel.rng.uniform(0.0, self._latencies.lease)
             self._renewed[name] = max(self._renewed[name], self._kernel.now - age)
             mark = self._renewed[name]

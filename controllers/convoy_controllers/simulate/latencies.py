@@ -40,7 +40,9 @@ class Latencies(Model):
     report: Seconds = 0.02
     """Time that a report needs from a launcher to the operator."""
     progress: Seconds = 0.5
-    """Age of the steps that the operator knows. Ranks report steps once a second."""
+    """Delay until the operator knows a rank's step. The default is the mean delay if ranks report steps
+    once a second.
+    """
     term: Seconds = 0.3
     """Time from SIGTERM to a rank's end."""
     relist: Seconds = 0.5
@@ -54,7 +56,8 @@ class Latencies(Model):
     farewell: Seconds = timings.UNREADY_SECONDS
     """Maximum absence of an agent that announced its restart.
 
-    The agent-ready label stays as long on a node whose agent is silent but which still answers probes.
+    The same time applies to a node whose agent is silent but which still answers probes. The node keeps its
+    agent-ready label for this time.
     """
     grace: Seconds = timings.GRACE_SECONDS
     """Time after its start in which a new leader declares no agent absent."""
@@ -71,7 +74,7 @@ class Latencies(Model):
     pod_gc: Seconds = 20.0
     """Time from the deletion of a Node object to the deletion of the node's pods."""
     boot: Seconds = 30.0
-    """Time from a machine's power to the start of its kubelet and agent."""
+    """Time from power-on of a machine to the start of its kubelet and agent."""
 
 
 def instant() -> Latencies:

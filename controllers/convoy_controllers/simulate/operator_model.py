@@ -259,7 +259,8 @@ class OperatorModel:
             yield from executor.delete_job(name)
             return None
         if stored.job.status.phase is Phase.RUNNING:
-            # Agents report steps all the time, so reconcile again to store them when it is the job's turn.
+            # Agents report steps all the time, and the jobs take turns to store them. So reconcile this job
+            # again at its next turn.
             turn = self._throttle.turn(name, len(self.cache.jobs), self._kernel.now)
             waits.append(turn or self._latencies.progress_write)
         return min((wait for wait in waits if wait is not None), default=None)

@@ -62,8 +62,8 @@ class PlanExecutor:
             self.cache.drop_pod(known)
 
     def end(self, one: EndPod) -> Effects:
-        """End the containers of a pod except its ranks. No such container is simulated, so the pod fails at
-        once.
+        """End the running containers of a pod whose ranks have ended. The simulation has no sidecars, so
+        the pod fails at once.
         """
         yield from self._request()
         self.api.set_pod(one.name, one.uid, phase="Failed")

@@ -1,4 +1,4 @@
-"""Replays a scenario. Returns its timeline, and each job's goodput by the ledger and in truth."""
+"""Replays a scenario. Returns the timeline, and two goodputs of each job: the ledger's and the true one."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def replay(scenario: Scenario) -> History:
 
 
 def seconds_by_cause(result: JobResult) -> list[tuple[str, float, float]]:
-    """Return (cause, seconds in the ledger, true seconds) for each cause with any time."""
+    """Return (cause, seconds in the ledger, true seconds). Causes with 0 in both are left out."""
     causes = [cause.value for cause in Cause if result.ledger.get(cause) or result.truth.get(cause)]
     return [(cause, result.ledger.get(cause, 0.0), result.truth.get(cause, 0.0)) for cause in causes]
 
 
 class _TimelineRecorder:
-    """Records those events in the timeline that a user needs."""
+    """Records in the timeline the events that matter to a user."""
 
     def __init__(self, cluster: Cluster, history: History) -> None:
         self._cluster = cluster

@@ -16,7 +16,7 @@ class SavedGeneration:
 
     step: int
     shards: list[set[str]]
-    """For each pod's shard, the machines that have it in memory."""
+    """Names of the machines that have a shard in memory: one set per shard. Each pod has one shard."""
 
 
 class SavedCheckpoints:

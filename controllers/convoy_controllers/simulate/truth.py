@@ -104,8 +104,8 @@ class GoodputTruth:
                 self._gang_switches_cause(gang, Cause.DETECT, gang.last[1] if hung else None)
                 account = self._accounts[gang.job_uid]
                 if account.gang is gang:
-                    # The gang may have made steps after the operator gave it up, so they count as finished
-                    # too.
+                    # The gang may have made steps after the operator stopped counting on it. Those steps
+                    # count as finished too.
                     account.best = max(account.best, gang.last[0])
             case _:
                 pass
@@ -131,10 +131,10 @@ class GoodputTruth:
             self._pods_changed(after)
 
     def _restarts(self, account: _Account, job: TrainingJob, decided: float) -> None:
-        """Account for a restart, which ends the time of detection.
+        """Switch the job's cause to `restart`. The time until the restart's decision counts as detection.
 
-        If the restart is only a consequence of a lost node, detection continues until the operator knows of
-        the loss.
+        A lost node may cause a restart before the operator knows of the loss. Then detection continues
+        until the operator restarts the job because of the lost node.
         """
         last = job.status.restarts.last
         nodes = {pod.node for pod in self._cluster.api.pods_of(job.metadata.name)}
@@ -147,7 +147,7 @@ class GoodputTruth:
         self._pods_changed(job)
 
     def _pods_changed(self, job: TrainingJob) -> None:
-        """Set the cause of a starting job's wait, according to its pods."""
+        """For a starting job, set the cause of its waiting time according to its pods."""
         account = self._accounts[job.metadata.uid]
         if account.mode not in STARTING_CAUSES:
             return

@@ -1,7 +1,7 @@
 """Containers of a simulated cluster, with their launchers and ranks.
 
-`slots` has the reports of the pods' agents, `by_uid` the containers. They can differ, because the ranks of
-a killed container are not reported.
+Two mappings have pod uids as keys. `slots` has the reports of the pods' agents, and `by_uid` has the
+containers. They can differ: when a container is killed, its agent gets no report about the ranks.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Worker:
 
 
 class RankTraining(Protocol):
-    """Interface to the training of all pods' ranks, which depends on the ranks of other pods."""
+    """Interface to the simulation that trains all ranks of a job together."""
 
     def join(self, worker: Worker, assign: Assign) -> None:
         """Called when the ranks of a pod start to run."""
@@ -112,7 +112,7 @@ class Workers:
         self._kernel.after(min(self._term(), worker.grace), lambda: self._end_container(worker, None))
 
     def kill(self, uid: str, code: int = 128 + SIGKILL, reason: str = "Error") -> None:
-        """Kill a container. Only processes with a connection to it notice."""
+        """Kill a container. Only processes with an open connection to the container notice its end."""
         worker = self.by_uid.get(uid)
         if worker is not None and worker.live:
             self._end(worker, code, reason)
@@ -144,8 +144,8 @@ class Workers:
     # Commands
 
     def handle_command(self, command: JobCommand) -> None:
-        """Handle a command as the pod's launcher does. Most commands are dropped if it is not connected to
-        its agent.
+        """Handle a command as the pod's launcher does. Drop most commands if the launcher is not connected
+        to its agent.
         """
         slot = self.slots.get(command.pod_uid)
         worker = self.by_uid.get(command.pod_uid)

@@ -275,7 +275,8 @@ class ToyCluster:
         self._api.set_node(node, agent_ready=self.nodes[node].agent_ready)
         seen = self.nodes[node]
         if node in self._cluster.machines.by_name:
-            # If the kubelet still runs, keep it connected, so that it gets changes.
+            # If the kubelet still runs, keep its connection to the control plane, so that it receives changes
+            # of pods.
             dead = not (seen.pods_reachable and seen.ready) and seen.lease_seconds >= seconds
             self._cluster.machines.set(node, control_cut=dead)
         for uid, view in self.views.items():

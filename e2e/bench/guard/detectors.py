@@ -1,6 +1,7 @@
 """Detectors of slow ranks: Convoy's, Convoy's without one of its methods, and rules of other projects.
 
-A detector is called with one table at a time. It returns the ranks that it accuses after this table.
+A detector is called with the telemetry table of one step at a time. It returns the ranks that it accuses
+after this table.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def convoy(state: State, persistent: bool = False) -> Detector:
 
 
 def without_curve(layout: Layout) -> State:
-    """Return the first state of a detector that compares ranks only with their peers, not over stages."""
+    """Return the first state of a detector that compares ranks only within their own group of peers, not
+    across pipeline stages.
+    """
     state = initial_state(layout)
     return replace(state, setting=replace(state.setting, cells=None))
 

@@ -1,7 +1,7 @@
-"""Compares jobs on a fleet with slow machines: with Convoy's guard, with another rule, and without a guard.
+"""Compares ways to guard a fleet with slow machines: Convoy's guard, another rule, and no guard.
 
-An eighth of the machines is slow. Each of these arms has the same machines, faults and jobs at the same
-times.
+An eighth of the machines is slow. Each way is one arm of the comparison. All arms have the same machines,
+faults and jobs at the same times.
 
 Convoy sweeps machines before their first use, watches jobs, and has drained machines repaired. The other
 rule is that of NVIDIA's Resiliency Extension: it accuses a rank if the fastest rank's median is below 0.75
@@ -241,7 +241,11 @@ def add_rows(found: dict[str, list[ArmResult]], figures: Figures) -> None:
 
 
 def _add_recovered_share(arm: str, found: dict[str, list[ArmResult]], figures: Figures) -> None:
-    """Add the row of the share of the slow machines' cost that an arm recovers. 1 is the maximum."""
+    """Add the row of the throughput that an arm recovers.
+
+    The value is a fraction of the throughput that slow machines cost an unguarded fleet. 1 means that the
+    arm recovers all of it.
+    """
     if arm == NO_FAULTS:
         return
     rows = zip(found[arm], found["no guard"], found[NO_FAULTS], strict=True)

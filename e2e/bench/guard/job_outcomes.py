@@ -1,4 +1,4 @@
-"""Plays one synthetic job, with one fault or none, and counts whom each rule accuses."""
+"""Plays one synthetic job, with one fault or none, and counts the nodes that each rule accuses."""
 
 from __future__ import annotations
 
@@ -33,11 +33,13 @@ CAUSES = {
     "bursts": "",
     "half as fast": "Compute",
 }
-"""Expected cause in each scenario whose name is not the kind of its fault; empty if no cause is expected."""
+"""Expected cause by scenario, for scenarios that are not named after a kind of fault. Empty if no cause is
+expected.
+"""
 TRANSIENT = ("bursts",)
 """Scenarios whose fault is transient, so that a persistent verdict on any node is wrong."""
 _SLIGHT = ("pauses",)
-"""Scenarios with so rare a fault that an outcome without any finding counts as correct too."""
+"""Scenarios whose fault occurs so rarely that the detector may also find nothing."""
 _ARGUABLE = ("hot rack",)
 """Scenarios that the comparison of rules leaves out. In a hot rack, one may rightly accuse any node of the
 rack.
@@ -50,7 +52,7 @@ class Accused:
     """Numbers of nodes that a rule has accused during a job."""
 
     guilty: int
-    """Number of accused nodes with a culprit."""
+    """Number of accused nodes that host a culprit, which is a rank with a fault."""
     healthy: int
 
 
@@ -62,9 +64,9 @@ class JobOutcome:
     seed: int
     ranks: int
     guilty: int
-    """Number of nodes with culprits."""
+    """Number of nodes that host a culprit."""
     node_hours: float
-    """Node-hours in which a persistent verdict was possible."""
+    """Node-hours of the job, without the first windows, in which no verdict can be persistent yet."""
     cause_right: bool
     """True if the findings at the end have the expected cause and no other cause."""
     first_right: bool

@@ -124,7 +124,7 @@ def _false(outcomes: Sequence[JobOutcome], figures: Figures) -> None:
 
 
 class _ShareRows:
-    """Adds rows of shares over jobs. The confidence intervals treat the jobs of one seed as one cluster."""
+    """Adds rows with fractions of jobs. For the confidence intervals, the jobs of a seed form one cluster."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures

@@ -1,4 +1,6 @@
-"""Replays public traces: first unmodified, then with one healthy rank slowed, for each rank."""
+"""Replays public traces. The first replay is unmodified. Each further replay slows down another healthy
+rank.
+"""
 
 from __future__ import annotations
 

@@ -218,8 +218,9 @@ class FakeAgent:
                     self._telemetry.append(pod.telemetry())
 
     def _set_held(self, job_uid: str, slot_token: str | None) -> None:
-        """Record that this node's memory holds a job's checkpoints under a slot token, or with None that it
-        holds none.
+        """Record whether this node's memory holds a job's checkpoints.
+
+        `slot_token` is the slot token of these checkpoints; None if the memory holds none.
         """
         if self._held_tokens.get(job_uid) != slot_token:
             self._held_tokens.pop(job_uid, None)

@@ -38,7 +38,8 @@ class OtherLoad:
         """Return the mean number of processors that other programs have used since the last `restart`."""
         now = self._rig()
         ours = time.process_time() - self._self
-        # `_ended_seconds` counts the whole life of an ended process, so subtract its use before `restart`.
+        # `_ended_seconds` has the total time of an ended process. Subtract the part that it used before
+        # `restart`.
         ours += sum(now.values()) - sum(self._alive.values()) + _ended_seconds() - self._ended
         return max(0.0, (busy_seconds() - self._busy - ours) / (time.monotonic() - self._at))
 

@@ -85,8 +85,8 @@ class Plane:
         self._start("etcd")
         self._start(
             "kube-apiserver",
-            # The log must stay one file, which the bench reads. A thousand pods are deleted between two
-            # measurements, so allow more deletions at a time.
+            # The bench reads a single audit log file, so never rotate it. Between two measurements a thousand
+            # pods are deleted, so allow more parallel deletions.
             "--audit-log-maxsize=100000",
             "--delete-collection-workers=16",
         )

@@ -39,8 +39,8 @@ class Rig:
         self.report = progress.report
         self.log = Log(plane.control.audit_log)
         self.disturbance = 0.0
-        """Maximum, over all waits since this was set to 0, of the processors that other programs used
-        during a wait.
+        """Number of processors that other programs used during a wait: the maximum over all waits since
+        this attribute was last set to 0.
         """
         self.checkpoints = False
         """True if jobs are created with checkpoints in memory."""
@@ -97,7 +97,7 @@ class Rig:
             await asyncio.sleep(every)
 
     async def wait_quiet(self) -> None:
-        """Wait at most `patience` seconds until other programs leave the machine quiet.
+        """Wait at most `patience` seconds until other programs use little processor time.
 
         Then restart the measurement of the other programs' load.
         """

@@ -37,7 +37,7 @@ JOBS_AT_ONCE = 3
 END_SECONDS = 300.0
 """Maximum seconds from the last fault until every job has ended."""
 _REST_SECONDS, _SAMPLES_AT_REST = 120.0, 6
-"""Seconds of the measurement before the first job, and minimum number of samples of a process in it."""
+"""Seconds for which processes are measured without jobs, and minimum number of samples of each process."""
 RECOVERY = {"maxRestarts": 1000, "maxIdenticalErrors": 0, "windowSeconds": 60, "hangSeconds": 60}
 
 
@@ -212,7 +212,7 @@ class Soak:
         self._wait(35)
 
     def _nodes_without_leader(self) -> list[Any]:
-        """Return all nodes except the leader's. The fault `operator` hits the leader."""
+        """Return all nodes except the leader's. Another fault, `operator`, already hits the leader."""
         leads = leader(self.cluster)[1]
         return [node for node in self.cluster.nodes if node.name != leads]
 

@@ -28,7 +28,9 @@ _BATCH = 100
 _WRITE_EVERY = 1_000
 """Number of schedules between two writes of the tally."""
 _MAX_SCHEDULES = 20_000
-"""Maximum number of schedules played with a broken rule. After that, the rule counts as not detected."""
+"""Maximum number of schedules played for each broken rule. If none of them violates a guarantee, the broken
+rule counts as not detected.
+"""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from convoy_crds.trainingjob_status import Phase
 def test_a_pod_on_a_node_that_failed_with_the_leader_is_moved() -> None:
     """The scheduler binds a pod to a node that failed together with the former leader. The pod must move.
 
-    The new leader has never heard from this node's agent. The node keeps its agent-ready label during the
-    leader's grace period, so the scheduler still uses it.
+    This node's agent has never connected to the new leader. During the grace period after its start, the
+    new leader declares no agent absent. So the node keeps its agent-ready label, and the scheduler still
+    uses it.
     """
     cluster = Cluster([Machine(f"node-{number}", capacity=1) for number in range(4)], engines=[make_engine()])
     faults = Faults(cluster)

@@ -73,7 +73,7 @@ class SavingJob:
 def test_a_restart_restores_the_newest_checkpoint_that_is_left(
     tiers: Any, lost: tuple[int, ...], found: int | None
 ) -> None:
-    """Cut the power of the nodes of the workers in `lost`, or kill a rank if there are none.
+    """Cut the power of the nodes of the workers in `lost`. If `lost` is empty, kill a rank instead.
 
     The job must then restore commit number `found`, or start at step 0 if `found` is None.
     """

@@ -1,4 +1,6 @@
-"""Tests of the configuration files of nodes and control plane, and of the machine's division among nodes."""
+"""Tests of the configuration files of nodes and control plane, and of each node's part of the machine's
+resources.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tests that each test exists to which the slice (the e2e tests that CI runs) leaves a right."""
+"""Tests the list of rights that only tests outside the slice use (the slice is the e2e tests that CI runs).
+Each listed right must name a reason and an existing test.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ INDEX = ["--extra-index-url", CPU_INDEX, "torch===2.13.0+cpu"]
 
 @pytest.fixture(autouse=True)
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return an empty folder for wheels, with torch 2.13.0 pinned, without an index and without variables."""
+    """Return an empty folder for wheels. torch 2.13.0 is pinned, the index does not answer, and no other
+    environment variable selects wheels.
+    """
     constraints = tmp_path / "constraints.txt"
     constraints.write_text("torchvision==0.1\ntorch==2.13.0\n")
     folder = tmp_path / "wheels"

@@ -13,7 +13,8 @@ from convoy_workloads.engines.registry import ENGINES
 def main() -> None:
     """Run the benches. A run with the full size and all rounds replaces docs/bench/engine-<name>.json.
 
-    The exit code is 1 if an arm, an equality or a control fails.
+    The exit code is 1 if a training run fails, if values that must be equal differ, or if a negative
+    control gains too much over its baseline.
     """
     known = {entry.name: entry for entry in ENGINES}
     parser = argparse.ArgumentParser(

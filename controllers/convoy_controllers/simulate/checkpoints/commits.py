@@ -53,8 +53,8 @@ class Commits:
         self.state = state
 
     def start_leader(self, formation: Formation) -> None:
-        """Let the agent of slot 0 collect requests, without any earlier requests. Also called after its
-        restart.
+        """Let the agent of slot 0 collect commit requests, and drop all requests that it collected before.
+        Also called after a restart of this agent.
         """
         first = self.state.machines[formation.members[0]]
         formation.leader_starts = first.agent_starts
@@ -93,16 +93,16 @@ class Commits:
             ):
                 return
             if tier is Tier.LOCAL and self.state.kernel.now - started > GIVE_UP_SECONDS:
-                # A missing verdict is not a refusal: other nodes may know that the generation is committed
-                # and need the copies, so do not withdraw them.
+                # Without a verdict, the commit may still have succeeded. Other nodes then know that the
+                # generation is committed and need the copies, so do not withdraw them.
                 self._abandon(formation, machine, slot, generation, withdraw=False)
                 return
             if self.abandoned(formation, machine, generation, key):
                 return
             if self.state.rules.refusals and machine.latest_incarnation > formation.number:
                 return
-            # A slot may report its copies only if it has the generation's record. Otherwise a host would not
-            # know that its copy belongs to a committed generation.
+            # A slot reports its copies only after it has received the generation's record. Otherwise a host
+            # of a copy would not know that the copy belongs to a committed generation.
             if tier is Tier.LOCAL or generation in machine.memory.records or not self.state.rules.recorded:
                 self._request(request, on_verdict)
             self.state.kernel.after(RETRY_SECONDS, send_request)
@@ -217,7 +217,7 @@ class Commits:
             self.state.send(host, abandon_copy, source=machine.name, seconds=self.state.rng.uniform(0.1, 2.0))
 
     def abandoned(self, formation: Formation, machine: Machine, generation: Generation, key: str) -> bool:
-        """Return True if an incarnation needs no further work on a shard.
+        """Return True if the formation's incarnation must not continue to copy or commit this shard.
 
         A shard that an earlier incarnation abandoned is valid again if a later incarnation has restored it.
         """

@@ -127,7 +127,8 @@ class Run:
             return
         found = restore.plan(inventories)
         chosen = found if isinstance(found, restore.Restore) else None
-        # While the restore still has to wait for a silent node, that node counts as consulted.
+        # Count a silent node as consulted, unless the restore has waited SILENT_NODE_SECONDS for it. The
+        # check below then finds a restore that did not wait long enough.
         consulted = {
             (machine.name, machine.memory_losses)
             for machine in self.state.machines.values()
@@ -222,8 +223,8 @@ class Run:
         )
 
     def _trains_isolated(self, formation: Formation) -> bool:
-        """Return True if all nodes of a formation run but are cut off. Such a formation trains on after it
-        is replaced.
+        """Return True if all nodes of a formation run but are cut off. Such a formation continues to train
+        even after another formation has replaced it.
         """
         return all(
             self.state.machines[name].cut and self.state.machines[name].powered for name in formation.members

@@ -45,7 +45,9 @@ class Formation:
     segments: int = 0
     """Number of journal segments since the newest base."""
     memory_losses: int = 0
-    """Number of memory losses of all nodes before the restored shards were copied again."""
+    """Number of memory losses of all nodes in this run at the time when the formation started to copy the
+    restored shards.
+    """
     inventories_requested: float | None = None
     """Unix time in seconds at which the restore first requested inventories."""
 

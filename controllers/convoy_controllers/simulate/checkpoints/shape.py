@@ -18,4 +18,4 @@ class Shape:
     segments: int = 0
     """Maximum number of journal segments after a base."""
     loss: float = 0.03
-    """Share of messages that are lost. An equal share arrives twice."""
+    """Fraction of messages that are lost. The same fraction of messages arrives twice."""

@@ -22,15 +22,17 @@ class Rules:
     absent: int = 0
     """Number of slots that may be missing from a commit."""
     peer_stands: bool = True
-    """True if memory is freed according to the peer watermark, not the local one."""
+    """True if memory keeps older shards until a newer generation is committed at the peer tier. If False, a
+    commit at the local tier is enough to free them.
+    """
     branches: bool = True
-    """True if each incarnation records the generation that it restored."""
+    """True if each incarnation records which generation it restored."""
     refusals: bool = True
     """True if an agent that knows a later incarnation refuses requests of earlier ones."""
     acknowledged: bool = True
-    """True if a copy counts when its host confirms it, not when it is sent."""
+    """True if a copy counts only after its host confirms it; False if it counts when it is sent."""
     recorded: bool = True
-    """True if a slot reports its copies only after it has the generation's record."""
+    """True if a slot reports its copies only after it has received the generation's record."""
     waits: bool = True
     """True if a restore waits for silent nodes that may know a later generation."""
 
@@ -50,7 +52,7 @@ class ShardStore:
 
     @property
     def inventory(self) -> Inventory:
-        """The contents of this store, in the form in which other nodes get them."""
+        """The contents of this store, in the form that is sent to other nodes."""
         return Inventory(dict(self.records), dict(self.branches), dict(self.manifests))
 
     def free_buffer(self, segment: bool) -> int | None:
@@ -89,8 +91,8 @@ class Machine:
     agent: bool = True
     cut: bool = False
     agent_starts: int = 0
-    """Number of starts of the agent. A callback compares it, and does nothing if an earlier process
-    scheduled it.
+    """Number of starts of the agent. If the agent has restarted since a callback was scheduled, the
+    callback finds another number here and does nothing.
     """
     latest_incarnation: int = 0
     """Latest incarnation that the agent knows."""
@@ -111,5 +113,7 @@ class Machine:
 
 @lru_cache(maxsize=4096)
 def shard_of(generation: Generation, slot: int, token: str, extends: str | None = None) -> Manifest:
-    """Return the manifest of a shard. It has one chunk, named after the saved state and the slot."""
+    """Return the manifest of a shard. Its single chunk has the name `<token>/<slot>`, where `token`
+    identifies the saved state.
+    """
     return Manifest(generation, str(slot), (Chunk(f"{token}/{slot}", 1),), 1, extends=extends)

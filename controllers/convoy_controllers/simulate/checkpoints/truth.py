@@ -16,7 +16,11 @@ class NoProgress(AssertionError):
 
 @dataclass(slots=True)
 class RunTruth:
-    """Ground truth of one run. A node is identified by its name and its number of memory losses."""
+    """Ground truth of one run.
+
+    A node is identified by its name and its number of memory losses. With its memory it loses all
+    knowledge, so it then counts as another node.
+    """
 
     tokens: dict[Generation, str] = field(default_factory=dict)
     """Saved state of each generation."""
@@ -33,7 +37,9 @@ class RunTruth:
     memory_losses: int = 0
     """Number of memory losses of all nodes together."""
     losses_before: dict[Generation, int] = field(default_factory=dict)
-    """Number of memory losses before each generation was saved or, after a restore, copied again."""
+    """By generation: number of memory losses of all nodes at the time when the generation was saved, or
+    last copied after a restore.
+    """
     restores: int = 0
     committed: int = 0
 
@@ -72,7 +78,9 @@ class RunTruth:
         return found
 
     def in_current_history(self, generation: Generation | None) -> bool:
-        """Return True if the newest incarnation descends from this generation."""
+        """Return True if the history of the newest incarnation contains this generation. The generation
+        None stands for a start without a checkpoint.
+        """
         newest = max(self.restored_from, default=0)
         limit: Generation | None = Generation(newest, 1 << 60)
         while limit is not None:
@@ -82,7 +90,9 @@ class RunTruth:
         return generation is None
 
     def successors_unknown(self, chosen: Generation | None, consulted: set[tuple[str, int]]) -> bool:
-        """Return True if no consulted node knows of an incarnation after the chosen generation's."""
+        """Return True if no consulted node knows any incarnation that started after the chosen generation's
+        incarnation.
+        """
         after = [
             number for number in self.restored_from if chosen is not None and number > chosen.incarnation
         ]
@@ -103,8 +113,8 @@ class RunTruth:
         The generation must belong to this run, be complete, and be at least as new as guaranteed.
 
         `all_consulted` is True if all memory that still exists was read, `remote` if the store was read.
-        `consulted` has the nodes (as in `informed`) that were read, or for which the restore still had to
-        wait.
+        `consulted` has the nodes (identified as in `informed`) that the restore read. It also has silent
+        nodes that a correct restore waits for.
         """
         self.restores += 1
         chosen = found.record.generation if found else None

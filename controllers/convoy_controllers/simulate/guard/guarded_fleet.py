@@ -55,7 +55,9 @@ class Setup:
     new_hardware: bool = False
     """True if all hardware is new and no job runs at the start."""
     operator_crashes: bool = False
-    """True if a random half of the reconciles comes after one that crashes after 0 to 11 writes."""
+    """True if half of the reconciles, chosen at random, are preceded by an extra reconcile in which the
+    operator crashes after 0 to 11 writes.
+    """
     every: float = 60.0
     """Seconds between two reconciles."""
 
@@ -73,8 +75,8 @@ class _Swap:
     wall: float
     gain: float
     others: frozenset[str]
-    """Other hardware that was accused at the same time. While the job runs on any of it, the swap shows no
-    gain.
+    """Other machines that were suspected at the same time. While the job runs on any of them, the outcome
+    of the swap cannot be measured.
     """
 
 
@@ -162,7 +164,7 @@ class GuardedFleet(SimulatedFleet):
         )
 
     def machine(self, name: str) -> Machine:
-        """Return a machine with its active faults, in the form that sweeps test."""
+        """Return a machine with its active faults, as input of the simulated sweep tests."""
         number = int(name.removeprefix("hw"))
         return Machine(number, self.hardware[name].rack, tuple(self.faults.of_node(number, self.minute)))
 
@@ -260,9 +262,9 @@ class GuardedFleet(SimulatedFleet):
             one.job = JOB if number in training.nodes else ""
 
     def _stepped(self, training: TrainedJob) -> None:
-        """Measure the outcome of swaps when the next incarnation has made _OUTCOME_WINDOWS steps.
+        """Measure the outcome of swaps after the next incarnation has made _OUTCOME_WINDOWS steps.
 
-        Wait longer if the job has another persistent suspicion.
+        Wait longer while the detector holds a lasting suspicion against any machine of the job.
         """
         here = {f"hw{number}" for number in training.nodes}
         waits = any(one.lasting for one in training.held.values())

@@ -33,13 +33,13 @@ _GRACE_WINDOWS = 12
 
 @dataclass
 class Detections:
-    """Causes that the detector has reported, and numbers of windows."""
+    """Causes that the detector has reported, and the number of telemetry windows that it has processed."""
 
     causes_while_faulty: Counter[str] = field(default_factory=Counter)
-    """Number of windows in which each cause was reported while a fault was active.
+    """Number of windows with a report of each cause, counted while a fault is active.
 
-    Windows count from _GRACE_WINDOWS after the first fault. If the setup has no fault, they count from
-    _GRACE_WINDOWS after the start.
+    The count starts _GRACE_WINDOWS windows after the first fault starts. If the setup has no fault, it
+    starts _GRACE_WINDOWS windows after the job starts.
     """
     windows_while_faulty: int = 0
     causes: Counter[str] = field(default_factory=Counter)

@@ -14,14 +14,14 @@ from convoy_controllers.guard.telemetry import Collective, Table, Window
 
 @dataclass(frozen=True)
 class DeliveryFaults:
-    """Shares of windows (0 to 1) that are lost, doubled or late on their way to the hub."""
+    """Fractions of windows (0 to 1) that are lost, delivered twice, or late on their way to the hub."""
 
     lost: float = 0.0
     twice: float = 0.0
     late: float = 0.0
-    """Share of windows that arrive after the windows of the next step."""
+    """Fraction of windows that arrive after the windows of the next step."""
     skewed: float = 0.0
-    """Share of ranks all of whose windows are late."""
+    """Fraction of ranks whose windows are always late."""
 
 
 def windows(table: Table, false_slowdowns: dict[int, float]) -> list[Window]:
@@ -72,7 +72,7 @@ def windows(table: Table, false_slowdowns: dict[int, float]) -> list[Window]:
 
 @dataclass
 class WindowDelivery:
-    """Delivers windows, of which some are lost, doubled or late."""
+    """Delivers windows. Some are lost, delivered twice, or late."""
 
     faults: DeliveryFaults
     random: random.Random

@@ -18,7 +18,7 @@ Row = NDArray[np.float64]
 class Noise:
     """Sources of noise in the time of a test.
 
-    Unless stated otherwise, a value is the standard deviation as a share of the time.
+    Unless stated otherwise, a value is the standard deviation as a fraction of the time.
     """
 
     fleet: float = 0.01
@@ -30,11 +30,11 @@ class Noise:
     `test`.
     """
     collided: float = 0.0
-    """Share of tests (0 to 1) that collide with other traffic and take 15 % longer."""
+    """Fraction of tests (0 to 1) that collide with other traffic and take 15 % longer."""
     rack: float = 0.0
     """Permanent difference between racks."""
     rack_round: float = 0.0
-    """Noise of a rack during one round. All tests of the rack in this round have it in common."""
+    """Noise that all tests of a rack in the same round share."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Case:
 class Fleet:
     """A random fleet of a case.
 
-    The slower node of a pair determines the time of the pair's test. For two perfect nodes it is 1.
+    The slower node of a pair determines the time of the pair's test. Times are relative: a test of two
+    perfect nodes takes 1.
     """
 
     def __init__(self, case: Case, seed: Sequence[int]) -> None:

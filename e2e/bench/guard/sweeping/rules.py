@@ -27,10 +27,10 @@ Rule = Callable[[Fleet, int], Verdict]
 
 
 def convoy(fleet: Fleet, seed: int) -> Verdict:
-    """Apply Convoy's rule: two rounds of random pairs, then further tests of each suspect with good
-    partners.
+    """Apply Convoy's rule. After two rounds of random pairs, test each suspect node again, with partners
+    that tested fast.
 
-    The rule takes its limits from the times of the fleet itself.
+    The rule derives its thresholds from the test times of the same fleet.
     """
     state, rounds = _start(fleet, seed), 0
     while todo := pairs.next_round(state):

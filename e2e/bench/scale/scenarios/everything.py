@@ -35,8 +35,8 @@ _EVERY = "30s"
 
 @asynccontextmanager
 async def everything_on(rig: Rig, words: str, figures: Figures) -> AsyncIterator[DashboardProcess]:
-    """Run all features beside the operator. After the block, add a row of the pages that lost their
-    connection.
+    """Run all features beside the operator. After the block, add a row with the number of open dashboard
+    pages that lost their connection.
     """
     dashboard = DashboardProcess(rig.plane)
     async with AsyncExitStack() as stack:

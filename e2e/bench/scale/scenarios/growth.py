@@ -28,7 +28,8 @@ async def measure_rollout(
 ) -> None:
     """Measure a rollout by the running operator.
 
-    Row names start with `words`, and those of the baseline to compare with start with `baseline`.
+    Row names start with `words`. The rows with which they are compared have names that start with
+    `baseline`.
     """
     cpu_before = rig.operator.spent()
     await bring_up(rig, shape)

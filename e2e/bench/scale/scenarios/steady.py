@@ -33,7 +33,8 @@ async def measure(
 ) -> None:
     """Measure a thousand running jobs under the running operator.
 
-    Row names start with `words`, and those of the baseline to compare with start with `baseline`.
+    Row names start with `words`. The rows with which they are compared have names that start with
+    `baseline`.
     """
     up = await bring_up(rig, THOUSAND_SMALL, 2 * ROLLOUT_SECONDS)
 

@@ -14,8 +14,8 @@ LIBRARIES = {
     DLROVER: ("dlrover==0.6.1", "psutil==7.2.1"),
     RESILIENCY: ("nvidia-resiliency-ext==0.4.1",),
 }
-"""Pip requirements of each library, by row name. The environment has all else that a save in memory
-imports.
+"""Pip requirements of each library, by row name. The environment already has all other packages that a save
+to memory imports.
 """
 _SECONDS = 300.0
 

@@ -25,8 +25,8 @@ class Link:
     near: str
     far: str
     prefix: tuple[str, ...]
-    """Arguments to put before a command to run it at the far end. It sees this machine's files and
-    processes.
+    """Arguments to put before a command to run it at the far end. The command still sees this machine's
+    files and processes.
     """
 
 

@@ -1,4 +1,4 @@
-"""Measures how a node without its job's state restores the state from another node, over a link of 1
+"""Measures the restore of a job's state to a node that has none of it, from another node over a link of 1
 Gbit/s.
 """
 
@@ -79,8 +79,8 @@ class FarHost(Host):
 
 
 async def measure(root: Path, size: int, times: int) -> list[Restore]:
-    """Save a generation of `size` bytes by two ranks on two nodes. Then lose one node `times` times and
-    measure.
+    """Let two ranks on two nodes save a generation of `size` bytes. Then repeat `times` times: lose one
+    node and measure the restore.
     """
     half = size // 2
     found: list[Restore] = []

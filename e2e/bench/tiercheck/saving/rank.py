@@ -42,7 +42,9 @@ GAP = 100
 """Number of steps between two saves. It is too large for the journal, so each save is a full one."""
 RESERVED = "memory made ready"
 SPACE = "full saves are made"
-"""Kind of the message that says: the node's memory has full saves and no journal yet."""
+"""Kind of the message after the last full save. At this moment the node's memory has full saves but no
+journal.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,9 @@ class Task:
     folder: str
     """Folder for files that save methods write."""
     libraries: dict[str, str] = field(default_factory=dict)
-    """Folder of each library, or the reason why it has none, as in `save_methods.other_methods`."""
+    """Folder of each library, or the reason why the library could not be installed, as in
+    `save_methods.other_methods`.
+    """
     lengths: Sequence[float] = ()
     """Lengths, in seconds, of the steps that are measured with and without saves."""
     parts: Sequence[str] = ()
@@ -99,7 +103,7 @@ def main(task: Task) -> None:
         for parameter in model.parameters():
             parameter.grad = torch.randn_like(parameter)
         optimizer.step()
-        # The agent prepares the node's memory beside the training, so measure how long that takes.
+        # The agent prepares the node's memory while the training runs, so measure how long that takes.
         began = time.perf_counter()
         wait_until_idle(job._checkpoints)
         messages.value(RESERVED, time.perf_counter() - began)

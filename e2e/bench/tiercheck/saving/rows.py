@@ -149,6 +149,7 @@ def journalled(values: dict[str, list[float]]) -> list[float]:
 
 
 def _ratios(figures: Figures, metric: Metric, ones: Sequence[float], others: Sequence[float]) -> None:
-    # A method that fails leaves the later rounds without values, so compare only rounds that have both.
+    # If a method fails, it has no values in later rounds. So compare only the rounds in which both methods
+    # have a value.
     for one, other in zip(ones, others, strict=False):
         figures.add(metric, one / other)

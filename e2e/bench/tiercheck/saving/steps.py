@@ -88,8 +88,9 @@ class Steps:
     def measure_steps(self, length: float, rounds: int) -> None:
         """Measure blocks of steps of `length` seconds with and without saves, in turn.
 
-        The agent still works on a save during later steps. So a block with a save after each step starts
-        while a save is in progress, because it also ends so.
+        The agent still works on a save while later steps run. In a block with a save after each step, the
+        work on the last save falls after the block. To compensate, such a block starts while an earlier
+        save is in progress.
         """
         self._time_product()
         for _ in range(min(TURNS, rounds)):
@@ -118,8 +119,8 @@ class Steps:
             self._step()
 
     def _fill_journal(self) -> None:
-        """Save after short steps until steps are journalled. Returns while the last save is still in
-        progress.
+        """Save after each of several short steps, until the job writes its steps to the journal. Returns
+        while the last save is still in progress.
         """
         for _ in range(4):
             wait_until_idle(self._memory)
