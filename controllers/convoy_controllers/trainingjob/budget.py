@@ -57,7 +57,9 @@ def forgive(restarts: Restarts, lost_at: float) -> Restarts:
 
 
 def forgivable(restarts: Restarts, lost_at: float) -> bool:
-    """Return True if the latest restart counted and may have been an echo of a node lost at `lost_at`."""
+    """Return True if the latest restart counted and may have been an echo of the loss of a node at
+    `lost_at`.
+    """
     last = restarts.last
     if last is None or not last.counted or last.at.timestamp() < lost_at - ECHO_WINDOW_SECONDS:
         return False
@@ -101,9 +103,9 @@ def _not_before(restarts: Restarts, fault: Fault, in_window: int, now: datetime)
     """Return the earliest time for the next incarnation; None if it may form at once.
 
     The first counted restart of a window has no back-off; the next ones have 1, 2, 4 ... 60 s. A restart
-    that does not count has a back-off only if it follows another one closely. It then also has 1, 2, 4 ...
-    60 s, so that no job restarts in a tight loop. A pod that cannot start has a longer back-off, because a
-    service that its init container needs may be unavailable for a while.
+    that does not count has a back-off only if it comes soon after another restart. It then also has 1, 2, 4
+    ... 60 s, so that no job restarts in a tight loop. If a pod cannot start, the back-off is longer,
+    because a service that the pod's init container needs may be unavailable for a while.
     """
     if fault.policy.unstarted:
         pause = min(

@@ -140,7 +140,7 @@ def _overdue(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]
 
 def _saving(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
     """Yield the findings that do not come from a problem of an agent or a store: a missing peer, no save
-    yet, a single failure domain, or saves as the spec asks.
+    yet, a single failure domain, or no problem at all.
     """
     tiers = observed.job.spec.checkpoint.tiers
     every = interval.described(observed.job, status)

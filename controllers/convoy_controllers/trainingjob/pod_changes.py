@@ -37,7 +37,9 @@ class PodChanges:
     create: list[dict[str, Any]] = field(default_factory=list)
     delete: list[Delete] = field(default_factory=list)
     fencing: Violation | None = None
-    """The reason why a pod on a lost node is not replaced yet; None if no pod waits for that."""
+    """The reason why a pod on a lost node is not replaced yet; None if the replacement of no pod has to
+    wait.
+    """
     waits: list[float] = field(default_factory=list)
     """Seconds until each of the postponed changes is due."""
 

@@ -138,8 +138,8 @@ def cause_report_due(observed: Observed, layout: Iterable[Slot], own: Mapping[st
     """Return True if the cause of an end will be reported soon.
 
     Either a launcher of the incarnation has disconnected although its pod seems to run, or a rank's main
-    program has returned and its exit code is not known. The wait costs nothing, because neither a pod nor a
-    rank is replaced before it has ended.
+    program has returned and its exit code is not known. The wait delays no replacement, because a pod or
+    rank is replaced only after it has ended.
     """
     there = (own[slot.pod] for slot in layout if slot.pod in own)
     views = (observed.slots.get(pod.uid) for pod in there if not ended(pod) and not pod.deleting)

@@ -296,7 +296,8 @@ def test_a_job_that_steps_on_and_saves_no_more_is_not_said_to_save(interval: str
     assert cluster.condition["Checkpointing"] == ("False", "Overdue")
     (condition,) = [one for one in cluster.job.status.conditions if one.type == "Checkpointing"]
     assert "(step 1)" in condition.message and cluster.events.count("Overdue") == 1
-    # For another incarnation, the time starts again, although it has saved nothing yet.
+    # The next incarnation has saved nothing yet, but its limits count only from its own first step, so no
+    # save is overdue.
     cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle().train(42).settle()
     assert cluster.condition["Checkpointing"] == ("True", "Saving")
     cluster.wait(limit + 1).train(90).settle()

@@ -127,8 +127,8 @@ def test_every_cause_agrees_with_the_truth(
     for kind, number, gap in faults:
         if course.ended():
             break
-        # The job is suspended at most once. Each start is seen 0.2 s late, and two such errors would exceed
-        # the allowed error of this short cause.
+        # The job is suspended at most once. At each start of its pods, the operator sees their placement 0.2
+        # s late. Two such errors would exceed the allowed error of a cause with few seconds.
         if kind != "suspend" or not suspended:
             course.inject_fault(kind, number)
         suspended = suspended or kind == "suspend"
