@@ -37,7 +37,7 @@ class Cells:
     """
 
     grid: Ints
-    """Number of the rank in each row and column."""
+    """Rank number at each row and column."""
     stage: Ints
     """Stage of each row, numbered from 0."""
 

@@ -116,8 +116,8 @@ def _group_residuals(
         Channel.CLASSES: group_medians(shift[Level.COMPUTE], places[Division.CLASSES][1]),
         Channel.REPLICAS: signals.against_other_replicas(load, places[Division.REPLICAS][1]),
     }
-    # Ignore suspected input waits: JOB_DATA is not compared with the past, and a job may always wait for
-    # input.
+    # Learn the initial means even while JOB_DATA is suspected. That channel is not compared with the past,
+    # and a job that always waits for input would never learn its means.
     calm = all(state.channels[name].strength[0] < SUSPECTED for name in JOB if name is not Channel.JOB_DATA)
     slow = np.maximum(state.channels[Channel.GROUPS].strength, state.channels[Channel.GROUPS_PAST].strength)
     initial_means = {

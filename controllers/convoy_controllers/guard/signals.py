@@ -1,5 +1,5 @@
-"""Signals of a table in addition to compute against peers: input, host, communicators, and changes that
-affect many ranks at once.
+"""Signals of a table besides the ranks' compute times: input, host, communicators, and changes that affect
+many ranks at once.
 """
 
 from __future__ import annotations

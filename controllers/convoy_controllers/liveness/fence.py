@@ -35,8 +35,9 @@ REPLACE_SECONDS after the last contact with the agent.
 REPLACE_SECONDS = FENCE_SECONDS + STOP_SECONDS
 """Seconds from the last possible contact of a lost node until its Strict ranks must have ended."""
 LEASE_SECONDS = KUBELET_LEASE_SECONDS + 1.0
-"""Seconds that are added to the age of a contact with the API server. The operator learns of such contacts
-only from the kubelet's renewals of its Lease, and must never count less silence than the agent does.
+"""Seconds that an agent adds to the age of its contact with the API server. The operator sees only the
+renewals of the kubelet's Lease, and the last renewal may be one interval older than the agent's contact.
+The agent must never count less silence than the operator does.
 """
 QUIET_SECONDS = 3.0
 """Seconds of the hub's silence after which the API server is contacted. If both are silent for as long,

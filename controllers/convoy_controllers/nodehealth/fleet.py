@@ -22,7 +22,9 @@ from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicyStatus
 from convoy_crds.nodehealth import NodeHealthStatus, State
 
 RECONCILE_SECONDS = 15.0
-"""Seconds between two reconciles without an event. Timeouts take minutes, so this is often enough."""
+"""Seconds between two reconciles without an event. The guard's timeouts are minutes long, so a shorter
+interval is not needed.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ def _nodes_of(reader: Reader, before: Any | None, after: Any | None) -> Iterable
 
 
 def _drained(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
-    """Return the key of a pod's node if the node is drained, or if no NodeHealth was last seen on the node.
+    """Return the key of a pod's node if the node is drained, or if no NodeHealth names the node.
 
     The second case matters because a joining node is gated only while it has no pods of jobs.
     """

@@ -31,7 +31,7 @@ def judge(node: str, runs: Sequence[str], others: Mapping[str, str], frozen: str
     one.
 
     A node whose own runs differ is faulty, whatever the correct hash is. A failure is sticky: a fault that
-    corrupts one run in a thousand would pass the next run.
+    corrupts one run in a thousand would probably pass the next run.
     """
     if not runs:
         words = "the test training returned no hash"

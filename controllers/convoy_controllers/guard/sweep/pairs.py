@@ -2,7 +2,8 @@
 pure state machine without a clock.
 
 Two matchings find suspects. Each suspect is then tested with good partners in different racks, next to
-pairs of good nodes. Slow pairs whose nodes are fast with other partners are then examined from both ends.
+pairs of good nodes. If a pair stays slow although both nodes are fast with other partners, each of its
+nodes is tested with one more partner.
 """
 
 from __future__ import annotations

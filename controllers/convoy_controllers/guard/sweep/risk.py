@@ -1,5 +1,5 @@
-"""Probability that a node has an undetected fault. A gamma-Poisson model gives the fault rate of each
-hardware; the probability grows with the time since the last sweep.
+"""Probability that a node has an undetected fault. A gamma-Poisson model gives the fault rate of each piece
+of hardware; the probability grows with the time since the last sweep.
 
 Faults concentrate on few nodes, so a node's own past predicts more than the fleet's mean. The rate is the
 posterior mean of a Poisson rate. Its gamma prior is estimated from the fleet (empirical Bayes, as in

@@ -53,9 +53,7 @@ class Normal:
     """Typical result of good pairs in the matchings."""
 
     def error(self, tests: int) -> float:
-        """Return the standard error of the median of `tests` results, minus `centre`. The error of `centre`
-        is included.
-        """
+        """Return the standard error of the difference between the median of `tests` results and `centre`."""
         return MEDIAN_ERROR * self.sigma * math.sqrt(1 / tests + 1 / max(1, self.count))
 
 
