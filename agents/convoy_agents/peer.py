@@ -38,8 +38,8 @@ MAX_CALLS = 8192
 1,000 slots, and for attestations.
 """
 MAX_CALLS_PER_NODE = MAX_CALLS // 8
-"""Maximum number of concurrent calls from one node. It suffices for a few generations at each tier of some
-hundred slots.
+"""Maximum number of concurrent calls from one node. It suffices for some hundred slots on that node, each
+with a few generations at each tier.
 """
 REQUEST_SECONDS = 15.0
 """Maximum seconds from the start of a call until its request has arrived. Keepalive detects a broken link

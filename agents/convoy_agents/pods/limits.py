@@ -32,8 +32,8 @@ MEMORY_FRAMES_PER_SECOND. A restore needs many, because the ranks request each s
 BYTES_PER_FRAME = 4096
 """Number of bytes that the rate limit counts as one frame. A longer frame counts as several frames."""
 WINDOWS_PER_FRAME = 2
-"""Number of step windows that the rate limit counts as one more frame, in addition to their bytes. Windows
-cost more because they take longer to parse.
+"""Number of step windows that cost as much as one additional frame, besides the cost of their bytes.
+Windows cost more because they take longer to parse.
 """
 DIALS_PER_SECOND = 20.0
 DIALS_BURST = 160.0

@@ -265,7 +265,8 @@ class JobMemory(StoreAccess):
     async def unpin(self, dropped: Collection[str]) -> None:
         """Release all shards that were kept for a restore, and drop the shards in `dropped`.
 
-        A shard in `dropped` stays if it is another node's copy or is being uploaded.
+        A shard in `dropped` stays if this node holds it as a copy for another node, or if it is being
+        uploaded.
         """
         await self.finish(self._unpin(dropped))
 

@@ -73,8 +73,8 @@ class JobShare:
         }
 
     async def shrink(self, others: int) -> None:
-        """Shrink the share to the bytes that the job needs. `others`: bytes that its copies and fetched
-        shards need.
+        """Shrink the share to the bytes that the job needs. `others`: bytes that are needed for fetched
+        shards and for copies of other nodes' shards.
         """
         self._purposes[OTHERS] = others
         size = max(

@@ -247,8 +247,8 @@ class Remotes:
         """Write the record of a generation to the store. Return True if the generation is committed. Raises
         StoreError.
 
-        Return False if the store shows that a later incarnation has started. If this agent was cut off at
-        that time, the later incarnation does not know this generation.
+        Write nothing and return False if the store shows that a later incarnation has started. That
+        incarnation may not know this generation, because this agent may have been cut off when it started.
         """
         call = self._call(plan)
         part = call.store()

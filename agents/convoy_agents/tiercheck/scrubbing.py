@@ -86,8 +86,8 @@ class Scrubber:
         log.error("DAMAGED SHARD NOT REPLACED: no reachable node has it", job_uid=job_memory.job_uid)
 
     def _places(self, job_uid: str) -> list[tuple[NodeAddress, Assignment]]:
-        """Return the job's other nodes, each with the assignment to send. This is the newest assignment,
-        since nodes refuse earlier incarnations.
+        """Return the job's other nodes, each with the assignment to use in calls to that node. This is the
+        newest assignment, since nodes refuse earlier incarnations.
         """
         plans = [one.assignment for one in self._pods() if one.assignment and one.assignment.memory]
         mine = [plan for plan in plans if plan.job_uid == job_uid]

@@ -16,7 +16,9 @@ class ShardUse:
     pinned: bool = False
     """True while the shard is needed for a restore."""
     is_copy: bool = False
-    """True if the shard is another node's copy. It may also have been fetched to this node for a restore."""
+    """True if this node holds the shard as a copy for another node. The shard may also have been fetched
+    for a restore.
+    """
     uploads: int = 0
     """Number of running uploads to a store that need the shard."""
 

@@ -22,8 +22,8 @@ class SlotTokenCheck:
         """Return the caller's slot token if it is valid for the job, in any incarnation. Otherwise abort
         the call.
 
-        UNAUTHENTICATED if the caller is no agent. PERMISSION_DENIED if the token is invalid or belongs to
-        another node. UNAVAILABLE while this agent has no valid certificate.
+        The status is UNAUTHENTICATED if the caller is no agent. It is PERMISSION_DENIED if the token is
+        invalid or belongs to another node. It is UNAVAILABLE while this agent has no valid certificate.
         """
         node = await agent_of(context)
         identity = self._enrolment.current

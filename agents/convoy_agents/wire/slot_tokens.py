@@ -85,7 +85,7 @@ def signing_key_id(token: str) -> str:
 
 
 def key_id(key: PublicKey) -> str:
-    """Return the id of a public key, which tokens contain to name their signing key."""
+    """Return the id of a public key. Each token contains the id of its signing key."""
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(der).hexdigest()[:32]
 

@@ -52,7 +52,7 @@ async def test_a_node_that_is_asked_sends_what_is_understood(
     for encodings in ((), (hub_pb2.Piece.PLAIN, 7)):
         pieces = await fetched(one, hub, "two", *encodings)
         assert list(map(len, pieces)) == LENGTHS and b"".join(pieces) == state(10, 0)
-    # The first transfer to a node is encoded in any case, because the agent measures its speed.
+    # The first transfer to a node is always encoded, because the agent must measure how fast it encodes.
     pieces = await fetched(one, hub, "three", hub_pb2.Piece.PLANES, 7)
     assert len(pieces[0]) < LENGTHS[0]
     whole = [planes.unpack(piece, length) for piece, length in zip(pieces, LENGTHS, strict=True)]

@@ -125,8 +125,8 @@ async def test_a_pod_with_two_volumes_lives_until_the_second_goes(make_host: Hos
 
 
 async def test_an_incomplete_mount_is_completed(make_host: HostMaker) -> None:
-    """Make a writable mount, as a crash between the agent's two mount(2) calls leaves. The next publish
-    must replace it.
+    """Make a writable mount. A crash between the agent's two mount(2) calls leaves such a mount. The next
+    publish must replace it.
     """
     host = await make_host("one")
     await host.publish(UID)

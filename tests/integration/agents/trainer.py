@@ -38,7 +38,7 @@ def die_in_a_copy(step: int, percent: int, number: int) -> None:
 
 
 class Sampler:
-    """The position of this rank in the data. Each rank starts at another position."""
+    """The position of this rank in the data. Each rank starts at a different position."""
 
     def __init__(self, rank: int) -> None:
         self.place = 100 * rank

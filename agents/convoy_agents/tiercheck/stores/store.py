@@ -222,7 +222,7 @@ class Store:
         return now - written < self._grace / 2
 
     def _create_once(self, key: str, text: bytes) -> bool:
-        """Write an object unless its key exists. Return True if the existing object has this text."""
+        """Write an object unless its key exists. Return True if the stored object then has this text."""
         if not self._conditional:
             raise StoreError(
                 f"{self.where}: it ignores conditional writes, or was not probed yet, so nothing is "

@@ -100,8 +100,8 @@ def race(seed: int, kind: type[Store]) -> list[str]:
         Actor(memory, kind, collects),
     ]
     while alive := [one for one in actors if not one.over]:
-        # Let one actor do several operations, so that whole phases of it fall between two operations of
-        # another actor.
+        # Let one actor do several operations in a row. Whole phases of this actor then fall between two
+        # operations of another actor.
         actor = chance.choice(alive)
         for _ in range(chance.choice((1, 2, 5, 20))):
             if not actor.over:
