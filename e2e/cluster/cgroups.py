@@ -135,7 +135,8 @@ class Cgroups:
     def throttle(self, pod: Path, cores: float) -> dict[str, str]:
         """Limit a pod to `cores` processors (0.25 is a quarter of one). Return the previous quotas by path.
 
-        In cgroup v1 a child may not have more than its parent, so the children are lowered first.
+        In cgroup v1, the quota of a child must not exceed that of its parent. So the quotas of the children
+        are lowered first.
         """
         quota = max(1000, int(cores * PERIOD_US))
         before: dict[str, str] = {}

@@ -236,9 +236,9 @@ class ControlPlane:
 
 
 def audit_policy(group: str) -> dict[str, Any]:
-    """Return an audit policy that logs, without bodies, only requests of this group.
+    """Return an audit policy that logs only requests of the user group `group`, without bodies.
 
-    The start of a watch is logged too, because a watch may end long after the test that looks for it.
+    A watch is logged at its start too, because it may end only after the test has read the log.
     """
     return {
         "apiVersion": "audit.k8s.io/v1",

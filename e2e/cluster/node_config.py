@@ -137,8 +137,8 @@ conf_dir = "/etc/cni/net.d"
             "hostnameOverride": self.name,
             "clientConnection": {"kubeconfig": str(self.config / "kube-proxy.kubeconfig")},
             "clusterCIDR": self.addresses.pods,
-            # Replies to clients outside the pod network, such as the machine, must return through this node,
-            # so kube-proxy replaces their source address.
+            # Clients outside the pod network, such as the machine, must get replies through this node. So
+            # kube-proxy replaces the source address of their requests.
             "detectLocalMode": "ClusterCIDR",
             "bindAddress": self.addresses.node(self.index),
             "healthzBindAddress": "127.0.0.1:10256",

@@ -16,8 +16,8 @@ from typing import IO
 
 from e2e.cluster.run import wait_for
 
-# Environment variable that marks every process of a cluster. `down` searches for it, so it finds all
-# processes. The tool may have been killed before it stored the pid of one.
+# Environment variable that marks every process of a cluster. `down` searches for this mark. It thus also
+# finds a process whose pid was not stored because the tool was killed before.
 MARK = "CONVOY_LOCAL_CLUSTER"
 
 

@@ -39,7 +39,9 @@ def missing_lines(page: str, output: str) -> Iterator[str]:
 
 
 def pattern(line: str) -> re.Pattern[str]:
-    """Return the pattern that the real line must match. Its words are separated by single spaces."""
+    """Return the pattern that the real line must match. The pattern has single spaces between words, so the
+    real line must be reduced to single spaces first.
+    """
     text, found, end = " ".join(line.split()), [], 0
     for match in _ANY.finditer(text):
         found += [re.escape(text[end : match.start()]), _MAY_BE[(match.lastindex or 1) - 1]]

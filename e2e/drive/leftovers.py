@@ -17,7 +17,9 @@ _SHORT_LIVED = ("events", "events.events.k8s.io")
 _NAMESPACES_OWN = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
 """Kind and name of the objects that Kubernetes creates in every namespace."""
 _AGGREGATED = "kube-aggregator.kubernetes.io/automanaged"
-"""Label of the APIServices that the API server itself creates and deletes with a group's definitions."""
+"""Label of the APIServices that the API server itself creates and deletes together with the
+CustomResourceDefinitions of an API group.
+"""
 _SCRIPT = """
 grep -E ' (/run/convoy|[^ ]*convoy[.]dev)' /proc/mounts | sed 's/^/mount /'
 find /run/convoy -mindepth 1 2>/dev/null

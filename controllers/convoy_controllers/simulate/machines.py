@@ -37,7 +37,9 @@ class Machine:
 
     @property
     def reaches_control(self) -> bool:
-        """True if kubelet and agent can reach the API server and the hub, provided that these run."""
+        """True if the machine runs and its network path to the API server and the hub is intact. These two
+        may still be down.
+        """
         return self.up and not self.cut and not self.control_cut
 
 

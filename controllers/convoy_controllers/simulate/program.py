@@ -28,7 +28,9 @@ class Program(Model):
     commit_seconds: Seconds = 0.5
     """Time from the end of a checkpoint's pause to the commit with all copies."""
     peer_exit_seconds: Seconds = 0.1
-    """Time from a rank's failure to the end of its peers, whose connections to it are reset."""
+    """Time from a rank's failure to the exit of its peers. The peers notice the failure by their reset
+    connections.
+    """
     peer_timeout_seconds: Seconds = 0.0
     """Time after which ranks give up a peer that is cut off without a reset connection; 0 for never."""
     peer_lost_code: Annotated[int, Field(ge=1, le=255)] = 76

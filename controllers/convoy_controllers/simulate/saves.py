@@ -50,8 +50,8 @@ class SavedCheckpoints:
             holders.discard(machine)
 
     def restore(self, reachable: Callable[[str], bool]) -> int:
-        """Return the step that a restart restores (see `newest`). Drop the generation in memory if it has
-        another step.
+        """Return the step that a restart restores (see `newest`). If this is not the step of the generation
+        in memory, drop that generation.
         """
         found = self.newest(reachable)
         if self._memory is not None and self._memory.step != found:

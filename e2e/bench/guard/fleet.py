@@ -197,8 +197,8 @@ def _run_task(task: tuple[str, int]) -> ArmResult:
 
 
 def add_rows(found: dict[str, list[ArmResult]], figures: Figures) -> None:
-    """Add the rows of throughput compared with no guard, of variation between runs, and of healthy machines
-    removed.
+    """Add the rows of all arms: the throughput in comparison with no guard, the variation between runs, and
+    the healthy machines that were taken out of service.
     """
     for arm, results in found.items():
         ours = arm == "Convoy"

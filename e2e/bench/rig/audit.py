@@ -143,7 +143,7 @@ def phases(entries: Iterable[Entry]) -> dict[str, list[tuple[float, str]]]:
 
 
 def busiest(times: Iterable[float], seconds: float) -> int:
-    """Return the largest number of `times` that lie within any interval of `seconds`."""
+    """Return the largest number of `times` within one interval of `seconds`, over all such intervals."""
     ordered = sorted(times)
     most = first = 0
     for index, at in enumerate(ordered):

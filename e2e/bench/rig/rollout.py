@@ -57,7 +57,7 @@ def rollout(entries: Sequence[Entry], shape: Shape, kind: str, users: Collection
 
 
 def running_since(entries: Sequence[Entry], after: float = 0.0) -> dict[str, float]:
-    """Return, by job name, the Unix time at which a job first became Running after the time `after`.
+    """Return the first Unix time after `after` at which each job became Running, by job name.
 
     Jobs whose last phase is not Running are left out.
     """

@@ -51,7 +51,7 @@ class Scenario:
 
 
 def _kill_node(job: JobUnderTest) -> Recovery:
-    """Kill the node of a worker that is not the leader's node. `_kill_leader` kills the leader's node."""
+    """Kill the node of a worker, but not the node of the leading operator. `_kill_leader` kills that one."""
     node = leader(job.cluster)[1]
     pods = list(enumerate(job.pods))
     return job.kill_node(next(number for number, pod in reversed(pods) if pod.spec.node_name != node))

@@ -267,8 +267,8 @@ class Run:
             self.state.kernel.after(self.state.rng.uniform(0.01, 0.8), sealed)
 
     def _next_is_segment(self, formation: Formation) -> bool:
-        """Return True if the next save may be a journal segment, because all ranks have sealed the previous
-        save.
+        """Return True if the next save may be a journal segment. All ranks must have sealed the previous
+        save, and the base must not have the maximum number of segments yet.
         """
         last_save = formation.last_save
         if last_save is None or formation.segments >= self.state.shape.segments:
