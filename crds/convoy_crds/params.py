@@ -62,7 +62,9 @@ def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[
 def _multiple_of(
     validator: Any, factor: float, number: Any, schema: Mapping[str, Any]
 ) -> Iterator[ValidationError]:
-    """Check `multipleOf` in decimal arithmetic, so that 0.3 counts as a multiple of 0.1."""
+    """Yield an error if `number` is not a multiple of `factor`. The check uses decimal arithmetic, so 0.3
+    counts as a multiple of 0.1.
+    """
     if not validator.is_type(number, "number"):
         return
     finite = isinstance(number, int) or math.isfinite(number)

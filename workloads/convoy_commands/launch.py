@@ -123,21 +123,21 @@ class Launch:
 
     @property
     def per_node(self) -> str:
-        """Number of processes per pod in the launcher's options: a number, or a word such as `gpu`; empty
-        if it is not given.
+        """Return the number of processes per pod in the launcher's options: a number, or a word such as
+        `gpu`. Return an empty text if the option is not given.
         """
         number = self.values[self.option[2:].replace("-", "_")]
         return "" if number is None else str(number)
 
     @property
     def option(self) -> str:
-        """Name of the launcher's option for the number of processes per pod."""
+        """Return the name of the launcher's option for the number of processes per pod."""
         return "--num_gpus" if self.launcher == DEEPSPEED else "--nproc-per-node"
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """Options that Convoy does not know, as the user wrote them. They are misspelt, or belong to a
-        later release of the launcher.
+        """Return the options that Convoy does not know, as the user wrote them. They are misspelt, or
+        belong to a later release of the launcher.
         """
         options: tuple[str, ...] = self.values["unlisted"]
         return options

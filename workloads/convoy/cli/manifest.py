@@ -46,12 +46,12 @@ class Manifest:
 
     @property
     def job(self) -> TrainingJob | None:
-        """The parsed object if it is a TrainingJob; None for any other object."""
+        """Return the parsed object if it is a TrainingJob; None for any other object."""
         return self.model if isinstance(self.model, TrainingJob) else None
 
     @property
     def engine(self) -> Engine | None:
-        """The parsed object if it is an Engine; None for any other object."""
+        """Return the parsed object if it is an Engine; None for any other object."""
         return self.model if isinstance(self.model, Engine) else None
 
     def engine_of(self, manifests: Iterable[Manifest]) -> Engine | None:

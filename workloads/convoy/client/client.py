@@ -79,5 +79,5 @@ class Client:
 
     @property
     def namespace(self) -> str:
-        """The namespace in which the client reads and writes objects."""
+        """Return the namespace in which the client reads and writes objects."""
         return self.api.namespace

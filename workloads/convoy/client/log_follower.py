@@ -97,8 +97,8 @@ class ReadState:
 
 
 class LogFollower:
-    """Follows all logs of one job. One thread must use a LogFollower; that thread also calls `scan` and
-    `notify`.
+    """Follows all logs of one job. Only one thread may use a LogFollower. In that thread it also calls
+    `scan` and `notify`.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class Start:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Arguments of a warm program. The program's own name is not included."""
+        """Return the arguments of a warm program. The program's own name is not included."""
         return self.argv[3:] if self.kind == MODULE else self.argv[2:]
 
     def for_rank(self, local_rank: int) -> Start:

@@ -287,7 +287,7 @@ class Supervisor:
                         "them (`wait` in a shell)"
                     )
                 if rank.lingers:
-                    log(f"rank {rank.rank}: its first process has ended, others still run")
+                    log(f"rank {rank.rank}: its first process has ended, but its other processes still run")
             else:
                 rank.record_member_exit(pid, status)
             self._report_end(rank)

@@ -33,7 +33,7 @@ class Findings:
 
     @property
     def faults(self) -> int:
-        """Number of damaged or missing objects."""
+        """Return the number of damaged or missing objects."""
         return len(self.damaged) + len(self.missing)
 
 

@@ -96,7 +96,8 @@ def check_job(one: JobStore, deep: bool, keep: Keep, grace_seconds: float) -> Fi
     contents = one.read()
     damaged: dict[str, str] = {}
     if deep and (damaged := find_damaged(one, stored_chunks(contents, contents.inventory.records.values()))):
-        # Read again: the job may have deleted the chunks that could not be read.
+        # Read the contents again, because the job may have deleted a generation during the check. Chunks of
+        # that generation are not damaged.
         contents = one.read()
     return find_faults(contents, keep, grace_seconds, damaged)
 

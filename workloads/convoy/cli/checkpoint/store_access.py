@@ -202,7 +202,7 @@ def _bucket(client: Client, name: str, s3: checkpointstore.S3, operator: str, en
             endpoint_url=endpoint or s3.endpoint,
             region=s3.region or "us-east-1",
             prefix=s3.prefix,
-            # A port-forward has no host name for each bucket.
+            # The host name of a port-forward cannot contain the bucket, so put the bucket into the path.
             addressing="path" if s3.path_style or endpoint else "auto",
         )
         return S3(bucket, Credentials(keys[KEY_ACCESS], keys[KEY_SECRET], keys.get(KEY_SESSION, "")))

@@ -65,7 +65,7 @@ class Whole:
 
     @property
     def names(self) -> list[str]:
-        """Names of the tensors in alphabetical order."""
+        """Return the names of the tensors in alphabetical order."""
         return sorted(self._boxes)
 
     def part(self, name: str) -> Part:

@@ -83,7 +83,8 @@ def verify(
     damaged = find_damaged(part, chunks)
     found = [fault for record in records for fault in faults(contents, record, damaged)]
     if found:
-        # Read again: the job may have deleted the chunks that could not be read.
+        # Read the contents again, because the job may have deleted a generation during the check. Its chunks
+        # are neither damaged nor missing.
         contents = part.read()
         records = [one for one in records if one.generation in contents.inventory.records]
         found = [fault for record in records for fault in faults(contents, record, damaged)]

@@ -9,7 +9,7 @@ from convoy.cli.guard import decide, why
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Explain a node's health, or overrule Convoy's decision about a node.",
+    help="Explain a node's health, or overrule Convoy's decisions.",
 )
 app.command("why")(why.why)
 app.command("release")(decide.release)
