@@ -146,8 +146,8 @@ class Committer:
         """Abandon a generation that a rank of the pod could not save. Raises ValueError if all ranks of the
         pod have saved it.
 
-        The shards of the other ranks are dropped on this node at once. Other nodes drop theirs when slot
-        0's agent has been notified.
+        This node drops the shards of the pod's other ranks at once. Other nodes drop their shards of the
+        generation when slot 0's agent has been notified.
         """
         if (mine := self._find_pod(uid)) is None:
             return

@@ -200,8 +200,8 @@ class ShardStore:
         return whole | {one.manifest.id for one in self.incoming if one.copy_of == node}
 
     def release_copies(self, keys: Iterable[str]) -> None:
-        """Mark copies that the node which sent them has withdrawn. The next `collect` drops them unless
-        they are needed here.
+        """Mark copies whose sender has withdrawn them. The next `collect` drops them unless they are needed
+        here.
         """
         for key in keys:
             if key in self._shards:

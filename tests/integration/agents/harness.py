@@ -206,7 +206,9 @@ class FakeHub:
             return find()
 
     async def report(self, uid: str, wanted: Callable[[Any], bool], start: int = 0) -> Any:
-        """Wait for a PodReport of a pod that `wanted` accepts, and return it. It may be in a Hello."""
+        """Wait for a PodReport of this pod, and return the first one that `wanted` accepts. The report may
+        be in a Hello.
+        """
 
         def reports(said: Any) -> list[Any]:
             kind = said.WhichOneof("body")
