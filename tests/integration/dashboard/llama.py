@@ -26,7 +26,7 @@ STARTS = ((279.0, 0), (158.5, 8_192), (46.2, 15_878))
 WATCHED = 60.0
 """Minutes since the dashboard started to watch the job."""
 LOST_MESSAGE = (
-    f"node node-09 is lost with pod {NAME}-worker-3: its agent and its kubelet are silent; "
+    f"node node-09 and its pod {NAME}-worker-3 are lost: its agent and its kubelet are silent; "
     "Convoy restarts the pod on another node"
 )
 KILLED_MESSAGE = (
