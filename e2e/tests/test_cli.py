@@ -73,7 +73,7 @@ def test_a_job_is_watched_and_steered_from_the_terminal(convoy: Run, cluster: Cl
 
 
 def test_an_engine_s_parameters_are_told(convoy: Run) -> None:
-    assert "steps" in (text := convoy("engine", "gpt")) and "Optimizer steps." in text
+    assert "steps" in (text := convoy("engine", "gpt")) and "Number of optimizer steps." in text
     assert "did you mean 'gpt'?" in convoy("engine", "gtp", code=1)
 
 
