@@ -39,9 +39,9 @@ class CheckpointingReasons:
     )
     INEXACT_JOURNAL = Reason(
         "InexactJournal",
-        "Convoy saves only full checkpoints, no journals: on node {node}, the journal does not reproduce "
-        "{why}. Something besides the optimizer changes it; a state that was restored from a journal may "
-        "differ from the original",
+        "Convoy saves only full checkpoints, no journals: on node {node}, a replay of the journal does not "
+        "give the live values ({why}). Most likely code other than the optimizer changes these values. If "
+        "this job was restored from a journal before, its state may differ from the original",
         warning=True,
     )
     NOT_STORED = Reason(
@@ -52,9 +52,9 @@ class CheckpointingReasons:
     NOT_COPIED = Reason(
         "NotCopied",
         "the newest checkpoint has no copies, and Convoy saves no other checkpoint until it is copied: node "
-        "{node} cannot copy it to node {why}. If bytes are missing, raise agent.checkpointMemoryMiB of the "
-        "chart or spec.checkpoint.tiers.local.memory, or keep fewer copies "
-        "(spec.checkpoint.tiers.peer.copies); otherwise check the convoy-agents of both nodes",
+        "{node} cannot copy it to node {why}. If that node has too little checkpoint memory, raise "
+        "agent.checkpointMemoryMiB of the chart or spec.checkpoint.tiers.local.memory, or keep fewer copies "
+        "(spec.checkpoint.tiers.peer.copies). Otherwise check the convoy-agents of both nodes",
         warning=True,
     )
     OVERDUE = Reason(
@@ -66,8 +66,9 @@ class CheckpointingReasons:
     STORE_UNAVAILABLE = Reason(
         "StoreUnavailable",
         "the ranks on node {node} wait to start: the newest checkpoint may be only in the "
-        "CheckpointStore, which does not respond: {why}. They start once it responds, and restarts for "
-        "this reason do not count; see kubectl describe checkpointstores",
+        "CheckpointStore, which does not respond: {why}. The ranks start once the store responds. Restarts "
+        "for this reason do not count toward spec.recovery.maxRestarts. See kubectl describe "
+        "checkpointstores",
         warning=True,
     )
     STORE_NOT_READY = Reason(

@@ -51,8 +51,8 @@ class FaultReasons:
         "EndedEarly",
         "rank {rank} on node {node} exited with code 0 {when}{more} while other ranks went on (uneven "
         "inputs?). Give every rank the same number of steps: drop the last uneven batches "
-        "(drop_last=True), or use the join() context manager of DistributedDataParallel. A rank that "
-        "finishes first can wait for the others in torch.distributed.barrier(). {then}",
+        "(drop_last=True), or use the join() context manager of DistributedDataParallel. Or let a rank "
+        "that finishes first wait for the others in torch.distributed.barrier(). {then}",
         warning=True,
     )
     BAD_PARAMS_EXIT = Reason(

@@ -41,7 +41,7 @@ class GuardingReasons:
     )
     SPARES_BUDGET = Reason(
         "SparesBudget",
-        "{want} is waiting for an idle node: {count} nodes are idle, and {limit} must stay free "
+        "{want} is waiting for an idle node: {count} nodes are idle, and {limit} must stay idle "
         "(spec.budgets.reservedSpares)",
     )
     SWEEP_BUDGET = Reason(

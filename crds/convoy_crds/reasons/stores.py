@@ -35,15 +35,16 @@ class StoreReasons:
     NO_CONDITIONAL_WRITES = Reason(
         "NoConditionalWrites",
         "the store ignores conditional writes (If-None-Match), so two incarnations could overwrite each "
-        "other's commits: jobs commit nothing to it. Amazon S3, Cloudflare R2 and recent releases of "
-        "MinIO, Ceph and versitygw support them: upgrade the store, or use another one",
+        "other's commits. For this reason, jobs commit nothing to the store. Amazon S3, Cloudflare R2 and "
+        "recent releases of MinIO, Ceph and versitygw support conditional writes: upgrade the store, or "
+        "use another one",
         warning=True,
     )
     NO_HARD_LINKS = Reason(
         "NoHardLinks",
         "spec.volume.claimName: the file system of PersistentVolumeClaim {name!r} does not support hard "
-        "links, or does not refuse a second link with the same name. Two incarnations could overwrite each "
-        "other's commits, so jobs commit nothing to it. NFS, CephFS and Lustre support hard links; buckets "
+        "links, or allows two links with the same name. Two incarnations could then overwrite each other's "
+        "commits, so jobs commit nothing to the volume. NFS, CephFS and Lustre support hard links; buckets "
         "mounted as folders and many SMB shares do not: use another volume",
         warning=True,
     )

@@ -21,7 +21,7 @@ class StragglerReasons:
     NO_STRAGGLER = Reason("NoStraggler", "no rank delays the others")
     DETECTOR_DEGRADED = Reason(
         "DetectorDegraded",
-        "the detector did not find its canary, a copy of a rank's timings made 1.5x slow: timings are "
+        "the detector missed its canary (a test rank whose timings are 1.5 times as long): timings are "
         'missing or too noisy, so "no straggler" is not reliable',
         warning=True,
     )

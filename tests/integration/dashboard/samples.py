@@ -90,7 +90,7 @@ def jobs(cluster: Cluster, research: str) -> None:
         "conditions": [
             condition(
                 "StragglerDetected", "Unknown", "DetectorDegraded",
-                "the detector did not find its canary, a copy of a rank's timings made 1.5x slow: timings "
+                "the detector missed its canary (a test rank whose timings are 1.5 times as long): timings "
                 'are missing or too noisy, so "no straggler" is not reliable', minutes=8,
             )
         ],
