@@ -25,7 +25,9 @@ class ConditionDoc:
     kind: str
     name: str
     true_means: str
-    """Meaning of the condition if it is True. For another place: the subject of its reasons."""
+    """Meaning of the condition if it is True. If the entry documents another place, the subject of the
+    reasons there.
+    """
     reasons: tuple[Reason, ...]
     page: str = ""
     """Name of the page in docs/runbooks/conditions that explains the reasons, without `.md`. A reason that

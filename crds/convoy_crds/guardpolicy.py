@@ -92,8 +92,8 @@ class Budgets(Model):
     percent of the policy's nodes. At least two nodes are allowed.
     """
     reserved_spares: Count = 0
-    """Number of idle nodes in service that Convoy keeps free. Convoy swaps a job off a node only if there
-    is one more idle node than this.
+    """Number of idle nodes in service that Convoy keeps in reserve. Convoy swaps a job off a node only if
+    at least one more node is idle.
     """
 
 
@@ -114,7 +114,7 @@ class Breaker(Model):
     """
     shared_percent: Percent = 60
     """The breaker opens if at least this percentage of the confirmed nodes share a rack, driver or job. At
-    least three nodes must be confirmed. A property that half of all nodes share is ignored.
+    least three nodes must be confirmed. A property that at least half of all nodes share is ignored.
     """
     success_percent: Percent = 70
     """The breaker opens if fewer than this percentage of the latest drains sped up the affected jobs. The
@@ -238,8 +238,8 @@ class BreakerStatus(StatusModel):
 
     state: BreakerState = BreakerState.CLOSED
     since: datetime | None = None
-    """Time of the last state change. Absent if the breaker has never opened. Events before the breaker last
-    closed no longer count.
+    """Time of the last state change. Absent if the breaker has never opened. Confirmations and drain
+    outcomes from before the breaker last closed do not count.
     """
     reason: Annotated[str, Field(max_length=64)] = ""
     message: Annotated[str, Field(max_length=1024)] = ""

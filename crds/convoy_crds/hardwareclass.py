@@ -50,7 +50,9 @@ class ClassMetric(StatusModel):
     reference: Annotated[list[Row], Field(max_length=MOST_ROWS, json_schema_extra=map_list("name"))] = Field(
         default_factory=list
     )
-    """Rows with which nodes are compared. They no longer change when there are enough of them."""
+    """Rows with which nodes are compared. Convoy adds rows until there are enough, and then no longer
+    changes them.
+    """
     recent: Annotated[list[Row], Field(max_length=MOST_ROWS, json_schema_extra=map_list("name"))] = Field(
         default_factory=list
     )

@@ -23,7 +23,7 @@ class Scope(StrEnum):
 
 
 class Editors(StrEnum):
-    """Users who may write objects of a kind by Kubernetes' aggregated roles."""
+    """Users who may write objects of a kind. They get this right through Kubernetes' aggregated roles."""
 
     NAMESPACE_USERS = "NamespaceUsers"
     """Users with the role `edit` or `admin`."""

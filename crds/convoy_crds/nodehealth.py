@@ -204,8 +204,8 @@ class PaceRecord(StatusModel):
     gain: float
     """Predicted decrease in the duration of a step, in seconds."""
     others: Annotated[list[_Name], Field(max_length=16)] = Field(default_factory=list)
-    """Other nodes that delayed the job at the same time. While the job runs on one of these nodes, the swap
-    shows no gain.
+    """Other nodes that delayed the job at the same time. While the job still runs on one of them it stays
+    slow, so the gain of the swap cannot be measured.
     """
     cause: Annotated[str, Field(max_length=64)] = ""
     slow: Annotated[list[int], Field(max_length=64)] = Field(default_factory=list)
@@ -287,7 +287,9 @@ class NodeHealthStatus(StatusModel):
     qualified_until: datetime | None = None
     """Time at which the latest passed sweep expires."""
     lemon_score: float = 0.0
-    """Sum of the node's quarantines. The weight of each quarantine halves every 30 days."""
+    """Weighted number of the node's quarantines. The weight of a quarantine starts at 1 and halves every 30
+    days.
+    """
     evidence: Annotated[list[Evidence], Field(max_length=MOST_EVIDENCE)] = Field(default_factory=list)
     confirmed_at: datetime | None = None
     """Time at which the evidence became sufficient for a quarantine."""
@@ -315,8 +317,9 @@ class NodeHealthStatus(StatusModel):
     """Number of consecutive failed retests."""
     repair: RepairStatus = Field(default_factory=RepairStatus)
     clean_since: datetime | None = None
-    """Start of the current time without evidence against the node. It moves forward by each time without
-    telemetry, because such a time does not count.
+    """Start of the current period without evidence against the node. When telemetry returns after an
+    interruption, Convoy moves this time forward by the length of the interruption. So time without
+    telemetry does not count.
     """
     silent_since: datetime | None = None
     """Time at which the node's telemetry stopped. Absent if telemetry arrives."""

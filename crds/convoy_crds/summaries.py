@@ -19,7 +19,7 @@ NOT_RECONCILED = (
 )
 """Message for a job without a status."""
 WANTED = frozenset({Phase.SUCCEEDED, Phase.SUSPENDING, Phase.SUSPENDED})
-"""Phases in which the job does not run, but its owner wants that."""
+"""Phases in which the job does not run, as its owner intends."""
 _BAD_WHEN_TRUE = frozenset(
     {
         ConditionType.FAILED,

@@ -89,8 +89,8 @@ class Fencing(StrEnum):
     COMMIT = "Commit"
     """Convoy replaces the worker at once. The old worker can no longer commit a checkpoint."""
     STRICT = "Strict"
-    """Convoy replaces the worker only when the old worker must have stopped. This is for programs that also
-    write to places outside Convoy's checkpoints.
+    """Convoy replaces the worker only when the old worker has certainly stopped. This is for programs that
+    also write to places outside Convoy's checkpoints.
     """
 
 

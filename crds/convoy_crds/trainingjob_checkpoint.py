@@ -149,5 +149,5 @@ class Checkpoint(Model):
 
     @property
     def interval_seconds(self) -> int:
-        """Return the seconds between two checkpoints that the job's pods use when they start."""
+        """Return the checkpoint interval, in seconds, with which the job's pods start."""
         return UNMEASURED_SECONDS if self.interval == AUTO else seconds(self.interval)

@@ -80,13 +80,13 @@ class Restarts(StatusModel):
     counted: int = 0
     """Number of restarts that count against `recovery.maxRestarts`."""
     in_window: int = 0
-    """Number of counted restarts within the last `recovery.windowSeconds` before the last restart."""
+    """Number of counted restarts within `recovery.windowSeconds` up to the latest restart."""
     times: Annotated[list[datetime], Field(max_length=1024)] = Field(default_factory=list)
     """Times of the counted restarts within the window, the oldest first."""
     identical: int = 0
     """Number of consecutive failures in which a rank ended in the same way at the same step."""
     stalled: int = 0
-    """Number of consecutive counted restarts after which the job made no step beyond `best`. Each such
+    """Number of consecutive counted restarts between which the job made no step beyond `best`. Each such
     restart replaces more of the job than the previous one.
     """
     best: int = 0
@@ -127,7 +127,7 @@ class Goodput(StatusModel):
     """Seconds of this incarnation's checkpoint delay that are already included in `seconds`."""
     straggler: float = 0.0
     """Part of the time from `since` on, as a fraction, that has the cause `straggler` instead of `cause`.
-    It applies only if `cause` is about steps.
+    It applies only if `cause` is `productive` or `recompute`.
     """
     anchor_step: int = 0
     """First step that Convoy observed in this incarnation. Convoy computes the speed of recomputed steps
@@ -221,11 +221,13 @@ class Straggler(StatusModel):
     """Nodes of the ranks in `ranks`, at most 16."""
     since_step: int = 0
     slowdown: float = 0.0
-    """Additional time relative to the peers: 0.4 means that it takes 40 % longer."""
+    """Additional time relative to the peers: 0.4 means that the slow part needs 40 % more time than its
+    peers.
+    """
     lost: float = 0.0
     """Maximum part of the job's time that could be saved, as a fraction: 0.3 is 30 %."""
     persistent: bool = False
-    """True if the slowness has lasted for a long time, and for most of that time."""
+    """True if the delay started long ago and was present for most of the time since then."""
 
 
 class TrainingJobStatus(StatusModel):
@@ -255,8 +257,8 @@ class TrainingJobStatus(StatusModel):
     future time of that attempt.
     """
     pending_cause: str = ""
-    """Reason why the last pods had not started within `recovery.scheduleSeconds`, so that Convoy deleted
-    them. Empty when the pods have formed a group.
+    """Reason why the previous pods did not start within `recovery.scheduleSeconds`. Convoy deleted those
+    pods. Empty when the pods have formed a group.
     """
     completion_time: datetime | None = None
     conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=map_list("type"))] = Field(
@@ -270,7 +272,7 @@ class TrainingJobStatus(StatusModel):
         default_factory=list
     )
     whole_since: datetime | None = None
-    """Time from which the absent pods could rejoin the job."""
+    """Time at which the absent pods became ready to rejoin the job."""
     goodput: Goodput = Field(default_factory=Goodput)
     progress: Progress | None = None
     checkpoint: CheckpointStatus | None = None

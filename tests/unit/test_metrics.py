@@ -101,8 +101,8 @@ def test_labels_take_few_values_and_their_series_are_there_from_the_start(name: 
 def test_parts_have_no_name_in_common_but_for_what_the_same_client_counts() -> None:
     operator, agents, dashboard = ({f.name for f in families(one)} for one in REGISTRIES.values())
     assert operator and agents and not operator & agents
-    # The page's queries find the operator by a series that only the operator has, so other shared names are
-    # harmless.
+    # The dashboard exports the metrics below, as the operator does. The page's queries select the operator by
+    # a series that only the operator has, so the shared names are harmless.
     assert {name for name in dashboard if not name.startswith("convoy_dashboard_")} == {
         "convoy_build_info", "convoy_api_requests", "convoy_api_request_seconds",
         "convoy_api_throttle_seconds", "convoy_watch_relists",

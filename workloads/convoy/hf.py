@@ -35,7 +35,7 @@ class ConvoyCallback(TrainerFollower, TrainerCallback):  # type: ignore[misc]
 
     On the same number of ranks, the run then yields the same bits as an uninterrupted run. There are two
     exceptions: data that draw random numbers while they are loaded, and DistributedDataParallel on three or
-    more ranks, which adds its first sums in another order.
+    more ranks, which sums the gradients of the first step after a restore in another order.
 
     The callback does not restore:
 

@@ -70,7 +70,7 @@ def parse(
     found, unlisted = parser.parse_known_args(list(words))
     values = vars(found)
     for name, value in values.items():
-        # Some versions of Python return a list for `--x=--`.
+        # argparse of some Python versions returns a list for `--x=--`.
         if isinstance(value, list) and name != "arguments":
             raise RefusedError(f"argument --{name}: expected one argument")
     return {**values, "unknown": unread, "unlisted": tuple(unlisted)}

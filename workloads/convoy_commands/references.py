@@ -23,10 +23,10 @@ def expand(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, .
 
 
 def substitute(value: str, environment: Mapping[str, str]) -> str:
-    """Return a variable's value with its references to the variables of `environment` replaced. The kubelet
-    has already expanded the value.
+    """Return a variable's value with its references to the variables of `environment` replaced.
 
-    Other references and `$$` stay unchanged, because the kubelet has already processed the value.
+    The value comes from a process environment, so the kubelet has already expanded the references that it
+    knows and every `$$`. Therefore other references and any remaining `$$` stay unchanged.
     """
     if "$(" not in value:
         return value

@@ -193,5 +193,6 @@ def test_before_an_uninstallation_helm_asks_whether_jobs_are_left(helm: Path) ->
     assert all("hook-succeeded" in b["metadata"]["annotations"]["helm.sh/hook-delete-policy"] for b in after)
     deadlines = [b["spec"]["activeDeadlineSeconds"] for b in hooks + after if b["kind"] == "Job"]
     assert len(deadlines) == 2 and all(180 < seconds < 300 for seconds in deadlines), "helm waits for 300"
-    # No other object for the uninstallation is a hook, because helm would not delete a hook with the release.
+    # Only the hooks above are hooks. Helm would not delete another object together with the release if the
+    # object were a hook.
     assert not [b for b in bodies if b not in hooks + after and "uninstall" in b["metadata"]["name"]]

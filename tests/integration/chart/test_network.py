@@ -1,5 +1,5 @@
-"""Tests of networkPolicies.enabled, which limits connections, and of the replicas that must stay while
-nodes are drained.
+"""Tests of networkPolicies.enabled, which limits connections, and of the number of replicas that must
+remain while nodes are drained.
 """
 
 from __future__ import annotations

@@ -253,8 +253,8 @@ def test_a_file_that_names_what_a_queue_owns_gets_a_conflict(control_plane: Any,
 def test_a_patch_of_the_whole_list_keeps_a_file_applied_by_the_server_as_it_is(
     control_plane: Any, namespace: str
 ) -> None:
-    """Kueue patches the whole list `roles`. Argo CD applies its file every three minutes and must not
-    change that.
+    """Kueue patches the whole list `roles`. Argo CD applies its file every three minutes and must not undo
+    the patch.
     """
     file = job("patched")
     apply(control_plane, namespace, "argocd-controller", file)

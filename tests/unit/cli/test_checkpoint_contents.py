@@ -1,4 +1,6 @@
-"""Tests of the generations that one job has in a store: table rows, faults, and the choice of one."""
+"""Tests of the generations that one job has in a store: table rows, faults, and the choice of the
+generation to restore.
+"""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ class Pod:
             self._changed.notify_all()
 
     def fault(self, *errors: ConvoyError | None) -> None:
-        """Set the errors of the next reads. A read raises its error after the existing lines. For None the
-        read ends without an error.
+        """Set the errors of the next reads. A read returns the existing lines and then raises its error.
+        For None the read ends without an error.
         """
         with self._changed:
             self._faults += errors

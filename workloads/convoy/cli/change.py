@@ -16,8 +16,8 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 
 def restart_loss(job: TrainingJob) -> tuple[str, int]:
-    """Return a sentence and the number of training steps that a job without checkpoints loses if its ranks
-    stop. Return ("", 0) if the job loses nothing.
+    """Return the loss that a stop of the ranks causes to a job without checkpoints: a sentence for the
+    user, and the number of lost training steps. Return ("", 0) if the job loses nothing.
     """
     status = job.status
     if job.spec.checkpoint.tiers.any or not status.incarnation:

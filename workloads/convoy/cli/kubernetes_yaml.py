@@ -19,7 +19,9 @@ _SHORT = re.compile(r"^[yYnN]$")
 _TAG = "tag:yaml.org,2002:"
 _REPLACED_TAGS = {_TAG + "int", _TAG + "float", _TAG + "timestamp"}
 _MAX_WHOLE = 1e21
-"""Go writes a whole number of at least this value as `1e+21`, so such a number stays a float."""
+"""Smallest whole number that Go writes with an exponent (`1e+21`). Such a number and larger ones stay
+floats.
+"""
 
 
 class Loader(yaml.SafeLoader):

@@ -48,8 +48,8 @@ def refusals(client: Client, manifest: Manifest, manifests: Iterable[Manifest]) 
 
 
 def _object_refusals(client: Client, manifest: Manifest) -> Iterator[str]:
-    """Yield the API server's errors for the object. An existing object is checked as a change, another one
-    as a new object.
+    """Yield the API server's errors for the object. The API server checks an update if the object exists,
+    and a creation otherwise.
     """
     if manifest.kind is None:
         return

@@ -24,8 +24,8 @@ SCAN_SECONDS = 3.0
 MAX_RETRY_SECONDS = 60.0
 """Maximum number of seconds before a failed log is read again."""
 BROKE_OFF_SECONDS = 60.0
-"""Seconds. A read that fails after at least this time was working before, so the first retry gives no
-notice.
+"""Seconds. If a read runs at least this long before it fails, the user gets no notice. A notice follows if
+the retry fails sooner.
 """
 OUTAGE_SECONDS = 300.0
 """Seconds for which consecutive scans may fail before the follower gives up."""
@@ -58,7 +58,7 @@ class ReadState:
     started_at: float = 0.0
     running: bool = False
     last: bool = False
-    """True if the current or last read started after the job's end. No further read follows."""
+    """True if the latest read started after the job's end. Then no further read follows."""
     position: LogPosition = field(default_factory=LogPosition)
     """Position of the last line shown."""
     clean: bool = False
@@ -77,7 +77,7 @@ class ReadState:
         return job_ended or now >= self.retry_at
 
     def settled(self, log: PodLog) -> bool:
-        """Return True if nothing more must be read from this log after the job's end."""
+        """Return True if this log needs no more reads after the job's end."""
         return not log.started or (not self.running and (self.last or (self.clean and log.ended)))
 
     def start(self, now: float, job_ended: bool) -> None:
@@ -90,8 +90,8 @@ class ReadState:
         self.running, self.clean, self.error = False, error is None, error
         broke_off = now - self.started_at >= BROKE_OFF_SECONDS
         self.failures = 0 if self.clean or broke_off else self.failures + 1
-        # Wait before the next read, also after a clean one. The pod's status shows the container's end only a
-        # moment after its log has ended.
+        # Wait before the next read, even if the read had no error. A container's log ends a moment before the
+        # pod's status shows that the container has ended.
         self.retry_at = now + min(every * 2 ** min(self.failures, 8), MAX_RETRY_SECONDS)
         return self.failures == 1
 

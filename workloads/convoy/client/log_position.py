@@ -1,7 +1,7 @@
 """The position in a log that is read several times, each time from its first line.
 
 Each line has the time at which the pod's node received it. A clock may be set back, and several lines may
-have the same time. So the times do not order the lines of one read.
+have the same time. So a later line may have an earlier time, or the same time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class LogPosition:
     """The position of the last line of a log that was shown. Times are Unix times in nanoseconds."""
 
     newest: int = 0
+    """Newest time of the lines that were shown."""
     last: int = 0
     """Time of the last line that was shown."""
     repeats: int = 0

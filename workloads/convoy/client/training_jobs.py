@@ -98,12 +98,13 @@ class TrainingJobs(Writable[TrainingJob]):
         """Yield the lines that the ranks wrote, each with `[incarnation/rank] ` in front.
 
         `rank` None selects all ranks, and `incarnation` None selects all incarnations. If both are None,
-        the launcher's lines are included, without that mark. Only the logs of existing pods can be read. If
-        only `rank` is given, only the pod that currently has the rank is read.
+        the launcher's lines are included, without that prefix. Only the logs of existing pods can be read.
+        If only `rank` is given, only the pod that currently has the rank is read.
 
         With `follow`, the iterator ends when the job ends, or when the given incarnation ends. Pods that
         start later or replace other pods are then read too. `notify` gets a sentence about each log that
-        cannot be read at the moment. After everything that can be read, the first error is raised.
+        cannot be read at the moment. If logs cannot be read, the first error is raised after all other
+        lines were yielded.
 
         Raises Refused if the job has no such rank or incarnation, or if there is no pod to read and none is
         expected.

@@ -97,7 +97,7 @@ def _list_and_watch(api: Api, plural: str, name: str, left: float) -> Iterator[d
                 raise error_of(int(status.get("code", 0)), status.get("reason", ""), json.dumps(status))
             yield None if event["type"] == "DELETED" else event["object"]
     except Unreachable:
-        # End here. The caller starts an interrupted watch again, as it starts an ended watch again.
+        # End here. The caller restarts an interrupted watch in the same way as an ended one.
         return
     except ApiError as error:
         # If the resourceVersion is too old (410 Gone), end here, because the caller then lists the object

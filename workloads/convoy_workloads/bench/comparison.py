@@ -1,6 +1,7 @@
-"""Compares an engine with its baselines, by ratios within each round, equalities and a negative control.
+"""Compares an engine with its baselines: by ratios within each round, by values that must be equal, and by
+a negative control.
 
-Every arm runs once in each round. Each round starts with the next arm, so that no arm always runs first. A
+Every arm runs once in each round. Each round starts with another arm, so that no arm always runs first. A
 ratio compares two runs of the same round, so it changes little if the machine becomes slower over the
 hours.
 """
@@ -84,7 +85,7 @@ class Ratio:
 def alternate(
     arms: Sequence[Arm], rounds: int, run_once: Callable[[Arm], Trial] = run
 ) -> dict[str, list[Trial]]:
-    """Run every arm once in each round. Each round starts with the next arm. Return the trials by name of
+    """Run every arm once in each round. Each round starts with another arm. Return the trials by name of
     the arm.
     """
     trials: dict[str, list[Trial]] = {arm.name: [] for arm in arms}
@@ -170,8 +171,8 @@ def _control(bench: Bench, arms: Arms, found: Ratio, has_target: bool, figures: 
 
 
 def broken(figures: Figures) -> list[str]:
-    """Return the names of the equalities and controls that miss their target. A published bench must not
-    have any.
+    """Return the names of the equality checks and controls that miss their target. A published bench must
+    not have any.
     """
     return [
         row["metric"]

@@ -30,7 +30,7 @@ class Metric:
     baseline: str = ""
     """Name of the metric to compare with; empty if there is none."""
     kind: str = "measured"
-    """How the value was obtained: `measured`, `simulated`, `calibrated simulation`, `paper claim`, or `not
+    """Origin of the value: `measured`, `simulated`, `calibrated simulation`, `paper claim`, or `not
     measured: ` and the reason.
     """
     higher_is_better: bool = False

@@ -108,7 +108,8 @@ def _parse_launcher(words: tuple[str, ...], environment: Mapping[str, str], proc
         return Start(words, refusal=str(error))
     if launch is None:
         return Start(words)
-    # The launcher itself may know these options, so it may run them if Convoy does not replace it.
+    # If the pod has one rank, the refusal is empty. The launcher itself then runs the command, because a
+    # later release of it may know these options.
     if launch.unlisted:
         return Start(words, refusal=unknown_option_problem(launch, processes or 1))
     if processes and (refusal := process_count_conflict(launch, processes)):

@@ -41,8 +41,8 @@ def mark_as_fork() -> None:
 def report(error: BaseException) -> None:
     """Report an uncaught error as the interpreter does, then raise SystemExit.
 
-    If the error means a lost peer, exit at once. For KeyboardInterrupt return instead; the interpreter then
-    ends itself by SIGINT.
+    If the error means a lost peer, exit at once. For KeyboardInterrupt, return instead of raising; the
+    interpreter then kills itself with SIGINT, as usual.
     """
     code = exit_code_of(error)
     print_uncaught(error)
@@ -50,7 +50,8 @@ def report(error: BaseException) -> None:
         exit_now(code)
     if isinstance(error, KeyboardInterrupt):
         try:
-            # The interpreter ends itself by SIGINT after a KeyboardInterrupt in source text that it runs.
+            # CPython records a KeyboardInterrupt that leaves `exec` of source text. At its end it then kills
+            # itself with SIGINT.
             exec("raise KeyboardInterrupt")  # noqa: S102
         except KeyboardInterrupt:
             return
@@ -120,8 +121,8 @@ def keep_modules() -> None:
 
 
 def keep_process_groups() -> None:
-    """Keep torch's process groups from being destroyed. This includes groups that the program itself has
-    destroyed.
+    """Keep torch's process groups from being destroyed. This includes groups for which the program has
+    called `destroy_process_group`.
 
     An extra reference keeps each group alive. The C library's own clean-up is skipped, because the groups'
     threads use the library's globals. The exit code does not change, and the buffers of C programs are

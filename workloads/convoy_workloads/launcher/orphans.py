@@ -36,8 +36,8 @@ MAX_CHARACTERS = 80
 
 _CONTAINER = b"CONVOY_SOCKET="
 _RANK = (b"CONVOY_INCARNATION=", f"{ZYGOTE_FD}=".encode())
-"""Beginnings of variables that only ranks and zygotes have. A forked rank still shows the zygote's
-environment.
+"""Beginnings of variables that only ranks and zygotes have. For a forked rank, /proc shows the environment
+of the zygote.
 """
 
 

@@ -2,8 +2,8 @@
 
 A rank's command is often a shell or another wrapper around the program. After SIGTERM a shell ends at once,
 while the program still saves its state. So the rank lasts as long as any process of its session. The rank's
-exit code is the exit code of its first process. But if SIGTERM has killed the first process, the rank's
-exit code comes from the successor of that process that ended last.
+exit code is the exit code of its first process. There is one exception: if SIGTERM has killed the first
+process, its successors count instead. If there are several, the one that ended last counts.
 
 Three kinds of processes need care:
 
@@ -65,7 +65,9 @@ def filters(members: Members) -> frozenset[int]:
 
 
 def successors(members: Members) -> dict[int, list[int]]:
-    """Return, by process id, the children of each process whose end may count as the end of that process."""
+    """Return the successors of each process, by process id. A successor is a child whose exit may count as
+    the exit of its parent.
+    """
     aside = filters(members)
     found: dict[int, list[int]] = {}
     for pid, one in members.items():

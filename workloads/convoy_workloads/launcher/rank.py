@@ -188,8 +188,8 @@ class Rank:
         else:
             self.exit_code = os.WEXITSTATUS(status)
         if self.hung and self.exit_code in (0, 128 + signal.SIGABRT):
-            # A shell around the program has turned the signal into an exit code, or has continued after the
-            # abort. So set the result of the abort here.
+            # The exit shows no abort if a shell around the program has turned the signal into an exit code,
+            # or has continued after the abort. So set the result of the abort here.
             self.signal, self.exit_code = signal.SIGABRT, 128 + signal.SIGABRT
         if self.hung and (line := stacks.main_line(self._streams.tail.text())):
             self.message += f"; {line}"
@@ -261,7 +261,7 @@ class Rank:
         if self._first_ended:
             return
         self._signal(signal.SIGKILL, group=True)
-        # Send this signal too, because a rank that was just forked may not lead its session yet.
+        # Signal the process itself too. A rank that was just forked may not have a session of its own yet.
         self._signal(signal.SIGKILL, group=False)
 
     def outcome(self) -> str:

@@ -41,9 +41,9 @@ async def stop(ranks: Iterable[Rank], grace: float) -> list[Rank]:
 async def replace(ranks: list[Rank], grace: float) -> list[Rank]:
     """Stop the ranks of a replaced incarnation. Return the ranks that survive SIGKILL.
 
-    Only ranks that save their state on SIGTERM get `grace` seconds, because the job cannot continue before
-    they end. The other ranks are killed at once. A rank that waits for a peer in a collective cannot handle
-    a signal anyway.
+    The next incarnation waits until these ranks have ended. So only ranks that save their state on SIGTERM
+    get `grace` seconds, and the other ranks are killed at once. A rank that waits for a peer in a
+    collective cannot handle a signal anyway.
     """
     saving = ranks_that_save(ranks)
     others = [rank for rank in ranks if rank not in saving]

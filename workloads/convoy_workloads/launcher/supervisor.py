@@ -116,7 +116,7 @@ class Supervisor:
             await self._link.flush()
             if os.getpid() != 1:  # If PID 1 exits, the kernel kills all other processes.
                 await orphans.kill_all(self._sessions, log, ORPHAN_SECONDS)
-            # The zygote may end after the loop has closed, so the handler must not run then.
+            # The zygote may end after the event loop has closed. So remove the handler, which needs the loop.
             loop.remove_signal_handler(signal.SIGCHLD)
             self._zygotes.stop()
             self._heartbeats.remove()
@@ -162,8 +162,8 @@ class Supervisor:
         self._wake.set()
 
     async def _shut_down(self, code: int, reason: str, immediate: bool) -> None:
-        """Stop the ranks and make the launcher exit with `code`. This also shortens a termination that has
-        a longer grace period.
+        """Stop the ranks and make the launcher exit with `code`. If the ranks are already being stopped
+        with a longer grace period, this shortens that period.
         """
         log(f"the operator ends the launcher with exit code {code}" + (f": {reason}" if reason else ""))
         self._terminating = self._exit_code_ordered = True

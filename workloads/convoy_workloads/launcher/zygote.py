@@ -1,9 +1,9 @@
 """The zygote: a process that has already done the slow start of a rank. Ranks are forked from it instead of
 being started from scratch.
 
-The zygote has only one thread. A fork contains only the thread that called fork, so a lock or pool of
-another thread would hang it. The zygote runs under the user's interpreter with the user's packages, and has
-no information about jobs.
+The zygote has only one thread. A fork contains only the thread that called fork. If other threads existed,
+a lock or pool of theirs would make the fork hang. The zygote runs under the user's interpreter with the
+user's packages, and has no information about jobs.
 
 The zygote communicates with the launcher over one socket. A fork request is one byte with three
 descriptors: the request as JSON, stdout, stderr. The zygote sends events as JSON datagrams. It refuses a
@@ -57,7 +57,8 @@ def main() -> int | Program:
         unfit = f"the modules imported by the zygote run {threads} threads, which a fork would lose"
     fork_exit.record_zygote_modules()
     gc.collect()
-    # The collector then never touches the pages that are shared with forks, so they are never copied.
+    # After gc.freeze() the garbage collector never writes to the pages that forks share, so the kernel never
+    # has to copy them.
     gc.freeze()
     _send(server, {"event": "ready", "torch": torch, "seconds": round(time.monotonic() - started_at, 3)})
     state = fork_check.ZygoteState(given, fork_check.module_folders(sys.modules.items()), unfit)

@@ -133,7 +133,8 @@ class _Run:
         ]
         self._environment = environment
         self._folders = folders
-        # Continue with the number of the last incarnation, which only the folder of checkpoints stores.
+        # Continue the numbering of incarnations from the number in the checkpoint folder. It is stored
+        # nowhere else.
         self._incarnation = newest_incarnation(folders.checkpoints)
         self._port: asyncio.Future[int] | None = None
         self._exits: dict[int, Message] = {}

@@ -54,7 +54,9 @@ class Row:
     whole: bool
     """True if all objects that the generation needs exist in the right size."""
     restored: bool
-    """True if an incarnation restores this generation when no node has a checkpoint in memory."""
+    """True if the next incarnation restores this generation, provided that no node has a checkpoint in
+    memory.
+    """
 
 
 @dataclass(frozen=True)

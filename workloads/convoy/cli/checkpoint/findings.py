@@ -25,7 +25,7 @@ class Findings:
     """
     orphaned_bytes: int
     expired: Garbage
-    """Orphaned objects that are older than the grace period. No upload in progress relies on them."""
+    """Orphaned objects that are older than the grace period. No upload in progress needs them."""
     expired_bytes: int
     garbage: Garbage
     """Objects that the job's next garbage collection deletes."""
