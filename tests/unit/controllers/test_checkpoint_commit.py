@@ -84,7 +84,7 @@ def verdicts(result: Result) -> dict[tuple[int, int], Verdict]:
         "another incarnation's was",
     ],
 )  # fmt: skip
-def test_the_record_is_asked_for_when_every_slot_holds(
+def test_record_is_requested_when_every_slot_has_prepared(
     events: tuple[Event, ...], write: tuple[int, int] | None
 ) -> None:
     assert run(*events).write == write
@@ -132,18 +132,18 @@ def test_the_record_is_asked_for_when_every_slot_holds(
         "abandoned when it is committed",
     ],
 )  # fmt: skip
-def test_verdicts(events: tuple[Event, ...], expected: dict[tuple[int, int], Verdict]) -> None:
+def test_verdicts_on_generations(events: tuple[Event, ...], expected: dict[tuple[int, int], Verdict]) -> None:
     assert verdicts(run(*events)) == expected
 
 
-def test_a_generation_without_its_record_does_not_hold_up_the_next() -> None:
+def test_generation_without_a_record_does_not_delay_the_next() -> None:
     late = DEADLINE_SECONDS
     result = run(*WHOLE, (1.0, prepare(0, 11)), (1.0, prepare(1, 11)), (late, Tick()))
     assert result.write == (1, 11)
     assert verdicts(result) == {(1, 10): Verdict.EXPIRED}
 
 
-def test_a_record_that_cannot_be_written_holds_up_nobody() -> None:
+def test_unwritable_record_does_not_delay_other_generations() -> None:
     failed = run(*WHOLE, prepare(0, 20), prepare(1, 20), Unwritten(Generation(1, 10)))
     assert verdicts(failed) == {(1, 10): Verdict.EXPIRED} and failed.write == Generation(1, 20)
     assert run(*WHOLE, Unwritten(Generation(1, 20))).verdicts == ()
@@ -152,14 +152,14 @@ def test_a_record_that_cannot_be_written_holds_up_nobody() -> None:
     assert again.verdicts == (), "it may be prepared again"
 
 
-def test_open_generations_are_bounded_and_the_one_being_written_stays() -> None:
+def test_open_generations_are_bounded_and_keep_the_one_in_writing() -> None:
     result = run(*WHOLE, *(prepare(0, number) for number in range(11, 11 + 3 * MAX_OPEN)))
     assert len(result.state.open) == MAX_OPEN
     assert 10 in result.state.open
     assert verdicts(step(result.state, recorded(10), 0.0))[(1, 10)] is Verdict.COMMITTED
 
 
-def test_what_is_remembered_as_abandoned_is_bounded() -> None:
+def test_set_of_abandoned_generations_is_bounded() -> None:
     result = run(*(abandon(number) for number in range(3 * MAX_OPEN)))
     assert result.state.abandoned == frozenset(range(2 * MAX_OPEN, 3 * MAX_OPEN))
 

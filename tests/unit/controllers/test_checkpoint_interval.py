@@ -22,12 +22,12 @@ def test_young_and_daly(cost: float, mtbf: float, seconds: float) -> None:
 
 
 @given(st.floats(0.01, 100), st.floats(1000, 1e6))
-def test_neither_more_nor_less_often_is_better(cost: float, mtbf: float) -> None:
+def test_double_or_half_the_interval_is_not_better(cost: float, mtbf: float) -> None:
     best = young_daly(cost, mtbf)
     assert lost(best, cost, mtbf) <= 1.1 * min(lost(2 * best, cost, mtbf), lost(best / 2, cost, mtbf))
 
 
-def test_where_failures_are_as_frequent_as_saves_are_slow_it_saves_once_between_two() -> None:
+def test_interval_is_at_most_the_mean_time_between_failures() -> None:
     assert young_daly(100, 40) == 40
 
 
@@ -41,11 +41,13 @@ def test_where_failures_are_as_frequent_as_saves_are_slow_it_saves_once_between_
         (0.0001, 1000.0, 0.0, 1.0, "a save stalls for 0 ms"),
     ],
 )
-def test_the_interval_says_why(cost: float, rate: float, busy: float, seconds: float, why: str) -> None:
+def test_interval_contains_its_reason(
+    cost: float, rate: float, busy: float, seconds: float, why: str
+) -> None:
     found = choose(cost, rate, busy)
     assert found.seconds == pytest.approx(seconds, rel=0.01) and why in found.reason
 
 
-def test_what_is_seen_of_failures_outweighs_what_was_assumed() -> None:
+def test_observed_failures_outweigh_the_assumed_rate() -> None:
     assert failure_rate(0, 0) == pytest.approx(1 / 24)
     assert failure_rate(99, 76) == pytest.approx(1.0)

@@ -59,12 +59,14 @@ ONE = [record((1, 10)), record((1, 20), (1, 10))]
         ),
     ],
 )
-def test_the_line(records: list[Record], branches: list[Branch], line: list[Pair]) -> None:
+def test_lineage_of_the_newest_branch(
+    records: list[Record], branches: list[Branch], line: list[Pair]
+) -> None:
     assert [one.generation for one in lineage(records, branches)] == line
     assert dead(records, branches) == sorted(one.generation for one in records if one.generation not in line)
 
 
-def test_the_newest_incarnation_may_have_left_a_branch_alone() -> None:
+def test_newest_incarnation_may_have_only_a_branch() -> None:
     assert newest_incarnation(ONE, [branch(7, decided=False)]) == 7
     assert newest_incarnation([], []) == 0
 
@@ -76,7 +78,7 @@ PAIRS = st.tuples(st.integers(1, 4), st.integers(1, 6))
     st.lists(st.builds(record, PAIRS, st.none() | PAIRS), max_size=8),
     st.lists(st.builds(branch, st.integers(1, 5), st.none() | PAIRS, st.booleans()), max_size=5),
 )
-def test_it_ends_grows_older_and_holds_only_what_is_there(
+def test_lineage_is_finite_descending_and_holds_only_existing_records(
     records: list[Record], branches: list[Branch]
 ) -> None:
     line = [one.generation for one in lineage(records, branches)]

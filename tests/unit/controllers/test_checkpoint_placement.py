@@ -24,7 +24,7 @@ def hosts(*domains: str) -> list[Host]:
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 16, 33])
 @pytest.mark.parametrize("copies", [1, 2])
-def test_copies_are_elsewhere_and_the_load_is_even(count: int, copies: int) -> None:
+def test_copies_are_on_other_nodes_and_the_load_is_even(count: int, copies: int) -> None:
     found = place(hosts(*[""] * count), copies)
     wanted = min(copies, count - 1)
     for owner, placed in found.items():
@@ -33,12 +33,12 @@ def test_copies_are_elsewhere_and_the_load_is_even(count: int, copies: int) -> N
     assert sum(loads(found).values()) == wanted * count
 
 
-def test_one_node_has_nowhere_to_put_a_copy() -> None:
+def test_single_node_has_no_host_for_a_copy() -> None:
     assert place(hosts("a"), 1)["node-0"].hosts == ()
 
 
 @pytest.mark.parametrize("domains", ["ab", "aabb", "abc", "aabbcc", "aabbccdd", "abcdefgh"])
-def test_copies_are_in_another_rack_where_racks_are_even(domains: str) -> None:
+def test_copies_are_in_another_rack_if_racks_are_even(domains: str) -> None:
     found = place(hosts(*domains), 1)
     where = {f"node-{number}": domain for number, domain in enumerate(domains)}
     for owner, placed in found.items():
@@ -46,18 +46,18 @@ def test_copies_are_in_another_rack_where_racks_are_even(domains: str) -> None:
 
 
 @pytest.mark.parametrize("domains", ["aa", "aaaa", ""])
-def test_one_rack_is_said(domains: str) -> None:
+def test_single_rack_is_reported_as_not_apart(domains: str) -> None:
     assert not any(placed.apart for placed in place(hosts(*(domains or ["", ""])), 1).values())
 
 
-def test_a_rack_that_is_too_small_for_all_takes_what_it_has_room_for() -> None:
+def test_small_rack_receives_copies_up_to_its_capacity() -> None:
     found = place([*hosts("a", "a", "a"), Host("far", "b", capacity=2)], 1)
     assert loads(found)["far"] == 2
     assert sum(placed.apart for placed in found.values()) == 3
 
 
 @given(st.integers(3, 40), st.data())
-def test_a_node_that_goes_moves_little(count: int, data: st.DataObject) -> None:
+def test_removed_node_moves_few_copies(count: int, data: st.DataObject) -> None:
     nodes = hosts(*[""] * count)
     gone = data.draw(st.integers(0, count - 1))
     before, after = place(nodes, 1), place([one for one in nodes if one is not nodes[gone]], 1)

@@ -39,18 +39,18 @@ RECORDS = st.builds(
 
 
 @given(MANIFESTS)
-def test_a_manifest_is_what_its_text_says(one: Manifest) -> None:
+def test_manifest_text_round_trips(one: Manifest) -> None:
     assert records.parse_manifest(one.text) == one
     assert records.parse_manifest(one.text).id == one.id
 
 
 @given(RECORDS)
-def test_a_record_is_what_its_text_says(one: Record) -> None:
+def test_record_text_round_trips(one: Record) -> None:
     assert records.parse_record(one.text) == one
 
 
 @given(st.builds(Branch, st.integers(0, 99), st.none() | GENERATIONS, st.booleans()))
-def test_a_branch_is_what_its_text_says(one: Branch) -> None:
+def test_branch_text_round_trips(one: Branch) -> None:
     assert records.parse_branch(one.text) == one
 
 
@@ -82,7 +82,7 @@ def written(data: Mapping[str, Any]) -> bytes:
         (records.parse_branch, Branch(3).text, {"incarnation": 1.5}),
     ],
 )
-def test_what_is_malformed_is_refused(
+def test_malformed_text_is_rejected(
     read: Callable[[bytes], object], text: bytes, change: dict[str, Any]
 ) -> None:
     with pytest.raises(MalformedError):
@@ -93,7 +93,7 @@ def test_what_is_malformed_is_refused(
 
 
 @given(st.binary(max_size=40) | MANIFESTS.map(lambda one: one.text[:-1]))
-def test_no_bytes_break_the_reader(text: bytes) -> None:
+def test_random_bytes_do_not_crash_the_parser(text: bytes) -> None:
     for read in (records.parse_manifest, records.parse_record, records.parse_branch):
         with pytest.raises(MalformedError):
             read(text)
@@ -113,7 +113,7 @@ def test_a_flipped_bit_changes_the_id_or_is_refused(one: Manifest, data: st.Data
     [(b"\\udc00", b"\\udC00"), (b'":', b'": '), (b'{"chunks"', b'{"also":1,"chunks"')],
     ids=["an escape in other letters", "a space", "one more key"],
 )
-def test_a_manifest_is_read_as_it_is_written_and_not_as_it_could_be(part: bytes, instead: bytes) -> None:
+def test_manifest_in_noncanonical_form_is_rejected(part: bytes, instead: bytes) -> None:
     """A manifest in another JSON form is rejected, because its id is the digest of the canonical text."""
     one = replace(MANIFEST, shard="rank \U00010000")
     assert part in one.text
@@ -124,15 +124,15 @@ def test_a_manifest_is_read_as_it_is_written_and_not_as_it_could_be(part: bytes,
 @pytest.mark.parametrize(
     "name", ["gen-1", "gen-1-2-3", "gen-a-2", "agen-1-2", "gen-1-2\n", "gen-" + "9" * 19 + "-1"]
 )
-def test_other_names_are_no_generations(name: str) -> None:
+def test_other_names_are_not_generations(name: str) -> None:
     assert parse_name(name) is None
 
 
-def test_a_generation_is_found_by_its_name() -> None:
+def test_generation_name_round_trips() -> None:
     assert parse_name(Generation(3, 40).name) == Generation(3, 40)
 
 
-def test_a_decided_branch_replaces_one_that_was_looking() -> None:
+def test_decided_branch_replaces_an_undecided_branch() -> None:
     looking, decided = Branch(2, decided=False), Branch(2, Generation(1, 5))
     for both in ([looking, decided], [decided, looking]):
         found = records.merge([Inventory(branches={2: one}) for one in both])

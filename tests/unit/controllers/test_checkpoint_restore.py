@@ -45,14 +45,14 @@ def chosen(found: Restore | Lost | None) -> tuple[int, int] | None:
     return tuple(found.record.generation) if isinstance(found, Restore) else None  # type: ignore[return-value]
 
 
-def test_the_newest_generation_that_is_whole_somewhere() -> None:
+def test_restore_chooses_the_newest_complete_generation() -> None:
     held = {"x": inventory([A, C], [TEN, TWENTY]), "y": inventory([B, D], [TEN, TWENTY])}
     found = plan(held)
     assert isinstance(found, Restore) and found.record == TWENTY and not found.skipped
     assert found.shards["0"][0].places == ("x",) and found.shards["1"][0].places == ("y",)
 
 
-def test_a_generation_whose_shard_is_lost_is_passed_over_and_said() -> None:
+def test_generation_with_a_lost_shard_is_skipped_and_reported() -> None:
     held = {"x": inventory([A, C, B], [TEN, TWENTY])}
     found = plan(held)
     assert isinstance(found, Restore) and found.record == TEN
@@ -61,7 +61,7 @@ def test_a_generation_whose_shard_is_lost_is_passed_over_and_said() -> None:
     ]
 
 
-def test_a_damaged_copy_counts_as_none() -> None:
+def test_damaged_copy_does_not_count() -> None:
     held = {"x": inventory([A, B, C, D], [TEN, TWENTY]), "y": inventory([D])}
     assert chosen(plan(held, [("x", D.id)])) == (1, 20)
     assert chosen(plan(held, [("x", D.id), ("y", D.id)])) == (1, 10)
@@ -69,12 +69,12 @@ def test_a_damaged_copy_counts_as_none() -> None:
     assert isinstance(plan(held, everything), Lost)
 
 
-def test_nothing_was_ever_committed() -> None:
+def test_no_plan_without_a_committed_generation() -> None:
     assert plan({}) is None
     assert plan({"x": inventory([A, B])}) is None
 
 
-def test_a_journal_needs_every_link_down_to_its_base() -> None:
+def test_journal_needs_every_segment_and_its_base() -> None:
     first, second = segment(11, A), segment(12, segment(11, A))
     records = [commit(A), commit(first, parent=Generation(1, 10)), commit(second, parent=Generation(1, 11))]
     whole = plan({"x": inventory([A, first, second], records)})
@@ -92,7 +92,7 @@ def test_a_chain_that_does_not_grow_is_refused() -> None:
     assert restore.chain({A.id: A, other.id: other}, other.id) is None
 
 
-def test_the_late_commit_of_a_replaced_incarnation_is_not_restored() -> None:
+def test_late_commit_of_a_replaced_incarnation_is_not_restored() -> None:
     held = {"x": inventory([A, B, C, D], [TEN, TWENTY], Branch(2, TEN.generation))}
     assert chosen(plan(held)) == (1, 10)
 
@@ -106,7 +106,7 @@ def test_the_late_commit_of_a_replaced_incarnation_is_not_restored() -> None:
         ("x", 5, ["c", "a", "b", ""]),
     ],
 )
-def test_near_places_first_and_the_others_in_turns(node: str, salt: int, order: list[str]) -> None:
+def test_near_places_come_first_and_other_places_rotate(node: str, salt: int, order: list[str]) -> None:
     assert read_order(("", "a", "b", "c"), node, salt) == order
 
 
@@ -117,7 +117,7 @@ def marks(local: int, peer: int) -> dict[Tier, Generation]:
     return {Tier.LOCAL: Generation(1, local), Tier.PEER: Generation(1, peer)}
 
 
-def test_memory_keeps_what_the_watermarks_stand_on_and_what_is_under_way() -> None:
+def test_memory_keeps_generations_at_watermarks_and_in_progress() -> None:
     flying = base(30)
     held = inventory([A, C, flying], [TEN, TWENTY])
     assert needed(held, marks(20, 10), 1) == {A.id, B.id, C.id, D.id, flying.id}
@@ -126,14 +126,14 @@ def test_memory_keeps_what_the_watermarks_stand_on_and_what_is_under_way() -> No
     assert not memory_garbage(held, marks(20, 10), 1).manifests
 
 
-def test_a_copy_that_the_peer_watermark_has_not_reached_stays_until_it_is_given_up() -> None:
+def test_copy_above_the_peer_watermark_stays_until_abandoned() -> None:
     between = base(20, "1")
     held = inventory([A, between, base(30)], [TEN, commit(base(30))])
     assert not memory_garbage(held, marks(30, 10), 1).manifests
     assert memory_garbage(held, marks(30, 10), 1, [between.id]).manifests == {between.id}
 
 
-def test_what_was_restored_stays_until_the_peer_watermark_has_passed_it() -> None:
+def test_restored_generation_stays_until_the_peer_watermark_passes_it() -> None:
     own = Manifest(Generation(2, 30), "0", (), 0)
     started = Branch(2, TWENTY.generation)
     held = inventory([A, C, own], [TEN, TWENTY, commit(own)], started)
@@ -147,7 +147,7 @@ def test_what_was_restored_stays_until_the_peer_watermark_has_passed_it() -> Non
     assert C.id in memory_garbage(undecided, passed, 2).manifests
 
 
-def test_what_an_earlier_incarnation_left_undecided_goes() -> None:
+def test_undecided_generation_of_an_earlier_incarnation_is_garbage() -> None:
     left = base(25)
     held = inventory([A, left], [TEN])
     assert memory_garbage(held, marks(10, 10), 2).manifests == {left.id}
@@ -169,7 +169,7 @@ def digests(*manifests: Manifest) -> dict[str, float]:
     return {chunk.digest: 0.0 for one in manifests for chunk in one.chunks}
 
 
-def test_a_store_keeps_the_newest_and_every_so_many_steps() -> None:
+def test_store_keeps_the_newest_and_every_nth_step() -> None:
     steps = [base(step) for step in (10, 20, 30, 40, 50)]
     records = [commit(one, parent=Generation(1, one.generation.step - 10) or None) for one in steps]
     stored = inventory(steps, records)
@@ -182,7 +182,7 @@ def test_a_store_keeps_the_newest_and_every_so_many_steps() -> None:
     assert [one.step for one in garbage.records] == [20, 30, 40]
 
 
-def test_a_store_keeps_what_somebody_may_be_writing_or_has_just_begun() -> None:
+def test_store_keeps_young_generations_and_undecided_branches() -> None:
     young, late = base(30), base(40, incarnation=2)
     stored = inventory([A, young, late], [commit(A)], Branch(2, decided=False))
     garbage = remote_garbage(
@@ -191,7 +191,7 @@ def test_a_store_keeps_what_somebody_may_be_writing_or_has_just_begun() -> None:
     assert not garbage.records and not garbage.manifests and not garbage.chunks and not garbage.branches
 
 
-def test_shared_chunks_live_as_long_as_anybody_who_uses_them() -> None:
+def test_shared_chunks_stay_while_a_manifest_uses_them() -> None:
     shared = Chunk("ab" * 16, 1)
     old = Manifest(Generation(1, 10), "0", (shared, Chunk("01" * 16, 1)), 2)
     new = Manifest(Generation(1, 20), "0", (shared,), 1)
@@ -200,5 +200,5 @@ def test_shared_chunks_live_as_long_as_anybody_who_uses_them() -> None:
     assert garbage.chunks == {"01" * 16} and garbage.manifests == {old.id}
 
 
-def test_an_empty_store_loses_nothing() -> None:
+def test_store_without_records_loses_no_chunk() -> None:
     assert not remote_garbage(inventory([A]), digests(A), Keep(1), 1e9, 1.0).chunks

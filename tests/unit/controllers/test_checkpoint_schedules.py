@@ -23,7 +23,7 @@ some hundred.
 pytestmark = pytest.mark.timeout(cases(400))
 
 
-def test_what_was_promised_is_restored_whatever_happens() -> None:
+def test_committed_state_is_restored_under_random_schedules() -> None:
     restores = committed = 0
     for seed in range(SEEDS):
         truth = play(seed)
@@ -48,7 +48,7 @@ def test_what_was_promised_is_restored_whatever_happens() -> None:
         ),
     ],
 )
-def test_a_broken_rule_is_found(rules: Rules, near: int) -> None:
+def test_schedules_detect_a_broken_rule(rules: Rules, near: int) -> None:
     """Play schedules with one broken rule, from the seed `near` on. One of them must violate an invariant.
 
     `near` is shortly before the first seed that finds the violation, so that the test is fast. If the

@@ -73,7 +73,9 @@ def after(seen: Observed) -> Observed:
         ),
     ],
 )
-def test_whether_it_is_ready_and_why(facts: dict[str, Any], holds: str, reason: str, words: str) -> None:
+def test_ready_condition_has_the_expected_reason(
+    facts: dict[str, Any], holds: str, reason: str, words: str
+) -> None:
     made = plan(observed(**facts), NOW)
     assert made.status is not None
     (condition,) = made.status["conditions"]
@@ -86,7 +88,7 @@ def test_whether_it_is_ready_and_why(facts: dict[str, Any], holds: str, reason: 
     assert again.status is None and again.events == () and again.requeue_after == 60
 
 
-def test_what_it_can_do_is_kept_while_it_cannot_be_reached() -> None:
+def test_capabilities_stay_while_the_store_is_unreachable() -> None:
     seen = after(observed(probe=GOOD))
     lost = after(replace(seen, probe=replace(DOWN, at=NOW + timedelta(hours=1))))
     status = lost.store.status
@@ -96,7 +98,7 @@ def test_what_it_can_do_is_kept_while_it_cannot_be_reached() -> None:
     assert unknown.store.status.capabilities == status.capabilities
 
 
-def test_a_reason_that_stays_is_no_event_and_keeps_its_time() -> None:
+def test_unchanged_reason_emits_no_event_and_keeps_its_time() -> None:
     seen = after(observed(probe=DOWN))
     again = plan(replace(seen, probe=replace(DOWN, node="n3", message="timeout")), NOW + timedelta(minutes=5))
     assert again.status is not None and again.events == ()
@@ -114,7 +116,7 @@ def test_a_reason_that_stays_is_no_event_and_keeps_its_time() -> None:
         pytest.param(True, 1, DOWN, False, id="it was not ready before"),
     ],
 )
-def test_ready_stands_until_there_has_been_time_for_an_answer(
+def test_ready_condition_stays_until_a_new_probe_is_due(
     fresh: bool, generation: int, stored: Probe, kept: bool
 ) -> None:
     seen = after(observed(probe=stored))

@@ -30,7 +30,7 @@ from convoy_crds.trainingjob_status import Goodput
         ("", None, {"start": 5}),
     ],
 )
-def test_the_time_since_the_last_step_is_not_settled(
+def test_time_since_the_last_step_is_not_settled(
     cause: str, stepped: float | None, expected: dict[str, float]
 ) -> None:
     ledger = Goodput(seconds={"start": 5.0}, cause=cause, since=NOW)
@@ -51,7 +51,9 @@ def test_the_time_since_the_last_step_is_not_settled(
         ({"start": 5.0}, {"start": 5.0}, {"start": 0.0}),
     ],
 )  # fmt: skip
-def test_gains(counted: dict[str, float], ledger: dict[str, float], expected: dict[str, float]) -> None:
+def test_gains_per_cause(
+    counted: dict[str, float], ledger: dict[str, float], expected: dict[str, float]
+) -> None:
     assert gains(counted, ledger) == expected
 
 
@@ -63,7 +65,7 @@ LEDGERS = st.lists(
 
 
 @given(ledgers=LEDGERS)
-def test_no_second_is_counted_twice_and_none_is_lost(ledgers: list[dict[str, float]]) -> None:
+def test_each_second_is_counted_exactly_once(ledgers: list[dict[str, float]]) -> None:
     counted: dict[str, float] = {}
     most = 0.0
     for ledger in ledgers:

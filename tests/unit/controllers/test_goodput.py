@@ -30,7 +30,7 @@ def spent(cluster: ToyCluster) -> dict[str, float]:
     return {cause: value for cause, value in found.items() if value}
 
 
-def test_a_life_without_trouble() -> None:
+def test_life_without_a_fault() -> None:
     cluster = made()
     cluster.schedulable = False
     cluster.settle().wait(7).settle()
@@ -46,7 +46,7 @@ def test_a_life_without_trouble() -> None:
     assert sum(totals(cluster.job.status.goodput, cluster.now).values()) == pytest.approx(35)
 
 
-def test_a_late_look_moves_no_second() -> None:
+def test_late_reconcile_assigns_the_same_seconds() -> None:
     cluster = made().settle().wait(3).train(1).wait(10).train(11)
     cluster.wait(5).settle()
     assert spent(cluster) == {"start": 3, "productive": 15}
@@ -69,7 +69,7 @@ def test_steps_made_again_are_recomputed_not_productive() -> None:
     assert spent(cluster) == {"start": 1, "productive": 16, "restart": 2, "recompute": 6}
 
 
-def test_saving_is_taken_out_of_the_steps_it_holds_up() -> None:
+def test_save_time_is_subtracted_from_the_steps_it_delays() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21, checkpoint_seconds=1.5).settle()
     cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(2)
     cluster.train(22, checkpoint_seconds=0.0).settle().wait(5).train(30, checkpoint_seconds=0.25)
@@ -82,7 +82,7 @@ def slow(cluster: ToyCluster, *slow: SlowView) -> None:
     cluster.settle()
 
 
-def test_what_a_slow_rank_costs_is_taken_out_of_the_steps_while_it_lasts() -> None:
+def test_straggler_cost_is_subtracted_from_steps_while_it_lasts() -> None:
     cluster = made().settle().wait(1).train(1).settle()
     one = SlowView("Compute", "rank", (1,), ("node-1",), since=1, slowdown=0.43, lost=0.3)
     slow(cluster.wait(10).train(11), one)
@@ -100,7 +100,7 @@ def test_what_a_slow_rank_costs_is_taken_out_of_the_steps_while_it_lasts() -> No
     assert spent(cluster) == {"start": 1, "productive": 42, "straggler": 8}
 
 
-def test_nobody_is_slow_while_nobody_steps() -> None:
+def test_no_straggler_time_without_steps() -> None:
     cluster = made().settle().wait(1).train(1).settle()
     one = SlowView("Compute", "rank", (1,), ("node-1",), since=1, slowdown=1.0, lost=0.5, persistent=True)
     slow(cluster.wait(10).train(11), one)
@@ -118,14 +118,14 @@ def test_nobody_is_slow_while_nobody_steps() -> None:
     ],
     ids=["nobody to blame", "not for long yet"],
 )
-def test_what_is_no_lasting_straggler_costs_no_goodput(view: SlowView) -> None:
+def test_finding_without_a_persistent_straggler_costs_no_goodput(view: SlowView) -> None:
     cluster = made().settle().wait(1).train(1).settle()
     slow(cluster, view)
     cluster.wait(10).train(11).settle()
     assert spent(cluster) == {"start": 1, "productive": 10}
 
 
-def test_a_hang_is_detected_late_and_lasts_since_the_last_step() -> None:
+def test_detection_of_a_hang_starts_at_the_last_step() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21)
     last = cluster.now.timestamp()
     cluster.wait(30)
@@ -135,7 +135,7 @@ def test_a_hang_is_detected_late_and_lasts_since_the_last_step() -> None:
     assert spent(cluster) == {"start": 1, "productive": 10, "detect": 30}
 
 
-def test_a_lost_node_is_detected_from_its_last_sign_on() -> None:
+def test_detection_of_a_lost_node_starts_at_its_last_heartbeat() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
     node = cluster.pods["job-worker-1"].node
     assert node is not None
@@ -143,7 +143,7 @@ def test_a_lost_node_is_detected_from_its_last_sign_on() -> None:
     assert spent(cluster) == {"start": 1, "productive": 10, "detect": 6}
 
 
-def test_its_echo_belongs_to_the_detection() -> None:
+def test_echo_of_a_lost_node_counts_as_detection() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
     node = cluster.pods["job-worker-1"].node
     assert node is not None
@@ -154,7 +154,7 @@ def test_its_echo_belongs_to_the_detection() -> None:
     assert spent(cluster)["restart"] == 2
 
 
-def test_a_node_lost_during_a_restart_is_detected_from_its_last_sign_on() -> None:
+def test_detection_during_a_restart_starts_at_the_last_heartbeat() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
     cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(100)
     node = cluster.pods["job-worker-1"].node
@@ -163,7 +163,7 @@ def test_a_node_lost_during_a_restart_is_detected_from_its_last_sign_on() -> Non
     assert spent(cluster) == {"start": 1, "productive": 10, "restart": 100, "detect": 6}
 
 
-def test_steps_made_before_the_ranks_were_stopped_are_not_forgotten() -> None:
+def test_steps_made_before_the_ranks_stopped_count() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
     cluster.pod("job-worker-1", deleting=True).settle().wait(1).train(23).settle()
     # 10 s after the decision, only ranks on unreachable nodes can still make steps, so step 41 does not
@@ -186,13 +186,13 @@ def test_a_job_that_makes_no_progress_writes_no_status() -> None:
     assert cluster.step().status is None
 
 
-def test_nor_does_one_that_stands_still_behind_its_furthest_step() -> None:
+def test_job_stalled_behind_its_furthest_step_writes_no_status() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
     cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(2).train(5).settle().wait(10)
     assert cluster.step().status is None
 
 
-def test_a_first_look_past_the_furthest_step_still_knows_what_was_made_again() -> None:
+def test_recompute_is_known_if_first_seen_past_the_furthest_step() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
     cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(2)
     # After the restart, the job reports step 1 and then, 15 s later, step 31. The 20 lost steps took 10 s of
@@ -201,14 +201,14 @@ def test_a_first_look_past_the_furthest_step_still_knows_what_was_made_again() -
     assert spent(cluster) == {"start": 1, "productive": 15, "restart": 2, "recompute": 10}
 
 
-def test_and_that_a_checkpoint_spared_some_of_it() -> None:
+def test_recompute_excludes_steps_restored_from_a_checkpoint() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).commit(11).settle()
     cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(2)
     cluster.train(12).wait(10).train(32).settle()
     assert spent(cluster) == {"start": 1, "productive": 15.5, "restart": 2, "recompute": 4.5}
 
 
-def test_a_step_made_since_its_last_sign_shows_how_long_a_lost_node_lived() -> None:
+def test_step_after_the_last_heartbeat_delays_the_start_of_detection() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
     node = cluster.pods["job-worker-1"].node
     assert node is not None
@@ -216,7 +216,7 @@ def test_a_step_made_since_its_last_sign_shows_how_long_a_lost_node_lived() -> N
     assert spent(cluster) == {"start": 1, "productive": 10, "detect": 5.25}
 
 
-def test_a_fault_that_has_no_time_has_that_of_its_echo() -> None:
+def test_fault_without_a_time_has_the_time_of_its_echo() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
     cluster.exit(0, 76, ended=cluster.now.timestamp()).wait(0.25)
     cluster.pod("job-worker-1", phase="Failed", exit_code=137, termination_reason="OOMKilled").settle()
@@ -225,7 +225,7 @@ def test_a_fault_that_has_no_time_has_that_of_its_echo() -> None:
     assert spent(cluster) == {"start": 1, "productive": 10, "detect": 0.25}
 
 
-def test_nothing_is_produced_between_the_end_and_the_news_of_it() -> None:
+def test_time_between_the_end_and_its_report_is_not_productive() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
     for rank in (0, 1):
         cluster.exit(rank, 0, ended=cluster.now.timestamp())
@@ -234,7 +234,7 @@ def test_nothing_is_produced_between_the_end_and_the_news_of_it() -> None:
     assert spent(cluster)["productive"] == 10
 
 
-def test_a_rank_that_makes_no_steps_hides_nobody_else_s() -> None:
+def test_rank_without_steps_does_not_hide_steps_of_others() -> None:
     cluster = made().settle().wait(1)
     for number in (1, 21):
         at = cluster.now.timestamp()
@@ -253,7 +253,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_it_always_sums_up_to_the_job_s_age(events: list[tuple[str, int]]) -> None:
+def test_ledger_always_sums_to_the_job_s_age(events: list[tuple[str, int]]) -> None:
     cluster, step = made(recovery={"maxRestarts": 100}), 0
     for what, amount in events:
         if what == "train":
@@ -277,7 +277,7 @@ def all_ranks(cluster: ToyCluster, **facts: Any) -> ToyCluster:
     return cluster.rank(0, **facts).rank(1, **facts)
 
 
-def test_what_ranks_do_after_their_last_step_is_not_productive() -> None:
+def test_work_after_the_last_step_is_not_productive() -> None:
     """A program without a known total evaluates for 30 s after its last step, and then returns. The 30 s
     move from productive to finish only after its return.
     """
@@ -293,18 +293,18 @@ def test_what_ranks_do_after_their_last_step_is_not_productive() -> None:
     assert spent(cluster) == {"start": 1, "productive": 10, "finish": 50}
 
 
-def test_where_the_total_is_known_the_finish_begins_at_once() -> None:
+def test_finish_starts_at_the_last_step_if_the_total_is_known() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21, total_steps=21).settle().wait(30)
     assert spent(cluster) == {"start": 1, "productive": 10, "finish": 30}
 
 
-def test_it_does_not_begin_before_the_last_rank_is_through() -> None:
+def test_finish_does_not_start_before_the_last_rank_finishes() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
     cluster.rank(1, finished=cluster.now.timestamp()).wait(10).settle()
     assert spent(cluster) == {"start": 1, "productive": 20}
 
 
-def test_the_end_may_be_seen_at_once_with_the_last_steps() -> None:
+def test_end_and_last_steps_may_be_observed_together() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).wait(7)
     for rank in (0, 1):
         cluster.exit(rank, 0, ended=cluster.now.timestamp(), finished=cluster.now.timestamp())
@@ -312,27 +312,27 @@ def test_the_end_may_be_seen_at_once_with_the_last_steps() -> None:
     assert spent(cluster) == {"start": 1, "productive": 10, "finish": 7, "detect": 2}
 
 
-def test_the_last_save_is_taken_out_of_the_finish() -> None:
+def test_last_save_is_subtracted_from_the_finish() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21, checkpoint_seconds=1.5).settle()
     cluster.wait(8)
     all_ranks(cluster, finished=cluster.now.timestamp(), checkpoint_seconds=6.5).settle()
     assert spent(cluster) == {"start": 1, "productive": 8.5, "checkpoint": 6.5, "finish": 3}
 
 
-def test_saving_that_the_finish_cannot_hold_was_before_it() -> None:
+def test_save_time_beyond_the_finish_is_subtracted_from_steps() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).wait(1)
     all_ranks(cluster, finished=cluster.now.timestamp(), checkpoint_seconds=3.0).settle()
     assert spent(cluster) == {"start": 1, "productive": 8, "checkpoint": 3}
 
 
-def test_a_second_loop_shows_that_it_was_no_end() -> None:
+def test_second_training_loop_turns_the_finish_into_productive_time() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21, total_steps=21).settle().wait(30)
     assert spent(cluster)["finish"] == 30
     cluster.train(22, total_steps=50).settle().wait(10).train(32).settle()
     assert spent(cluster) == {"start": 1, "productive": 50}
 
 
-def test_a_rank_that_never_ends_hangs_since_its_last_step() -> None:
+def test_rank_that_never_ends_hangs_since_its_last_step() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21)
     last = cluster.now.timestamp()
     all_ranks(cluster.wait(5), finished=cluster.now.timestamp()).settle().wait(600)
@@ -342,7 +342,7 @@ def test_a_rank_that_never_ends_hangs_since_its_last_step() -> None:
     assert spent(cluster) == {"start": 1, "productive": 10, "detect": 605}
 
 
-def test_a_fault_in_the_finish_ends_it() -> None:
+def test_fault_during_the_finish_ends_the_finish() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21, total_steps=21).settle().wait(30)
     cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).wait(1).settle().wait(2).settle()
     assert spent(cluster) == {"start": 1, "productive": 10, "finish": 30, "detect": 1, "restart": 2}

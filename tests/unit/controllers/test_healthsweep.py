@@ -165,7 +165,7 @@ def of(sweep: HealthSweep, node: str) -> NodeVerdict:
     return next(one for one in sweep.status.nodes if one.node == node)
 
 
-def test_healthy_nodes_pass_and_make_the_reference_of_their_class() -> None:
+def test_healthy_nodes_pass_and_become_the_reference_of_their_class() -> None:
     it = fleet(12)
     sweep = it.play(it.sweep())
     status = sweep.status
@@ -178,7 +178,7 @@ def test_healthy_nodes_pass_and_make_the_reference_of_their_class() -> None:
 
 
 @pytest.mark.parametrize("slow", [0.92, 0.8, 0.3])
-def test_a_slow_node_fails_after_two_runs_and_is_no_reference(slow: float) -> None:
+def test_slow_node_fails_after_two_runs_and_is_not_a_reference(slow: float) -> None:
     it = fleet(12, n03=Machine("n03", gemm=slow))
     sweep = it.play(it.sweep())
     assert {name for name, said in verdicts(sweep).items() if said != "Pass"} == {"n03"}
@@ -206,7 +206,7 @@ def test_three_nodes_are_too_few_to_condemn_one() -> None:
     assert all(len(machine.orders) == 1 for machine in it.machines.values()), "more runs would not help"
 
 
-def test_a_reference_serves_later_sweeps_of_single_nodes_and_stays() -> None:
+def test_reference_is_reused_unchanged_by_a_later_sweep_of_one_node() -> None:
     it = fleet(12)
     it.play(it.sweep())
     before = it.classes[CLASS]
@@ -218,7 +218,7 @@ def test_a_reference_serves_later_sweeps_of_single_nodes_and_stays() -> None:
     assert not it.classes[CLASS].drifted, "one slow node is no drift"
 
 
-def test_a_class_that_has_become_slower_has_drifted() -> None:
+def test_slower_class_has_drifted() -> None:
     it = fleet(12)
     it.play(it.sweep())
     for machine in it.machines.values():
@@ -239,14 +239,14 @@ def test_a_class_that_has_become_slower_has_drifted() -> None:
     ],
     ids=["wrong bits", "a driver hangs", "memory errors"],
 )
-def test_what_is_broken_fails_at_once(odd: Machine, message: str) -> None:
+def test_broken_node_fails_in_the_first_run(odd: Machine, message: str) -> None:
     it = fleet(12, n00=odd)
     sweep = it.play(it.sweep())
     assert {name for name, said in verdicts(sweep).items() if said == "Fail"} == {"n00"}
     assert of(sweep, "n00").message.startswith(message)
 
 
-def test_a_test_that_gives_no_figure_is_run_thrice_and_then_unknown() -> None:
+def test_test_without_a_figure_runs_three_times_then_is_inconclusive() -> None:
     it = fleet(12, n00=Machine("n00", ends={"memory-copy": End.CRASHED}))
     sweep = it.play(it.sweep())
     assert verdicts(sweep)["n00"] == "Inconclusive"
@@ -266,7 +266,7 @@ def test_a_test_that_gives_no_figure_is_run_thrice_and_then_unknown() -> None:
     ],
     ids=["a test that it has not", "an agent that breaks off", "a count that is none"],
 )
-def test_nobody_passes_without_what_others_of_its_class_have_measured(odd: Machine, why: str) -> None:
+def test_node_passes_only_with_all_metrics_of_its_class(odd: Machine, why: str) -> None:
     it = fleet(12)
     it.play(it.sweep())
     it.machines["n00"] = odd
@@ -275,7 +275,7 @@ def test_nobody_passes_without_what_others_of_its_class_have_measured(odd: Machi
     assert why in of(sweep, "n00").message
 
 
-def test_a_mute_agent_holds_the_others_up_for_a_while_only() -> None:
+def test_silent_agent_delays_other_nodes_only_for_a_limited_time() -> None:
     it = fleet(12, n00=Machine("n00", never_ends=True))
     sweep = it.play(it.sweep(selector={}, deadline="2h"), reconciles=20)
     assert of(sweep, "n01").message == "waits for other nodes of its class to be measured"
@@ -283,14 +283,14 @@ def test_a_mute_agent_holds_the_others_up_for_a_while_only() -> None:
     assert verdicts(sweep)["n01"] == "Pass" and verdicts(sweep)["n00"] == ""
 
 
-def test_of_many_nodes_the_status_stays_small() -> None:
+def test_status_of_a_large_sweep_stays_small() -> None:
     it = fleet(MANY + 1, n03=Machine("n03", gemm=0.5))
     sweep = it.play(it.sweep(tiers=["L1"], selector={}))
     assert verdicts(sweep)["n03"] == "Fail" and len(of(sweep, "n03").evidence) == 1
     assert set(verdicts(sweep).values()) == {"Pass", "Fail"}
 
 
-def test_nodes_with_jobs_wait_until_they_are_idle_and_inventories_do_not() -> None:
+def test_tests_wait_for_an_idle_node_and_inventories_do_not() -> None:
     it = fleet(12, n00=Machine("n00", pods=2))
     sweep = it.play(it.sweep(), reconciles=5)
     assert (
@@ -303,7 +303,7 @@ def test_nodes_with_jobs_wait_until_they_are_idle_and_inventories_do_not() -> No
     assert set(verdicts(other.play(other.sweep(selector={}, tiers=["L0"]))).values()) == {"Pass"}
 
 
-def test_jobs_that_come_while_it_is_measured_spoil_it() -> None:
+def test_pods_that_start_during_a_test_make_the_test_inconclusive() -> None:
     it = fleet(12, n00=Machine("n00", never_ends=True))
     sweep = it.play(it.sweep(), reconciles=3)
     it.machines["n00"].pods = 1
@@ -315,7 +315,7 @@ def test_jobs_that_come_while_it_is_measured_spoil_it() -> None:
     assert [one.node for one in it.cancelled] == ["n00"]
 
 
-def test_whoever_is_not_heard_or_not_there_is_told_of_and_unknown_at_the_end() -> None:
+def test_absent_nodes_are_reported_and_inconclusive_at_the_deadline() -> None:
     it = fleet(10, n00=Machine("n00", agent_connected=False), n01=Machine("n01", refuses=2))
     sweep = it.play(it.sweep(nodes=["n00", "n01", "n99"], deadline="10m"), reconciles=6)
     assert of(sweep, "n00").message == "its agent is not connected"
@@ -326,14 +326,14 @@ def test_whoever_is_not_heard_or_not_there_is_told_of_and_unknown_at_the_end() -
     assert sweep.status.phase is SweepPhase.COMPLETE
 
 
-def test_a_node_that_goes_or_is_rebuilt_is_unknown() -> None:
+def test_removed_or_rebuilt_node_is_inconclusive() -> None:
     it = fleet(10, n00=Machine("n00", never_ends=True))
     sweep = it.play(it.sweep(), reconciles=3)
     it.machines["n00"].there = False
     assert of(it.play(sweep), "n00").message == "the node no longer exists"
 
 
-def test_a_sweep_of_nothing_fails_and_one_that_is_over_is_deleted_in_time() -> None:
+def test_empty_sweep_fails_and_a_finished_sweep_is_deleted_after_its_ttl() -> None:
     it = fleet(2)
     sweep = it.play(it.sweep(selector={"matchLabels": {"a": "b"}}, ttlSecondsAfterFinished=60))
     assert (sweep.status.phase, sweep.status.message) == (
@@ -358,7 +358,7 @@ def test_pairs_find_a_slow_network_card(slow: str) -> None:
     assert [one.name for one in found.evidence] == ["pairs"]
 
 
-def test_what_fails_alone_meets_nobody_and_pairs_of_few_tell_nothing() -> None:
+def test_failed_node_joins_no_pair_and_few_pairs_are_inconclusive() -> None:
     it = fleet(12, n00=Machine("n00", gemm=0.5))
     sweep = it.play(it.sweep(selector={}, tiers=["L1", "L2"]))
     assert (verdicts(sweep)["n00"], of(sweep, "n00").tier) == ("Fail", "L1")
@@ -369,7 +369,7 @@ def test_what_fails_alone_meets_nobody_and_pairs_of_few_tell_nothing() -> None:
     assert set(verdicts(sweep).values()) == {"Inconclusive"} and "TooFewNodes" in of(sweep, "n00").message
 
 
-def test_a_node_that_leaves_while_pairs_are_measured_holds_nobody_up() -> None:
+def test_node_that_leaves_during_pair_tests_does_not_delay_others() -> None:
     it = fleet(12)
 
     def leave(sweep: HealthSweep) -> None:
@@ -382,7 +382,7 @@ def test_a_node_that_leaves_while_pairs_are_measured_holds_nobody_up() -> None:
     assert set(said.values()) == {"Pass"}
 
 
-def test_who_is_away_for_a_moment_keeps_what_it_has_measured() -> None:
+def test_briefly_absent_node_keeps_its_measurements() -> None:
     nodes = [
         SweepNode(f"n{at:02}", hardware=f"h{at:02}", address="a", agent_connected=True) for at in range(12)
     ]
@@ -424,7 +424,7 @@ def test_restarted_operator_reaches_the_same_verdicts(at: int) -> None:
     }
 
 
-def test_a_class_keeps_no_more_rows_than_an_object_holds() -> None:
+def test_class_keeps_only_as_many_rows_as_fit_into_an_object() -> None:
     it = fleet(MOST_ROWS + 8)
     sweep = it.play(it.sweep())
     assert set(verdicts(sweep).values()) == {"Pass"}
@@ -433,7 +433,7 @@ def test_a_class_keeps_no_more_rows_than_an_object_holds() -> None:
         assert len(one.recent) == len(one.reference) == MOST_ROWS
 
 
-def test_what_is_stored_of_a_node_that_has_no_hardware_yet_is_filled_in() -> None:
+def test_missing_hardware_of_a_stored_node_is_filled_in() -> None:
     it = fleet(10)
     names = it.nodes
 

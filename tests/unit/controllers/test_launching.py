@@ -72,7 +72,7 @@ ONE_GROUP = [
 
 
 @pytest.mark.parametrize("script", ONE_GROUP)
-def test_what_may_be_right_is_let_through(script: str) -> None:
+def test_possibly_correct_command_is_accepted(script: str) -> None:
     assert why(script) == ""
 
 
@@ -114,7 +114,7 @@ def test_what_may_be_right_is_let_through(script: str) -> None:
         ("horovodrun -np 4 python t.py", "horovodrun trains alone"),
     ],
 )  # fmt: skip
-def test_what_splits_the_group_is_named(script: str, words: str) -> None:
+def test_command_that_splits_the_process_group_is_named(script: str, words: str) -> None:
     assert words in why(script)
     assert why(script, Pods(1, 1)) == "", "a single pod is a group"
     assert "set processesPerReplica to 1" in why(script, Pods(1, 1, processes=4))
@@ -166,7 +166,7 @@ def test_what_splits_the_group_is_named(script: str, words: str) -> None:
         ("bash train.sh -c torchrun", ""),
     ],
 )
-def test_a_launcher_as_the_command_itself(words: str, found: str) -> None:
+def test_launcher_as_the_command_is_checked(words: str, found: str) -> None:
     found_problem = why(words.split(), FOUR="4")
     assert found_problem.startswith(found) and bool(found_problem) == bool(found)
 
@@ -181,7 +181,7 @@ def test_a_launcher_as_the_command_itself(words: str, found: str) -> None:
         ("deepspeed t.py", "deepspeed starts 8 processes, one for each GPU of the pod, but"),
     ],
 )
-def test_a_launcher_that_counts_gpus(words: str, found: str) -> None:
+def test_launcher_with_a_gpu_count_is_checked(words: str, found: str) -> None:
     found_problem = why(words.split(), Pods(1, 1, gpus=8))
     assert found_problem.startswith(found) and found_problem.endswith("set it to 8" if found else "")
     assert why(words.split(), Pods(1, 1, processes=8, gpus=8)) == ""
@@ -198,7 +198,7 @@ def job(*roles: dict[str, Any], **container: Any) -> TrainingJob:
     return make_job(roles=made, engine=None)
 
 
-def test_a_role_is_named_by_its_field() -> None:
+def test_role_is_named_by_its_field_path() -> None:
     alone = ["bash", "-c", "torchrun --standalone t.py"]
     (found,) = misfits(job({"replicas": 2, "command": alone}), None)
     assert found.path == "spec.roles[0].template.spec.containers[0].command" and not found.refused
@@ -210,7 +210,7 @@ def test_a_role_is_named_by_its_field() -> None:
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
-def test_an_option_that_convoy_does_not_know_needs_one_process_per_replica(launcher: str) -> None:
+def test_unknown_launcher_option_needs_one_process_per_replica(launcher: str) -> None:
     role = {"replicas": 1, "command": [launcher, "--later=1", "t.py"]}
     assert not tuple(misfits(job(role.copy()), None))
     (found,) = misfits(job({**role, "processesPerReplica": 4}), None)
@@ -229,7 +229,7 @@ def test_roles_with_the_same_command_are_one_group() -> None:
     assert not tuple(misfits(job(*roles), None))
 
 
-def test_variables_and_limits_of_the_container_count() -> None:
+def test_variables_and_limits_of_the_container_are_considered() -> None:
     env = [
         {"name": "PET_STANDALONE", "value": "1"},
         {"name": "S", "valueFrom": {"fieldRef": {"fieldPath": "x"}}},
@@ -254,7 +254,7 @@ def test_an_engine_brings_its_own_command() -> None:
 @pytest.mark.parametrize(
     ("option", "reason"), [("--nproc-per-node=2", "SplitGroup"), ("--max-restarts=x", "InvalidSpec")]
 )
-def test_a_job_whose_command_misfits_has_no_pods(option: str, reason: str) -> None:
+def test_job_with_a_misfitting_command_has_no_pods(option: str, reason: str) -> None:
     cluster = ToyCluster(job({"replicas": 1, "command": ["torchrun", option, "t.py"]})).settle()
     assert cluster.condition["Valid"] == ("False", reason)
     assert not cluster.pods
@@ -283,7 +283,7 @@ def test_a_job_whose_command_misfits_has_no_pods(option: str, reason: str) -> No
         ("if a; then b; fi", []), ("", []),
     ],
 )  # fmt: skip
-def test_the_commands_of_a_script(script: str, found: list[tuple[str, ...]]) -> None:
+def test_commands_of_a_script(script: str, found: list[tuple[str, ...]]) -> None:
     assert list(commands(script)) == found
 
 
@@ -298,7 +298,7 @@ def test_the_commands_of_a_script(script: str, found: list[tuple[str, ...]]) -> 
         (["bash"], None), (["python", "-c", "x"], None), ([], None),
     ],
 )  # fmt: skip
-def test_the_script_of_a_shell(words: list[str], script: str | None) -> None:
+def test_script_of_a_shell(words: list[str], script: str | None) -> None:
     assert script_of(words) == script
 
 
@@ -326,7 +326,7 @@ PIECES = st.sampled_from(
     value=PIECES,
     pods=st.builds(Pods, st.integers(1, 3), st.integers(3, 4), st.integers(1, 2), st.sampled_from([0, 8])),
 )
-def test_no_command_is_too_odd_to_be_judged(words: list[str], value: str, pods: Pods) -> None:
+def test_random_commands_do_not_crash_the_check(words: list[str], value: str, pods: Pods) -> None:
     found = problem(words, {"N": value, "PET_NNODES": value, "PET_STANDALONE": value}, pods)
     assert found is None or found.why
     parse(words, {"PET_NNODES": value, "PET_STANDALONE": value}, 2).for_rank(1)

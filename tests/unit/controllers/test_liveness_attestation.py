@@ -40,11 +40,11 @@ def plan(incarnation: int, *nodes: str) -> Assigned:
         pytest.param([plan(1, "one", "three"), plan(2, "one", "two")], True, id="taken in again"),
     ],
 )
-def test_who_is_attested(plans: list[Assigned], attests: bool) -> None:
+def test_only_members_of_a_plan_are_attested(plans: list[Assigned], attests: bool) -> None:
     assert may_attest(plans, "two") is attests
 
 
-def test_an_agent_remembers_a_request_for_longer_than_the_hub_counts_it() -> None:
+def test_agent_keeps_a_request_longer_than_the_hub_counts_it() -> None:
     requests = AttestationRequests()
     requests.record("two", 100.0)
     assert REMEMBER_SECONDS > FENCE_SECONDS
@@ -52,7 +52,7 @@ def test_an_agent_remembers_a_request_for_longer_than_the_hub_counts_it() -> Non
     assert requests.recent(100.1 + REMEMBER_SECONDS) == []
 
 
-def test_attestations_count_for_the_fencing_time_from_when_the_agent_asked() -> None:
+def test_attestations_count_from_the_request_for_the_fencing_time() -> None:
     attestations = Attestations()
     attestations.record("a", [("lost", 15.0), ("stale", 21.0), ("a", 0.0)], 100.0)
     attestations.record("b", [("lost", 0.0)], 101.0)

@@ -49,12 +49,14 @@ def contacts(hub: float, api: float, peers: list[float], uid: str = "job") -> Co
         "three of four attest", "all were reached too long ago",
     ],
 )  # fmt: skip
-def test_who_stops(hub: float, api: float, peers: list[float], stops: bool) -> None:
+def test_jobs_stop_if_hub_api_and_majority_of_peers_are_silent(
+    hub: float, api: float, peers: list[float], stops: bool
+) -> None:
     one = job(len(peers))
     assert fence.must_stop([one], contacts(hub, api, peers), NOW) == ([one] if stops else [])
 
 
-def test_a_peer_speaks_for_the_job_it_was_asked_for_alone() -> None:
+def test_peer_attests_only_the_requested_job() -> None:
     one, other = job(1), job(1, "other")
     assert fence.must_stop([one, other], contacts(LATE, NEVER, [FRESH]), NOW) == [other]
 
@@ -85,7 +87,7 @@ def set_of(jobs: list[StrictJob[None]]) -> set[str]:
 
 
 @given(st.integers(2, 12), st.data())
-def test_two_halves_of_a_job_do_not_both_live_on_by_their_peers(nodes: int, data: st.DataObject) -> None:
+def test_two_halves_of_a_job_do_not_both_continue(nodes: int, data: st.DataObject) -> None:
     side = [data.draw(st.booleans()) for _ in range(nodes)]
     lives = set()
     for node in range(nodes):
@@ -95,13 +97,13 @@ def test_two_halves_of_a_job_do_not_both_live_on_by_their_peers(nodes: int, data
     assert len(lives) <= 1
 
 
-def test_nobody_is_asked_while_hub_or_api_server_answers() -> None:
+def test_peers_are_not_contacted_while_hub_or_api_server_responds() -> None:
     quiet = NOW - QUIET_SECONDS
     for hub, api, asked in [(quiet + 0.1, NEVER, 0), (quiet, quiet + 0.1, 0), (quiet, quiet, 2)]:
         assert len(fence.peers_to_contact([job(2)], Contacts(hub, api), {}, NOW)) == asked
 
 
-def test_the_peers_of_a_large_job_take_turns() -> None:
+def test_peers_of_a_large_job_are_contacted_in_rotation() -> None:
     large, asked = job(300), {}
     rounds = []
     for number in range(3):
@@ -112,7 +114,7 @@ def test_the_peers_of_a_large_job_take_turns() -> None:
     assert set().union(*rounds) == {("job", node) for node in large.peers}
 
 
-def test_the_reason_says_who_was_silent() -> None:
+def test_stop_reason_names_the_silent_parties() -> None:
     text = fence.stop_reason(job(3), contacts(NOW - 21, NEVER, [FRESH]), NOW)
     assert "for 21 s" in text
     assert "it reached only 1 of the job's 3 other nodes" in text

@@ -16,14 +16,14 @@ def liveness(count: int = 1, at: float = 0.0) -> Liveness:
 
 
 class TestLiveness:
-    def test_an_agent_is_there_until_it_has_been_silent_for_long(self) -> None:
+    def test_agent_is_connected_until_the_silence_timeout(self) -> None:
         alive = liveness()
         assert alive.connected("n0", 5.0)
         assert not alive.connected("n0", 5.1)
         alive.record_sign("n0", 6.0)
         assert alive.connected("n0", 10.0)
 
-    def test_an_agent_never_heard_is_not_there(self) -> None:
+    def test_agent_without_a_heartbeat_is_not_connected(self) -> None:
         assert not liveness().connected("other", 0.0)
         assert liveness().silence("other", 0.0) == float("inf")
 
@@ -45,28 +45,30 @@ class TestLiveness:
             (100, 31, True),
         ],
     )
-    def test_too_many_silent_at_once_are_not_believed(self, agents: int, silent: int, alarm: bool) -> None:
+    def test_simultaneous_silence_of_too_many_agents_is_not_believed(
+        self, agents: int, silent: int, alarm: bool
+    ) -> None:
         alive = liveness(agents)
         for n in range(silent, agents):
             alive.record_sign(f"n{n}", 20.0)
         assert alive.alarm(21.0) is alarm
         assert alive.connected("n0", 21.0) is alarm
 
-    def test_agents_that_fell_silent_one_after_another_are_believed(self) -> None:
+    def test_successive_silences_are_believed(self) -> None:
         alive = liveness(10)
         for n in range(10):
             alive.record_sign(f"n{n}", 100.0 + 20 * min(n, 4))
         assert not alive.alarm(181.0)
         assert not alive.connected("n0", 181.0)
 
-    def test_agents_that_said_goodbye_raise_no_alarm(self) -> None:
+    def test_agents_that_announced_their_absence_raise_no_alarm(self) -> None:
         alive = liveness(10)
         for n in range(10):
             (alive.record_farewell if n < 8 else alive.record_sign)(f"n{n}", 20.0 if n < 8 else 40.0)
         assert not alive.alarm(41.0)
         assert not alive.connected("n0", 41.0)
 
-    def test_an_alarm_ends_and_those_removed_for_good_do_not_count_in_the_next(self) -> None:
+    def test_alarm_ends_and_removed_agents_do_not_count_in_the_next_alarm(self) -> None:
         alive = liveness(20)
         for second in range(10, 400, 2):
             for n in range(15, 20):
@@ -93,7 +95,7 @@ class TestLiveness:
     @pytest.mark.parametrize(
         ("dialled", "missing", "grace"), [(0, 1, 10), (2, 1, 5.5), (2, 2, 10), (8, 3, 5.5), (8, 4, 10)]
     )
-    def test_a_leader_judges_early_where_all_but_a_few_have_dialled(
+    def test_leader_judges_early_if_almost_all_agents_have_connected(
         self, dialled: int, missing: int, grace: float
     ) -> None:
         alive = Liveness(5.0, 10.0, 15.0)
@@ -103,20 +105,20 @@ class TestLiveness:
             alive.record_sign(f"n{n}", 101.0)
         assert alive.grace(100.0) == grace
 
-    def test_an_announced_absence_is_no_silence(self) -> None:
+    def test_announced_absence_is_not_a_silence(self) -> None:
         alive = liveness()
         alive.record_farewell("n0", 20.0)
         assert alive.silent("n0", 35.0) == 0.0
         assert alive.silent("n0", 36.0) == 16.0
 
-    def test_too_many_silences_at_once_are_none(self) -> None:
+    def test_silent_time_is_zero_if_too_many_agents_are_silent(self) -> None:
         alive = liveness(10)
         for n in range(4, 10):
             alive.record_sign(f"n{n}", 20.0)
         assert alive.silent("n0", 21.0) == 0.0
         assert alive.quiet(5.0, 21.0).keys() == {"n0", "n1", "n2", "n3"}, "but they are known"
 
-    def test_an_agent_that_must_be_there_and_never_came_is_silent_from_when_it_was_asked_for(self) -> None:
+    def test_expected_agent_that_never_connects_is_silent_since_expected(self) -> None:
         alive = Liveness(5, 10, 15)
         alive.start_leading(100.0)
         alive.expect({"lost"}, 101.0)
@@ -131,35 +133,35 @@ class TestLiveness:
         alive.expect({"lost"}, 200.0)
         assert alive.silent("lost", 204.0) == 0.0, "its silence begins anew with the node"
 
-    def test_a_node_that_is_no_more_takes_its_expected_agent_along(self) -> None:
+    def test_removed_node_removes_its_expected_agent(self) -> None:
         alive = Liveness(5, 10, 15)
         alive.start_leading(0.0)
         alive.expect({"n"}, 0.0)
         alive.drop("n")
         assert alive.silent("n", 30.0) == 0.0
 
-    def test_agents_that_are_no_more_expected_are_forgotten(self) -> None:
+    def test_agents_that_are_no_longer_expected_are_dropped(self) -> None:
         alive = Liveness(5, 10, 15)
         alive.start_leading(0.0)
         alive.expect({"n"}, 0.0)
         alive.expect((), 20.0)
         assert alive.silent("n", 30.0) == 0.0 and not alive.quiet(0.0, 30.0)
 
-    def test_a_new_leader_to_which_nobody_comes_is_itself_cut_off(self) -> None:
+    def test_new_leader_without_connections_is_itself_cut_off(self) -> None:
         alive = Liveness(5, 10, 15)
         alive.start_leading(0.0)
         alive.expect({"a", "b", "c"}, 0.0)
         assert alive.alarm(12.0)
         assert alive.silent("a", 12.0) == 0.0
 
-    def test_nobody_is_silent_while_the_operator_itself_stood_still(self) -> None:
+    def test_operator_pause_does_not_count_as_silence(self) -> None:
         alive = liveness(2)
         alive.record_sign("n1", 20.0)
         alive.excuse(6.0, 20.5)
         assert alive.silent("n0", 20.5) == 14.5
         assert alive.quiet(-1.0, 20.5)["n1"] == 0.0, "and nobody is heard in the future"
 
-    def test_grace_begins_with_the_leadership(self) -> None:
+    def test_grace_starts_with_the_leadership(self) -> None:
         alive = Liveness(5, 10, 15)
         assert alive.grace(1e9) == 10, "who does not lead has not begun to judge"
         alive.start_leading(100.0)

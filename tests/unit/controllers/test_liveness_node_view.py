@@ -27,31 +27,31 @@ class TestNodeView:
         }
         return node_view("n", **given)
 
-    def test_a_node_that_is_well(self) -> None:
+    def test_view_of_a_healthy_node(self) -> None:
         assert self.view() == NodeView("n")
 
-    def test_a_node_that_is_gone(self) -> None:
+    def test_view_of_a_deleted_node(self) -> None:
         view = self.view(node=None)
         assert (view.exists, view.ready, view.agent_ready) == (False, False, False)
 
-    def test_what_its_object_says(self) -> None:
+    def test_view_of_the_node_object(self) -> None:
         assert not self.view(node=Node("n", "u", 1, True, ready=False)).ready
         assert not self.view(node=Node("n", "u", 1, False, ready=True)).agent_ready
         assert self.view(node=Node("n", "u", 1, True, ready=True, cordoned=True)).cordoned
 
-    def test_what_others_say_of_a_silent_one(self) -> None:
+    def test_view_of_a_silent_node_contains_probe_and_attestations(self) -> None:
         view = self.view(silent=6.0, since=91.0, probe=self.PROBE, attested_by=frozenset({"m"}))
         assert (view.silent_seconds, view.silent_since) == (6.0, 90.0)
         assert (view.pods_reachable, view.lease_seconds, view.attested_by) == (False, 12.0, {"m"})
 
-    def test_a_silence_that_is_not_believed_is_none(self) -> None:
+    def test_view_ignores_an_unbelieved_silence(self) -> None:
         assert self.view(since=91.0, probe=self.PROBE) == NodeView("n")
 
-    def test_a_silent_node_that_nobody_has_asked_yet_counts_as_answering(self) -> None:
+    def test_unprobed_silent_node_counts_as_reachable(self) -> None:
         view = self.view(silent=6.0, since=91.0)
         assert (view.silent_since, view.pods_reachable, view.lease_seconds) == (91.0, True, 0.0)
 
-    def test_that_an_agents_own_address_does_not_answer_is_no_word_on_its_pods(self) -> None:
+    def test_probe_of_the_agent_address_alone_does_not_prove_pods_unreachable(self) -> None:
         assert self.view(silent=6.0, probe=NodeProbe(90.0, reachable=False, pods_probed=False)).pods_reachable
 
 
@@ -75,9 +75,7 @@ def liveness(heard: float | None) -> Liveness:
         pytest.param(100.0, False, 110.0, False, id="a silent one is not given the label"),
     ],
 )
-def test_the_label_of_a_node_that_lives(
-    heard: float | None, labelled: bool, now: float, expected: bool
-) -> None:
+def test_label_of_a_living_node(heard: float | None, labelled: bool, now: float, expected: bool) -> None:
     node = Node("n", "u", 1, labelled, ready=True)
     assert wants_agent_ready(node, liveness(heard), True, 15, now) is expected
 
@@ -91,21 +89,21 @@ def test_the_label_of_a_node_that_lives(
         pytest.param(100.0, False, True, 106.0, False, id="silent, and its kubelet does not report"),
     ],
 )
-def test_the_label_of_a_node_that_may_be_dead(
+def test_label_of_a_node_that_may_be_dead(
     heard: float, ready: bool, answers: bool, now: float, expected: bool
 ) -> None:
     node = Node("n", "u", 1, True, ready=ready)
     assert wants_agent_ready(node, liveness(heard), answers, 15, now) is expected
 
 
-def test_no_label_is_taken_while_the_operators_own_network_is_in_doubt() -> None:
+def test_no_label_is_removed_while_the_operators_network_is_in_doubt() -> None:
     alive = liveness(100.0)
     for other in ("o", "p"):
         alive.record_sign(other, 100.0)
     assert wants_agent_ready(Node("n", "u", 1, True), alive, False, 15, 106.0)
 
 
-def test_no_label_is_taken_while_an_agent_is_away_as_announced() -> None:
+def test_no_label_is_removed_during_an_announced_absence() -> None:
     alive = liveness(100.0)
     alive.record_farewell("n", 100.0)
     assert wants_agent_ready(Node("n", "u", 1, True), alive, False, 15, 106.0)

@@ -30,7 +30,7 @@ def test_the_fencing_time_of_agents_operator_and_simulator_is_one_constant() -> 
     assert fence.REPLACE_SECONDS == fence.FENCE_SECONDS + timings.STOP_SECONDS
 
 
-def test_settings_and_latencies_take_their_defaults_from_the_timings() -> None:
+def test_settings_and_latencies_default_to_the_timings() -> None:
     settings, latencies = Settings(), Latencies()
     assert settings.agent_silent_seconds == latencies.silent == timings.SILENT_SECONDS
     assert settings.agent_grace_seconds == latencies.grace == timings.GRACE_SECONDS
@@ -42,7 +42,7 @@ def test_settings_and_latencies_take_their_defaults_from_the_timings() -> None:
     assert outbox.REPORT_SECONDS == timings.REPORT_SECONDS
 
 
-def test_waits_that_must_exceed_others_do() -> None:
+def test_timeouts_exceed_the_timeouts_they_depend_on() -> None:
     assert hub_link.WELCOME_SECONDS > sessions.HOLD_SECONDS
     assert fence.LEASE_SECONDS > timings.KUBELET_LEASE_SECONDS
     assert timings.SILENT_SECONDS > timings.PROBE_AFTER_SECONDS + timings.PROBE_SECONDS

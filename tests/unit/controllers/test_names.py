@@ -39,7 +39,7 @@ def accepted(name: str, role: str) -> bool:
 
 @settings(max_examples=60)
 @given(name=JOB.map(".".join), role=ROLE, replica=st.sampled_from([0, 10]))
-def test_what_is_made_of_an_accepted_name_is_valid(name: str, role: str, replica: int) -> None:
+def test_objects_made_from_an_accepted_name_are_valid(name: str, role: str, replica: int) -> None:
     if not accepted(name, role):
         assert len(name) + len(role) + len(f"--{MAX_REPLICAS - 1}") > 63, "and the message says so"
         return

@@ -42,7 +42,7 @@ def quarantined_amid_a_storm() -> SimulatedFleet:
 
 
 @pytest.mark.parametrize("bad", [False, True])
-def test_who_is_quarantined_is_swept_while_the_breaker_is_not_closed(bad: bool) -> None:
+def test_quarantined_node_is_swept_while_the_breaker_is_open(bad: bool) -> None:
     it = quarantined_amid_a_storm()
     it.hardware["hw0"].job, it.hardware["hw0"].bad = "", bad
     it.run(HOUR, every=120)
@@ -60,7 +60,7 @@ def test_who_is_quarantined_is_swept_while_the_breaker_is_not_closed(bad: bool) 
         assert status.state is State.QUALIFIED
 
 
-def test_who_is_quarantined_and_busy_keeps_no_breaker_half_open() -> None:
+def test_busy_quarantined_node_does_not_keep_the_breaker_half_open() -> None:
     it = quarantined_amid_a_storm()
     states = set()
     for _ in range(28):

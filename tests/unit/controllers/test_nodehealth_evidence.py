@@ -40,15 +40,13 @@ from convoy_crds.nodehealth import State
         (slow(minutes=6, seen=1.5), False),
     ],
 )
-def test_what_is_slow_enough_for_long_enough_and_still_so_is_evidence(
-    suspicion: Suspicion, counts: bool
-) -> None:
+def test_evidence_is_sufficient_lasting_and_current_slowness(suspicion: Suspicion, counts: bool) -> None:
     assert evidence.is_evidence(suspicion, policy().spec.detection, NOW) is counts
     facts = replace(BUSY, suspicions=(suspicion,))
     assert (after(health("Unverified"), facts).state is State.SUSPECT) is counts
 
 
-def test_nothing_is_believed_of_a_node_that_is_not_heard() -> None:
+def test_node_without_a_connected_agent_gets_no_evidence() -> None:
     unheard = replace(BUSY, node=replace(NODE, agent_connected=False), suspicions=(slow(),))
     found = after(health("Qualified", qualifiedUntil=text(NOW + HOUR)), unheard)
     assert (found.state, found.evidence, found.silent_since) == (State.QUALIFIED, [], NOW)
@@ -69,7 +67,7 @@ def test_nothing_is_believed_of_a_node_that_is_not_heard() -> None:
         ([], replace(BUSY, suspicions=(slow(loss=9e9, minutes=4),)), State.SUSPECT),
     ],
 )
-def test_two_kinds_confirm_or_a_loss_that_moving_would_have_cost(
+def test_two_kinds_of_evidence_or_the_cost_of_a_swap_confirm(
     known: list[Any], facts: HardwareFacts, state: State
 ) -> None:
     assert after(health("Suspect", evidence=known), facts).state is state
@@ -127,7 +125,7 @@ WAITING = [
 
 
 @pytest.mark.parametrize(("state", "more", "facts", "ago", "then"), WAITING)
-def test_what_a_state_waits_for(
+def test_event_that_ends_each_state(
     state: str, more: dict[str, Any], facts: HardwareFacts, ago: timedelta, then: State
 ) -> None:
     if state == "Repairing":
@@ -136,7 +134,7 @@ def test_what_a_state_waits_for(
     assert after(health(state, ago, **more), facts).state is then
 
 
-def test_an_outcome_is_decided_once_and_not_guessed_after_hours() -> None:
+def test_outcome_is_decided_once_and_expires_after_hours() -> None:
     two_hours = health("Draining", 2 * HOUR)
     late = after(two_hours, replace(BUSY, recovered=0.1))
     assert (late.state, late.actions[-1].outcome) == (State.DRAINING, "Unknown")
@@ -144,7 +142,7 @@ def test_an_outcome_is_decided_once_and_not_guessed_after_hours() -> None:
     assert after(again, replace(BUSY, recovered=0.9)).actions[-1].outcome == "Unknown"
 
 
-def test_who_is_wrongly_accused_amid_a_repair_is_retested() -> None:
+def test_wrongly_accused_node_in_repair_is_retested() -> None:
     repair = {"step": 0, "action": "Reset", "since": text(NOW - HOUR / 2)}
     stored = health("Repairing", HOUR / 2, repair=repair, quarantines=[text(NOW - HOUR)], evidence=[online()])
     found = after(stored, replace(IDLE, recovered=0.0))
@@ -152,7 +150,7 @@ def test_who_is_wrongly_accused_amid_a_repair_is_retested() -> None:
     assert found.evidence == []
 
 
-def test_a_new_name_does_not_make_time_begin_again() -> None:
+def test_new_node_name_does_not_restart_a_state() -> None:
     known = {
         "nodeRef": {"name": "old", "uid": "o", "bootId": "a"},
         "sweep": {"name": "hw-1", "cause": "Suspected", "since": text(NOW)},
@@ -168,7 +166,7 @@ def test_a_history_is_bounded() -> None:
     assert (len(found.history), found.history[0].reason, found.history[-1].after) == (32, "1", State.SUSPECT)
 
 
-def test_a_node_under_test_takes_no_pods() -> None:
+def test_node_under_test_gets_no_pods() -> None:
     status = health("Suspect", sweep={"name": "hw-1", "cause": "Suspected", "since": text(NOW)}).status
     assert wanted.marks(status, policy()).taints == {
         "convoy.dev/suspect": "PreferNoSchedule",

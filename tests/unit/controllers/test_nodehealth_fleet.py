@@ -105,14 +105,14 @@ def repeated_crashes(writes: int) -> SimulatedFleet:
     return it
 
 
-def test_a_storm_drains_nobody() -> None:
+def test_storm_of_suspicions_drains_no_node() -> None:
     it = storm()
     assert (it.drains, it.evicted) == ([], 0)
     assert set(it.states()) <= {State.UNVERIFIED, State.SUSPECT}
     assert it.guard_policy().status.breaker.state is BreakerState.OPEN
 
 
-def test_a_storm_stops_what_was_about_to_begin() -> None:
+def test_storm_stops_a_drain_that_has_not_evicted() -> None:
     it = storm_amid_a_drain()
     assert it.guard_policy().status.breaker.state is BreakerState.OPEN
     assert (it.state("hw0"), it.hardware["hw0"].job) == (State.DRAINING, "ns/j0")
@@ -120,7 +120,7 @@ def test_a_storm_stops_what_was_about_to_begin() -> None:
     assert conditions["Acting"] == "DrainBlocked"
 
 
-def test_an_open_breaker_keeps_nobody_from_returning() -> None:
+def test_open_breaker_does_not_block_returning_nodes() -> None:
     recovery_amid_a_storm()
 
 
@@ -129,7 +129,7 @@ def test_an_open_breaker_keeps_nobody_from_returning() -> None:
     [{}, WIDE, {**WIDE, "perRack": 1}, {**WIDE, "fleetPercentPerHour": 9}, {**WIDE, "poolPercent": 5}],
     ids=["narrow", "wide", "rack", "hour", "pool"],
 )
-def test_budgets_hold_in_a_crowd(budgets: dict[str, Any]) -> None:
+def test_budgets_hold_with_many_suspects(budgets: dict[str, Any]) -> None:
     it = crowd(**budgets)
     assert len(it.drains) >= (8 if budgets == WIDE else 2)
 
@@ -141,7 +141,7 @@ def test_a_job_loses_one_node_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("writes", range(5))
-def test_an_operator_that_dies_leaks_no_taint(writes: int) -> None:
+def test_operator_crash_leaks_no_taint(writes: int) -> None:
     repeated_crashes(writes)
 
 
@@ -159,7 +159,7 @@ def test_history_follows_the_hardware_to_another_name() -> None:
     assert [taint["key"] for taint in it.hardware["hw0"].taints] == ["convoy.dev/quarantined"]
 
 
-def test_a_fault_that_is_gone_before_the_sweep_stays_suspect_and_does_not_loop() -> None:
+def test_fault_that_ends_before_the_sweep_causes_one_sweep() -> None:
     it = acting_fleet(4)
     accuse(it, 0, bad=False)
     it.run(600)
@@ -172,7 +172,7 @@ def test_a_fault_that_is_gone_before_the_sweep_stays_suspect_and_does_not_loop()
     assert (it.state("hw0"), it.health("hw0").status.sweeps) == (State.QUALIFIED, 1)
 
 
-def test_silence_makes_nobody_suspect_and_nobody_clean() -> None:
+def test_silence_makes_no_node_suspect_and_clears_no_node() -> None:
     it = acting_fleet(4)
     it.run(60)
     it.hardware["hw1"].agent_connected = False
@@ -191,7 +191,7 @@ def test_silence_makes_nobody_suspect_and_nobody_clean() -> None:
     assert it.state("hw0") in (State.QUALIFIED, State.UNVERIFIED)
 
 
-def test_a_lying_detector_opens_the_breaker() -> None:
+def test_false_detector_opens_the_breaker() -> None:
     it = acting_fleet(
         budgets=WIDE, breaker={"suspectPercent": 100, "confirmedPercent": 100, "sharedPercent": 100}
     )
@@ -207,7 +207,7 @@ def test_a_lying_detector_opens_the_breaker() -> None:
     assert {it.state(f"hw{number}") for number in range(6)} <= {State.UNVERIFIED, State.SUSPECT}
 
 
-def test_a_slow_rack_opens_the_breaker_and_so_does_a_slow_driver_of_few() -> None:
+def test_slow_rack_or_slow_driver_opens_the_breaker() -> None:
     for what in ("rack", "driver"):
         it = acting_fleet(budgets=WIDE, breaker={**NEVER, "sharedPercent": 60})
         for number in range(3):
@@ -219,7 +219,7 @@ def test_a_slow_rack_opens_the_breaker_and_so_does_a_slow_driver_of_few() -> Non
         assert what in found.message
 
 
-def test_what_all_nodes_share_says_nothing() -> None:
+def test_property_of_all_nodes_does_not_open_the_breaker() -> None:
     it = acting_fleet(budgets=WIDE, breaker={**NEVER, "sharedPercent": 60})
     accuse(it, 0, 1, 2)
     it.run(HOUR, every=60)
@@ -227,7 +227,7 @@ def test_what_all_nodes_share_says_nothing() -> None:
     assert len(it.drains) == 3
 
 
-def test_many_confirmed_at_once_open_the_breaker() -> None:
+def test_many_confirmed_nodes_open_the_breaker() -> None:
     it = acting_fleet(budgets=WIDE, breaker={**NEVER, "confirmedPercent": 5})
     accuse(it, 0, 1, 2)
     it.run(HOUR, every=60)
@@ -235,7 +235,7 @@ def test_many_confirmed_at_once_open_the_breaker() -> None:
     assert it.drains == []
 
 
-def test_after_a_storm_one_that_failed_a_sweep_is_let_through_and_closes_the_breaker() -> None:
+def test_trial_on_a_node_with_a_failed_sweep_closes_the_breaker() -> None:
     it = acting_fleet()
     it.run(60)
     accuse(it, *range(12), bad=False)
@@ -256,7 +256,7 @@ def test_after_a_storm_one_that_failed_a_sweep_is_let_through_and_closes_the_bre
     assert it.drains and {it.state("hw1")} <= {State.PROBATION, State.QUALIFIED, State.SUSPECT}
 
 
-def test_few_are_swept_at_once() -> None:
+def test_concurrent_sweeps_are_limited() -> None:
     it = acting_fleet(onJoin="Gate", sweeps={"atOncePercent": 9})
     for one in it.hardware.values():
         one.created = it.kernel.time
@@ -268,7 +268,7 @@ def test_few_are_swept_at_once() -> None:
     assert set(it.states()) == {State.QUALIFIED}
 
 
-def test_who_is_only_watched_carries_nothing() -> None:
+def test_observe_mode_adds_no_taint_and_drains_no_node() -> None:
     it = acting_fleet(mode="Observe")
     accuse(it, 0)
     it.run(3 * HOUR, every=60)
@@ -326,13 +326,13 @@ CONTROLS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], obj
 
 
 @pytest.mark.parametrize("rule", CONTROLS)
-def test_a_broken_rule_is_found_out(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fleet_tests_detect_a_broken_rule(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     breaks, scenario = CONTROLS[rule]
     breaks(monkeypatch)
     with pytest.raises(AssertionError if rule == "recovery" else InvariantViolation):
         scenario()
 
 
-def test_others_taints_are_kept() -> None:
+def test_foreign_taints_are_kept() -> None:
     it = repeated_crashes(2)
     assert all(foreign(one.taints) == [OTHERS["key"]] for one in it.hardware.values())

@@ -41,7 +41,7 @@ def swapped_node(outcome: Outcome, followed: bool = True, ago: timedelta = timed
         ("a", Outcome.WRONG, False),
     ],
 )
-def test_what_has_come_along_with_a_rank_is_held_against_no_node(
+def test_slowness_that_follows_a_rank_is_held_against_no_node(
     node: str, outcome: Outcome, kept: bool
 ) -> None:
     found = without_followers({node: (AGAIN,)}, [swapped_node(outcome)], {"ns/j": AFTER}, NOW)
@@ -75,12 +75,12 @@ def test_what_has_come_along_with_a_rank_is_held_against_no_node(
         "not heard",
     ],
 )
-def test_what_others_do_is_still_held_against_theirs(one: Suspicion, now: JobPace | None) -> None:
+def test_other_suspicions_still_count_against_their_node(one: Suspicion, now: JobPace | None) -> None:
     paces = {} if now is None else dict.fromkeys(("ns/j", "ns/k"), now)
     assert without_followers({"b": (one,)}, [swapped_node(Outcome.WRONG)], paces, NOW) == {"b": (one,)}
 
 
-def test_a_move_that_did_no_good_otherwise_protects_nobody_and_none_does_for_ever() -> None:
+def test_only_a_recent_swap_that_the_slowness_followed_protects_a_node() -> None:
     for one in (swapped_node(Outcome.WRONG, followed=False), swapped_node(Outcome.WRONG, ago=KEPT)):
         assert without_followers({"b": (AGAIN,)}, [one], {"ns/j": AFTER}, NOW) == {"b": (AGAIN,)}
     assert (
@@ -89,7 +89,7 @@ def test_a_move_that_did_no_good_otherwise_protects_nobody_and_none_does_for_eve
     )
 
 
-def test_each_suspicion_is_looked_at_by_itself() -> None:
+def test_each_suspicion_is_judged_separately() -> None:
     other = replace(AGAIN, ranks=(5,))
     found = without_followers(
         {"b": (AGAIN, other), "c": (AGAIN,)}, [swapped_node(Outcome.WRONG)], {"ns/j": AFTER}, NOW

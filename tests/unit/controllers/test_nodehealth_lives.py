@@ -21,6 +21,6 @@ SETTINGS = settings(
 
 
 @pytest.mark.timeout(cases(600))
-def test_whatever_happens_the_promises_are_kept() -> None:
+def test_random_fleet_lives_keep_the_invariants() -> None:
     run_state_machine_as_test(FleetLife, settings=SETTINGS)
     assert FleetLife.drains > 0, "no life came to a drain: nothing was tried"

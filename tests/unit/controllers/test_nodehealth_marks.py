@@ -40,7 +40,7 @@ from convoy_crds.nodehealth import NodeHealth, NodeRef, State, SweepCause
         (NOW - 10 * HOUR, IDLE, "Observe", "Gate", State.UNVERIFIED),
     ],
 )
-def test_only_hardware_that_joins_is_gated(
+def test_only_joining_hardware_is_gated(
     created: datetime, facts: HardwareFacts, mode: str, join: str, state: State
 ) -> None:
     rules = policy(mode=mode, onJoin=join)
@@ -52,7 +52,7 @@ def test_only_hardware_that_joins_is_gated(
 
 
 @pytest.mark.parametrize("before", [state.value for state in State if state is not State.EXEMPT])
-def test_exempt_nodes_are_left_alone_for_three_days_at_most(before: str) -> None:
+def test_exemption_lasts_at_most_three_days(before: str) -> None:
     until = {"exempt": {**SAID, "until": text(NOW + 100 * HOUR)}}
     found = after(health(before, said=until), BUSY)
     assert (found.state, found.holds_token) == (State.EXEMPT, False)
@@ -97,7 +97,7 @@ def test_shown_end_of_an_exemption_is_the_applied_end(
     assert (after(stored, BUSY).state is State.EXEMPT) is (found is not None)
 
 
-def test_condemned_by_hand_until_it_is_taken_back_then_retested() -> None:
+def test_manual_condemnation_lasts_until_revoked_then_node_is_retested() -> None:
     found = after(health("Qualified", said={"condemned": SAID}), BUSY)
     assert (found.state, found.condemned_by_hand) == (State.CONDEMNED, True)
     back = machine.next_status(Member(health("Condemned", condemnedByHand=True), IDLE), policy(), NOW)
@@ -105,7 +105,7 @@ def test_condemned_by_hand_until_it_is_taken_back_then_retested() -> None:
 
 
 @pytest.mark.parametrize("before", ["Condemned", "Quarantined", "Repairing", "Suspect", "Gated", "Probation"])
-def test_a_release_acts_once_and_forgets(before: str) -> None:
+def test_release_acts_once_and_clears_evidence(before: str) -> None:
     said = {"release": {**SAID, "at": text(NOW)}}
     stored = health(before, said=said, evidence=[online(), swept()], quarantines=[text(NOW)] * 2, failures=1)
     found = after(stored, BUSY)
@@ -128,7 +128,7 @@ OTHERS = {"key": "x/y", "effect": "NoExecute", "value": "z"}
         (["quarantined", "quarantined"], "Condemned", ["quarantined:NoSchedule"]),
     ],
 )
-def test_taints_are_ours_alone(keys: list[str], state: str, then: list[str] | None) -> None:
+def test_only_convoys_own_taints_are_changed(keys: list[str], state: str, then: list[str] | None) -> None:
     effect = {"suspect": "PreferNoSchedule"}
     current = [
         OTHERS,
@@ -143,7 +143,7 @@ def test_taints_are_ours_alone(keys: list[str], state: str, then: list[str] | No
 
 
 @pytest.mark.parametrize("state", list(State))
-def test_no_taint_without_a_policy_that_acts(state: State) -> None:
+def test_no_taint_without_a_policy_in_act_mode(state: State) -> None:
     status = health(state).status
     assert wanted.marks(status, None).taints == wanted.marks(status, policy(mode="Observe")).taints == {}
 
@@ -151,14 +151,14 @@ def test_no_taint_without_a_policy_that_acts(state: State) -> None:
 @pytest.mark.parametrize(
     "state", ["Quarantined", "Draining", "Repairing", "Requalifying", "Gated", "Sweeping"]
 )
-def test_a_policy_that_is_gone_lets_go(state: str) -> None:
+def test_deleted_policy_releases_its_nodes(state: str) -> None:
     found = unguarded(Member(health(state, evidence=[online()]), BUSY), NOW)
     assert found is not None
     assert found.state in (State.SUSPECT, State.UNVERIFIED)
     assert not found.holds_token and found.sweep is None
 
 
-def test_of_nodes_that_claim_the_same_hardware_one_that_is_heard_has_it() -> None:
+def test_shared_hardware_belongs_to_the_node_with_a_connected_agent() -> None:
     old = binding.ReportedNode(NODE.name, NODE.uid, NODE.created, agent_connected=True)
     young = replace(old, name="m", uid="v", created=NOW)
     silent = replace(old, agent_connected=False)
@@ -173,7 +173,7 @@ def test_of_nodes_that_claim_the_same_hardware_one_that_is_heard_has_it() -> Non
 @pytest.mark.parametrize(
     ("spares", "reserved", "drained"), [(2, 1, True), (1, 1, False), (1, 0, True), (0, 0, False)]
 )
-def test_reserved_spares_are_left_over(spares: int, reserved: int, drained: bool) -> None:
+def test_reserved_spares_remain(spares: int, reserved: int, drained: bool) -> None:
     idle = [NodeHealth.model_validate({"metadata": {"name": f"s{i}"}}) for i in range(spares)]
     late = health("Quarantined")
     members = (
@@ -185,7 +185,7 @@ def test_reserved_spares_are_left_over(spares: int, reserved: int, drained: bool
     assert plan.refused.get("hw") is None or plan.refused["hw"].reason.name == "SparesBudget"
 
 
-def test_a_look_that_changes_nothing_writes_nothing() -> None:
+def test_reconcile_without_a_change_writes_nothing() -> None:
     member = Member(health("Qualified", qualifiedUntil=text(NOW + HOUR)), BUSY)
     rules = policy()
     first = decide(Fleet(rules, (member,)), NOW)
@@ -195,7 +195,7 @@ def test_a_look_that_changes_nothing_writes_nothing() -> None:
     assert (second.policy, second.statuses) == (None, {})
 
 
-def test_what_is_wanted_in_vain_says_which_budget_is_in_the_way() -> None:
+def test_blocked_action_names_the_limiting_budget() -> None:
     members = (
         Member(health("Quarantined"), BUSY),
         Member(health("Draining").model_copy(update={"metadata": health("Draining").metadata.model_copy(
@@ -211,7 +211,7 @@ def test_what_is_wanted_in_vain_says_which_budget_is_in_the_way() -> None:
     )
 
 
-def test_who_failed_before_it_joined_is_not_swept_again() -> None:
+def test_node_that_failed_before_joining_is_not_swept_again() -> None:
     found = health("Gated", evidence=[swept()]).status
     assert sweeping.needed_sweep(found, IDLE, policy(onJoin="Gate"), NOW) is None
     assert (
@@ -230,12 +230,12 @@ def test_who_failed_before_it_joined_is_not_swept_again() -> None:
         ("HalfOpen", "other", [swept()], False),
     ],
 )
-def test_a_half_open_breaker_tries_one(state: str, trial: str, known: list[Any], admitted: bool) -> None:
+def test_half_open_breaker_admits_one_trial(state: str, trial: str, known: list[Any], admitted: bool) -> None:
     stored = BreakerStatus.model_validate({"state": state, "trial": trial})
     assert breaker.admits(stored, "hw", health("Suspect", evidence=known).status) is admitted
 
 
-def test_each_drain_takes_a_spare_of_those_that_are_left() -> None:
+def test_each_drain_uses_one_of_the_remaining_spares() -> None:
     def node(name: str, *jobs: str) -> HardwareFacts:
         return HardwareFacts(replace(NODE, name=name, rack=name, pods=len(jobs), jobs=jobs))
 

@@ -37,7 +37,7 @@ def wants(facts: HardwareFacts, status: NodeHealthStatus) -> list[RequestKind]:
     return [one.kind for one in requests(status, facts, POLICY, NOW)]
 
 
-def test_what_lasts_has_the_node_swept_once_it_is_idle_and_nothing_else() -> None:
+def test_lasting_hint_only_sweeps_the_node_when_idle() -> None:
     seen = after(BUSY)
     assert seen.noticed is not None and (seen.noticed.job, seen.noticed.cause) == ("ns/j", "Input")
     assert (seen.state, seen.evidence, wants(BUSY, seen)) == (State.UNVERIFIED, [], [])
@@ -57,7 +57,9 @@ def test_what_lasts_has_the_node_swept_once_it_is_idle_and_nothing_else() -> Non
     ],
     ids=["short", "little", "not heard", "looked into lately", "suspect anyway", "no sweeps"],
 )
-def test_what_is_not_worth_a_sweep(facts: HardwareFacts, status: dict[str, Any], sweeps: bool) -> None:
+def test_hint_below_the_criteria_causes_no_sweep(
+    facts: HardwareFacts, status: dict[str, Any], sweeps: bool
+) -> None:
     stored = {"state": State.UNVERIFIED, "since": NOW - HOUR, "clean_since": NOW - HOUR, **status}
     spec = {"mode": "Act", **({"sweeps": {}} if sweeps else {})}
     policy = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": spec})
@@ -65,7 +67,7 @@ def test_what_is_not_worth_a_sweep(facts: HardwareFacts, status: dict[str, Any],
 
 
 @pytest.mark.parametrize(("looked_at", "noticed"), [(NOW, False), (NOW - 24 * HOUR, True), (None, True)])
-def test_a_job_whose_loader_is_slow_has_its_nodes_tested_now_and_then(
+def test_nodes_of_a_job_with_a_slow_loader_are_tested_occasionally(
     looked_at: datetime | None, noticed: bool
 ) -> None:
     stored = NodeHealthStatus(
@@ -76,7 +78,7 @@ def test_a_job_whose_loader_is_slow_has_its_nodes_tested_now_and_then(
     assert (found.noticed is not None) is noticed
 
 
-def test_a_sweep_of_before_says_nothing_of_it() -> None:
+def test_earlier_sweep_does_not_refute_a_hint() -> None:
     stored = NodeHealthStatus(
         state=State.QUALIFIED, since=NOW - 9 * HOUR, clean_since=NOW - 9 * HOUR, swept=NOW - 2 * HOUR
     )
@@ -99,7 +101,7 @@ def test_inconclusive_sweep_for_another_cause_keeps_the_hint(verdict: Verdict | 
         assert wants(IDLE, found) == [RequestKind.ROUTINE]
 
 
-def test_a_release_forgets_what_was_looked_into() -> None:
+def test_release_clears_the_last_hint_sweep() -> None:
     said = {"release": {"at": NOW, "reason": "mended", "user": "ops"}}
     status = {"state": State.QUALIFIED, "since": NOW - HOUR, "looked_at": NOW - HOUR}
     found = NodeHealth.model_validate({"metadata": {"name": "hw"}, "spec": said, "status": status})
@@ -115,7 +117,7 @@ def test_a_release_forgets_what_was_looked_into() -> None:
         (State.QUALIFIED, Verdict.INCONCLUSIVE, State.QUALIFIED),
     ],
 )
-def test_its_verdict_decides_and_none_is_no_doubt(before: State, verdict: Verdict, state: State) -> None:
+def test_verdict_of_a_hint_sweep_decides(before: State, verdict: Verdict, state: State) -> None:
     until = NOW + 99 * HOUR if before is State.QUALIFIED else None
     stored = NodeHealthStatus(
         state=before, since=NOW - HOUR, clean_since=NOW - HOUR, qualified_until=until, inconclusive=1

@@ -83,7 +83,7 @@ def observe_all(
     )
 
 
-def test_hardware_is_named_by_its_accelerators_else_by_its_machine() -> None:
+def test_hardware_is_named_by_accelerators_else_by_machine() -> None:
     gpus = replace(N1, accelerators=("GPU-b", "GPU-a"))
     assert hardware_name(gpus) == hardware_name(replace(gpus, accelerators=("GPU-a", "GPU-b"), name="x"))
     assert hardware_name(gpus) != hardware_name(replace(gpus, accelerators=("GPU-a",)))
@@ -92,12 +92,12 @@ def test_hardware_is_named_by_its_accelerators_else_by_its_machine() -> None:
     assert hardware_name(replace(N1, accelerators=None)) == "", "it may have some"
 
 
-def test_what_is_nowhere_stored_is_unknown_once_it_was_told_of() -> None:
+def test_reported_hardware_without_a_stored_object_is_unknown() -> None:
     assert observe_all(nodes=[N1, replace(N2, accelerators=None)]).unknown == {"ab12": "n1"}
     assert observe_all(healths=[health("ab12")], nodes=[N1]).unknown == {}
 
 
-def test_a_node_that_has_not_told_yet_keeps_the_hardware_that_is_stored_of_it() -> None:
+def test_node_without_a_report_keeps_its_stored_hardware() -> None:
     stored = health("ab12", nodeRef={"name": "n1", "uid": "u1"})
     found = observe_all(healths=[stored], nodes=[replace(N1, accelerators=None)])
     assert found.hardware == {"n1": "ab12"} and found.unknown == {}
@@ -105,14 +105,14 @@ def test_a_node_that_has_not_told_yet_keeps_the_hardware_that_is_stored_of_it() 
     assert stranger.hardware == {} and stranger.strangers == {"n1"}
 
 
-def test_the_highest_policy_rules_then_the_first_by_name() -> None:
+def test_policy_with_the_highest_priority_then_first_name_applies() -> None:
     several = [policy("b"), policy("a"), policy("high", 5, pool="a"), policy("other", 9, pool="b")]
     found = observe_all(several, [health("ab12"), health("cd34")], [N1, replace(N2, labels={})])
     members = {one.policy.metadata.name: [each.name for each in one.members] for one in found.fleets}
     assert members == {"other": [], "high": ["ab12"], "a": ["cd34"], "b": []}
 
 
-def test_hardware_whose_node_is_away_stays_with_its_policy_and_without_one_it_is_alone() -> None:
+def test_absent_hardware_stays_with_its_policy() -> None:
     away, nobodys = health("gone", policy="p"), health("lone", policy="deleted")
     found = observe_all(healths=[away, nobodys], nodes=[])
     assert [each.name for each in found.fleets[0].members] == ["gone"]
@@ -120,7 +120,7 @@ def test_hardware_whose_node_is_away_stays_with_its_policy_and_without_one_it_is
     assert found.fleets[0].members[0].facts.node is None
 
 
-def test_of_two_nodes_with_the_same_hardware_one_speaks_for_it() -> None:
+def test_one_of_two_nodes_with_the_same_hardware_represents_it() -> None:
     twin = replace(N2, machine_id=N1.machine_id, agent_connected=False)
     found = observe_all(healths=[health("ab12")], nodes=[N1, twin])
     assert found.hardware == {"n1": "ab12"} and found.strangers == {"n2"}
@@ -134,7 +134,7 @@ def test_of_two_nodes_with_the_same_hardware_one_speaks_for_it() -> None:
         ((None, None), None),
     ],
 )
-def test_jobs_are_saved_when_the_last_of_them_is(
+def test_saved_time_of_a_node_is_that_of_its_last_saved_job(
     saved: tuple[int | None, ...], expected: datetime | None
 ) -> None:
     jobs = [
@@ -145,7 +145,7 @@ def test_jobs_are_saved_when_the_last_of_them_is(
     assert one.facts.saved == expected
 
 
-def test_what_jobs_would_lose_and_who_stays() -> None:
+def test_facts_contain_jobs_losses_and_unswappable_jobs() -> None:
     jobs = [
         PlacedJob("ns/a", {"n1": 2, "n2": 1}, gpus=24, saved=NOW - MINUTE, formed=NOW - 9 * MINUTE),
         PlacedJob("ns/b", {"n1": 1}, gpus=8, swappable=False, formed=NOW - 2 * MINUTE),
@@ -166,7 +166,7 @@ def test_what_jobs_would_lose_and_who_stays() -> None:
     assert not second.idle and observe_all(healths=[health("ab12")]).fleets[0].members[0].facts.idle
 
 
-def test_the_rack_is_the_label_that_the_policy_names() -> None:
+def test_rack_is_the_label_that_the_policy_names() -> None:
     rack = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": {"budgets": {"rackLabel": "room"}}})
     node = replace(N1, labels={"room": "r7", "topology.kubernetes.io/rack": "x"})
     (one,) = observe_all([rack], [health("ab12")], [node]).fleets[0].members

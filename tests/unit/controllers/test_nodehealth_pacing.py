@@ -44,7 +44,7 @@ def action(**more: Any) -> Action:
     return Action(at=NOW, paces=[PaceRecord.model_validate(pace | more)])
 
 
-def test_what_is_remembered_is_how_fast_the_job_was_and_whom_else_it_accused() -> None:
+def test_pace_stores_the_job_speed_and_other_accused_ranks() -> None:
     assert paces(HardwareFacts(suspicions=(ACCUSED,)), {"ns/j": BEFORE}) == action().paces
     assert paces(HardwareFacts(suspicions=(ACCUSED,)), {}) == []
     small = replace(ACCUSED, gain=0.01)
@@ -78,21 +78,21 @@ def test_what_is_remembered_is_how_fast_the_job_was_and_whom_else_it_accused() -
         (replace(AFTER, nodes=AFTER.nodes | {"b"}), None),
     ],
 )
-def test_the_share_is_known_once_nothing_else_keeps_the_job_waiting(
+def test_recovered_share_is_known_when_no_other_rank_delays_the_job(
     now: JobPace, share: float | None
 ) -> None:
     found = recovered(action(), "a", {"ns/j": now})
     assert found == (None if share is None else pytest.approx(share))
 
 
-def test_whose_ranks_are_as_slow_elsewhere_is_known() -> None:
+def test_job_is_followed_if_its_ranks_are_slow_on_another_node() -> None:
     slow = replace(AFTER, seconds=1.5, slow=(OTHER, AGAIN))
     assert followed(action(), "a", {"ns/j": slow}) == {"ns/j"}
     assert followed(action(), "a", {"ns/j": replace(slow, slow=(OTHER,))}) == frozenset()
     assert followed(action(), "a", {"ns/j": replace(slow, nodes=frozenset("a"))}) == frozenset()
 
 
-def test_one_job_that_was_helped_is_enough_and_what_is_decided_is_not_asked_again() -> None:
+def test_one_recovered_job_suffices_and_a_decided_outcome_stays() -> None:
     both = action()
     both.paces.append(both.paces[0].model_copy(update={"job": "ns/k"}))
     now = {"ns/j": replace(AFTER, seconds=1.5), "ns/k": AFTER}
@@ -101,7 +101,7 @@ def test_one_job_that_was_helped_is_enough_and_what_is_decided_is_not_asked_agai
     assert recovered(None, "a", now) is None and recovered(Action(at=NOW), "a", now) is None
 
 
-def test_the_error_of_a_median_is_not_moved_by_an_outlier_and_none_where_all_are_alike() -> None:
+def test_error_of_a_median_ignores_outliers() -> None:
     assert error([1.0] * 12) == 0.0
     noisy = [1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.08, 0.92, 1.0, 1.03]
     assert 0.01 < error(noisy) < 0.06

@@ -83,7 +83,7 @@ def stored(name: str, state: str, said: dict[str, Any] | None = None) -> NodeHea
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("names", ["az", "za"])
-def test_what_a_node_gives_back_is_granted_once_it_is_stored(name: str, names: str) -> None:
+def test_returned_budget_is_granted_after_it_is_stored(name: str, names: str) -> None:
     case, (wanting, giving) = CASES[name], names
     body = {"mode": "Act", "repair": {"ladder": LADDER}, "budgets": {**WIDE, **case.budgets}}
     policy = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": body})
@@ -105,7 +105,7 @@ def test_what_a_node_gives_back_is_granted_once_it_is_stored(name: str, names: s
     assert second.statuses[wanting].state in (State.QUARANTINED, State.DRAINING)
 
 
-def test_a_node_is_drained_after_another_is_repaired_and_never_beside_it() -> None:
+def test_node_is_drained_only_after_another_is_repaired() -> None:
     it = acting_fleet(budgets={"fleetPercentPerHour": 100})
     for name, wait in (("hw8", 300), ("hw19", 0)):
         one = it.hardware[name]

@@ -59,11 +59,11 @@ def swept(plan: FleetPlan) -> set[str]:
         (member("a", state="Condemned"), False),
     ],
 )
-def test_idle_nodes_in_service_are_swept_where_it_is_worth_it(one: Member, expected: bool) -> None:
+def test_idle_nodes_in_service_are_swept_if_worth_the_time(one: Member, expected: bool) -> None:
     assert swept(decided(one, member("spare", swept=text(NOW)))) == ({"a"} if expected else set())
 
 
-def test_it_is_a_matter_of_the_policy() -> None:
+def test_policy_decides_on_routine_sweeps() -> None:
     none = {"mode": "Act", "sweeps": {"timePercent": 0}}
     for spec in ({"mode": "Act"}, none, {**SPEC, "mode": "Observe"}):
         assert swept(decided(member("a"), member("b"), spec=spec)) == set()
@@ -85,7 +85,7 @@ def test_all_sweeps_of_a_day_count_against_the_time_budget() -> None:
     assert swept(decided(lemon, done[0], busy, spec=few)) == {"n"}
 
 
-def test_reserved_spares_are_left_alone_and_nothing_is_said_of_it() -> None:
+def test_reserved_spares_are_not_swept_and_not_refused() -> None:
     plan = decided(member("a"), member("b"))
     assert swept(plan) == {"a"} and not plan.refused, "the last one is left alone"
     # The limit also holds in the next reconcile, while the first sweep is running.
@@ -98,7 +98,7 @@ def test_reserved_spares_are_left_alone_and_nothing_is_said_of_it() -> None:
     assert len(swept(plan)) == 1 and not plan.refused, "5 % at once"
 
 
-def test_what_is_routine_keeps_nobody_waiting() -> None:
+def test_routine_sweeps_do_not_delay_other_sweeps() -> None:
     spec = {"mode": "Act", "sweeps": {"timePercent": 100}}
     back = member("back", state="Requalifying")
 
@@ -111,12 +111,12 @@ def test_what_is_routine_keeps_nobody_waiting() -> None:
     assert causes(under, member("b"))["back"] is SweepCause.RETURNING
 
 
-def test_of_those_no_sweep_stands_for_the_likeliest_comes_first() -> None:
+def test_node_with_the_highest_risk_is_swept_first() -> None:
     nodes = [member("a"), member("lemon", quarantines=[text(NOW - DAY)] * 3), member("z")]
     assert swept(decided(*nodes, spec={"mode": "Act", "sweeps": {"timePercent": 100}})) == {"lemon"}
 
 
-def test_who_was_wrongly_accused_is_no_likelier() -> None:
+def test_wrong_accusation_does_not_raise_the_risk() -> None:
     change = {
         "at": text(NOW - 2 * DAY),
         "before": "Unverified",

@@ -53,13 +53,15 @@ SWEPT = {"swept": text(NOW - HOUR), "evidence": [swept()]}
         ("Unverified", {}, IDLE, False),
     ],
 )
-def test_when_a_sweep_begins(state: str, more: dict[str, Any], facts: HardwareFacts, begins: bool) -> None:
+def test_state_decides_whether_a_sweep_starts(
+    state: str, more: dict[str, Any], facts: HardwareFacts, begins: bool
+) -> None:
     found = after(health(state, **more), facts, policy(onJoin="Gate"))
     assert (found.sweep is not None) is begins
     assert found.sweeps == int(begins)
 
 
-def test_a_step_that_is_not_done_in_time_gives_way_to_the_next() -> None:
+def test_overdue_repair_step_is_followed_by_the_next() -> None:
     repair = {"step": 0, "action": "Reset", "owner": "x", "since": text(NOW - HOUR)}
     found = after(health("Repairing", repair=repair))
     assert (found.state, found.repair.step, found.repair.action, found.repair.owner) == (
@@ -91,7 +93,9 @@ VERDICTS = [
 
 
 @pytest.mark.parametrize(("state", "more", "verdict", "then"), VERDICTS)
-def test_what_a_verdict_does(state: str, more: dict[str, Any], verdict: Verdict | None, then: State) -> None:
+def test_verdict_of_a_sweep_changes_the_state(
+    state: str, more: dict[str, Any], verdict: Verdict | None, then: State
+) -> None:
     result = (
         SweepResult("hw-1", NOW, verdict) if verdict else SweepResult("hw-0", NOW - 2 * HOUR, Verdict.FAIL)
     )
@@ -105,20 +109,20 @@ def test_what_a_verdict_does(state: str, more: dict[str, Any], verdict: Verdict 
 @pytest.mark.parametrize(
     ("begun", "then"), [(NOW - 2 * HOUR, State.UNVERIFIED), (NOW - HOUR / 2, State.QUALIFIED)]
 )
-def test_what_people_have_swept_counts_as_of_when_it_was_begun(begun: datetime, then: State) -> None:
+def test_manual_sweep_counts_from_its_start(begun: datetime, then: State) -> None:
     said = SweepResult("all", NOW, Verdict.PASS, since=begun)
     assert after(health("Unverified"), replace(IDLE, sweep=said), policy()).state is then
 
 
 @pytest.mark.parametrize("state", ["Unverified", "Qualified", "Suspect"])
-def test_what_people_have_swept_counts_while_another_sweep_is_awaited(state: str) -> None:
+def test_manual_sweep_counts_while_another_sweep_is_pending(state: str) -> None:
     waiting = {"sweep": {"name": "hw-1", "cause": "Routine", "since": text(NOW - HOUR / 4)}}
     said = SweepResult("all", NOW, Verdict.FAIL, since=NOW - HOUR / 2)
     found = after(health(state, **waiting), replace(IDLE, sweep=said), policy())
     assert (found.state, evidence.failures(found.evidence)) == (State.SUSPECT, 1)
 
 
-def test_a_routine_sweep_that_cannot_tell_changes_nothing() -> None:
+def test_inconclusive_routine_sweep_changes_no_state() -> None:
     waiting = {"sweep": {"name": "hw-1", "cause": "Routine", "since": text(NOW - HOUR / 4)}}
     before = health("Unverified", inconclusive=1, **waiting)
     found = after(before, replace(IDLE, sweep=SweepResult("hw-1", NOW, Verdict.INCONCLUSIVE)))
@@ -126,7 +130,7 @@ def test_a_routine_sweep_that_cannot_tell_changes_nothing() -> None:
     assert (found.sweep, found.swept, found.history) == (None, NOW, [])
 
 
-def test_a_failed_retest_goes_one_step_up_the_ladder() -> None:
+def test_failed_retest_starts_the_next_repair_step() -> None:
     found = health("Requalifying", **SWEEP)
     result = replace(IDLE, sweep=SweepResult("hw-1", NOW, Verdict.FAIL))
     noted = machine.next_status(Member(found, result), policy(), NOW)
@@ -134,7 +138,7 @@ def test_a_failed_retest_goes_one_step_up_the_ladder() -> None:
     assert noted.quarantines == []
 
 
-def test_a_sweep_that_is_never_heard_of_again_is_inconclusive() -> None:
+def test_overdue_sweep_without_a_result_is_inconclusive() -> None:
     late = {"sweep": {"name": "hw-1", "cause": "Suspected", "since": text(NOW - timedelta(minutes=51))}}
     found = machine.next_status(Member(health("Sweeping", **late), IDLE), policy(onJoin="Gate"), NOW)
     assert (found.state, found.sweep, found.inconclusive) == (State.GATED, None, 1)

@@ -26,7 +26,7 @@ STATUSES = st.dictionaries(st.text(max_size=2), VALUES, max_size=5)
 
 
 @given(old=STATUSES, new=STATUSES)
-def test_the_patch_leads_from_the_old_status_to_the_new(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_patch_turns_the_old_status_into_the_new(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert merged(old, merge_patch(old, new)) == new
 
 
@@ -35,7 +35,7 @@ def test_equal_statuses_need_no_patch(status: dict[str, Any]) -> None:
     assert merge_patch(status, dict(status)) == {}
 
 
-def test_a_patch_holds_only_what_changed() -> None:
+def test_patch_contains_only_changes() -> None:
     old = {"phase": "Running", "progress": {"step": 1, "loss": 2.0}, "completionTime": "t"}
     new = {"phase": "Running", "progress": {"step": 2, "loss": 2.0}}
     assert merge_patch(old, new) == {"progress": {"step": 2}, "completionTime": None}
@@ -45,7 +45,7 @@ KEY = Key("TrainingJob", "ns", "job")
 STORED = {"phase": "Running", "progress": {"step": 1}, "checkpoint": {}}
 
 
-def test_progress_waits_and_a_transition_does_not() -> None:
+def test_progress_waits_and_transitions_do_not() -> None:
     throttle = ProgressThrottle(10, 5)
     throttle.record_write(KEY, 100)
     assert throttle.wait(KEY, STORED, {"progress": {"step": 2}, "checkpoint": {}}, 1, 104) == 6
@@ -57,7 +57,7 @@ def jobs(count: int) -> list[Key]:
     return [Key("TrainingJob", "ns", f"job-{index}") for index in range(count)]
 
 
-def test_jobs_that_begin_together_take_turns() -> None:
+def test_writes_of_jobs_that_start_together_are_spread() -> None:
     throttle, step = ProgressThrottle(10, 5), {"progress": {"step": 2}}
     for key in jobs(1000):
         throttle.record_write(key, 100)
@@ -65,13 +65,13 @@ def test_jobs_that_begin_together_take_turns() -> None:
     assert waits == pytest.approx([9 + index / 5 for index in range(1000)]), "five a second"
 
 
-def test_who_has_just_begun_to_lead_does_not_write_of_all_jobs_at_once() -> None:
+def test_new_leader_spreads_the_writes_of_all_jobs() -> None:
     throttle = ProgressThrottle(10, 5)
     waits = [throttle.wait(key, STORED, {"progress": {"step": 2}}, 1000, 100) for key in jobs(1000)]
     assert waits == pytest.approx([index / 5 for index in range(1000)])
 
 
-def test_a_turn_stays_until_it_is_taken() -> None:
+def test_turn_stays_until_used() -> None:
     throttle, (key, other) = ProgressThrottle(10, 0.5), jobs(2)
     throttle.record_write(key, 0)
     throttle.record_write(other, 0)
@@ -81,7 +81,7 @@ def test_a_turn_stays_until_it_is_taken() -> None:
     assert throttle.turn(key, 2, 12) == 10
 
 
-def test_turns_given_while_there_were_more_jobs_are_given_again() -> None:
+def test_turns_are_reassigned_when_the_number_of_jobs_drops() -> None:
     throttle, (first, *others, last) = ProgressThrottle(10, 5), jobs(1000)
     for key in (first, *others, last):
         throttle.record_write(key, 0)
@@ -91,7 +91,7 @@ def test_turns_given_while_there_were_more_jobs_are_given_again() -> None:
     assert [throttle.turn(key, 2, 0) for key in (first, last)] == [10, pytest.approx(10.2)]
 
 
-def test_jobs_that_step_for_long_never_write_in_a_crowd() -> None:
+def test_writes_of_long_running_jobs_stay_spread() -> None:
     """First, each of 1000 jobs writes a change that is not progress. Then all jobs make steps, and each
     asks for its next turn right after a write. In no 10 s are there more writes than the rate allows.
     """
@@ -115,7 +115,7 @@ def test_jobs_that_step_for_long_never_write_in_a_crowd() -> None:
     assert max(bisect.bisect_left(written, at + 10) - index for index, at in enumerate(written)) <= 41
 
 
-def test_a_turn_that_is_not_taken_lapses() -> None:
+def test_unused_turn_expires() -> None:
     throttle, (early, late) = ProgressThrottle(10, 0.5), jobs(2)
     for key in (early, late):
         throttle.record_write(key, 0)
@@ -132,9 +132,7 @@ SOME = st.sets(st.integers(0, 30), max_size=8)
     # At these rates, the number of writes in each window is smaller than the number of jobs.
     rate=st.sampled_from((0.2, 0.5, 1.0)),
 )
-def test_no_more_is_written_than_the_rate_allows(
-    rounds: list[tuple[float, set[int], set[int]]], rate: float
-) -> None:
+def test_writes_keep_the_rate_limit(rounds: list[tuple[float, set[int], set[int]]], rate: float) -> None:
     """In each round, all jobs ask for a turn, except those in `quiet`. The jobs in `others` write for
     another reason. The rate may be exceeded only by writes that use their turn late, by up to `seconds`.
     """
@@ -153,7 +151,7 @@ def test_no_more_is_written_than_the_rate_allows(
         assert sum(at <= one < at + 10 for one in written) <= (10 + 10) * rate + 1
 
 
-def test_the_first_progress_and_the_first_checkpoint_are_written_at_once() -> None:
+def test_first_progress_and_first_checkpoint_are_not_throttled() -> None:
     throttle = ProgressThrottle(10, 5)
     throttle.record_write(KEY, 100)
     running = {"phase": "Running"}
@@ -161,13 +159,13 @@ def test_the_first_progress_and_the_first_checkpoint_are_written_at_once() -> No
     assert throttle.wait(KEY, {**running, "progress": {}}, {"checkpoint": {"step": 1}}, 1, 101) == 0
 
 
-def test_a_job_that_goes_away_tells_its_last_checkpoint_at_once() -> None:
+def test_last_checkpoint_of_a_suspending_job_is_not_throttled() -> None:
     throttle = ProgressThrottle(10, 5)
     throttle.record_write(KEY, 100)
     assert throttle.wait(KEY, {**STORED, "phase": "Suspending"}, {"checkpoint": {"step": 9}}, 1, 101) == 0
 
 
-def test_what_a_plan_says_of_each_step_is_throttled_and_a_turn_of_the_ledger_is_not() -> None:
+def test_steps_are_throttled_and_changes_of_the_ledger_cause_are_not() -> None:
     cluster = ToyCluster(make_job(), make_engine()).settle().train(5).settle().wait(1)
     throttle, stored = ProgressThrottle(10.0, 5.0), cluster.job.to_dict()["status"]
     throttle.record_write(KEY, 100.0)

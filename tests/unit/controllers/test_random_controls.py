@@ -117,7 +117,7 @@ BUT_PEOPLE = OF_RANKS + OF_NODES + OF_CONTROL + OF_NEIGHBOURS
         (every_reconcile_is_a_write, "checkpointed", BUT_PEOPLE, "never at rest"),
     ],
 )
-def test_a_planted_bug_is_found(
+def test_random_lives_find_a_planted_bug(
     plant: Callable[[pytest.MonkeyPatch], None],
     shape: str,
     without: tuple[str, ...],

@@ -29,7 +29,7 @@ SETTINGS = settings(
 
 @pytest.mark.timeout(cases(300))
 @pytest.mark.parametrize("shape", SHAPES)
-def test_whatever_happens_the_promises_are_kept(shape: str) -> None:
+def test_random_job_lives_keep_the_invariants(shape: str) -> None:
     life = machine(SHAPES[shape])
     rounds = count()
     while life.steps["all"] < EVENTS / len(SHAPES):

@@ -48,7 +48,7 @@ class QueuedLife(Life):
 
 @pytest.mark.timeout(cases(120))
 @pytest.mark.parametrize("shape", ["elastic", "two roles", "own image, Strict", "checkpointed"])
-def test_whatever_a_queue_does_the_promises_are_kept(shape: str) -> None:
+def test_random_queue_lives_keep_the_invariants(shape: str) -> None:
     run_state_machine_as_test(
         type("Queued", (QueuedLife,), {"shape": SHAPES[shape], "steps": Counter()}), settings=SETTINGS
     )

@@ -67,7 +67,7 @@ def durations_with(**moments: float) -> dict[str, float]:
         ({"stepped": 99.0}, {"detect": 0.5, "start": 0.25}),
     ],
 )  # fmt: skip
-def test_lengths(moments: dict[str, float], expected: dict[str, float]) -> None:
+def test_lengths_of_recovery_phases(moments: dict[str, float], expected: dict[str, float]) -> None:
     found = durations_with(**moments)
     assert found == pytest.approx(expected)
     parts = sum(seconds for phase, seconds in found.items() if phase != "total")
@@ -75,7 +75,7 @@ def test_lengths(moments: dict[str, float], expected: dict[str, float]) -> None:
         assert parts == pytest.approx(found["total"]), "all of it is accounted for"
 
 
-def test_a_further_fault_before_the_first_step_goes_on_with_the_first_ones_time() -> None:
+def test_second_fault_before_the_first_step_keeps_the_first_fault_time() -> None:
     first = start(None, incarnation=2, decided=100.0, fault_at=99.0, not_before=0.0)
     second = start(first, incarnation=3, decided=105.0, fault_at=99.2, not_before=106.0)
     assert (second.since, second.fault_at, second.incarnation) == (99.0, 99.2, 3)
@@ -89,7 +89,7 @@ def rank(number: int, **facts: Any) -> RankView:
     return RankView(number, "RUNNING", **facts)
 
 
-def test_what_ranks_tell_is_taken_in_when_all_run() -> None:
+def test_reports_of_ranks_are_merged_when_all_ranks_run() -> None:
     line = start(None, incarnation=3, decided=100.0, fault_at=99.0, not_before=0.0)
     made = record_placing(None, on_node=False, now=101.0)
     made = record_placing(made, on_node=True, now=102.0)
@@ -118,7 +118,7 @@ def fault_times(cluster: ToyCluster) -> list[float]:
     return [made.fault_at - NOW.timestamp() for made in cluster.plans if made.fault_at]
 
 
-def test_a_plan_that_answers_a_fault_says_when_it_happened() -> None:
+def test_plan_that_handles_a_fault_contains_the_fault_time() -> None:
     cluster = ToyCluster(make_job(), make_engine()).settle().wait(3).train(1).settle().wait(10)
     cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).wait(2).settle()
     assert fault_times(cluster) == [13.0]
@@ -143,5 +143,5 @@ SAVED_30 = {"checkpoint": CheckpointStatus(incarnation=1, step=30, tier="local",
         ({"progress": Progress(step=29), **SAVED_30}, True, Loss(0, 12.5)),
     ],
 )
-def test_what_a_restart_throws_away(status: dict[str, Any], saves: bool, expected: Loss) -> None:
+def test_lost_work_of_a_restart(status: dict[str, Any], saves: bool, expected: Loss) -> None:
     assert lost(TrainingJobStatus(**status), saves, NOW + timedelta(seconds=12.5)) == expected

@@ -27,7 +27,7 @@ def play(name: str) -> History:
     return replay(Scenario.model_validate(yaml.safe_load((FOLDER / name).read_text())))
 
 
-def test_each_action_of_the_schema_is_one_that_can_be_done() -> None:
+def test_schema_lists_exactly_the_supported_actions() -> None:
     field = Scenario.model_json_schema()["$defs"]["ScenarioEvent"]["properties"]["do"]
     assert set(field["enum"]) == ACTIONS.keys()
 
@@ -55,7 +55,7 @@ def test_each_action_of_the_schema_is_one_that_can_be_done() -> None:
         ({"surprise": 1}, "Extra inputs are not permitted"),
     ],
 )
-def test_a_scenario_that_does_not_hang_together_is_refused(change: dict[str, Any], words: str) -> None:
+def test_inconsistent_scenario_is_rejected(change: dict[str, Any], words: str) -> None:
     Scenario.model_validate(body())
     with pytest.raises(ValidationError, match=words):
         Scenario.model_validate(body(**change))
@@ -69,11 +69,11 @@ def test_the_same_seed_gives_the_same_history() -> None:
     assert replay(other).entries != first.entries
 
 
-def test_there_are_examples() -> None:
+def test_examples_are_complete() -> None:
     assert {path.name for path in EXAMPLES} == {"node-loss.yaml", "crash-loop.yaml", "control-plane.yaml"}
 
 
-def test_a_lost_node_costs_a_width_and_comes_back() -> None:
+def test_job_shrinks_after_a_node_loss_and_regrows() -> None:
     history = play("node-loss.yaml")
     (result,) = history.results
     status = result.job.status
@@ -86,25 +86,25 @@ def test_a_lost_node_costs_a_width_and_comes_back() -> None:
         assert ledger == pytest.approx(truth, abs=max(0.5, 0.05 * truth)), cause
 
 
-def test_a_crash_loop_ends_at_the_third_time() -> None:
+def test_crash_loop_fails_the_job_at_the_third_error() -> None:
     history = play("crash-loop.yaml")
     status = history.results[0].job.status
     assert (status.phase, status.reason, status.restarts.total) == (Phase.FAILED, "RepeatedError", 2)
     assert history.seconds < 200
 
 
-def test_a_job_does_not_notice_the_control_plane() -> None:
+def test_job_is_not_affected_by_control_plane_faults() -> None:
     status = play("control-plane.yaml").results[0].job.status
     assert (status.phase, status.restarts.total, status.incarnation) == (Phase.SUCCEEDED, 0, 1)
 
 
-def test_what_cannot_be_told_in_so_many_lines_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("convoy_controllers.simulate.replay.MAX_ENTRIES", 3)
     history = play("control-plane.yaml")
     assert len(history.entries) == 3 < MAX_ENTRIES and history.dropped > 0
 
 
-def test_it_ends_when_its_time_is_over() -> None:
+def test_replay_ends_at_its_time_limit() -> None:
     scenario = Scenario.model_validate(body(until=30))
     history = replay(scenario)
     assert history.seconds == 30 and history.results[0].job.status.phase is Phase.RUNNING

@@ -45,7 +45,7 @@ def test_a_pod_on_a_node_that_failed_with_the_leader_is_moved() -> None:
     assert cluster.job("job").status.phase is Phase.RUNNING
 
 
-def test_a_node_that_died_with_the_leader_loses_its_label() -> None:
+def test_node_that_fails_with_the_leader_loses_its_label() -> None:
     """An agent that never connected to the new leader must count as absent after the grace period."""
     cluster = Cluster([Machine(f"node-{number}") for number in range(3)], engines=[make_engine()])
     faults = Faults(cluster)
@@ -58,7 +58,7 @@ def test_a_node_that_died_with_the_leader_loses_its_label() -> None:
     assert [node.agent_ready for node in cluster.api.nodes.values()] == [True, True, False]
 
 
-def test_a_deleted_pod_that_has_ended_is_removed_when_its_node_fails() -> None:
+def test_ended_pod_in_deletion_is_removed_when_its_node_fails() -> None:
     """A pod in deletion waits for its stopped agent, which must unmount the volume. Then its node fails."""
     cluster = Cluster([Machine(f"node-{number}", capacity=1) for number in range(2)], engines=[make_engine()])
     faults = Faults(cluster)

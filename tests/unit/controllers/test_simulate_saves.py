@@ -70,7 +70,7 @@ class SavingJob:
         ({**PEER, **STORE}, (0, 1), 3),
     ],
 )
-def test_a_restart_restores_the_newest_checkpoint_that_is_left(
+def test_restart_restores_the_newest_remaining_checkpoint(
     tiers: Any, lost: tuple[int, ...], found: int | None
 ) -> None:
     """Cut the power of the nodes of the workers in `lost`. If `lost` is empty, kill a rank instead.
@@ -104,7 +104,7 @@ def test_agents_report_each_tier() -> None:
     assert SavingJob({"local": {}}).committed_steps().keys() == {"local"}
 
 
-def test_a_restore_drops_a_newer_generation_that_it_could_not_find() -> None:
+def test_restore_drops_a_newer_unreachable_generation() -> None:
     saves = SavedCheckpoints()
     saves._memory = SavedGeneration(5, [{"one"}, {"two"}])
     assert saves.newest(lambda node: node == "one") == 0

@@ -140,7 +140,7 @@ CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
 
 
 @pytest.mark.parametrize(("ends", "expected"), [case for case in CAUSES if case[1]])
-def test_the_cause_is_blamed_and_not_its_echo(ends: Ends, expected: tuple[str, int]) -> None:
+def test_cause_is_blamed_instead_of_its_echo(ends: Ends, expected: tuple[str, int]) -> None:
     cluster = running()
     ended(cluster, ends)
     last = final_restart(cluster)
@@ -148,7 +148,7 @@ def test_the_cause_is_blamed_and_not_its_echo(ends: Ends, expected: tuple[str, i
     assert last.counted
 
 
-def test_what_no_restart_heals_is_before_all_others() -> None:
+def test_permanent_error_precedes_all_other_causes() -> None:
     cluster = running()
     ended(cluster, next(ends for ends, expected in CAUSES if expected is None))
     cluster.settle()
@@ -168,7 +168,7 @@ def test_what_no_restart_heals_is_before_all_others() -> None:
         ({0: ("never ended", 30, 0)}, None),
     ],
 )
-def test_a_node_is_blamed_only_where_its_own_rank_is_at_fault(ends: Ends, offender: int | None) -> None:
+def test_node_is_blamed_only_if_its_own_rank_is_at_fault(ends: Ends, offender: int | None) -> None:
     cluster = running()
     nodes = {number: cluster.pods[f"job-worker-{number}"].node for number in range(3)}
     ended(cluster, ends)
@@ -178,7 +178,7 @@ def test_a_node_is_blamed_only_where_its_own_rank_is_at_fault(ends: Ends, offend
     )
 
 
-def test_a_hang_waits_for_the_watchdogs_of_the_others() -> None:
+def test_hang_waits_for_the_watchdogs_of_other_ranks() -> None:
     """The watchdog of rank 0, which waits in a collective, reports first. The job waits until the watchdog
     of rank 2 reports a hang outside a collective, and blames rank 2.
     """
@@ -195,7 +195,7 @@ def test_a_hang_waits_for_the_watchdogs_of_the_others() -> None:
     )
 
 
-def test_of_a_hang_that_no_watchdog_ends_the_ranks_that_still_run_are_named() -> None:
+def test_hang_without_a_watchdog_report_names_the_running_ranks() -> None:
     """The collectives of ranks 0 and 1 time out, and rank 2 still runs. The message advises a check of rank
     2.
     """
@@ -206,7 +206,7 @@ def test_of_a_hang_that_no_watchdog_ends_the_ranks_that_still_run_are_named() ->
     assert "Still running: rank 2. Check there" in last.message
 
 
-def test_a_rank_whose_program_is_over_will_soon_say_how_it_ended() -> None:
+def test_exit_code_of_a_finished_rank_is_awaited() -> None:
     """The main program of rank 1 returns, and rank 0 loses its peer before the exit code of rank 1 arrives.
     The job waits for this exit code, and blames rank 1.
     """
@@ -234,7 +234,7 @@ def test_a_rank_whose_program_is_over_will_soon_say_how_it_ended() -> None:
         ({"phase": "Failed", "exit_code": 137}, "PodLost"),
     ],
 )
-def test_a_pod_s_end_explains_the_ranks_of_the_others(facts: dict[str, Any], reason: str, fate: str) -> None:
+def test_end_of_a_pod_explains_ranks_of_other_pods(facts: dict[str, Any], reason: str, fate: str) -> None:
     cluster = running()
     cluster.pod("job-worker-2", **facts)
     ended(cluster, {0: (fate, 30, 0), 1: (fate, 30, 0.1)})
@@ -243,7 +243,7 @@ def test_a_pod_s_end_explains_the_ranks_of_the_others(facts: dict[str, Any], rea
 
 
 @pytest.mark.parametrize("fate", ["lost 1", "silent error", "own error", "saved", "done"])
-def test_a_rank_that_is_told_to_leave_ends_as_it_likes(fate: str) -> None:
+def test_exit_code_of_a_rank_in_a_deleted_pod_is_ignored(fate: str) -> None:
     cluster = running()
     begin = cluster.now.timestamp()
     cluster.pod("job-worker-2", deleting=True, leaving_since=begin, leaves_by=begin + 30)
@@ -252,7 +252,7 @@ def test_a_rank_that_is_told_to_leave_ends_as_it_likes(fate: str) -> None:
     assert last is not None and (last.reason, last.counted) == ("PodDeleted", False)
 
 
-def test_an_error_before_the_pod_was_told_to_leave_is_an_error() -> None:
+def test_error_before_the_pod_deletion_counts() -> None:
     cluster = running()
     begin = cluster.now.timestamp()
     cluster.pod("job-worker-2", deleting=True, leaving_since=begin + 10, leaves_by=begin + 40)
@@ -261,7 +261,7 @@ def test_an_error_before_the_pod_was_told_to_leave_is_an_error() -> None:
     assert last is not None and (last.reason, last.rank) == ("RankFailed", 0)
 
 
-def test_a_launcher_that_ends_as_its_ranks_did_is_no_cause() -> None:
+def test_launcher_with_the_exit_code_of_its_ranks_is_not_the_cause() -> None:
     """The agent of a pod is away, so the launcher ends the pod with the exit code of its ranks, 76. The
     rank that ended early is blamed.
     """
@@ -274,7 +274,7 @@ def test_a_launcher_that_ends_as_its_ranks_did_is_no_cause() -> None:
     assert last is not None and (last.reason, last.rank) == ("EndedEarly", 1)
 
 
-def test_a_node_s_loss_is_before_an_early_end() -> None:
+def test_node_loss_precedes_an_early_end() -> None:
     cluster = running()
     node = cluster.pods["job-worker-2"].node
     assert node is not None
@@ -307,7 +307,7 @@ ends = st.tuples(st.integers(30, 31), st.floats(0, 60))
     early=st.booleans(),
     order=st.randoms(use_true_random=False),
 )
-def test_echoes_never_change_who_is_blamed(own: Any, echoes: Any, early: bool, order: Any) -> None:
+def test_echoes_never_change_the_blamed_rank(own: Any, echoes: Any, early: bool, order: Any) -> None:
     causes = [made(rank, fate, *end) for rank, (fate, end) in enumerate(own)]
     ended_early = [EarlyEnd(9, "node-9", "job-worker-9", "worker", 30, None, 1e9)] if early else []
     alone = primary(causes, ended_early)
@@ -322,7 +322,7 @@ def test_echoes_never_change_who_is_blamed(own: Any, echoes: Any, early: bool, o
     echoes=st.lists(st.tuples(st.sampled_from((*ECHOES, "hung")), ends), min_size=1, max_size=6),
     order=st.randoms(use_true_random=False),
 )
-def test_nor_who_ended_early(echoes: Any, order: Any) -> None:
+def test_echoes_never_change_the_blamed_early_end(echoes: Any, order: Any) -> None:
     early = [EarlyEnd(number, "n", "p", "worker", 29 + number, None, 1e9 + 100) for number in (1, 2)]
     faults = [made(10 + rank, fate, *end) for rank, (fate, end) in enumerate(echoes)]
     order.shuffle(faults)

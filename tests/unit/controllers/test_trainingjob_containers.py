@@ -23,7 +23,7 @@ def made(metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     return pod(job, None, slots(job)[0])
 
 
-def test_kubectl_meets_the_ranks_unless_the_template_says_otherwise() -> None:
+def test_kubectl_defaults_to_the_container_of_the_ranks() -> None:
     found = made()["metadata"]["annotations"]
     assert (found[ANNOTATION_CONTAINER], found[ANNOTATION_DEFAULT_CONTAINER]) == ("trainer", "trainer")
     own = made({"annotations": {ANNOTATION_DEFAULT_CONTAINER: "log", ANNOTATION_CONTAINER: "log"}})
@@ -31,7 +31,7 @@ def test_kubectl_meets_the_ranks_unless_the_template_says_otherwise() -> None:
     assert (found[ANNOTATION_CONTAINER], found[ANNOTATION_DEFAULT_CONTAINER]) == ("trainer", "log")
 
 
-def test_the_end_of_each_log_is_kept_with_its_container_s_end() -> None:
+def test_end_of_the_log_is_kept_as_the_termination_message() -> None:
     own = {"name": "own", "image": "i", "terminationMessagePolicy": "File"}
     spec = made(containers=[TRAINER, {"name": "log", "image": "i"}, own], initContainers=[{"name": "fetch"}])[
         "spec"
@@ -48,7 +48,7 @@ def test_the_end_of_each_log_is_kept_with_its_container_s_end() -> None:
 
 
 @pytest.mark.parametrize("field", ["restartPolicy", "restartPolicyRules"])
-def test_no_kubelet_starts_a_launcher_again(field: str) -> None:
+def test_kubelet_does_not_restart_a_launcher(field: str) -> None:
     own = {"restartPolicy": "Always", "restartPolicyRules": [{"action": "Restart"}]}
     ranks, beside = made(containers=[{**TRAINER, **own}, {**own, "name": "log", "image": "i"}])["spec"][
         "containers"
@@ -56,7 +56,7 @@ def test_no_kubelet_starts_a_launcher_again(field: str) -> None:
     assert field not in ranks and field in beside
 
 
-def test_none_of_this_is_a_reason_to_replace_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_diagnostic_fields_are_not_part_of_the_intent_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     intent = made()["metadata"]["annotations"][ANNOTATION_INTENT]
     monkeypatch.setattr(pods, "_add_diagnostics", lambda body: None)
     plain = made()["metadata"]["annotations"]

@@ -47,7 +47,7 @@ def again(cluster: ToyCluster) -> None:
     cluster.wait(120).settle()
 
 
-def test_it_names_rank_node_step_and_the_way_out() -> None:
+def test_early_end_names_rank_node_step_and_remedy() -> None:
     cluster = running()
     node = cluster.pods["job-worker-1"].node
     last = handled_restart(uneven(cluster))
@@ -60,7 +60,7 @@ def test_it_names_rank_node_step_and_the_way_out() -> None:
     assert last.counted and cluster.job.status.offenders == []
 
 
-def test_the_third_time_at_the_same_step_fails_the_job_whichever_rank_it_is() -> None:
+def test_third_early_end_at_the_same_step_of_any_rank_fails_the_job() -> None:
     cluster = running([{"name": "worker", "replicas": 3}])
     for early in (1, 2, 1):
         assert cluster.job.status.phase is Phase.RUNNING
@@ -70,14 +70,14 @@ def test_the_third_time_at_the_same_step_fails_the_job_whichever_rank_it_is() ->
     assert "exited with code 0 after step 30" in status.message
 
 
-def test_another_step_is_another_error() -> None:
+def test_early_end_at_another_step_is_another_error() -> None:
     cluster = running()
     for step in (30, 31, 30, 31):
         again(uneven(cluster, step=step))
     assert cluster.job.status.phase is Phase.RUNNING
 
 
-def test_ranks_that_never_make_a_step_do_not_restart_for_long_either() -> None:
+def test_repeated_early_ends_before_the_first_step_fail_the_job() -> None:
     cluster = running()
     for _ in range(3):
         again(uneven(cluster, step=None))
@@ -86,7 +86,7 @@ def test_ranks_that_never_make_a_step_do_not_restart_for_long_either() -> None:
     assert "before its first step" in status.message
 
 
-def test_several_ranks_are_named_up_to_a_bound() -> None:
+def test_message_names_a_bounded_number_of_ranks() -> None:
     cluster = running([{"name": "worker", "replicas": 10}])
     now = cluster.now.timestamp()
     for rank in range(1, 9):
@@ -99,7 +99,7 @@ def test_several_ranks_are_named_up_to_a_bound() -> None:
     )
 
 
-def test_the_total_is_named_where_ranks_tell_it() -> None:
+def test_total_is_named_if_ranks_report_it() -> None:
     """Rank 1 ends after its total of 30 steps, but rank 0 has a total of 40. The message names 40, the
     total that rank 1 missed.
     """
@@ -109,7 +109,7 @@ def test_the_total_is_named_where_ranks_tell_it() -> None:
 
 
 @pytest.mark.parametrize(("step", "blamed"), [(30, 1), (34, 0)])
-def test_an_error_without_words_where_steps_were_left(step: int, blamed: int) -> None:
+def test_unexplained_error_is_an_echo_only_at_the_step_of_the_early_end(step: int, blamed: int) -> None:
     """Rank 1 ends early at step 30, and rank 0 fails without mention of a peer. At step 30 this failure is
     an echo of rank 1's end. At step 34 it is not, because rank 0 went on without rank 1.
     """
@@ -122,7 +122,7 @@ def test_an_error_without_words_where_steps_were_left(step: int, blamed: int) ->
     assert "training failed" in last.message
 
 
-def test_a_rank_that_made_all_its_steps_is_not_early() -> None:
+def test_rank_with_all_its_steps_is_not_early() -> None:
     """Rank 1 ends after all its 30 steps, and rank 0 fails later, while it saves and evaluates. Rank 0 is
     blamed.
     """
@@ -131,7 +131,7 @@ def test_a_rank_that_made_all_its_steps_is_not_early() -> None:
     assert (last.reason, last.rank) == ("PeerLost", 0)
 
 
-def test_a_rank_may_end_while_others_go_on_well() -> None:
+def test_rank_may_end_while_other_ranks_continue() -> None:
     cluster = running().train(30)
     cluster.exit(1, 0, ended=cluster.now.timestamp()).settle().wait(3600).train(90).settle()
     assert (cluster.job.status.phase, cluster.job.status.restarts.total) == (Phase.RUNNING, 0)
@@ -139,7 +139,7 @@ def test_a_rank_may_end_while_others_go_on_well() -> None:
     assert cluster.job.status.phase is Phase.SUCCEEDED
 
 
-def test_all_ranks_end_well_after_different_steps() -> None:
+def test_job_succeeds_if_all_ranks_succeed_after_different_steps() -> None:
     cluster = running()
     now = cluster.now.timestamp()
     cluster.rank(0, step=40).rank(1, step=30).exit(1, 0, ended=now).exit(0, 0, ended=now + 9).settle()
@@ -155,7 +155,7 @@ def test_the_early_end_is_reported_after_its_echo() -> None:
     assert handled_restart(cluster).reason == "EndedEarly"
 
 
-def test_an_early_end_waits_for_a_better_cause() -> None:
+def test_early_end_waits_for_an_earlier_cause() -> None:
     cluster = running([{"name": "worker", "replicas": 3}]).train(30)
     now = cluster.now.timestamp()
     cluster.exit(1, 0, ended=now - 60).exit(0, 76, ended=now, stderr=CLOSED).settle()
@@ -165,7 +165,7 @@ def test_an_early_end_waits_for_a_better_cause() -> None:
     assert (last.reason, last.rank) == ("RankKilled", 2)
 
 
-def test_while_its_agent_is_away_nobody_knows_of_it() -> None:
+def test_early_end_is_unknown_while_the_agent_is_absent() -> None:
     cluster = running()
     pod = cluster.pods["job-worker-1"]
     uid = pod.uid
@@ -174,7 +174,7 @@ def test_while_its_agent_is_away_nobody_knows_of_it() -> None:
     assert handled_restart(cluster).reason == "PeerLost"
 
 
-def test_a_pod_that_ended_well_tells_as_much_as_its_ranks() -> None:
+def test_succeeded_pod_counts_as_an_early_end_of_its_ranks() -> None:
     """While an agent is away, its launcher ends the pod with code 0, and no report on its rank exists. The
     rank counts as ended early.
     """
@@ -204,7 +204,7 @@ TWO = [{"name": "actor", "replicas": 2}, {"name": "learner", "replicas": 2}]
         ("AllRolesComplete", [0, 1], ("PeerLost", 3)),
     ],
 )
-def test_roles_are_judged_by_themselves(success: str, done: list[int], expected: tuple[str, int]) -> None:
+def test_roles_are_judged_separately(success: str, done: list[int], expected: tuple[str, int]) -> None:
     cluster = running(TWO, success=success).train(30)
     now = cluster.now.timestamp()
     for rank in done:
@@ -217,14 +217,14 @@ def test_roles_are_judged_by_themselves(success: str, done: list[int], expected:
 @pytest.mark.parametrize(
     "facts", [{"deleting": True}, {"deleting": True, "disruption": "PreemptionByScheduler"}]
 )
-def test_a_rank_that_saves_and_ends_because_it_was_told_to_is_not_early(facts: dict[str, Any]) -> None:
+def test_rank_that_ends_after_a_pod_deletion_is_not_early(facts: dict[str, Any]) -> None:
     cluster = running().train(30)
     cluster.pod("job-worker-1", leaving_since=cluster.now.timestamp() - 1, **facts)
     last = handled_restart(uneven(cluster))
     assert last.reason in ("PodDeleted", "PodPreempted") and not last.counted
 
 
-def test_ranks_of_an_incarnation_that_was_replaced_are_of_no_interest() -> None:
+def test_ranks_of_a_replaced_incarnation_are_ignored() -> None:
     cluster = running().train(30)
     uid = cluster.pods["job-worker-1"].uid
     old = cluster.views[uid]
@@ -236,7 +236,7 @@ def test_ranks_of_an_incarnation_that_was_replaced_are_of_no_interest() -> None:
     assert last is not None and last.reason != "EndedEarly"
 
 
-def test_in_a_job_that_has_shrunk_ranks_are_those_of_the_pods_that_are_there() -> None:
+def test_ranks_of_a_shrunk_job_map_to_its_present_pods() -> None:
     cluster = running([{"name": "worker", "replicas": 3, "minReplicas": 2}]).train(30)
     cluster.schedulable = False
     cluster.lose("job-worker-0").settle().wait(600).settle()
@@ -252,13 +252,13 @@ def test_a_suspended_job_has_no_early_ends() -> None:
     assert (cluster.job.status.phase, cluster.job.status.restarts.total) == (Phase.SUSPENDED, 0)
 
 
-def test_several_processes_of_one_pod() -> None:
+def test_early_end_of_one_of_several_processes_in_a_pod() -> None:
     cluster = running([{"name": "worker", "replicas": 1, "processesPerReplica": 2}]).train(30)
     last = handled_restart(uneven(cluster))
     assert (last.reason, last.rank, last.pod) == ("EndedEarly", 1, "job-worker-0")
 
 
-def test_all_others_hang_until_the_watchdog_strikes() -> None:
+def test_early_end_explains_the_hang_of_all_other_ranks() -> None:
     cluster = running([{"name": "worker", "replicas": 3}]).train(30)
     now = cluster.now.timestamp()
     cluster.exit(1, 0, ended=now).settle().wait(600)
@@ -269,7 +269,7 @@ def test_all_others_hang_until_the_watchdog_strikes() -> None:
     assert cluster.job.status.offenders == []
 
 
-def test_a_rank_that_hangs_after_its_last_step_is_told_by_its_own_line() -> None:
+def test_rank_that_hangs_after_its_last_step_is_named_by_its_stderr() -> None:
     cluster = running().train(30)
     now = cluster.now.timestamp()
     where = "no end for 600 s after step 30; its main thread is at /app/train.py:88 in upload"

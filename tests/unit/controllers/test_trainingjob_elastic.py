@@ -65,7 +65,7 @@ def comes_up(cluster: ToyCluster, pod: str) -> None:
     cluster.lose(pod).settle()
 
 
-def test_it_regrows_at_the_next_checkpoint_and_not_before() -> None:
+def test_job_regrows_only_after_the_next_checkpoint() -> None:
     cluster = running()
     cluster.commit(5).settle()
     lose_node_of(cluster, "job-worker-1")
@@ -82,7 +82,7 @@ def test_it_regrows_at_the_next_checkpoint_and_not_before() -> None:
     assert assigned(cluster, 3) == [(0, 0, 2, 6, 3), (1, 2, 2, 6, 3), (2, 4, 2, 6, 3)]
 
 
-def test_it_shrinks_again_when_the_returned_pod_is_lost_before_the_regrowth() -> None:
+def test_loss_of_the_returned_pod_before_the_regrowth_changes_nothing() -> None:
     cluster = running()
     lose_node_of(cluster, "job-worker-1")
     comes_up(cluster, "job-worker-1")
@@ -92,7 +92,7 @@ def test_it_shrinks_again_when_the_returned_pod_is_lost_before_the_regrowth() ->
     assert cluster.job.status.incarnation == 2 and cluster.job.status.whole_since is None
 
 
-def test_a_shrunk_job_succeeds_with_the_ranks_it_has() -> None:
+def test_shrunk_job_succeeds_with_its_present_ranks() -> None:
     cluster = running()
     lose_node_of(cluster, "job-worker-1")
     cluster.exit_all().settle()
@@ -114,7 +114,7 @@ def test_a_first_formation_shrinks_only_around_pods_without_a_node() -> None:
     assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.RUNNING, "Shrunk")
 
 
-def test_a_deleted_pod_is_waited_for_a_while() -> None:
+def test_deleted_pod_is_awaited_for_a_limited_time() -> None:
     cluster = running()
     cluster.launchers = False
     cluster.lose("job-worker-1").settle()
@@ -125,7 +125,7 @@ def test_a_deleted_pod_is_waited_for_a_while() -> None:
     assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.RUNNING, "Shrunk")
 
 
-def test_a_pod_that_still_saves_is_waited_for_until_its_grace_ends() -> None:
+def test_job_waits_for_a_saving_pod_until_its_grace_period_ends() -> None:
     cluster = running()
     begin = cluster.now.timestamp()
     leaves = {"deleting": True, "disruption": "EvictionByEvictionAPI"}
@@ -136,7 +136,7 @@ def test_a_pod_that_still_saves_is_waited_for_until_its_grace_ends() -> None:
     assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.RUNNING, "Shrunk")
 
 
-def test_nothing_is_torn_down_to_regrow_for_a_spec_that_could_not_run() -> None:
+def test_job_does_not_regrow_while_its_spec_cannot_run() -> None:
     cluster = running()
     cluster.commit(5).settle()
     lose_node_of(cluster, "job-worker-1")

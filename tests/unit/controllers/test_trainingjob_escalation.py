@@ -21,7 +21,7 @@ def replaced(cluster: ToyCluster, before: list[str]) -> int:
     return sum(a != b for a, b in zip(cluster.uids, before, strict=True))
 
 
-def test_fruitless_restarts_replace_more_each_time() -> None:
+def test_repeated_restarts_without_progress_replace_more_pods() -> None:
     cluster = running()
     found = []
     for _ in range(4):
@@ -32,7 +32,7 @@ def test_fruitless_restarts_replace_more_each_time() -> None:
     assert found == [0, 1, 3, 3]
 
 
-def test_a_step_beyond_the_furthest_begins_a_row_anew() -> None:
+def test_step_beyond_the_furthest_resets_the_escalation() -> None:
     cluster = running()
     for step in (6, 7, 8, 9):
         before = cluster.uids
@@ -40,7 +40,7 @@ def test_a_step_beyond_the_furthest_begins_a_row_anew() -> None:
         assert replaced(cluster, before) == 0
 
 
-def test_repeating_old_steps_is_no_progress() -> None:
+def test_repeated_steps_are_not_progress() -> None:
     cluster = running()
     cluster.train(50).settle().exit(1, 137, signal=9).settle().wait(120).settle()
     before = cluster.uids
@@ -48,7 +48,7 @@ def test_repeating_old_steps_is_no_progress() -> None:
     assert replaced(cluster, before) == 1
 
 
-def test_long_after_the_last_fault_a_row_begins_anew() -> None:
+def test_time_since_the_last_fault_resets_the_escalation() -> None:
     cluster = running()
     for _ in range(3):
         before = cluster.uids
@@ -56,14 +56,14 @@ def test_long_after_the_last_fault_a_row_begins_anew() -> None:
         assert replaced(cluster, before) == 0
 
 
-def test_without_in_place_every_restart_replaces_all() -> None:
+def test_every_restart_replaces_all_pods_if_in_place_is_off() -> None:
     cluster = running(inPlace=False)
     before = cluster.uids
     cluster.exit(1, 1).settle()
     assert replaced(cluster, before) == 3 and cluster.job.status.phase is Phase.RUNNING
 
 
-def test_a_crash_between_the_decision_and_the_deletions_loses_neither() -> None:
+def test_crash_between_decision_and_deletions_loses_neither() -> None:
     """The operator crashes after it stored the restart and before it deleted a pod. The stored status alone
     shows the new leader which pods to replace.
     """
@@ -86,7 +86,9 @@ def test_a_crash_between_the_decision_and_the_deletions_loses_neither() -> None:
         ([None, None, None, None], [1, 1, 1, 1], Phase.RUNNING),
     ],
 )
-def test_the_same_error_at_the_same_step(steps: list[int | None], codes: list[int], phase: Phase) -> None:
+def test_same_error_at_the_same_step_fails_the_job(
+    steps: list[int | None], codes: list[int], phase: Phase
+) -> None:
     cluster = running()
     for step, code in zip(steps, codes, strict=True):
         cluster.rank(1, step=step).exit(1, code, stderr="IndexError").settle().wait(120).settle()
@@ -111,7 +113,7 @@ def test_a_crash_at_the_same_step_is_the_program_s_and_blames_no_node() -> None:
     assert cluster.job.status.offenders == []
 
 
-def test_a_clock_that_is_ahead_holds_up_no_answer() -> None:
+def test_clock_skew_does_not_delay_a_restart() -> None:
     cluster = running()
     cluster.exit(0, 76, ended=cluster.now.timestamp() + 300).settle()
     assert cluster.job.status.restarts.total == 1
@@ -145,7 +147,7 @@ def test_a_repeat_offender_is_avoided_and_remembered() -> None:
     assert len([fields for plan in cluster.plans for fields in terms(plan)]) == 4
 
 
-def test_nobody_is_avoided_when_told_so() -> None:
+def test_no_node_is_avoided_if_disabled_in_the_spec() -> None:
     cluster = running(avoidRepeatOffenders=0)
     for _ in range(3):
         cluster.exit(1, 137, signal=9).settle().wait(120).settle()
@@ -163,14 +165,14 @@ def test_an_echo_waits_for_its_cause() -> None:
     assert last is not None and (last.reason, last.rank) == ("RankKilled", 1)
 
 
-def test_an_echo_without_a_cause_is_answered_all_the_same() -> None:
+def test_echo_without_a_cause_restarts_the_job() -> None:
     cluster = running()
     cluster.exit(0, 76, ended=cluster.now.timestamp()).settle().wait(1).settle()
     last = cluster.job.status.restarts.last
     assert last is not None and last.reason == "PeerLost"
 
 
-def test_the_earliest_end_is_to_blame() -> None:
+def test_earliest_error_is_blamed() -> None:
     cluster = running()
     now = cluster.now.timestamp()
     cluster.exit(0, 1, ended=now).exit(2, 1, ended=now - 0.2).settle()
@@ -178,7 +180,7 @@ def test_the_earliest_end_is_to_blame() -> None:
     assert last is not None and last.rank == 2
 
 
-def test_every_fault_s_reason_has_a_policy() -> None:
+def test_every_fault_reason_has_a_policy() -> None:
     for reason in (Reasons.RANK_FAILED, Reasons.NODE_LOST, Reasons.REGROW, Reasons.POD_EVICTED):
         assert reason.name in POLICIES
     assert not [name for name, row in POLICIES.items() if row.terminal and row.echo]

@@ -75,7 +75,7 @@ def views(*costs: tuple[float, float], incarnation: int = 1) -> list[SlotView]:
         ([(0.0001, 0.0)], 10**6, 0, MIN_SECONDS, "a save stalls for 0 ms"),
     ],
 )
-def test_what_was_measured_decides(
+def test_measurements_decide_the_interval(
     costs: list[tuple[float, float]], failures: int, hours: float, seconds: float, why: str
 ) -> None:
     found = decided(make_job(checkpoint=AUTO), status(failures, hours), views(*costs))
@@ -94,7 +94,7 @@ def test_what_was_measured_decides(
         (300, UNMEASURED, True),
     ],
 )
-def test_what_is_near_enough_stays(kept: int, reason: str, changes: bool) -> None:
+def test_interval_close_to_the_new_choice_stays(kept: int, reason: str, changes: bool) -> None:
     known = ChosenInterval(seconds=kept, reason=reason)
     found = decided(make_job(checkpoint=AUTO), status(kept=known), views((0.01, 0.5)))
     assert found is not None and (found != known) is changes
@@ -105,7 +105,7 @@ costs = st.tuples(st.floats(1e-6, 1e6), st.floats(0, 1e6))
 
 
 @given(costs, costs, st.integers(0, 10**5), st.floats(0, 1e5), st.integers(1, 1800))
-def test_a_decision_is_within_its_bounds_and_stands(
+def test_decided_interval_is_within_bounds_and_stable(
     before: tuple[float, float], after: tuple[float, float], failures: int, hours: float, kept: int
 ) -> None:
     job, known = make_job(checkpoint=AUTO), ChosenInterval(seconds=kept, reason="as before")
@@ -116,7 +116,7 @@ def test_a_decision_is_within_its_bounds_and_stands(
         known = found
 
 
-def test_only_the_incarnation_that_runs_tells_what_a_save_costs() -> None:
+def test_save_cost_counts_only_from_the_running_incarnation() -> None:
     job, known = make_job(checkpoint=AUTO), ChosenInterval(seconds=77, reason="as before")
     assert decided(job, status(kept=known, incarnation=2), views((0.01, 0.5))) == known
     assert decided(job, status(incarnation=2), views((0.01, 0.5))) == FIVE_MINUTES
@@ -130,11 +130,11 @@ def test_only_the_incarnation_that_runs_tells_what_a_save_costs() -> None:
         ({**AUTO, "interval": "30s"}, None, 30),
     ],
 )
-def test_what_a_job_s_interval_is(checkpoint: Any, kept: ChosenInterval | None, wanted: int) -> None:
+def test_interval_in_seconds_of_each_spec(checkpoint: Any, kept: ChosenInterval | None, wanted: int) -> None:
     assert seconds(make_job(checkpoint=checkpoint), status(kept=kept)) == wanted
 
 
-def test_time_counts_while_ranks_step_and_only_as_far_as_they_told() -> None:
+def test_time_counts_only_while_ranks_report_steps() -> None:
     job = make_job(checkpoint=AUTO)
     running = status(failures=99, kept=FIVE_MINUTES)
     running.goodput = Goodput(cause="productive", since=NOW)
@@ -148,7 +148,7 @@ def test_time_counts_while_ranks_step_and_only_as_far_as_they_told() -> None:
     "checkpoint",
     [{}, {"interval": "30s", "tiers": {"local": {}}}],
 )
-def test_a_job_whose_spec_names_a_time_is_told_nothing(checkpoint: Any) -> None:
+def test_job_with_a_fixed_interval_gets_no_decision(checkpoint: Any) -> None:
     job, known = make_job(checkpoint=checkpoint), ChosenInterval(seconds=77, reason="of another spec")
     assert decided(job, status(kept=known), views((0.01, 0.5))) is None
     assert assigned_seconds(job, status(kept=known)) == 0
@@ -188,7 +188,7 @@ def chosen(cluster: ToyCluster) -> ChosenInterval | None:
     return point.interval if point else None
 
 
-def test_before_anything_is_measured_it_is_five_minutes() -> None:
+def test_interval_is_five_minutes_before_the_first_measurement() -> None:
     cluster = job()
     made = cluster.plans[0].manifests[0]
     environment = {entry["name"]: entry["value"] for entry in made["spec"]["containers"][0]["env"]}
@@ -199,7 +199,7 @@ def test_before_anything_is_measured_it_is_five_minutes() -> None:
     assert chosen(cluster) == FIVE_MINUTES
 
 
-def test_what_is_measured_is_said_and_told_to_slot_0_without_a_restart() -> None:
+def test_measured_interval_is_shown_and_sent_to_slot_0_without_a_restart() -> None:
     cluster = job()
     before = len(cluster.plans)
     measured(cluster)
@@ -212,7 +212,7 @@ def test_what_is_measured_is_said_and_told_to_slot_0_without_a_restart() -> None
     assert (cluster.job.status.incarnation, states) == (1, {"RUNNING"})
 
 
-def test_what_was_told_is_not_told_again_and_nothing_is_written() -> None:
+def test_unchanged_interval_is_neither_resent_nor_written() -> None:
     cluster = measured(job())
     before = len(cluster.plans)
     made = cluster.step()
@@ -226,7 +226,7 @@ def test_what_was_told_is_not_told_again_and_nothing_is_written() -> None:
     assert [one[:2] for one in assigned(cluster, before)] == [(1, 0)]
 
 
-def test_an_agent_that_does_not_hear_of_it_is_told_again() -> None:
+def test_unacknowledged_interval_is_resent() -> None:
     cluster = job()
     cluster.drop_commands = True
     measured(cluster)
@@ -237,7 +237,7 @@ def test_an_agent_that_does_not_hear_of_it_is_told_again() -> None:
     assert cluster.settle().views[cluster.uids[0]].interval_seconds == 42
 
 
-def test_the_next_incarnation_begins_with_it() -> None:
+def test_next_incarnation_starts_with_the_chosen_interval() -> None:
     cluster = measured(job())
     known, before = chosen(cluster), len(cluster.plans)
     cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle()
@@ -248,7 +248,7 @@ def test_the_next_incarnation_begins_with_it() -> None:
     assert found is not None and known is not None and found.reason != known.reason
 
 
-def test_a_spec_that_names_a_time_again_ends_it() -> None:
+def test_fixed_interval_in_the_spec_removes_the_chosen_interval() -> None:
     cluster = measured(job())
     cluster.spec(suspend=True).settle()
     assert chosen(cluster) is not None
@@ -259,7 +259,7 @@ def test_a_spec_that_names_a_time_again_ends_it() -> None:
     assert {interval for _, _, interval in assigned(cluster, before)} == {0}
 
 
-def test_simulated_ranks_save_as_often_as_they_are_told() -> None:
+def test_simulated_ranks_save_at_the_assigned_interval() -> None:
     cluster = Cluster([Machine(f"node-{number}") for number in range(2)], engines=[make_engine()])
     pauses: list[float] = []
 

@@ -18,7 +18,7 @@ def running() -> ToyCluster:
     return cluster
 
 
-def test_a_job_comes_up_and_succeeds(running: ToyCluster) -> None:
+def test_job_starts_and_succeeds(running: ToyCluster) -> None:
     status = running.job.status
     assert (status.incarnation, status.ready, status.restarts.total) == (1, "2/2", 0)
     assert running.condition["Running"] == ("True", "Training")
@@ -30,7 +30,7 @@ def test_a_job_comes_up_and_succeeds(running: ToyCluster) -> None:
     assert {pod.phase for pod in running.pods.values()} == {"Succeeded"}
 
 
-def test_the_port_is_asked_for_before_anyone_is_assigned() -> None:
+def test_port_is_requested_before_slots_are_assigned() -> None:
     cluster = ToyCluster(make_job(), make_engine())
     kinds: list[str] = []
     for _ in range(6):
@@ -81,7 +81,7 @@ def test_a_failed_rank_restarts_the_ranks_in_the_same_pods(
         (127, {"command_not_found": True}, "CommandNotFound"),
     ],
 )
-def test_what_no_restart_heals_fails_at_once(
+def test_permanent_error_fails_the_job_without_a_restart(
     running: ToyCluster, code: int, facts: dict[str, object], reason: str
 ) -> None:
     running.exit(0, code, **facts).settle()
@@ -90,13 +90,13 @@ def test_what_no_restart_heals_fails_at_once(
     assert {pod.phase for pod in running.pods.values()} == {"Failed"}
 
 
-def test_the_culprit_is_blamed_not_the_peers_that_noticed(running: ToyCluster) -> None:
+def test_culprit_is_blamed_instead_of_its_peers(running: ToyCluster) -> None:
     running.exit(0, 76, stderr="peer closed").exit(1, 1, stderr="ValueError: boom").step()
     assert running.job.status.reason == "RankFailed"
     assert "ValueError: boom" in running.job.status.message
 
 
-def test_the_kubelets_word_on_a_container_that_has_ended_is_waited_for(running: ToyCluster) -> None:
+def test_kubelet_report_on_an_ended_container_is_awaited(running: ToyCluster) -> None:
     """A rank loses its peer, and the launcher of the peer has disconnected. The job waits until the kubelet
     reports the cause, out of memory. With memory.oom.group, no other component knows this cause.
     """
@@ -112,7 +112,7 @@ def test_the_kubelets_word_on_a_container_that_has_ended_is_waited_for(running: 
     assert last is not None and (last.reason, last.counted) == ("ContainerOutOfMemory", True)
 
 
-def test_what_no_kubelet_explains_is_answered_soon(running: ToyCluster) -> None:
+def test_fault_without_a_kubelet_report_is_handled_after_a_timeout(running: ToyCluster) -> None:
     pod = running.pods["job-worker-1"]
     running.exit(0, 76, ended=running.now.timestamp())
     running.views[pod.uid] = replace(running.views[pod.uid], launcher_connected=False)
@@ -132,7 +132,7 @@ def test_a_lost_pod_is_replaced_alone_and_does_not_count(running: ToyCluster) ->
     assert len(running.pods) == 2
 
 
-def test_a_pod_replaced_behind_our_back_makes_a_new_incarnation(running: ToyCluster) -> None:
+def test_externally_replaced_pod_starts_a_new_incarnation(running: ToyCluster) -> None:
     pod = running.pods["job-worker-1"]
     view = running.views[pod.uid]
     running.lose("job-worker-1")
@@ -142,7 +142,7 @@ def test_a_pod_replaced_behind_our_back_makes_a_new_incarnation(running: ToyClus
     assert (running.job.status.phase, running.job.status.incarnation) == (Phase.RUNNING, 2)
 
 
-def test_a_pod_that_is_being_deleted_is_waited_for_then_replaced(running: ToyCluster) -> None:
+def test_terminating_pod_is_awaited_then_replaced(running: ToyCluster) -> None:
     running.pod("job-worker-1", deleting=True).settle()
     assert running.job.status.phase is Phase.RESTARTING
     assert len(running.pods) == 2, "the name is taken until the old pod is gone"
@@ -187,7 +187,7 @@ def test_restarts_are_spaced_out() -> None:
     assert pauses == [0, 1, 2, 4, 8]
 
 
-def test_the_incarnation_starts_above_whatever_an_agent_has_seen() -> None:
+def test_incarnation_starts_above_the_highest_that_an_agent_reports() -> None:
     cluster = ToyCluster(make_job(), make_engine())
     cluster.step()
     for uid, view in cluster.views.items():
@@ -196,7 +196,7 @@ def test_the_incarnation_starts_above_whatever_an_agent_has_seen() -> None:
     assert cluster.job.status.incarnation == 8
 
 
-def test_suspend_gives_the_pods_back_and_resume_forms_a_later_incarnation(running: ToyCluster) -> None:
+def test_suspend_removes_pods_and_resume_forms_a_later_incarnation(running: ToyCluster) -> None:
     running.spec(suspend=True).settle()
     status = running.job.status
     assert (status.phase, running.pods, status.start_time) == (Phase.SUSPENDED, {}, None)
@@ -212,12 +212,12 @@ def deletion_grace(cluster: ToyCluster) -> dict[str, int | None]:
     return {gone.name: gone.grace_seconds for gone in cluster.plans[-1].deletions}
 
 
-def test_pods_that_are_suspended_have_their_own_grace_once_they_had_ranks(running: ToyCluster) -> None:
+def test_suspended_pods_that_had_ranks_keep_their_grace_period(running: ToyCluster) -> None:
     running.spec(suspend=True).step()
     assert deletion_grace(running) == {"job-worker-0": None, "job-worker-1": None}
 
 
-def test_pods_that_never_had_ranks_are_not_waited_for_when_suspended(running: ToyCluster) -> None:
+def test_suspended_pods_without_ranks_get_a_short_grace_period(running: ToyCluster) -> None:
     begun = ToyCluster(make_job(), make_engine())
     begun.step()
     begun.spec(suspend=True).step()
@@ -229,12 +229,12 @@ def test_pods_that_never_had_ranks_are_not_waited_for_when_suspended(running: To
     assert deletion_grace(running) == {"job-worker-0": None, "job-worker-1": 1}
 
 
-def test_a_job_created_suspended_makes_no_pod() -> None:
+def test_job_created_suspended_creates_no_pod() -> None:
     cluster = ToyCluster(make_job(suspend=True), make_engine()).settle()
     assert (cluster.job.status.phase, cluster.pods) == (Phase.SUSPENDED, {})
 
 
-def test_the_active_deadline_fails_the_job_and_a_resume_starts_it_anew() -> None:
+def test_active_deadline_fails_the_job_and_restarts_on_resume() -> None:
     cluster = ToyCluster(make_job(activeDeadlineSeconds=60), make_engine()).settle()
     assert cluster.plans[-1].requeue_after == pytest.approx(60)
     cluster.wait(59).spec(suspend=True).settle().wait(100).spec(suspend=False).settle()
@@ -243,7 +243,7 @@ def test_the_active_deadline_fails_the_job_and_a_resume_starts_it_anew() -> None
     assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.FAILED, "DeadlineExceeded")
 
 
-def test_ttl_deletes_the_finished_job_in_time(running: ToyCluster) -> None:
+def test_finished_job_is_deleted_after_its_ttl(running: ToyCluster) -> None:
     running.spec(ttlSecondsAfterFinished=30).exit_all().settle()
     assert not running.deleted
     running.wait(30).step()
@@ -259,7 +259,7 @@ def test_a_terminal_phase_is_sticky(running: ToyCluster) -> None:
     assert running.pods == {}
 
 
-def test_a_launcher_that_does_not_leave_is_deleted(running: ToyCluster) -> None:
+def test_pod_whose_launcher_does_not_exit_is_deleted(running: ToyCluster) -> None:
     running.drop_commands = True
     running.exit_all().step()
     assert running.job.status.phase is Phase.SUCCEEDED and len(running.pods) == 2
@@ -276,7 +276,7 @@ def test_success_of_the_deciding_role_is_enough() -> None:
     assert cluster.job.status.phase is Phase.SUCCEEDED
 
 
-def test_another_managers_job_is_left_alone() -> None:
+def test_job_of_another_manager_is_not_reconciled() -> None:
     cluster = ToyCluster(make_job(managedBy="kueue.x-k8s.io/multikueue"), make_engine()).settle()
     assert (cluster.job.status.phase, cluster.pods) == (None, {})
 
@@ -289,7 +289,7 @@ def test_a_changed_restart_id_forms_a_later_incarnation_once(running: ToyCluster
     assert (status.restarts.total, status.restarts.counted) == (1, 0)
 
 
-def test_the_leftover_of_an_answered_fault_is_not_counted_again(running: ToyCluster) -> None:
+def test_stale_report_of_a_handled_fault_is_not_counted_again(running: ToyCluster) -> None:
     running.wait(5).pod("job-worker-1", phase="Failed", exit_code=1)
     stale = running.pods["job-worker-1"]
     running.step()
@@ -308,7 +308,7 @@ def test_a_pod_that_fails_before_it_forms_counts() -> None:
     assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.FAILED, "MaxRestartsExceeded")
 
 
-def test_a_preempted_rank_of_a_pod_that_leaves_does_not_count(running: ToyCluster) -> None:
+def test_preempted_rank_of_a_terminating_pod_does_not_count(running: ToyCluster) -> None:
     running.pod("job-worker-1", deleting=True).exit(1, 75).settle()
     assert (running.job.status.restarts.total, running.job.status.restarts.counted) == (1, 0)
 
@@ -317,7 +317,7 @@ def test_a_preempted_rank_of_a_pod_that_leaves_does_not_count(running: ToyCluste
     ("code", "signal", "late"),
     [(143, 15, False), (143, 0, False), (137, 9, False), (143, 15, True), (143, 0, True)],
 )
-def test_a_rank_that_ends_because_its_pod_is_deleted_is_nobody_s_fault(
+def test_rank_that_ends_with_its_deleted_pod_is_not_blamed(
     running: ToyCluster, code: int, signal: int, late: bool
 ) -> None:
     if late:  # The deletion is observed only after the end of the rank.
@@ -332,20 +332,20 @@ def test_a_rank_that_ends_because_its_pod_is_deleted_is_nobody_s_fault(
     assert running.job.status.restarts.counted == 0 and not running.job.status.offenders
 
 
-def test_a_rank_that_is_asked_to_end_while_its_pod_stays_was_killed(running: ToyCluster) -> None:
+def test_rank_with_sigterm_in_a_remaining_pod_counts_as_killed(running: ToyCluster) -> None:
     running.exit(1, 143, signal=15, ended=running.now.timestamp()).settle().wait(0.6).settle()
     last = running.job.status.restarts.last
     assert last is not None and last.reason == "RankKilled"
 
 
-def test_no_exit_code_restarts_a_job_as_fast_as_the_machine_can(running: ToyCluster) -> None:
+def test_no_exit_code_causes_restarts_without_back_off(running: ToyCluster) -> None:
     for _ in range(50):
         if running.job.status.phase in (Phase.RUNNING, Phase.RESTARTING):
             running.exit(0, 75).settle()
     assert running.job.status.restarts.total <= 2, "no time has passed"
 
 
-def test_a_pod_whose_launcher_left_well_is_replaced_when_its_job_forms_anew(running: ToyCluster) -> None:
+def test_succeeded_pod_is_replaced_when_the_job_restarts(running: ToyCluster) -> None:
     running.exit(0).pod("job-worker-0", phase="Succeeded", exit_code=0).step()
     running.exit(1, 1).settle()
     assert running.job.status.phase is Phase.RUNNING
@@ -370,7 +370,7 @@ def test_an_engine_that_changed_meanwhile_replaces_all_pods_together(running: To
     assert not before & set(running.uids)
 
 
-def test_the_namesakes_terminating_pod_is_waited_for() -> None:
+def test_terminating_pod_of_an_earlier_job_of_the_same_name_is_awaited() -> None:
     cluster = ToyCluster(make_job(), make_engine())
     cluster.step()
     cluster.pod("job-worker-0", owner_uid="namesake", deleting=True).settle()
@@ -379,7 +379,7 @@ def test_the_namesakes_terminating_pod_is_waited_for() -> None:
     assert cluster.job.status.phase is Phase.RUNNING
 
 
-def test_ranks_that_end_well_because_they_were_told_to_go_have_not_completed() -> None:
+def test_ranks_with_code_0_after_a_termination_request_are_not_complete() -> None:
     cluster = ToyCluster(make_job(), make_engine()).settle().train(5).settle()
     begin = cluster.now.timestamp()
     for pod in list(cluster.pods):
@@ -390,7 +390,7 @@ def test_ranks_that_end_well_because_they_were_told_to_go_have_not_completed() -
     assert cluster.job.status.phase is Phase.RESTARTING
 
 
-def test_ranks_that_had_ended_before_their_pods_were_told_to_go_have_completed() -> None:
+def test_ranks_with_code_0_before_the_pod_deletion_are_complete() -> None:
     cluster = ToyCluster(make_job(), make_engine()).settle().train(5).settle()
     begin = cluster.now.timestamp()
     for rank in range(4):

@@ -57,7 +57,7 @@ def status(cluster: ToyCluster) -> dict[str, tuple[float | None, int]]:
     return {one.name: (one.value, one.step) for one in progress.metrics}
 
 
-def test_what_the_engine_declares_is_kept_with_its_step() -> None:
+def test_declared_metric_is_kept_with_its_step() -> None:
     cluster = job("held_out_loss", "padding_ratio")
     assert report(cluster, 5, padding_ratio=0.1, held_out_loss=3.0) is None
     cluster.train(6).settle()
@@ -65,20 +65,20 @@ def test_what_the_engine_declares_is_kept_with_its_step() -> None:
     assert list(status(cluster)) == ["held_out_loss", "padding_ratio"], "in the order of the Engine"
 
 
-def test_a_value_that_is_no_number_has_none() -> None:
+def test_metric_without_a_number_has_no_value() -> None:
     cluster = job("ratio")
     report(cluster, 5, ratio=None)
     assert cluster.job.status.to_dict()["progress"]["metrics"] == [{"name": "ratio", "step": 5}]
 
 
-def test_the_lowest_rank_that_has_a_figure_counts() -> None:
+def test_metric_of_the_lowest_reporting_rank_counts() -> None:
     cluster = job("rate", "last_stage")
     cluster.rank(1, metrics=(MetricView("rate", 2.0, 5), MetricView("last_stage", 0.25, 5)))
     report(cluster, 5, rate=1.0)
     assert status(cluster) == {"rate": (1.0, 5), "last_stage": (0.25, 5)}
 
 
-def test_a_figure_stays_until_it_is_measured_again_or_the_job_restarts() -> None:
+def test_metric_stays_until_the_next_value_or_restart() -> None:
     cluster = job("held_out_loss")
     report(cluster, 40, held_out_loss=3.0)
     report(cluster, 41)
@@ -91,7 +91,7 @@ def test_a_figure_stays_until_it_is_measured_again_or_the_job_restarts() -> None
     assert status(cluster) == {"held_out_loss": (3.5, 35)}
 
 
-def test_what_the_engine_does_not_declare_is_dropped_and_named_once() -> None:
+def test_undeclared_metric_is_dropped_and_named_once() -> None:
     cluster = job("held_out_loss")
     found = report(cluster, 5, held_out_loss=3.0, paddingless=1.0, another=2.0)
     assert found is not None
@@ -107,7 +107,7 @@ def test_what_the_engine_does_not_declare_is_dropped_and_named_once() -> None:
     assert cluster.job.status.phase == "Running"
 
 
-def test_an_engine_that_comes_to_declare_a_figure_ends_the_complaint() -> None:
+def test_condition_ends_when_the_engine_declares_the_metric() -> None:
     cluster = job()
     assert report(cluster, 5, ratio=0.5) is not None
     cluster.engine = declaring("ratio")
@@ -118,7 +118,7 @@ def test_an_engine_that_comes_to_declare_a_figure_ends_the_complaint() -> None:
     assert status(cluster) == {}
 
 
-def test_while_the_engine_is_gone_what_was_kept_is_kept() -> None:
+def test_metrics_are_kept_while_the_engine_is_missing() -> None:
     names = [f"m{number}" for number in range(MAX_METRICS)]
     cluster = job(*names)
     report(cluster, 5, **dict.fromkeys(names, 1.0))
@@ -128,13 +128,13 @@ def test_while_the_engine_is_gone_what_was_kept_is_kept() -> None:
     assert status(cluster)["m0"] == (2.0, 6)
 
 
-def test_a_job_without_an_engine_keeps_its_own_figures() -> None:
+def test_job_without_an_engine_keeps_its_own_metrics() -> None:
     cluster = own()
     assert report(cluster, 5, held_out_loss=3.0, ratio=0.5) is None
     assert status(cluster) == {"held_out_loss": (3.0, 5), "ratio": (0.5, 5)}
 
 
-def test_of_a_job_without_an_engine_the_first_names_are_kept() -> None:
+def test_job_without_an_engine_keeps_the_first_metric_names() -> None:
     cluster = own()
     first = {f"z{number:02}": 1.0 for number in range(MAX_OWN_METRICS)}
     assert report(cluster, 5, **first) is None
@@ -210,7 +210,9 @@ def test_the_status_stays_bounded_and_has_no_name_twice(
         ),
     ],
 )
-def test_names_of_a_job_without_an_engine(found: list[str], stored: list[str], kept: list[str]) -> None:
+def test_merge_of_metric_names_of_a_job_without_an_engine(
+    found: list[str], stored: list[str], kept: list[str]
+) -> None:
     fresh = {name: MetricView(name, 1.0, 2) for name in found}
     before = [Metric(name=name, value=0.0, step=1) for name in stored]
     merged = metrics.merge(fresh, before, None)

@@ -41,7 +41,7 @@ SILENT = NodeView("n", silent_seconds=6.0, silent_since=1000.0, pods_reachable=F
         (replace(SILENT, silent_seconds=0.0), 0.0, False),
     ],
 )
-def test_a_node_is_lost_when_two_witnesses_agree(node: NodeView, stepped: float, lost: bool) -> None:
+def test_node_is_lost_if_two_sources_agree(node: NodeView, stepped: float, lost: bool) -> None:
     view = SlotView("pod", "other", True, stepped=stepped)
     assert bool(nodes.why_lost(node, [view])) is lost
 
@@ -71,13 +71,15 @@ def test_steps_reported_by_the_silent_node_itself_prove_nothing() -> None:
         (replace(SILENT, silent_seconds=90.0, lease_seconds=90.0, attested_by=frozenset("xyz")), {"a"}, 0.0),
     ],
 )
-def test_strict_waits_for_the_last_of_three_witnesses(node: NodeView, others: set[str], left: float) -> None:
+def test_strict_fencing_waits_for_the_last_of_three_sources(
+    node: NodeView, others: set[str], left: float
+) -> None:
     views = {name: NodeView(name) for name in others}
     assert nodes.unfenced_seconds(node, views) == pytest.approx(left)
 
 
 @pytest.mark.parametrize(("silent", "left"), [(1, 0.0), (2, 24.0), (3, 24.0)])
-def test_nodes_cut_off_together_may_keep_one_another_going(silent: int, left: float) -> None:
+def test_jointly_isolated_nodes_may_keep_their_jobs_running(silent: int, left: float) -> None:
     views = {
         name: replace(SILENT, name=name) if i < silent else NodeView(name) for i, name in enumerate("abc")
     }
@@ -100,7 +102,7 @@ def running(**spec: object) -> ToyCluster:
     return cluster.wait(10)
 
 
-def test_a_pod_of_a_lost_node_is_replaced_at_once() -> None:
+def test_pod_of_a_lost_node_is_replaced() -> None:
     cluster = running()
     node, uids = on(cluster, "job-worker-1"), cluster.uids
     cluster.silence(node, 6.0, agent_ready=False).settle()
@@ -114,13 +116,13 @@ def test_a_pod_of_a_lost_node_is_replaced_at_once() -> None:
     assert [pod.grace_seconds for pod in gone] == [0]
 
 
-def test_a_silent_agent_on_a_node_that_answers_changes_nothing() -> None:
+def test_silent_agent_on_a_reachable_node_changes_nothing() -> None:
     cluster = running()
     cluster.silence(on(cluster, "job-worker-1"), 60.0, pods_reachable=True).settle()
     assert cluster.job.status.incarnation == 1 and cluster.job.status.phase is Phase.RUNNING
 
 
-def test_an_own_program_is_replaced_only_when_it_must_have_stopped() -> None:
+def test_custom_program_is_replaced_only_after_the_fencing_time() -> None:
     cluster = ToyCluster(make_job(**OWN)).settle().train(5).settle().wait(10)
     node, uid = on(cluster, "job-worker-1"), cluster.pods["job-worker-1"].uid
     cluster.silence(node, 6.0, agent_ready=False).settle()
@@ -135,7 +137,7 @@ def test_an_own_program_is_replaced_only_when_it_must_have_stopped() -> None:
 
 
 @pytest.mark.parametrize(("fencing", "strict"), [("Auto", False), ("Commit", False), ("Strict", True)])
-def test_fencing_of_an_engine(fencing: str, strict: bool) -> None:
+def test_fencing_mode_of_an_engine_job(fencing: str, strict: bool) -> None:
     assert nodes.strict(make_job(recovery={"fencing": fencing})) is strict
 
 
@@ -151,21 +153,21 @@ def test_the_echo_of_a_node_s_loss_does_not_count() -> None:
     assert cluster.job.status.phase is Phase.RUNNING
 
 
-def test_an_older_error_is_not_forgiven() -> None:
+def test_older_error_still_counts_after_a_node_loss() -> None:
     cluster = running()
     cluster.exit(0, 1, ended=cluster.now.timestamp()).settle().wait(60).train(9).settle()
     cluster.silence(on(cluster, "job-worker-1"), 6.0, agent_ready=False).settle()
     assert cluster.job.status.restarts.counted == 1
 
 
-def test_a_pod_stuck_on_a_lost_node_in_its_deletion_is_forced() -> None:
+def test_terminating_pod_on_a_lost_node_is_force_deleted() -> None:
     cluster = running()
     cluster.pod("job-worker-1", deleting=True)
     cluster.silence(on(cluster, "job-worker-1"), 6.0, ready=False, agent_ready=False).settle()
     assert cluster.job.status.phase is Phase.RUNNING and cluster.job.status.restarts.total == 1
 
 
-def test_a_step_made_since_keeps_the_node() -> None:
+def test_step_after_the_last_heartbeat_keeps_the_node() -> None:
     cluster = running()
     node = on(cluster, "job-worker-1")
     cluster.wait(6).silence(node, 6.0).train(9).settle()
@@ -173,7 +175,7 @@ def test_a_step_made_since_keeps_the_node() -> None:
     assert cluster.now > NOW
 
 
-def test_a_drained_pod_moves_and_costs_nothing() -> None:
+def test_drained_pod_is_moved_without_a_counted_restart() -> None:
     cluster = running()
     node = on(cluster, "job-worker-1")
     cluster.nodes[node] = NodeView(node, cordoned=True)
@@ -183,7 +185,7 @@ def test_a_drained_pod_moves_and_costs_nothing() -> None:
     assert cluster.job.status.offenders == []
 
 
-def test_an_elastic_strict_job_does_not_go_on_beside_a_worker_that_may_run() -> None:
+def test_elastic_strict_job_waits_for_a_worker_that_may_still_run() -> None:
     roles = [{**OWN["roles"][0], "minReplicas": 2}]
     cluster = ToyCluster(make_job(**{**OWN, "roles": roles})).settle().train(5).settle().wait(10)
     cluster.schedulable = False
@@ -195,7 +197,7 @@ def test_an_elastic_strict_job_does_not_go_on_beside_a_worker_that_may_run() -> 
     assert cluster.job.status.reason == "Shrunk" and cluster.job.status.roles[0].absent == [0]
 
 
-def test_a_pod_that_the_incarnation_runs_without_attests_nobody() -> None:
+def test_pod_outside_the_incarnation_attests_no_node() -> None:
     roles = [{**OWN["roles"][0], "minReplicas": 2}]
     cluster = ToyCluster(make_job(**{**OWN, "roles": roles})).settle().train(5).settle().wait(10)
     cluster.lose("job-worker-2")
@@ -242,7 +244,7 @@ def test_a_step_proves_that_a_node_lives_for_seconds_only() -> None:
     assert last is not None and last.reason == "NodeLost"
 
 
-def test_steps_say_nothing_of_a_node_that_they_do_not_need() -> None:
+def test_steps_do_not_attest_a_node_outside_the_incarnation() -> None:
     roles = [{"name": "worker", "replicas": 3, "minReplicas": 2}]
     cluster = running(roles=roles)
     cluster.launchers = False
@@ -256,7 +258,7 @@ def test_steps_say_nothing_of_a_node_that_they_do_not_need() -> None:
     assert cluster.pods["job-worker-2"].uid != uid and cluster.job.status.incarnation == 2
 
 
-def test_an_elastic_strict_job_waits_for_a_worker_that_is_still_leaving() -> None:
+def test_elastic_strict_job_waits_for_a_terminating_worker() -> None:
     roles = [{**OWN["roles"][0], "minReplicas": 2}]
     cluster = ToyCluster(make_job(**{**OWN, "roles": roles})).settle().train(5).settle().wait(60)
     cluster.pod("job-worker-1", deleting=True).settle()
@@ -267,13 +269,13 @@ def test_an_elastic_strict_job_waits_for_a_worker_that_is_still_leaving() -> Non
     assert cluster.job.status.reason == "Shrunk"
 
 
-def test_an_elastic_job_of_an_engine_does_not() -> None:
+def test_elastic_engine_job_does_not_wait_for_a_terminating_worker() -> None:
     cluster = running(roles=[{"name": "worker", "replicas": 3, "minReplicas": 2}])
     cluster.pod("job-worker-1", deleting=True).settle().wait(15).settle()
     assert cluster.job.status.reason == "Shrunk"
 
 
-def test_the_pod_of_a_deleted_job_of_that_name_does_not_hang_on_a_lost_node_for_ever() -> None:
+def test_pod_of_an_earlier_job_on_a_lost_node_is_force_deleted() -> None:
     cluster = running()
     node = on(cluster, "job-worker-1")
     for name in ("job-worker-1", "job-worker-2"):
@@ -286,7 +288,7 @@ def test_the_pod_of_a_deleted_job_of_that_name_does_not_hang_on_a_lost_node_for_
     assert cluster.job.status.phase is Phase.RUNNING
 
 
-def test_what_others_have_labelled_like_the_job_is_theirs() -> None:
+def test_foreign_pod_with_the_job_s_labels_is_not_deleted() -> None:
     cluster = running()
     node = on(cluster, "job-worker-1")
     cluster.pod("job-worker-1", owner_uid="another", deleting=True, annotations={})
@@ -294,7 +296,7 @@ def test_what_others_have_labelled_like_the_job_is_theirs() -> None:
     assert "job-worker-1" not in [gone.name for gone in cluster.plans[-1].deletions]
 
 
-def test_a_kubelet_that_lives_is_asked_to_end_what_must_not_run_beside_its_successor() -> None:
+def test_living_kubelet_ends_a_strict_pod_before_its_replacement() -> None:
     cluster = ToyCluster(make_job(**OWN)).settle().train(5).settle().wait(10)
     node, uid = on(cluster, "job-worker-1"), cluster.pods["job-worker-1"].uid
     cluster.silence(node, 600.0, lease_seconds=5.0, agent_ready=False).settle()
@@ -303,7 +305,7 @@ def test_a_kubelet_that_lives_is_asked_to_end_what_must_not_run_beside_its_succe
     assert cluster.pods["job-worker-1"].uid != uid and cluster.job.status.phase is Phase.RUNNING
 
 
-def test_a_suspended_strict_job_leaves_no_pod_on_a_lost_node_whose_kubelet_lives() -> None:
+def test_suspended_strict_job_leaves_no_pod_on_a_node_with_a_living_kubelet() -> None:
     cluster = ToyCluster(make_job(**OWN)).settle().train(5).settle().wait(10)
     cluster.silence(on(cluster, "job-worker-1"), 600.0, lease_seconds=5.0)
     cluster.spec(suspend=True).settle()
@@ -321,7 +323,7 @@ def test_steps_of_another_role_do_not_attest_a_node() -> None:
     assert not nodes.lost(cluster.observed())
 
 
-def test_a_node_that_is_deleted_forgives_no_older_error() -> None:
+def test_node_deletion_does_not_uncount_an_older_error() -> None:
     cluster = running()
     cluster.exit(0, 1, ended=cluster.now.timestamp()).settle()
     assert cluster.job.status.restarts.counted == 1
@@ -332,7 +334,7 @@ def test_a_node_that_is_deleted_forgives_no_older_error() -> None:
     assert (restarts.total, restarts.counted) == (2, 1)
 
 
-def test_a_job_that_is_deleted_in_the_foreground_does_not_wait_for_a_dead_kubelet() -> None:
+def test_foreground_deletion_of_a_job_does_not_wait_for_a_dead_kubelet() -> None:
     cluster = running()
     node, uid = on(cluster, "job-worker-1"), cluster.pods["job-worker-1"].uid
     cluster.silence(node, 6.0, agent_ready=False)

@@ -40,7 +40,7 @@ def restarts(cluster: ToyCluster) -> tuple[int, int]:
     return found.total, found.counted
 
 
-def test_pods_that_fail_before_the_first_formation_are_made_ever_more_rarely() -> None:
+def test_pods_that_fail_before_the_first_formation_are_backed_off() -> None:
     cluster = made(recovery={"maxRestarts": 4})
     cluster.launchers = False
     cluster.settle()
@@ -59,7 +59,7 @@ def test_pods_that_fail_before_the_first_formation_are_made_ever_more_rarely() -
     assert cluster.job.status.reason == "MaxRestartsExceeded" and restarts(cluster) == (4, 4)
 
 
-def test_an_early_failure_is_answered_once() -> None:
+def test_failure_before_the_formation_is_handled_once() -> None:
     cluster = made()
     cluster.launchers = False
     cluster.settle()
@@ -74,7 +74,7 @@ def test_an_early_failure_is_answered_once() -> None:
     assert restarts(cluster) == (2, 2)
 
 
-def test_a_pod_that_its_kubelet_did_not_admit_costs_nothing_and_blames_the_node() -> None:
+def test_unadmitted_pod_costs_no_restart_and_blames_the_node() -> None:
     cluster = made()
     cluster.launchers = False
     cluster.settle()
@@ -89,7 +89,7 @@ def test_a_pod_that_its_kubelet_did_not_admit_costs_nothing_and_blames_the_node(
     assert [one.node for one in cluster.job.status.offenders] == [node]
 
 
-def test_restarts_that_do_not_count_are_slowed_down_where_they_follow_one_another() -> None:
+def test_successive_uncounted_restarts_are_backed_off() -> None:
     cluster = running()
     pauses = []
     for _ in range(9):
@@ -105,7 +105,7 @@ def test_restarts_that_do_not_count_are_slowed_down_where_they_follow_one_anothe
     assert cluster.job.status.restarts.not_before is None
 
 
-def test_what_an_init_container_needs_may_be_away_for_a_while() -> None:
+def test_init_container_failures_are_backed_off() -> None:
     cluster = made(recovery={"maxIdenticalErrors": 0})
     cluster.launchers = False
     cluster.settle()
@@ -120,7 +120,7 @@ def test_what_an_init_container_needs_may_be_away_for_a_while() -> None:
     assert pauses == [10, 20, 40, 60]
 
 
-def test_an_absent_pod_that_ends_is_made_anew_once_a_minute() -> None:
+def test_failed_absent_pod_is_recreated_once_a_minute() -> None:
     cluster = made(roles=[{"name": "worker", "replicas": 3, "minReplicas": 2}]).settle().train(5).settle()
     cluster.wait(30)
     cluster.launchers = False
@@ -136,7 +136,7 @@ def test_an_absent_pod_that_ends_is_made_anew_once_a_minute() -> None:
     assert cluster.job.status.restarts.total == 1 and cluster.job.status.phase is Phase.RUNNING
 
 
-def test_a_forming_job_leaves_a_living_node_whose_agent_stays_away() -> None:
+def test_forming_job_leaves_a_living_node_with_an_absent_agent() -> None:
     cluster = running()
     node, uid = on(cluster, "job-worker-1"), cluster.pods["job-worker-1"].uid
     cluster.exit(0, 1)
@@ -149,13 +149,13 @@ def test_a_forming_job_leaves_a_living_node_whose_agent_stays_away() -> None:
     assert cluster.job.status.phase is Phase.RUNNING
 
 
-def test_a_running_job_stays_with_a_node_whose_agent_stays_away() -> None:
+def test_running_job_stays_on_a_node_with_an_absent_agent() -> None:
     cluster = running()
     cluster.silence(on(cluster, "job-worker-1"), 300.0, pods_reachable=True, agent_ready=False).settle()
     assert cluster.job.status.phase is Phase.RUNNING and restarts(cluster) == (0, 0)
 
 
-def test_what_replaces_the_pod_of_a_lost_node_would_rather_go_elsewhere() -> None:
+def test_replacement_of_a_pod_prefers_other_nodes_than_the_lost_one() -> None:
     cluster = running()
     node = on(cluster, "job-worker-1")
     cluster.silence(node, 6.0, agent_ready=True).step()
@@ -166,7 +166,7 @@ def test_what_replaces_the_pod_of_a_lost_node_would_rather_go_elsewhere() -> Non
     assert [pod.grace_seconds for pod in cluster.plans[-1].deletions] == [0]
 
 
-def test_a_pod_that_goes_to_the_lost_node_all_the_same_is_replaced_without_haste() -> None:
+def test_replacement_on_the_lost_node_is_replaced_after_a_back_off() -> None:
     cluster = running()
     node = on(cluster, "job-worker-1")
     cluster.silence(node, 6.0, agent_ready=True).step()
@@ -178,7 +178,7 @@ def test_a_pod_that_goes_to_the_lost_node_all_the_same_is_replaced_without_haste
     assert cluster.pods["job-worker-1"].uid != uid
 
 
-def test_a_node_lost_during_the_pause_after_its_echo_is_known_and_its_echo_forgiven() -> None:
+def test_node_loss_during_the_back_off_uncounts_its_echo() -> None:
     cluster = running()
     for rank in (0, 2):
         cluster.rank(rank, step=5)
@@ -193,7 +193,7 @@ def test_a_node_lost_during_the_pause_after_its_echo_is_known_and_its_echo_forgi
     assert restarts(cluster) == (3, 1) and status.phase is Phase.RUNNING
 
 
-def test_a_node_lost_long_after_an_answered_error_is_no_restart_of_its_own() -> None:
+def test_node_loss_during_a_restart_is_not_a_restart_of_its_own() -> None:
     cluster = running()
     cluster.launchers = False
     cluster.lose("job-worker-0").settle()
@@ -202,7 +202,7 @@ def test_a_node_lost_long_after_an_answered_error_is_no_restart_of_its_own() -> 
     assert restarts(cluster) == (1, 0)
 
 
-def test_a_node_that_comes_and_goes_is_not_taken_in() -> None:
+def test_flapping_node_does_not_join_the_job() -> None:
     cluster = made(
         roles=[{"name": "worker", "replicas": 3, "minReplicas": 2}], checkpoint=SAVES
     ).settle().train(5).settle().wait(60)  # fmt: skip
@@ -217,7 +217,7 @@ def test_a_node_that_comes_and_goes_is_not_taken_in() -> None:
     assert cluster.job.status.incarnation == 3
 
 
-def test_pods_that_were_not_there_when_another_was_taken_in_are_not_waited_for() -> None:
+def test_regrowth_does_not_wait_for_absent_pods() -> None:
     cluster = made(
         roles=[{"name": "worker", "replicas": 4, "minReplicas": 2}], checkpoint=SAVES
     ).settle().train(5).settle().wait(60)  # fmt: skip
@@ -240,7 +240,7 @@ STRICT = {"recovery": {"fencing": "Strict"}}
         ({"attested_by": frozenset({"node-0", "node-1", "node-2"})}, "FencingCompany"),
     ],
 )
-def test_what_a_strict_job_waits_for_is_said_once(facts: dict[str, Any], reason: str) -> None:
+def test_strict_job_reports_the_awaited_event_once(facts: dict[str, Any], reason: str) -> None:
     cluster = running(**STRICT)
     node = on(cluster, "job-worker-1")
     cluster.silence(node, 6.0, agent_ready=False, **facts).settle()
@@ -257,12 +257,12 @@ def members(cluster: ToyCluster) -> dict[int, int]:
     return {one.slot: len(one.members) for one in assignments}
 
 
-def test_who_must_know_all_members_is_told_of_them() -> None:
+def test_members_are_sent_to_slot_0_and_to_all_slots_of_strict_jobs() -> None:
     assert members(running()) == {0: 3, 1: 1, 2: 1}
     assert members(running(**STRICT)) == {0: 3, 1: 3, 2: 3}
 
 
-def test_pods_that_were_not_made_during_the_pause_have_their_time_after_it() -> None:
+def test_deadline_of_pods_created_after_a_back_off_starts_at_creation() -> None:
     cluster = made(roles=[{"name": "worker", "replicas": 3, "minReplicas": 2}]).settle().train(5).settle()
     pause = 0.0
     while pause < 8:
@@ -278,7 +278,7 @@ def test_pods_that_were_not_made_during_the_pause_have_their_time_after_it() -> 
     assert cluster.job.status.reason == "Shrunk"
 
 
-def test_what_convoy_itself_holds_up_is_not_late() -> None:
+def test_pod_that_waits_for_fencing_is_not_late() -> None:
     cluster = running(recovery={"fencing": "Strict", "scheduleSeconds": 10})
     node, uids = on(cluster, "job-worker-1"), cluster.uids
     for seconds in (6.0, 12.0, 18.0):
@@ -287,7 +287,7 @@ def test_what_convoy_itself_holds_up_is_not_late() -> None:
     assert cluster.job.status.pending_since is None
 
 
-def test_a_stranded_pod_that_has_ended_goes_without_its_kubelet() -> None:
+def test_ended_pod_on_a_stranded_node_is_force_deleted() -> None:
     cluster = running()
     node = on(cluster, "job-worker-1")
     cluster.exit(0, 1)
@@ -298,7 +298,7 @@ def test_a_stranded_pod_that_has_ended_goes_without_its_kubelet() -> None:
     assert [(gone.name, gone.grace_seconds) for gone in cluster.plans[-1].deletions] == [("job-worker-1", 0)]
 
 
-def test_an_absent_pod_on_a_lost_node_is_not_made_again_and_again() -> None:
+def test_absent_pod_on_a_lost_node_is_not_recreated_repeatedly() -> None:
     cluster = made(roles=[{"name": "worker", "replicas": 3, "minReplicas": 2}]).settle().train(5).settle()
     cluster.wait(60)
     node = on(cluster, "job-worker-1")
@@ -311,7 +311,7 @@ def test_an_absent_pod_on_a_lost_node_is_not_made_again_and_again() -> None:
     assert cluster.plans[-1].requeue_after == pytest.approx(2)
 
 
-def test_the_last_restart_of_a_budget_waits_for_what_may_explain_its_fault() -> None:
+def test_last_restart_of_a_budget_waits_for_an_explanation() -> None:
     cluster = running(recovery={"maxRestarts": 0})
     died = cluster.now.timestamp()
     cluster.exit(0, 1, ended=died).exit(2, 76, ended=died).settle()
@@ -322,19 +322,19 @@ def test_the_last_restart_of_a_budget_waits_for_what_may_explain_its_fault() -> 
     assert cluster.job.status.phase is Phase.RUNNING and restarts(cluster) == (1, 0)
 
 
-def test_without_an_explanation_the_job_fails_after_that() -> None:
+def test_job_fails_after_the_wait_without_an_explanation() -> None:
     cluster = running(recovery={"maxRestarts": 0})
     cluster.exit(0, 1, ended=cluster.now.timestamp()).settle().wait(7).settle()
     assert cluster.job.status.reason == "MaxRestartsExceeded"
 
 
-def test_a_job_on_one_node_fails_at_once() -> None:
+def test_single_node_job_fails_without_a_wait_for_an_explanation() -> None:
     cluster = running(recovery={"maxRestarts": 0}, roles=[{"name": "worker", "replicas": 1}])
     cluster.exit(0, 1, ended=cluster.now.timestamp()).settle()
     assert cluster.job.status.reason == "MaxRestartsExceeded"
 
 
-def test_a_status_from_a_backup_leads_above_what_the_agents_have_seen() -> None:
+def test_status_from_a_backup_restarts_above_the_agents_incarnation() -> None:
     cluster = running()
     for uid, view in list(cluster.views.items()):
         cluster.views[uid] = replace(view, incarnation=7, port_incarnation=7)

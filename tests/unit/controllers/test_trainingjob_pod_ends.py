@@ -30,7 +30,7 @@ def closing(cluster: ToyCluster) -> Plan:
     return plan(cluster.observed(), cluster.now)
 
 
-def test_pods_with_a_sidecar_end_with_the_job_and_stay_for_their_logs() -> None:
+def test_pods_with_a_sidecar_end_with_the_job_and_are_kept() -> None:
     cluster = running().exit_all().settle()
     assert cluster.job.status.phase is Phase.SUCCEEDED
     for name in cluster.pods:
@@ -52,7 +52,7 @@ def test_pods_with_a_sidecar_end_with_the_job_and_stay_for_their_logs() -> None:
     assert len(closing(cluster).deletions) == 2, "a kubelet that does nothing is not waited for without end"
 
 
-def test_a_sidecar_that_crashed_does_not_undo_what_the_ranks_did() -> None:
+def test_crashed_sidecar_does_not_undo_the_success_of_the_ranks() -> None:
     cluster = running().exit_all()
     for name in cluster.pods:
         cluster.pod(name, phase="Failed", exit_code=0)
@@ -60,7 +60,7 @@ def test_a_sidecar_that_crashed_does_not_undo_what_the_ranks_did() -> None:
     assert (cluster.job.status.phase, cluster.job.status.restarts.total) == (Phase.SUCCEEDED, 0)
 
 
-def test_ranks_that_end_at_their_pod_s_own_deadline_have_not_completed() -> None:
+def test_ranks_that_end_at_the_pod_s_deadline_are_not_complete() -> None:
     cluster = running()
     end = cluster.now.timestamp()
     for name in cluster.pods:
@@ -95,7 +95,7 @@ def test_ranks_that_end_at_their_pod_s_own_deadline_have_not_completed() -> None
         ),
     ],
 )
-def test_ranks_that_a_kubelet_ended_are_not_the_cause(facts: dict[str, Any], reason: str) -> None:
+def test_ranks_ended_by_a_kubelet_are_not_the_cause(facts: dict[str, Any], reason: str) -> None:
     cluster = running()
     rank = RankView(
         1, "EXITED", exit_code=128 + 9 if facts["exit_code"] == 137 else 143, ended=cluster.now.timestamp()
@@ -126,7 +126,7 @@ def test_ranks_that_a_kubelet_ended_are_not_the_cause(facts: dict[str, Any], rea
     ids=["a probe fails", "somebody signals the launcher", "too much storage", "the node shuts down"],
 )
 @pytest.mark.parametrize("others", [True, False], ids=["others lose it", "all are asked"])
-def test_ranks_that_end_well_because_they_were_told_to_go_have_not_completed(
+def test_ranks_with_code_0_after_a_termination_request_are_not_complete(
     facts: dict[str, Any], reason: str, others: bool
 ) -> None:
     cluster = running()

@@ -243,14 +243,16 @@ def failed_pod(**facts: Any) -> PodView:
         pytest.param({}, "PodNotAdmitted", ["gives no reason"], True, id="nobody says why"),
     ],
 )
-def test_who_is_at_fault(facts: dict[str, Any], reason: str, words: list[str], blames: bool) -> None:
+def test_fault_of_a_failed_pod_has_reason_and_blame(
+    facts: dict[str, Any], reason: str, words: list[str], blames: bool
+) -> None:
     found = pod_fault(failed_pod(**facts), NodeView("n"), PodWarning("Unhealthy", "probe failed: 500"))
     assert found is not None and found.reason.name == reason
     assert found.policy.blames_node is blames
     assert all(word in found.message for word in words), found.message
 
 
-def test_an_event_from_before_the_pod_was_up_does_not_say_why_it_was_stopped() -> None:
+def test_event_from_before_the_pod_start_does_not_explain_its_end() -> None:
     pod = failed_pod(exit_code=143, stoppers=PROBES)
     found = pod_fault(pod, NodeView("n"), MISSING)
     assert found is not None and "scritps" not in found.message and "livenessProbe" in found.message
@@ -266,5 +268,5 @@ def test_an_event_from_before_the_pod_was_up_does_not_say_why_it_was_stopped() -
     ],
     ids=["a sidecar goes on", "a sidecar has crashed", "all ended well", "a native sidecar crashes"],
 )
-def test_what_sidecars_do_is_no_fault(facts: dict[str, Any]) -> None:
+def test_end_of_a_sidecar_is_not_a_fault(facts: dict[str, Any]) -> None:
     assert pod_fault(failed_pod(**facts), NodeView("n")) is None

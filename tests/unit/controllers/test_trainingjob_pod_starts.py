@@ -34,7 +34,7 @@ def message(cluster: ToyCluster, kind: str = "Running") -> str:
         ({"maxIdenticalErrors": 0, "maxRestarts": 3}, "MaxRestartsExceeded", 4),
     ],
 )
-def test_an_init_container_that_fails_again_and_again_fails_the_job(
+def test_repeated_failure_of_an_init_container_fails_the_job(
     limits: dict[str, int], reason: str, tries: int
 ) -> None:
     cluster = starting(recovery=limits)
@@ -55,7 +55,7 @@ def test_an_init_container_that_fails_again_and_again_fails_the_job(
     assert status.offenders == []
 
 
-def test_pods_that_end_well_before_their_ranks_begin_are_not_made_without_end() -> None:
+def test_pods_that_exit_with_0_before_their_ranks_start_fail_the_job() -> None:
     cluster = starting(recovery={"maxRestarts": 2})
     for _ in range(12):
         if "job-worker-0" in cluster.pods:
@@ -67,7 +67,7 @@ def test_pods_that_end_well_before_their_ranks_begin_are_not_made_without_end() 
     assert status.offenders == []
 
 
-def test_the_newest_event_of_a_late_pod_is_told_and_stands_through_the_deadline() -> None:
+def test_newest_event_of_a_late_pod_is_shown_until_after_the_deadline() -> None:
     cluster = starting(recovery={"scheduleSeconds": 40})
     assert cluster.plans[-1].inspect is None, "it is not late yet"
     cluster.wait(6).settle()
@@ -93,7 +93,7 @@ def test_the_newest_event_of_a_late_pod_is_told_and_stands_through_the_deadline(
     assert cluster.plans[-1].inspect is None
 
 
-def test_pods_take_turns_at_being_asked_about() -> None:
+def test_late_pods_are_inspected_in_rotation() -> None:
     cluster = starting(roles=[{"name": "worker", "replicas": 4}])
     cluster.connect("job-worker-0")
     inspected = set()
@@ -166,7 +166,7 @@ def test_pods_take_turns_at_being_asked_about() -> None:
         ),
     ],
 )
-def test_what_is_told_of_one_pod(
+def test_message_explains_a_pod_that_does_not_start(
     facts: dict[str, Any], inspected: bool, reason: str, words: list[str]
 ) -> None:
     cluster = starting(roles=[{"name": "worker", "replicas": 1}])
@@ -176,7 +176,7 @@ def test_what_is_told_of_one_pod(
     assert (cluster.plans[-1].inspect is not None) is inspected
 
 
-def test_the_autoscaler_s_word_is_added_to_the_scheduler_s() -> None:
+def test_message_of_the_autoscaler_is_added_to_that_of_the_scheduler() -> None:
     cluster = starting(roles=[{"name": "worker", "replicas": 1}])
     cluster.pod("job-worker-0", node=None, unschedulable="0/3 nodes are available: 3 Insufficient cpu.")
     cluster.warnings = {cluster.uids[0]: PodWarning("NotTriggerScaleUp", "1 max node group size reached")}
@@ -195,7 +195,7 @@ def test_the_autoscaler_s_word_is_added_to_the_scheduler_s() -> None:
         ('violates PodSecurity "restricted:latest"', "correct spec.roles[worker].template"),
     ],
 )
-def test_what_to_do_about_a_refusal(why: str, advice: str) -> None:
+def test_message_on_a_rejected_pod_contains_advice(why: str, advice: str) -> None:
     cluster = ToyCluster(make_job(), make_engine())
     cluster.create_errors = {"job-worker-0": why}
     cluster.settle()

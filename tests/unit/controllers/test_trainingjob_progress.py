@@ -32,7 +32,7 @@ def merged(*ranks: dict[str, Any], stored: Progress | None = None) -> Progress:
         pytest.param([{}, {"diverged": True}, {"loss": 0.5}], None, True, id="of the lowest, which is none"),
     ],
 )
-def test_a_loss_that_is_no_number_is_told_as_that(
+def test_loss_without_a_number_is_reported_as_diverged(
     ranks: list[dict[str, Any]], loss: float | None, diverged: bool | None
 ) -> None:
     found = merged(*ranks)
@@ -40,6 +40,6 @@ def test_a_loss_that_is_no_number_is_told_as_that(
     assert ("diverged" in found.to_dict()) is (diverged is True)
 
 
-def test_a_run_that_comes_back_is_diverged_no_more() -> None:
+def test_recovered_run_is_no_longer_diverged() -> None:
     stored = merged({"diverged": True})
     assert merged({"step": 8, "loss": 0.5}, stored=stored).diverged is None

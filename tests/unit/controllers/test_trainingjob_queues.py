@@ -150,9 +150,7 @@ MOMENTS = [pending, starting, running, restarting, suspending, held]
 
 @pytest.mark.parametrize("replicas", [3, 2, 4])
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_an_evicted_job_runs_on_with_what_it_is_admitted_with(
-    moment: Callable[[Queued], None], replicas: int
-) -> None:
+def test_evicted_job_runs_with_its_new_admission(moment: Callable[[Queued], None], replicas: int) -> None:
     queued = Queued().phase(Phase.SUSPENDED)
     moment(queued)
     queued.cluster.scheduler.open = True
@@ -163,7 +161,7 @@ def test_an_evicted_job_runs_on_with_what_it_is_admitted_with(
 
 @pytest.mark.parametrize("replicas", [3, 2, 4])
 @pytest.mark.parametrize("moment", [starting, running, restarting, suspending])
-def test_a_job_admitted_before_its_pods_have_left_is_suspended_first(
+def test_job_admitted_before_its_pods_stopped_is_suspended_first(
     moment: Callable[[Queued], None], replicas: int
 ) -> None:
     queued = Queued().phase(Phase.SUSPENDED)
@@ -173,9 +171,7 @@ def test_a_job_admitted_before_its_pods_have_left_is_suspended_first(
 
 @pytest.mark.parametrize("replicas", [3, 2, 4])
 @pytest.mark.parametrize("moment", [pending, starting, running, restarting])
-def test_a_suspension_that_the_operator_did_not_see_is_carried_through(
-    moment: Callable[[Queued], None], replicas: int
-) -> None:
+def test_unobserved_suspension_is_completed(moment: Callable[[Queued], None], replicas: int) -> None:
     queued = Queued().phase(Phase.SUSPENDED)
     moment(queued)
     queued.cluster.scheduler.open = True
@@ -184,7 +180,7 @@ def test_a_suspension_that_the_operator_did_not_see_is_carried_through(
     queued.runs("b", replicas)
 
 
-def test_evictions_that_repeat_change_nothing() -> None:
+def test_repeated_evictions_change_nothing() -> None:
     queued = Queued().phase(Phase.SUSPENDED)
     running(queued)
     for _ in range(3):
@@ -194,7 +190,7 @@ def test_evictions_that_repeat_change_nothing() -> None:
     queued.admit("a").runs("a")
 
 
-def test_a_job_that_has_ended_stays_so_whatever_a_queue_does() -> None:
+def test_finished_job_ignores_its_queue() -> None:
     queued = Queued(roles=roles()).phase(Phase.SUSPENDED)
     running(queued)
     for rank in range(3):
@@ -207,7 +203,7 @@ def test_a_job_that_has_ended_stays_so_whatever_a_queue_does() -> None:
     assert queued.job.status == ended
 
 
-def test_a_plain_suspend_and_resume_that_nobody_saw_disturbs_nobody() -> None:
+def test_unobserved_suspend_and_resume_keeps_the_pods() -> None:
     queued = Queued().phase(Phase.SUSPENDED)
     running(queued)
     uids = {pod.uid for pod in queued.cluster.api.pods.values()}
@@ -238,7 +234,7 @@ def test_pods_beyond_the_restored_layout_save_their_state_too() -> None:
     assert graces == {"job-worker-0": None, "job-worker-1": None, "job-worker-2": None}
 
 
-def test_a_job_that_leaves_and_resumes_says_both() -> None:
+def test_message_of_a_suspending_job_mentions_its_resume() -> None:
     cluster = toy()
     leave(cluster)
     cluster.spec(suspend=False, roles=roles("b")).step()
@@ -254,7 +250,7 @@ def test_a_job_that_leaves_and_resumes_says_both() -> None:
     assert cluster.job.status.phase is Phase.RUNNING and "Suspended" not in cluster.condition
 
 
-def test_an_operator_of_before_has_left_no_layout_and_nothing_is_stopped_for_it() -> None:
+def test_missing_layout_of_an_earlier_operator_stops_no_pod() -> None:
     cluster = toy()
     status = cluster.job.status
     status.layout = ""
@@ -263,7 +259,7 @@ def test_an_operator_of_before_has_left_no_layout_and_nothing_is_stopped_for_it(
     assert cluster.uids == uids and cluster.job.status.phase is Phase.RUNNING
 
 
-def test_a_suspended_pod_that_has_ended_goes_though_its_node_s_agent_stays_away() -> None:
+def test_ended_suspended_pod_is_removed_despite_an_absent_agent() -> None:
     cluster = toy()
     node = cluster.pods["job-worker-1"].node
     assert node is not None
@@ -275,7 +271,7 @@ def test_a_suspended_pod_that_has_ended_goes_though_its_node_s_agent_stays_away(
     assert [(gone.name, gone.grace_seconds) for gone in cluster.plans[-1].deletions] == [("job-worker-1", 0)]
 
 
-def test_an_elastic_job_waits_for_pods_that_a_queue_places_one_by_one() -> None:
+def test_elastic_job_waits_for_pods_with_a_scheduling_gate() -> None:
     """The scheduler finds no node for one pod. While Kueue's scheduling gate holds the pod back, an elastic
     job waits for it. Without the gate, the job runs without it.
     """

@@ -49,6 +49,10 @@ ELSEWHERE = DUMP.format(file="/app/data.py", function="fetch")
         "closed. Did the remote server shutdown or crash?",
         TRACEBACK + "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//cpu",
         TRACEBACK + "RuntimeError: Broken pipe",
+        TRACEBACK + "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
+        TRACEBACK + "torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
+        TRACEBACK + "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the "
+        "C10d store has failed. See inner exception for details.",
         TRACEBACK + "RuntimeError: Timed out waiting 1800000ms for recv operation to complete",
         TRACEBACK + "RuntimeError: Application timeout caused pair closure",
         TRACEBACK + "torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:3690, remote "
@@ -63,7 +67,7 @@ ELSEWHERE = DUMP.format(file="/app/data.py", function="fetch")
         WATCHDOG + IN_A_COLLECTIVE,
     ],
 )  # fmt: skip
-def test_words_of_a_lost_peer(stderr: str) -> None:
+def test_stderr_of_a_lost_peer(stderr: str) -> None:
     assert lost_peer(stderr)
 
 
@@ -91,11 +95,11 @@ def test_words_of_a_lost_peer(stderr: str) -> None:
         '  File "train.py", line 3 in f\n',
     ],
 )
-def test_words_of_an_error_of_its_own(stderr: str) -> None:
+def test_stderr_of_an_error_of_the_rank_itself(stderr: str) -> None:
     assert not lost_peer(stderr) and not timed_out(stderr)
 
 
-def test_a_peer_that_does_not_reply_in_time_may_hang() -> None:
+def test_timeout_of_a_peer_may_be_a_hang() -> None:
     assert timed_out(WATCHDOG)
     assert timed_out(TRACEBACK + "RuntimeError: Timed out waiting 1800000ms for recv operation to complete")
     assert not timed_out(TRACEBACK + CLOSED)
@@ -111,7 +115,7 @@ def test_a_peer_that_does_not_reply_in_time_may_hang() -> None:
         ("terminate called without an active exception", "terminate called without an active exception"),
     ],
 )
-def test_the_gist_leaves_out_what_the_runtimes_print_behind_an_error(stderr: str, text: str) -> None:
+def test_gist_omits_output_of_runtimes_after_an_error(stderr: str, text: str) -> None:
     assert gist(stderr) == text
 
 
@@ -137,12 +141,12 @@ def test_the_gist_leaves_out_what_the_runtimes_print_behind_an_error(stderr: str
         ('  File "/app/data.py", line 31 in fetch\n', "", None),
     ],
 )  # fmt: skip
-def test_where_the_main_thread_of_a_hung_rank_is(stderr: str, place: str, waits: bool | None) -> None:
+def test_place_of_the_main_thread_of_a_hung_rank(stderr: str, place: str, waits: bool | None) -> None:
     assert (main_thread(stderr), waits_for_others(stderr)) == (place, waits)
 
 
 @pytest.mark.parametrize(("dump", "waits"), [(IN_A_COLLECTIVE, True), (ELSEWHERE, False)])
-def test_the_launcher_s_own_words_are_understood(dump: str, waits: bool) -> None:
+def test_stack_lines_of_the_launcher_are_parsed(dump: str, waits: bool) -> None:
     text = f"no step for 9 s after step 30; {stacks.main_line(dump)}"
     assert main_thread(text) and text.endswith(main_thread(text))
     assert waits_for_others(text) is waits

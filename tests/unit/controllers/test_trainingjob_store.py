@@ -32,20 +32,20 @@ def cluster(remote: Any = REMOTE, *stores: Any) -> ToyCluster:
         ),
     ],
 )
-def test_every_slot_is_told_which_store_and_how_often(remote: Any, use: StoreUse) -> None:
+def test_every_slot_is_assigned_the_store_and_its_interval(remote: Any, use: StoreUse) -> None:
     made = cluster(remote).settle()
     told = [one for plan in made.plans for one in plan.commands if isinstance(one, Assign)]
     assert {one.slot for one in told} == {0, 1}
     assert all(one.memory is not None and one.memory.store == use for one in told)
 
 
-def test_a_job_without_a_store_is_told_of_none() -> None:
+def test_job_without_a_store_is_assigned_no_store() -> None:
     made = ToyCluster(make_job(checkpoint={"tiers": {"local": {}}}), make_engine()).settle()
     told = [one.memory for plan in made.plans for one in plan.commands if isinstance(one, Assign)]
     assert told and all(one is not None and one.store is None for one in told)
 
 
-def test_a_store_is_nothing_that_pods_mount() -> None:
+def test_store_adds_no_mount_to_pods() -> None:
     plain = ToyCluster(make_job(), make_engine()).step().manifests[0]["spec"]
     spec = cluster().step().manifests[0]["spec"]
     (container,) = spec["containers"]
@@ -70,7 +70,9 @@ def test_a_store_is_nothing_that_pods_mount() -> None:
         ),
     ],
 )
-def test_a_job_waits_for_its_store_and_goes_on_by_itself(stores: Any, reason: str, words: str) -> None:
+def test_job_waits_for_its_store_and_starts_when_the_store_exists(
+    stores: Any, reason: str, words: str
+) -> None:
     made = cluster(REMOTE, *stores).settle()
     assert (made.job.status.phase, made.job.status.reason) == (Phase.PENDING, reason)
     assert made.condition["Valid"] == ("False", reason) and not made.pods
@@ -80,7 +82,7 @@ def test_a_job_waits_for_its_store_and_goes_on_by_itself(stores: Any, reason: st
     assert made.job.status.phase is Phase.RUNNING and made.condition["Valid"] == ("True", "Accepted")
 
 
-def test_a_job_that_runs_is_not_torn_down_when_its_store_goes() -> None:
+def test_running_job_survives_the_deletion_of_its_store() -> None:
     made = cluster().settle().commit(5, "local").settle()
     assert made.condition["Checkpointing"] == ("True", "Saving")
     uids = made.uids
@@ -98,7 +100,7 @@ def test_a_job_that_runs_is_not_torn_down_when_its_store_goes() -> None:
         ("", ("True", "Saving")),
     ],
 )
-def test_a_store_that_is_not_ready_is_said_and_holds_nothing_up(ready: str, wanted: tuple[str, str]) -> None:
+def test_store_that_is_not_ready_is_reported_and_delays_nothing(ready: str, wanted: tuple[str, str]) -> None:
     made = (
         cluster(REMOTE, make_store(ready=ready, why="connection refused"))
         .settle()
@@ -116,7 +118,7 @@ def test_a_store_that_is_not_ready_is_said_and_holds_nothing_up(ready: str, want
         assert made.condition["Checkpointing"] == ("True", "Saving")
 
 
-def test_what_does_not_get_to_a_store_is_said_until_it_does() -> None:
+def test_failed_upload_is_reported_until_an_upload_succeeds() -> None:
     made = cluster().settle()
     made.commit(3, "local").settle().wait(60).settle()
     uid = next(iter(made.views))
@@ -148,7 +150,7 @@ def _fail_restore(made: ToyCluster, *troubles: tuple[str, str]) -> ToyCluster:
     return made.settle()
 
 
-def test_a_job_outlasts_a_store_that_is_away_for_as_long_as_it_takes() -> None:
+def test_job_outlasts_any_outage_of_its_store() -> None:
     made = cluster().settle().train(5).commit(5, "local").settle()
     uids = made.uids
     for number in range(1, 21):
@@ -169,7 +171,7 @@ def test_a_job_outlasts_a_store_that_is_away_for_as_long_as_it_takes() -> None:
 
 
 @pytest.mark.parametrize("troubles", [(), (("NOT_STORED", AWAY),)])
-def test_a_program_that_ends_as_if_a_store_were_away_does_not_restart_for_ever(
+def test_program_that_fakes_a_store_outage_uses_its_restart_budget(
     troubles: tuple[tuple[str, str], ...],
 ) -> None:
     made = cluster().settle().train(5).settle()
@@ -179,14 +181,14 @@ def test_a_program_that_ends_as_if_a_store_were_away_does_not_restart_for_ever(
     assert made.job.status.restarts.counted == 1
 
 
-def test_the_ranks_that_a_waiting_one_leaves_behind_are_its_echo() -> None:
+def test_peers_of_a_rank_that_waits_for_the_store_are_echoes() -> None:
     made = cluster().settle().train(5).settle()
     made.exit(1, 76, ended=made.now.timestamp() - 1)
     _fail_restore(made, ("NOT_RESTORED", AWAY))
     assert made.job.status.restarts.counted == 0
 
 
-def test_what_a_job_runs_with_has_the_digest_it_had() -> None:
+def test_explicit_defaults_do_not_change_the_digest_of_a_spec() -> None:
     """A spec with explicit default values has the same digest as a spec without them. The digest is in the
     status of running jobs, and a different one would look like a changed spec.
     """

@@ -26,12 +26,12 @@ def straggler_condition(
     return next((c for c in cluster.job.status.conditions if c.type == "StragglerDetected"), None)
 
 
-def test_nothing_is_said_before_ranks_have_told_of_their_steps() -> None:
+def test_no_condition_before_ranks_report_steps() -> None:
     cluster = job()
     assert all(c.type != "StragglerDetected" for c in cluster.job.status.conditions)
 
 
-def test_who_keeps_the_others_waiting_is_named() -> None:
+def test_straggler_is_named() -> None:
     cluster = job()
     found = straggler_condition(cluster, SLOW)
     assert found is not None
@@ -43,7 +43,7 @@ def test_who_keeps_the_others_waiting_is_named() -> None:
     assert (one.slowdown, one.persistent) == (0.42, False)
 
 
-def test_what_lasts_is_an_event_once() -> None:
+def test_persistent_straggler_emits_one_event() -> None:
     cluster = job()
     straggler_condition(cluster, SLOW)
     assert "Straggler" not in cluster.events
@@ -53,7 +53,7 @@ def test_what_lasts_is_an_event_once() -> None:
     assert cluster.events.count("Straggler") == 1
 
 
-def test_a_detector_that_is_blind_clears_nobody() -> None:
+def test_missed_canary_sets_the_condition_to_unknown() -> None:
     cluster = job()
     cluster.guard = GuardView(1, enough_peers=True, canary_missed=True)
     cluster.settle()
@@ -61,7 +61,7 @@ def test_a_detector_that_is_blind_clears_nobody() -> None:
     assert (found.status, found.reason) == ("Unknown", "DetectorDegraded")
 
 
-def test_the_worst_of_several_is_named() -> None:
+def test_worst_of_several_stragglers_is_named() -> None:
     others = [replace(SLOW, ranks=(n,), nodes=(f"node-{n}",), slowdown=n / 10) for n in (1, 2)]
     found = straggler_condition(job(), *others, replace(SLOW, ranks=(0,), slowdown=0.05, persistent=True))
     assert found is not None
@@ -70,7 +70,7 @@ def test_the_worst_of_several_is_named() -> None:
     assert found is not None and "wait for rank 2 on node-2 (and 1 more)" in found.message
 
 
-def test_a_slowdown_that_scatters_is_no_write() -> None:
+def test_variation_of_a_slowdown_causes_no_write() -> None:
     cluster = job()
     before = straggler_condition(cluster, SLOW)
     version = cluster.job.metadata.resource_version
@@ -80,7 +80,7 @@ def test_a_slowdown_that_scatters_is_no_write() -> None:
     assert straggler_condition(cluster, replace(SLOW, slowdown=0.6)) != before
 
 
-def test_what_it_costs_the_job_scatters_without_a_write_too() -> None:
+def test_variation_of_the_loss_causes_no_write() -> None:
     cluster = job()
     straggler_condition(cluster, replace(SLOW, lost=0.3))
     version = cluster.job.metadata.resource_version
@@ -101,7 +101,7 @@ def test_what_it_costs_the_job_scatters_without_a_write_too() -> None:
         ((SlowView("Unknown", "job"),), True, "False", "SlowTogether", "the cause is unknown"),
     ],
 )
-def test_nobody_is_named_where_nobody_is_to_blame(
+def test_finding_without_a_culprit_names_no_rank(
     slow: tuple[SlowView, ...], enough_peers: bool, status: str, reason: str, words: str
 ) -> None:
     found = straggler_condition(job(), *slow, enough_peers=enough_peers)
@@ -110,14 +110,14 @@ def test_nobody_is_named_where_nobody_is_to_blame(
     assert words in found.message
 
 
-def test_what_an_earlier_incarnation_showed_counts_no_more() -> None:
+def test_findings_of_an_earlier_incarnation_are_ignored() -> None:
     cluster = job()
     straggler_condition(cluster, SLOW)
     assert straggler_condition(cluster, replace(SLOW, ranks=(4,)), incarnation=7) is not None
     assert [one.ranks for one in cluster.job.status.stragglers] == [[3]]
 
 
-def test_who_was_slow_before_a_restart_is_named_no_more() -> None:
+def test_restart_clears_the_stragglers() -> None:
     cluster = job()
     assert straggler_condition(cluster, SLOW) is not None
     cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle()
@@ -126,7 +126,7 @@ def test_who_was_slow_before_a_restart_is_named_no_more() -> None:
     assert all(c.type != "StragglerDetected" for c in cluster.job.status.conditions)
 
 
-def test_a_recovered_rank_is_named_no_more() -> None:
+def test_recovered_rank_is_no_longer_named() -> None:
     cluster = job()
     straggler_condition(cluster, SLOW)
     found = straggler_condition(cluster)
@@ -134,7 +134,7 @@ def test_a_recovered_rank_is_named_no_more() -> None:
     assert cluster.job.status.stragglers == []
 
 
-def test_lists_have_bounds() -> None:
+def test_lists_are_bounded() -> None:
     cluster = job()
     whole = replace(SLOW, slowdown=0.9, ranks=tuple(range(200)), nodes=tuple(f"n{n}" for n in range(200)))
     found = straggler_condition(cluster, whole, *[replace(SLOW, ranks=(n,)) for n in range(40)])
@@ -144,7 +144,7 @@ def test_lists_have_bounds() -> None:
     assert len(cluster.job.status.stragglers[0].ranks) == 64
 
 
-def test_who_is_named_is_among_those_that_are_kept() -> None:
+def test_named_straggler_is_among_the_kept_stragglers() -> None:
     cluster = job()
     together = [SlowView("Communication", "group", (), (), since=1, slowdown=9.0)] * 20
     lasting = replace(SLOW, persistent=True)

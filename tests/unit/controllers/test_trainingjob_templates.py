@@ -120,7 +120,7 @@ UNMARSHAL = UNDECODED + "json: cannot unmarshal {} into Go struct field {} of ty
         ("pods \"job-worker-0\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: no", [], []),
     ],
 )
-def test_the_field_of_the_job_is_named(message: str, causes: Any, found: list[str]) -> None:
+def test_finding_names_the_field_of_the_job(message: str, causes: Any, found: list[str]) -> None:
     job = job_of(**TEMPLATE)
     verdict = [str(one) for one in findings(job, body_of(job), "worker", message, causes)]
     assert verdict == [f"{WHERE}{'' if one.startswith(':') else '.'}{one}" for one in found]
@@ -152,7 +152,7 @@ def test_a_message_names_a_few_findings_and_counts_the_rest() -> None:
         ({"containers": [{**WORKER, "volumeMounts": [{"name": "d", "mountPath": "/dev/shm"}]}]}, None),
     ],
 )
-def test_convoys_own_volumes_and_paths_are_not_the_templates(spec: dict[str, Any], path: str | None) -> None:
+def test_template_cannot_use_convoys_volumes_and_paths(spec: dict[str, Any], path: str | None) -> None:
     job = job_of(**spec)
     path = "containers[0].volumeMounts[0].mountPath" if path == "m" else path
     assert [one.path for one in clashes(job)] == ([f"{WHERE}.spec.{path}"] if path else [])
@@ -178,7 +178,7 @@ def test_a_running_job_is_not_stalled_by_a_null(spec: dict[str, Any], made: Any)
     assert affinity == (made or {})
 
 
-def test_a_template_is_tried_until_an_incarnation_has_formed_of_it() -> None:
+def test_template_is_dry_run_until_an_incarnation_has_formed() -> None:
     cluster = ToyCluster(job_of(), make_engine())
     first = plan(cluster.observed(), cluster.now)
     tried = [child.name for child in first.creations if child.dry_run]
@@ -191,13 +191,13 @@ def test_a_template_is_tried_until_an_incarnation_has_formed_of_it() -> None:
     )
 
 
-def test_pods_without_a_field_of_the_user_are_not_tried() -> None:
+def test_pods_without_user_fields_are_not_dry_run() -> None:
     cluster = ToyCluster(make_job(), make_engine())
     made = plan(cluster.observed(), cluster.now)
     assert made.creations and not any(one.dry_run for one in made.creations)
 
 
-def test_a_refused_template_is_a_fault_of_the_spec() -> None:
+def test_rejected_template_is_an_invalid_spec() -> None:
     cluster = ToyCluster(make_job(), make_engine())
     why = {"job-worker-0": Refusal("there is no such field", "spec.roles[0].template.spec.x")}
     made = plan(replace(cluster.observed(), create_errors=why), cluster.now)
@@ -207,7 +207,7 @@ def test_a_refused_template_is_a_fault_of_the_spec() -> None:
     assert not made.creations
 
 
-def test_a_running_job_outlives_a_refusal() -> None:
+def test_running_job_survives_a_rejection() -> None:
     cluster = ToyCluster(make_job(), make_engine())
     cluster.settle()
     why = {"job-worker-0": Refusal("there is no such field", "spec.roles[0].template.spec.x")}

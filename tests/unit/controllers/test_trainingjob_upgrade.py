@@ -40,7 +40,7 @@ ELASTIC = [{"name": "worker", "replicas": 3, "minReplicas": 1}]
 
 
 @pytest.mark.parametrize("spec", [{}, {"roles": ELASTIC}, {"recovery": {"fencing": "Strict"}}])
-def test_a_running_job_runs_on(spec: dict[str, Any]) -> None:
+def test_running_job_continues(spec: dict[str, Any]) -> None:
     cluster = inherited(**spec)
     before, plans = cluster.uids, len(cluster.plans)
     for step in (6, 7):
@@ -56,7 +56,7 @@ def test_a_running_job_runs_on(spec: dict[str, Any]) -> None:
     assert cluster.job.status.phase is Phase.SUCCEEDED
 
 
-def test_its_next_restart_makes_the_pods_anew_once() -> None:
+def test_next_restart_recreates_the_pods_once() -> None:
     cluster = inherited()
     plans = len(cluster.plans)
     cluster.exit(1, 1).settle()
@@ -67,14 +67,14 @@ def test_its_next_restart_makes_the_pods_anew_once() -> None:
     assert made(cluster, plans) == (0, 0), "from then on ranks restart in their pods"
 
 
-def test_it_is_suspended_and_resumed() -> None:
+def test_inherited_job_is_suspended_and_resumed() -> None:
     cluster = inherited().spec(suspend=True).settle()
     assert cluster.job.status.phase is Phase.SUSPENDED and not cluster.pods
     cluster.spec(suspend=False).settle()
     assert cluster.job.status.phase is Phase.RUNNING and cluster.job.status.layout
 
 
-def test_a_job_that_waits_makes_its_pods_anew_once() -> None:
+def test_waiting_job_recreates_its_pods_once() -> None:
     cluster = ToyCluster(make_job(), make_engine())
     cluster.schedulable = False
     cluster.settle()

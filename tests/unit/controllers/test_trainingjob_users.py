@@ -49,7 +49,7 @@ def worker_of(job: TrainingJob) -> tuple[dict[str, Any], dict[str, Any]]:
         ({"seccompProfile": {"type": "Unconfined"}}, {"seccompProfile": {"type": "Unconfined"}}),
     ],
 )
-def test_a_pod_s_defaults_stand_beneath_the_template_s_own_fields(
+def test_fields_of_the_template_override_the_pod_s_defaults(
     own: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
     made = pod_security(own)
@@ -90,7 +90,7 @@ def test_a_pod_s_defaults_stand_beneath_the_template_s_own_fields(
         ),
     ],
 )
-def test_a_container_is_confined_unless_it_asks_for_root(
+def test_container_is_confined_unless_its_user_is_root(
     own: dict[str, Any] | None, user: int, wanted: dict[str, Any]
 ) -> None:
     assert container_security(own, {"runAsUser": user}) == wanted
@@ -125,7 +125,7 @@ def test_a_container_is_confined_unless_it_asks_for_root(
         ({"securityContext": None}, {"securityContext": {"runAsUser": None}}, ""),
     ],
 )
-def test_root_that_the_kubelet_would_refuse_is_refused_with_the_way_out(
+def test_root_user_that_the_kubelet_would_reject_is_rejected_with_advice(
     spec: dict[str, Any], worker: dict[str, Any], path: str
 ) -> None:
     job = job_of(spec, worker)
@@ -148,19 +148,19 @@ def test_a_pod_has_a_volume_for_a_home() -> None:
     assert {"name": terms.ENV_HOME, "value": terms.HOME_PATH} in worker["env"]
 
 
-def test_a_home_that_the_template_names_is_the_home() -> None:
+def test_home_of_the_template_is_used() -> None:
     _, worker = worker_of(job_of({}, {"env": [{"name": "HOME", "value": "/data/me"}]}))
     assert terms.ENV_HOME not in [entry["name"] for entry in worker["env"]]
 
 
-def test_a_volume_of_the_template_may_be_the_home() -> None:
+def test_volume_of_the_template_is_used_as_home() -> None:
     mount = {"name": "mine", "mountPath": terms.HOME_PATH}
     _, worker = worker_of(job_of({"volumes": [{"name": "mine", "emptyDir": {}}]}, {"volumeMounts": [mount]}))
     assert [m["name"] for m in worker["volumeMounts"] if m["mountPath"] == terms.HOME_PATH] == ["mine"]
     assert terms.ENV_HOME in [entry["name"] for entry in worker["env"]]
 
 
-def test_the_launcher_reads_the_variable_that_the_pod_sets() -> None:
+def test_launcher_reads_the_variable_that_the_pod_sets() -> None:
     from convoy_workloads.launcher.user_defaults import HOME_VARIABLE
 
     assert HOME_VARIABLE == terms.ENV_HOME

@@ -12,7 +12,7 @@ from convoy_controllers.trainingjob.plan import plan
 from convoy_crds.trainingjob_status import Phase
 
 
-def test_an_unknown_engine_is_named_and_heals() -> None:
+def test_unknown_engine_is_named_until_the_engine_exists() -> None:
     cluster = ToyCluster(make_job(engine={"name": "gtp"})).settle()
     status = cluster.job.status
     assert (status.phase, status.reason, cluster.pods) == (Phase.PENDING, "UnknownEngine", {})
@@ -104,7 +104,7 @@ def test_a_pod_that_cannot_start_is_explained(facts: dict[str, Any], reason: str
     assert all(word in status.message for word in words), status.message
 
 
-def test_no_agent_anywhere_is_said_before_unschedulable() -> None:
+def test_missing_agents_are_reported_before_unschedulable() -> None:
     cluster = ToyCluster(make_job(), make_engine())
     cluster.schedulable = False
     cluster.step()
@@ -112,7 +112,7 @@ def test_no_agent_anywhere_is_said_before_unschedulable() -> None:
     assert made.status is not None and made.status["reason"] == "WaitingForAgent"
 
 
-def test_a_refused_pod_is_not_posted_again_and_says_why() -> None:
+def test_rejected_pod_is_not_posted_again_and_the_message_has_the_reason() -> None:
     cluster = ToyCluster(make_job(), make_engine())
     cluster.create_errors = {"job-worker-0": "violates PodSecurity restricted", "job-worker-1": "same"}
     cluster.settle()
@@ -120,7 +120,7 @@ def test_a_refused_pod_is_not_posted_again_and_says_why() -> None:
     assert "violates PodSecurity" in cluster.job.status.message
 
 
-def test_a_foreign_pod_in_the_way_is_named() -> None:
+def test_foreign_pod_with_the_same_name_is_named() -> None:
     cluster = ToyCluster(make_job(), make_engine())
     cluster.step()
     cluster.pod("job-worker-0", owner_uid="somebody").settle()
@@ -128,7 +128,7 @@ def test_a_foreign_pod_in_the_way_is_named() -> None:
     assert cluster.pods["job-worker-0"].owner_uid == "somebody"
 
 
-def test_pods_of_a_deleted_job_of_the_same_name_are_waited_for() -> None:
+def test_pods_of_a_deleted_job_of_the_same_name_are_awaited() -> None:
     cluster = ToyCluster(make_job(), make_engine())
     cluster.step()
     cluster.pod("job-worker-0", owner_uid="predecessor", deleting=True).settle()
@@ -139,7 +139,7 @@ def test_pods_of_a_deleted_job_of_the_same_name_are_waited_for() -> None:
     assert cluster.job.status.phase is Phase.RUNNING
 
 
-def test_an_image_without_python_fails_for_good() -> None:
+def test_image_without_python_fails_the_job() -> None:
     cluster = ToyCluster(make_job(), make_engine())
     cluster.launchers = False
     cluster.step()
@@ -154,7 +154,7 @@ def test_an_image_without_python_fails_for_good() -> None:
 
 
 @pytest.mark.parametrize("stuck", ["unplaced", "never met its agent"])
-def test_pods_not_up_in_time_are_given_back_and_tried_again(stuck: str) -> None:
+def test_pods_that_miss_the_deadline_are_deleted_and_recreated(stuck: str) -> None:
     cluster = ToyCluster(make_job(recovery={"scheduleSeconds": 60}), make_engine())
     cluster.schedulable, cluster.launchers = stuck != "unplaced", False
     cluster.settle()
@@ -183,7 +183,7 @@ def test_a_corrected_spec_replaces_the_pods_that_never_ran() -> None:
     assert cluster.job.status.phase is Phase.RUNNING
 
 
-def test_a_command_that_no_agent_would_take_is_refused() -> None:
+def test_command_that_agents_would_reject_is_rejected() -> None:
     container = {"image": "mine", "command": ["python", "-c"], "args": ["x" * 4096] * 64}
     roles = [{"name": "worker", "replicas": 1, "template": {"spec": {"containers": [container]}}}]
     cluster = ToyCluster(make_job(engine=None, roles=roles)).settle()

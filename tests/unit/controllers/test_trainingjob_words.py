@@ -26,7 +26,7 @@ SAVES = {"tiers": {"local": {}}}
         (SAVES, None, None, "Suspended", "it has not started yet"),
     ],
 )
-def test_a_suspended_job_says_where_it_will_go_on(
+def test_message_of_a_suspended_job_names_the_step_to_resume(
     checkpoint: Any, steps: int | None, saved: int | None, reason: str, words: str
 ) -> None:
     cluster = ToyCluster(make_job(checkpoint=checkpoint), make_engine()).settle()
@@ -39,7 +39,7 @@ def test_a_suspended_job_says_where_it_will_go_on(
     assert words in cluster.job.status.message
 
 
-def test_a_changed_spec_of_a_running_job_is_shown_and_does_not_touch_it() -> None:
+def test_changed_spec_of_a_running_job_is_reported_and_has_no_effect() -> None:
     cluster = ToyCluster(make_job(engine={"name": "gpt", "params": {"steps": 5}}), make_engine()).settle()
     uids = cluster.uids
     cluster.spec(engine={"name": "gpt", "params": {"steps": 6}}).settle()
@@ -59,7 +59,7 @@ def test_a_restart_waits_until_the_spec_can_run() -> None:
     assert cluster.job.status.incarnation == 2
 
 
-def test_progress_is_of_the_incarnation_that_runs() -> None:
+def test_progress_belongs_to_the_running_incarnation() -> None:
     cluster = ToyCluster(make_job(), make_engine()).settle().train(50).settle()
     cluster.spec(recovery={"restartId": "again"}).settle()
     assert cluster.job.status.progress is None
@@ -89,7 +89,7 @@ PermissionError: [Errno 13] Permission denied: '/data'
         (TRACEBACK, "PermissionError: [Errno 13] Permission denied: '/data'"),
     ],
 )
-def test_the_gist_of_a_stderr(stderr: str, said: str) -> None:
+def test_gist_of_a_stderr(stderr: str, said: str) -> None:
     assert gist(stderr) == said
     assert len(gist("x" * 3000)) == 400
 
@@ -105,14 +105,14 @@ def test_the_gist_of_a_stderr(stderr: str, said: str) -> None:
          "unbound immediate PersistentVolumeClaims;", "kubectl describe pvc"),
     ],
 )  # fmt: skip
-def test_why_a_pod_has_no_node(why: str, said: str, advice: str) -> None:
+def test_message_explains_a_pod_without_a_node(why: str, said: str, advice: str) -> None:
     cluster = ToyCluster(make_job(), make_engine())
     found = unplaced(cluster.observed(), [PodView("p", "u", "Pending", unschedulable=why)])
     assert found is not None
     assert said in found.message and advice in found.message
 
 
-def test_an_image_s_two_phrases_are_one_message() -> None:
+def test_two_phrases_for_the_same_image_error_give_one_message() -> None:
     cause = 'failed to resolve reference "x": not found'
     phrases = [f"ErrImagePull: {cause}", f'Back-off pulling image "x": ErrImagePull: {cause}']
     messages = {

@@ -119,7 +119,7 @@ def wrong(books: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float
     spare=st.booleans(),
     faults=FAULTS,
 )
-def test_every_cause_agrees_with_the_truth(
+def test_ledger_agrees_with_the_truth_for_every_cause(
     seed: int, step: float, elastic: bool, saves: bool, spare: bool, faults: list[tuple[str, int, float]]
 ) -> None:
     course = Course(seed, step, elastic, saves, spare)
@@ -137,7 +137,7 @@ def test_every_cause_agrees_with_the_truth(
     assert not wrong(books), books
 
 
-def test_a_ledger_that_books_a_cause_wrongly_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparison_detects_a_wrongly_booked_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: the ledger books repeated steps as productive. The comparison must find both causes
     wrong.
     """
@@ -153,7 +153,7 @@ def test_a_ledger_that_books_a_cause_wrongly_is_found_out(monkeypatch: pytest.Mo
     assert wrong(course.finish()).keys() == {Cause.PRODUCTIVE, Cause.RECOMPUTE}
 
 
-def test_the_books_of_a_life_without_trouble() -> None:
+def test_ledger_of_a_life_without_a_fault() -> None:
     books = Course(seed=2, step=0.2, elastic=False, saves=True, spare=False).finish()
     assert books.keys() == {Cause.SCHEDULE, Cause.START, Cause.PRODUCTIVE, Cause.CHECKPOINT, Cause.DETECT}
     said, true = books[Cause.PRODUCTIVE]

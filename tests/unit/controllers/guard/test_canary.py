@@ -11,7 +11,7 @@ from convoy_controllers.guard.synthetic import Job, play
 
 
 @pytest.mark.parametrize(("replicas", "kept"), [(1, 0), (3, 0), (4, 8), (16, 8)])
-def test_tables_are_kept_only_where_a_rank_has_peers(replicas: int, kept: int) -> None:
+def test_canary_keeps_tables_only_if_a_rank_has_peers(replicas: int, kept: int) -> None:
     job = Job(stages=1, replicas=replicas, per_node=1, micro=1, groups=False)
     canary, state = Canary(), initial_state(job.layout())
     for table in play(job, [], SETTLE + 8, 1):

@@ -62,7 +62,7 @@ NODE_1 = tuple(range(8, 16))
         (WIDE, "hot rack", (1,), 0.1, "rack", ()),
     ],
 )
-def test_the_cause_and_the_culprits(
+def test_finding_names_the_cause_and_the_culprits(
     job: Job, kind: str, where: tuple[int, ...], size: float, place: str, ranks: tuple[int, ...]
 ) -> None:
     found = reports(job, [Fault(kind, where, size, ONSET)])
@@ -80,7 +80,7 @@ def test_the_cause_and_the_culprits(
 
 
 @pytest.mark.parametrize("job", [Job(work=0.2), Job(last_stage=1.3)], ids=["sequences", "last stage"])
-def test_imbalance_accuses_nobody(job: Job) -> None:
+def test_imbalance_finding_names_no_rank(job: Job) -> None:
     found = reports(job, [], 30)
     assert {one.cause for one in lasting_findings(found)} == {"Imbalance"}
     assert not [one for one in lasting_findings(found) if one.ranks]
@@ -97,11 +97,11 @@ def test_imbalance_accuses_nobody(job: Job) -> None:
         pytest.param(PIPELINE, [Fault("lost telemetry", size=0.1)], id="lost telemetry"),
     ],
 )
-def test_what_is_nobodys_fault_is_not_told(job: Job, faults: list[Fault]) -> None:
+def test_harmless_variation_gives_no_finding(job: Job, faults: list[Fault]) -> None:
     assert lasting_findings(reports(job, faults, 60)) == []
 
 
-def test_pauses_that_hit_another_rank_each_time_are_the_hosts_and_accuse_nobody() -> None:
+def test_pauses_of_changing_ranks_are_a_host_finding_without_ranks() -> None:
     found = lasting_findings(reports(PIPELINE, [Fault("pauses", size=0.3, onset=ONSET)], 60))
     assert not [one for one in found if one.ranks] and {one.cause for one in found} == {"Host"}
 
@@ -127,26 +127,26 @@ def test_rare_pauses_of_one_rank_give_no_finding(when: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["hog", "loader", "slow"])
-def test_what_a_rank_had_itself_is_not_told_of_the_job_afterwards(kind: str) -> None:
+def test_temporary_fault_of_a_rank_gives_no_later_finding_on_the_job(kind: str) -> None:
     job = replace(PLAIN, replicas=16)
     found = reports(job, [Fault(kind, (5,), 0.5, 60, 120)], 170)
     assert found[110].findings and {one.ranks for one in lasting_findings(found)} - {()} == {(5,)}
     assert {one.cause for one in lasting_findings(found) if not one.ranks} <= {"Unknown"}
 
 
-def test_a_culprit_is_found_although_telemetry_is_lost() -> None:
+def test_culprit_is_found_despite_lost_telemetry() -> None:
     found = reports(PIPELINE, [Fault("lost telemetry", size=0.1), Fault("slow", (5,), 0.1, ONSET)])
     assert {one.ranks for one in lasting_findings(found)} == {(5,)}
     assert (found[-1].verdicts == Verdict.SILENT).any()
 
 
-def test_with_too_few_peers_nobody_is_condemned_and_that_is_said() -> None:
+def test_too_few_peers_give_no_culprit_and_their_own_verdict() -> None:
     found = reports(Job(stages=2, replicas=3), [Fault("slow", (1,), 0.5, ONSET)])
     assert not [one for one in lasting_findings(found) if one.ranks]
     assert (found[-1].verdicts == Verdict.TOO_FEW_PEERS).all()
 
 
-def test_the_canary_sees_and_a_blind_detector_is_found_out() -> None:
+def test_canary_reports_whether_the_detector_works() -> None:
     tables = list(play(PIPELINE, [], 24, 1))
     state = initial_state(PIPELINE.layout())
     for table in tables[:16]:
@@ -157,7 +157,7 @@ def test_the_canary_sees_and_a_blind_detector_is_found_out() -> None:
     assert run_canary(initial_state(few.layout()), list(play(few, [], 8, 1))) is CanaryResult.UNTESTED
 
 
-def test_a_link_is_told_from_its_ends() -> None:
+def test_slow_link_is_distinguished_from_its_ends() -> None:
     layout = Layout.of([0] * 4, range(4), rack=[0, 0, 1, 1])
     pairs = [(a, b) for a in range(4) for b in range(a)]
     groups = [Group(str(pair), "pp", np.array(pair), 1, 1, np.ones(2)) for pair in pairs]
@@ -171,13 +171,13 @@ def test_a_link_is_told_from_its_ends() -> None:
     assert slow() == []
 
 
-def test_of_one_large_communicator_it_cannot_be_told_which_part_is_slow() -> None:
+def test_slow_large_communicator_is_named_as_a_whole() -> None:
     layout = Layout.of([0] * 4, range(4))
     group = Group("dp", "dp", np.arange(4), 1, 1, np.ones(4))
     assert [part for part, _ in explain([group], [0], layout)] == [Part("group", (0, 1, 2, 3))]
 
 
-def test_a_communicator_that_works_now_and_then_keeps_what_is_known_of_it_and_of_the_others() -> None:
+def test_intermittent_communicator_keeps_all_communicator_states() -> None:
     def seldom(table: Table) -> Table:
         keep = table.first % 3 != 0
         return replace(table, groups=tuple(one for one in table.groups if keep or one.kind != "tp"))
@@ -192,7 +192,7 @@ def test_a_communicator_that_works_now_and_then_keeps_what_is_known_of_it_and_of
     }
 
 
-def test_a_program_that_keeps_making_groups_fills_no_memory() -> None:
+def test_program_that_keeps_creating_groups_uses_bounded_memory() -> None:
     job = Job(stages=1, replicas=8)
     state = initial_state(job.layout())
     for number, table in enumerate(play(job, [], 400, seed=1)):
@@ -204,7 +204,7 @@ def test_a_program_that_keeps_making_groups_fills_no_memory() -> None:
     assert state.communicators[0].name == "dp-0-0" and state.channels["groups past"].mean_windows[0] >= 64
 
 
-def test_no_more_communicators_are_remembered_than_a_job_can_have() -> None:
+def test_number_of_stored_communicators_is_bounded() -> None:
     job = Job(stages=1, replicas=8)
     state = initial_state(job.layout())
     (table,) = play(job, [], 1, seed=1)
@@ -214,7 +214,7 @@ def test_no_more_communicators_are_remembered_than_a_job_can_have() -> None:
         assert len(state.communicators) == 4 * 8 + 64
 
 
-def test_one_that_not_all_members_tell_of_is_none() -> None:
+def test_communicator_that_some_members_do_not_report_is_ignored() -> None:
     job = Job(stages=1, replicas=8)
     (table,) = play(job, [], 1, seed=1)
     claimed = Group("claimed", "tp", np.arange(4), 1, 1, np.array([1.0, np.nan, np.nan, np.nan]))
@@ -231,14 +231,14 @@ def transferring(job: Job, change: Callable[[Group], Group], at: int = 31) -> li
     return [one for one in lasting_findings(found) if one.cause is Cause.COMMUNICATION]
 
 
-def test_a_program_that_moves_more_is_not_slower() -> None:
+def test_larger_transfers_are_not_a_slowdown() -> None:
     more = transferring(Job(lanes=2), lambda one: replace(one, bytes=2 * one.bytes, seconds=2 * one.seconds))
     assert more == []
     slower = transferring(Job(lanes=2), lambda one: replace(one, seconds=2 * one.seconds))
     assert slower
 
 
-def test_what_all_nodes_have_inside_is_held_against_none() -> None:
+def test_slowdown_inside_all_nodes_names_no_rank() -> None:
     def change(one: Group) -> Group:
         return replace(one, seconds=2 * one.seconds) if one.kind == "tp" else one
 
@@ -247,7 +247,7 @@ def test_what_all_nodes_have_inside_is_held_against_none() -> None:
     assert lasting and {(one.place, one.ranks) for one in lasting} == {("group", ())}
 
 
-def test_a_transfer_that_hardly_counts_is_not_told() -> None:
+def test_slowdown_of_a_negligible_transfer_gives_no_finding() -> None:
     def small(one: Group) -> Group:
         return replace(one, seconds=one.seconds / 1000)
 
@@ -264,7 +264,7 @@ def test_a_transfer_that_hardly_counts_is_not_told() -> None:
     assert [one for one in lasting_findings(found) if one.cause is Cause.COMMUNICATION] == []
 
 
-def test_who_waits_for_input_far_longer_than_all_the_others_is_told_of_beside_them() -> None:
+def test_rank_with_a_far_longer_input_wait_is_named_beside_the_job() -> None:
     faults = [Fault("storage", (), 0.2, ONSET), Fault("loader", (5,), 1.0, 41)]
     found = {
         (one.cause, one.place, one.ranks) for one in lasting_findings(reports(PIPELINE, faults, windows=80))
@@ -272,7 +272,7 @@ def test_who_waits_for_input_far_longer_than_all_the_others_is_told_of_beside_th
     assert found == {(Cause.INPUT, "job", ()), (Cause.INPUT, "rank", (5,))}
 
 
-def test_a_job_that_has_always_waited_for_its_input_is_still_held_against_its_past() -> None:
+def test_constant_input_wait_does_not_hide_a_later_slowdown() -> None:
     faults = [Fault("storage", (), 0.2, 1), Fault("nic", (2,), 20.0, 31)]
     found = {
         (one.cause, one.place, one.ranks) for one in lasting_findings(reports(PLAIN, faults, windows=70))
@@ -287,7 +287,7 @@ def merged(one: Table, other: Table) -> Table:
     return replace(other, first=one.first, micro=None, **sums)
 
 
-def test_windows_of_more_steps_are_no_slower_steps() -> None:
+def test_longer_windows_are_not_slower_steps() -> None:
     state, found = initial_state(PLAIN.layout()), []
     tables = list(play(PLAIN, [], 140, seed=1))
     longer = [merged(*pair) for pair in zip(tables[40::2], tables[41::2], strict=True)]
@@ -297,7 +297,7 @@ def test_windows_of_more_steps_are_no_slower_steps() -> None:
     assert lasting_findings(found) == []
 
 
-def test_who_is_silent_or_hardly_counts_is_no_witness_against_a_neighbour() -> None:
+def test_silent_or_negligible_communicators_do_not_blame_a_neighbour() -> None:
     layout = Layout.of([0] * 4, range(4))
     pairs = [(1, 0), (2, 0), (2, 1), (3, 1), (3, 2)]
     groups = [Group(str(pair), "pp", np.array(pair), 1, 1, np.ones(2)) for pair in pairs]
@@ -308,7 +308,7 @@ def test_who_is_silent_or_hardly_counts_is_no_witness_against_a_neighbour() -> N
     assert [part for part, _ in explain(groups, [0, 1], layout)] == [Part("node", (0,))]
 
 
-def test_what_nothing_explains_is_said_beside_what_has_always_been() -> None:
+def test_unexplained_slowdown_is_reported_beside_a_constant_cause() -> None:
     def slower(table: Table) -> Table:
         more = 2.0 * (table.first > 60)
         return replace(table, wall=table.wall + more, save=table.save)
@@ -323,7 +323,7 @@ def test_what_nothing_explains_is_said_beside_what_has_always_been() -> None:
     }
 
 
-def test_a_pause_in_a_longer_window_counts_no_more_than_its_steps_have_become_longer() -> None:
+def test_pause_in_a_longer_window_counts_per_step() -> None:
     state = initial_state(PLAIN.layout())
     tables = list(play(PLAIN, [], 42, seed=1))
     for table in tables[:40]:

@@ -42,7 +42,7 @@ def test_an_e_value_never_falls_with_slowness_and_is_bounded() -> None:
     assert (evidence.log_e_values(np.array([np.nan])) == 0).all()
 
 
-def test_one_window_raises_no_alarm_however_bad() -> None:
+def test_single_window_raises_no_alarm() -> None:
     watch = calm(8)
     for _ in range(20):
         watch = advance(watch, np.array([50.0, *np.zeros(7)]), 10, 8, RULES)
@@ -79,7 +79,7 @@ def test_healthy_ranks_rarely_raise_alarms(kind: str, rho: float) -> None:
     assert alarms <= 4
 
 
-def test_own_offsets_are_no_slowness_but_what_comes_on_top_is() -> None:
+def test_constant_offset_is_no_slowness_but_an_increase_is() -> None:
     rng = np.random.default_rng(3)
     offset, watch = rng.normal(0, 0.015, 64), ChannelState.initial(64)
     for step in range(100):
@@ -93,7 +93,7 @@ def test_own_offsets_are_no_slowness_but_what_comes_on_top_is() -> None:
     assert watch.since[slowest] in (101, 102) and watch.size[slowest] == pytest.approx(0.06, abs=0.015)
 
 
-def test_persistent_is_what_lasted() -> None:
+def test_alarm_is_persistent_after_the_lasting_time() -> None:
     watch, alarm = calm(16), None
     for step in range(60):
         watch = advance(watch, noise(step, 16) + 0.1 * (np.arange(16) == 3), 13 + step, 16, RULES)
@@ -103,7 +103,7 @@ def test_persistent_is_what_lasted() -> None:
     assert alarm is not None and alarm <= 3 and not watch.alarmed[np.arange(16) != 3].any()
 
 
-def test_bursts_are_suspected_and_never_persistent() -> None:
+def test_bursts_raise_suspicion_and_are_never_persistent() -> None:
     watch = calm(16)
     for step in range(180):
         slow = 0.2 if step % 60 < 10 else 0.0
@@ -138,31 +138,31 @@ def state_after_slowness(sigma: float, *parts: tuple[int, float]) -> ChannelStat
 @pytest.mark.parametrize(
     ("left", "over"), [(-0.05, True), (0.0, True), (0.12, False), (0.3, False), (0.6, False)]
 )
-def test_where_noise_is_great_an_alarm_ends_once_hardly_any_slowness_is_left(left: float, over: bool) -> None:
+def test_alarm_under_high_noise_ends_when_little_slowness_remains(left: float, over: bool) -> None:
     assert state_after_slowness(0.25, (64, 0.0), (60, 0.6)).alarmed[3]
     found = state_after_slowness(0.25, (64, 0.0), (60, 0.6), (80, left))
     assert found.alarmed[3] == (not over)
 
 
 @pytest.mark.parametrize(("sigma", "before", "left"), [(0.05, 0.4, 0.08), (0.02, 0.3, 0.06), (0.1, 0.6, 0.1)])
-def test_what_may_be_acted_on_stays_alarmed_though_it_was_more(
+def test_alarm_continues_while_reduced_slowness_is_actionable(
     sigma: float, before: float, left: float
 ) -> None:
     found = state_after_slowness(sigma, (64, 0.0), (30, before), (400, left))
     assert found.alarmed[3] and found.episodes[3] == 1
 
 
-def test_one_window_out_of_all_measure_ends_no_alarm() -> None:
+def test_single_extreme_window_ends_no_alarm() -> None:
     found = state_after_slowness(0.005, (64, 0.0), (2, 0.1), (1, 3.1), (300, 0.1))
     assert found.alarmed[3] and found.episodes[3] == 1
 
 
-def test_an_alarm_knows_nothing_of_the_slowness_before_it() -> None:
+def test_second_alarm_is_independent_of_earlier_slowness() -> None:
     found = state_after_slowness(0.003, (64, 0.0), (40, 0.6), (40, 0.0), (120, 0.045))
     assert found.alarmed[3] and found.episodes[3] == 2
 
 
-def test_silence_tells_nothing() -> None:
+def test_silent_rank_keeps_its_evidence() -> None:
     watch = calm(16)
     before = watch.strength.copy()
     for step in range(50):
@@ -172,7 +172,7 @@ def test_silence_tells_nothing() -> None:
     assert watch.strength[3] == before[3] and not watch.alarmed.any()
 
 
-def test_a_suspect_does_not_widen_the_noise_it_is_judged_by() -> None:
+def test_suspects_do_not_widen_the_noise_estimate() -> None:
     watch = calm(16)
     before = watch.sigma
     for step in range(40):
@@ -184,7 +184,7 @@ def test_a_suspect_does_not_widen_the_noise_it_is_judged_by() -> None:
 
 @settings(max_examples=60)
 @given(arrays(np.float64, st.integers(1, 30), elements=st.floats(-5, 5) | st.just(np.nan)), st.integers(1, 4))
-def test_medians_of_others_are_those_one_would_count(values: np.ndarray, kinds: int) -> None:
+def test_medians_of_others_equal_the_naive_medians(values: np.ndarray, kinds: int) -> None:
     groups = np.arange(len(values)) % kinds
     with np.errstate(all="ignore"):
         for index, found in enumerate(others_median(values, groups)):
@@ -200,7 +200,7 @@ def test_medians_of_others_are_those_one_would_count(values: np.ndarray, kinds: 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_first_slow_window_does_not_widen_the_noise_of_a_single_unit(seed: int) -> None:
+def test_first_slow_window_does_not_widen_the_noise_of_a_single_unit(seed: int) -> None:
     rng, watch = np.random.default_rng(seed), ChannelState.initial(1)
     for step in range(40):
         watch = advance(watch, rng.normal(0, 0.01, 1), step + 1, 1, RULES)

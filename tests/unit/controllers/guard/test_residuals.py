@@ -30,14 +30,14 @@ def uneven(stages: int, replicas: int, micro: int, seed: int, sigma: float = 0.0
     return times.reshape(stages * replicas, 2 * micro)
 
 
-def test_a_rank_is_held_against_the_others_of_its_own_group() -> None:
+def test_rank_is_compared_with_its_own_group() -> None:
     found = against_peers(np.array([1.0, 1.0, 2.0, 5.0, 5.0, np.nan]), np.array([0, 0, 0, 1, 1, 1]))
     np.testing.assert_allclose(found.residual, [-np.log(2) / 2, -np.log(2) / 2, np.log(2), 0, 0, np.nan])
     assert found.known.tolist() == [3, 3, 3, 2, 2, 2]
 
 
 @pytest.mark.parametrize(("stages", "replicas"), [(2, 32), (3, 8), (4, 8), (5, 8), (8, 16), (12, 8)])
-def test_work_is_taken_out_and_slowness_is_left(stages: int, replicas: int) -> None:
+def test_residuals_remove_work_and_keep_slowness(stages: int, replicas: int) -> None:
     layout = grid(stages, replicas)
     cells = Cells.of(layout)
     assert cells is not None
@@ -54,7 +54,7 @@ def test_work_is_taken_out_and_slowness_is_left(stages: int, replicas: int) -> N
     assert residual[np.setdiff1d(same_column, slow)].max() < 0.03
 
 
-def test_silent_ranks_pull_nobody() -> None:
+def test_silent_ranks_do_not_shift_other_residuals() -> None:
     layout = grid(4, 8)
     cells = Cells.of(layout)
     assert cells is not None
@@ -69,7 +69,7 @@ def test_silent_ranks_pull_nobody() -> None:
 
 @settings(max_examples=30)
 @given(st.integers(0, 1000), st.floats(0.2, 5))
-def test_residuals_know_no_unit(seed: int, factor: float) -> None:
+def test_residuals_do_not_depend_on_the_unit(seed: int, factor: float) -> None:
     cells = Cells.of(grid(3, 6))
     assert cells is not None
     micro = uneven(3, 6, 4, seed)
@@ -87,11 +87,11 @@ def test_residuals_know_no_unit(seed: int, factor: float) -> None:
         ),
     ],
 )
-def test_where_there_is_no_grid_there_are_no_cells(layout: Layout) -> None:
+def test_layout_without_a_grid_has_no_cells(layout: Layout) -> None:
     assert Cells.of(layout) is None
 
 
-def test_tokens_explain_what_they_explain() -> None:
+def test_token_counts_explain_compute_time_but_not_slowness() -> None:
     rng = np.random.default_rng(1)
     tokens = np.exp(rng.normal(8, 0.2, 32))
     compute = tokens**1.2 * np.exp(rng.normal(0, 0.003, 32)) * np.where(np.arange(32) == 5, 1.1, 1.0)
@@ -113,7 +113,7 @@ def test_tokens_explain_what_they_explain() -> None:
         pytest.param([1, 1, 1, 2, 1, 1, 1, 2], [], 0, 0, 0.5, id="one long replica"),
     ],
 )
-def test_what_mending_would_save(
+def test_shares_estimate_the_time_that_a_fix_would_save(
     compute: list[float], slow: list[int], named: float, stages: float, replicas: float
 ) -> None:
     layout = grid(2, 4)

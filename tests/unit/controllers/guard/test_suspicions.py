@@ -36,12 +36,12 @@ def finding(
         (finding(ranks=()), False),
     ],
 )
-def test_only_what_may_lie_in_the_node_is_held_against_it(found: Finding, expected: bool) -> None:
+def test_only_causes_inside_a_node_raise_suspicion(found: Finding, expected: bool) -> None:
     assert blamed(found) is expected
     assert bool(update_suspicions({}, [({"n": (3,)}, found)], 8, 1, 0.0)) is expected
 
 
-def test_a_suspicion_grows_with_every_window_and_all_accelerators_pay() -> None:
+def test_suspicion_grows_per_window_and_counts_all_accelerators() -> None:
     one = update_suspicions({}, [({"n": (3,)}, finding(persistent=False))], 8, 1, 100.0)
     assert not one["n"].lasting
     two = update_suspicions(one, [({"n": (3,)}, finding())], 8, 1, 101.0)
@@ -49,13 +49,13 @@ def test_a_suspicion_grows_with_every_window_and_all_accelerators_pay() -> None:
     assert two["n"].loss == pytest.approx(2 * 0.5 * 8)
 
 
-def test_culprits_on_several_nodes_share_what_it_costs() -> None:
+def test_nodes_of_several_culprits_share_the_loss() -> None:
     found = update_suspicions({}, [({"a": (3,), "b": (4,)}, finding(ranks=(3, 4)))], 8, 1, 0.0)
     assert found["a"].loss == found["b"].loss == pytest.approx(2.0)
     assert (found["a"].ranks, found["b"].ranks) == ((3,), (4,))
 
 
-def test_a_window_without_it_ends_the_blame_and_a_longer_gap_the_suspicion() -> None:
+def test_window_without_finding_ends_blame_and_a_long_gap_ends_suspicion() -> None:
     one = update_suspicions({}, [({"n": (3,)}, finding())], 8, 1, 100.0)
     quiet = update_suspicions(one, [], 8, 1, 101.0)
     assert not quiet["n"].lasting and quiet["n"].seen == 100.0

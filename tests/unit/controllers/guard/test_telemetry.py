@@ -38,13 +38,13 @@ def test_windows_are_aligned(step: int, length: int, span: tuple[int, int]) -> N
 
 
 @given(st.integers(1, 10**6), st.integers(0, 8), st.integers(0, 8))
-def test_a_longer_window_is_made_of_whole_shorter_ones(step: int, one: int, other: int) -> None:
+def test_longer_window_consists_of_whole_shorter_windows(step: int, one: int, other: int) -> None:
     short, long = sorted((2**one, 2**other))
     first, last = window_of(step, long)
     assert window_of(first, short)[0] == first and window_of(last, short)[1] == last
 
 
-def test_the_host_has_what_nothing_else_explains() -> None:
+def test_host_time_is_the_unexplained_remainder() -> None:
     assert window(0, optimizer=0.1, data=0.05, wait=0.2, save=0.05).host == pytest.approx(0.1)
     assert window(0, wall=0.4).host == 0
 
@@ -65,7 +65,7 @@ def groups(*told: tuple[int, Collective], size: int = 8) -> list[tuple[str, list
     return [(one.name, one.seconds.tolist()) for one in found]
 
 
-def test_nobody_tells_of_communicators_that_are_not_its_own() -> None:
+def test_reports_of_foreign_communicators_are_ignored() -> None:
     four = Collective("tp", "tp", (range(4),), 8, 1, 0.5)
     ((name, seconds),) = groups((0, four), (1, four))
     np.testing.assert_equal(seconds, [0.5, 0.5, np.nan, np.nan])
@@ -74,7 +74,7 @@ def test_nobody_tells_of_communicators_that_are_not_its_own() -> None:
     assert groups((0, four)) == [], "one of four"
 
 
-def test_who_moved_something_else_is_not_compared() -> None:
+def test_rank_with_a_different_transfer_is_not_compared() -> None:
     pair = Collective("tp", "tp", (range(3),), 8, 1, 0.5)
     found = tabulate(
         [window(at, collectives=(replace(pair, bytes=8 + at // 2, count=1 + at),)) for at in range(3)], 3
@@ -105,7 +105,7 @@ def test_who_moved_something_else_is_not_compared() -> None:
         "5",
     ],
 )
-def test_what_are_no_ranks_of_the_job_is_not_read(told: str) -> None:
+def test_members_outside_the_job_are_rejected(told: str) -> None:
     assert parse_members(told, 8) is None
 
 
@@ -121,14 +121,14 @@ def test_a_table_of_different_steps_is_refused() -> None:
         tabulate([], 2)
 
 
-def test_a_layout_knows_peers() -> None:
+def test_layout_computes_peers() -> None:
     layout = Layout.of([0, 0, 1, 1, 0], [0, 1, 0, 1, 2], hardware=[0, 0, 0, 0, 1])
     assert layout.peers.tolist() == [0, 0, 2, 2, 1]
     with pytest.raises(ValueError, match="differ in length"):
         Layout.of([0, 0], [0])
 
 
-def test_tables_come_in_order_and_wait_for_the_silent_only_so_long() -> None:
+def test_tables_are_ordered_and_wait_for_silent_ranks_up_to_a_limit() -> None:
     collector = WindowCollector(2, patience=2)
     assert collector.add(0, window(0, 1)) == ()
     assert collector.add(0, window(0, 2)) == () and collector.add(0, window(1, 2)) == ()
@@ -156,7 +156,7 @@ def test_tables_come_in_order_and_wait_for_the_silent_only_so_long() -> None:
         pytest.param(0, window(1, 2, last=2 + 4096), id="much longer than others'"),
     ],
 )
-def test_what_makes_no_sense_is_dropped(incarnation: int, bad: Window) -> None:
+def test_invalid_windows_are_dropped(incarnation: int, bad: Window) -> None:
     collector = WindowCollector(2)
     collector.add(0, window(0, 1))
     collector.add(0, window(1, 1))
@@ -210,7 +210,7 @@ def test_joined_windows_are_sums() -> None:
         joined([one, window(1, 2)])
 
 
-def test_a_resize_begins_anew() -> None:
+def test_resize_resets_the_collector() -> None:
     collector = WindowCollector(2)
     collector.add(0, window(0, 7))
     collector.reset(1, 1)
@@ -220,9 +220,7 @@ def test_a_resize_begins_anew() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 12)), max_size=80), st.integers(0, 3))
-def test_whatever_comes_in_steps_go_forward_and_memory_is_bounded(
-    told: list[tuple[int, int]], patience: int
-) -> None:
+def test_collected_steps_increase_and_memory_is_bounded(told: list[tuple[int, int]], patience: int) -> None:
     collector, done, reported = WindowCollector(4, patience=patience), 0, set()
     for rank, step in told:
         for table in collector.add(0, window(rank, step)):

@@ -48,7 +48,7 @@ def accused(reports: list[Report]) -> set[int]:
     return {rank for report in reports for finding in report.findings for rank in finding.ranks}
 
 
-def test_the_slow_worker_is_named_within_four_steps_and_nobody_else() -> None:
+def test_only_the_slow_worker_is_named_within_four_steps() -> None:
     one = read(FOLDER / "AR.npz")
     reports = played(one)
     culprit = one.rank(0, 0)
@@ -65,7 +65,7 @@ def test_the_slow_worker_is_named_within_four_steps_and_nobody_else() -> None:
     assert shares.named > 0.5 and shares.stages < 0.05 and shares.replicas < 0.05
 
 
-def test_longer_sequences_accuse_nobody_and_are_called_imbalance() -> None:
+def test_longer_sequences_are_imbalance_and_name_no_rank() -> None:
     reports = played(trace("SE"))
     assert accused(reports) == set()
     causes = {finding.cause for report in reports for finding in report.findings}
@@ -78,7 +78,7 @@ def test_longer_sequences_accuse_nobody_and_are_called_imbalance() -> None:
     ("name", "stage", "replica"),
     [("AR", 0, 0), ("AR", 1, 3), ("AR", 2, 1), ("AR", 3, 2), ("SE", 0, 0), ("SE", 0, 19), ("SE", 1, 7)],
 )
-def test_a_tenth_of_slowness_is_named_within_four_steps(name: str, stage: int, replica: int) -> None:
+def test_ten_percent_slowdown_is_named_within_four_steps(name: str, stage: int, replica: int) -> None:
     one = trace(name).slowed(stage, replica, 1.1, ONSET)
     state, reports = before(name), []
     for table in one.tables()[ONSET : ONSET + 4]:

@@ -30,24 +30,24 @@ def wrongly_accused(job: Job) -> GuardedFleet:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_trouble(scenario: Scenario) -> None:
+def test_the_guard_acts_as_expected_in_each_scenario(scenario: Scenario) -> None:
     assert deviations(scenario.play(), scenario.expected) == []
 
 
-def test_all_kinds_of_trouble_are_there() -> None:
+def test_scenarios_cover_all_kinds_of_fault() -> None:
     assert {int(scenario.number.rstrip("abcde")) for scenario in SCENARIOS} == set(range(1, 28))
 
 
 @pytest.mark.parametrize(
     "scenario", [one for one in SCENARIOS if one.expected.cause or one.expected.drained], ids=str
 )
-def test_without_its_fault_it_is_not_as_expected(scenario: Scenario) -> None:
+def test_scenario_without_its_fault_deviates(scenario: Scenario) -> None:
     job = replace(_quick(scenario.setup.job), last_stage=1.0)
     assert deviations(healthy(job), scenario.expected)
 
 
 @pytest.mark.parametrize("scenario", [one for one in SCENARIOS if not one.expected.drained], ids=str)
-def test_a_node_that_is_touched_without_need_is_found_out(scenario: Scenario) -> None:
+def test_needless_action_on_a_node_is_a_deviation(scenario: Scenario) -> None:
     found = deviations(wrongly_accused(_quick(scenario.setup.job)), scenario.expected)
     assert any("hw2" in words for words in found), found
 

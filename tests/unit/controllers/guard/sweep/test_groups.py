@@ -38,7 +38,7 @@ def play(
 
 
 @given(st.integers(2, 40), st.data())
-def test_bad_nodes_are_found_whatever_their_number(count: int, data: st.DataObject) -> None:
+def test_group_search_finds_every_bad_node(count: int, data: st.DataObject) -> None:
     nodes = [f"n{at:02d}" for at in range(count)]
     bad = data.draw(st.sets(st.sampled_from(nodes), min_size=1, max_size=4))
     # Only groups of the original size show the fault, so the search must fill groups up to that size.
@@ -48,19 +48,19 @@ def test_bad_nodes_are_found_whatever_their_number(count: int, data: st.DataObje
     assert {one.outcome for node, one in said.items() if node not in bad} <= {Outcome.PASS}
 
 
-def test_one_in_thirty_two_takes_five_rounds() -> None:
+def test_group_search_finds_one_bad_node_of_32_in_five_rounds() -> None:
     nodes = [f"n{at:02d}" for at in range(32)]
     _, rounds = play(groups.start(nodes, GOOD, 100.0), {"n11"}, least=32)
     assert rounds == 5
 
 
-def test_without_fillers_what_shows_only_together_is_not_laid_to_anybody() -> None:
+def test_group_fault_without_filler_nodes_is_inconclusive() -> None:
     state, _ = play(groups.start("abcdefgh", [], 100.0), {"c"}, least=8)
     assert {one.reason for one in groups.verdicts(state)} == {Reason.SLOW_TOGETHER}
     assert {one.outcome for one in groups.verdicts(state)} == {Outcome.INCONCLUSIVE}
 
 
-def test_halves_that_give_nothing_are_not_judged() -> None:
+def test_halves_without_results_are_not_judged() -> None:
     state, _ = play(groups.start("abcd", GOOD, 100.0), {"a"}, lost={"d"})
     said = {one.subject: one for one in groups.verdicts(state)}
     assert said["a"].outcome is Outcome.FAIL and said["b"].outcome is Outcome.PASS

@@ -48,7 +48,7 @@ def test_two_runs_of_three_decide(better: Better, worse: list[float], outcomes: 
     ]
 
 
-def test_a_failure_brings_its_figures() -> None:
+def test_failed_verdict_contains_its_figures() -> None:
     said = metric.judge("x", [samples(1, 0.9)] * 2, fleet())
     assert said.reason is Reason.BELOW_REFERENCE and "2 of 2 runs" in said.words
     evidence = dict(said.evidence)
@@ -57,13 +57,13 @@ def test_a_failure_brings_its_figures() -> None:
 
 
 @pytest.mark.parametrize(("name", "worse", "outcome"), [("gemm", 0.042, UNSURE), ("hbm", 0.042, FAIL)])
-def test_every_metric_has_its_least_deficit(name: str, worse: float, outcome: Outcome) -> None:
+def test_each_metric_has_a_minimum_deficit(name: str, worse: float, outcome: Outcome) -> None:
     rows = {f"n{at}": samples(at) for at in range(12)}
     known = reference.freeze(name, "c", Better.HIGHER, 1, rows)
     assert metric.judge("x", [samples(70, 1 - worse)] * 3, known).outcome is outcome
 
 
-def test_what_healthy_nodes_differ_by_is_no_fault() -> None:
+def test_spread_of_healthy_nodes_is_not_a_fault() -> None:
     rng = np.random.default_rng(1)
     rows = {f"n{at}": samples(at, float(rng.lognormal(0, 0.05))) for at in range(24)}
     known = reference.freeze("gemm", "c", Better.HIGHER, 1, rows)
@@ -71,7 +71,7 @@ def test_what_healthy_nodes_differ_by_is_no_fault() -> None:
 
 
 @pytest.mark.parametrize(("noise", "outcome"), [(0.02, PASS), (0.05, FAIL)])
-def test_a_node_that_varies_more_than_three_times_as_much_fails(noise: float, outcome: Outcome) -> None:
+def test_node_with_more_than_three_times_the_usual_variance_fails(noise: float, outcome: Outcome) -> None:
     said = metric.judge("x", [samples(70, 1.0, noise), samples(71, 1.0, noise)], fleet())
     assert said.outcome is outcome
     assert said.reason is (Reason.UNSTEADY if outcome is FAIL else Reason.MEETS_REFERENCE)
@@ -93,23 +93,23 @@ def test_a_node_is_not_its_own_reference() -> None:
         (800.0, FAIL, Reason.BELOW_FLOOR),
     ],
 )
-def test_with_few_references_floors_decide(floor: float | None, outcome: Outcome, reason: Reason) -> None:
+def test_floor_decides_when_references_are_few(floor: float | None, outcome: Outcome, reason: Reason) -> None:
     known = fleet(metric.FEWEST - 1)
     said = metric.judge("x", [samples(1), samples(2)], known, Criterion(0.05, floor=floor))
     assert (said.outcome, said.reason, said.again) == (outcome, reason, False)
 
 
 @pytest.mark.parametrize("run", [[], [1.0, float("nan")], [0.0, 1.0]])
-def test_samples_that_are_no_figures_say_nothing(run: list[float]) -> None:
+def test_samples_without_numbers_are_inconclusive(run: list[float]) -> None:
     said = metric.judge("x", [run], fleet())
     assert (said.outcome, said.reason, said.again) == (UNSURE, Reason.NOT_MEASURED, True)
 
 
-def test_no_run_says_nothing() -> None:
+def test_metric_without_runs_is_not_measured() -> None:
     assert metric.judge("x", [], fleet()).reason is Reason.NOT_MEASURED
 
 
-def test_the_distance_is_one_sided_and_the_share_of_a_shift() -> None:
+def test_distance_is_one_sided_and_equals_the_relative_shift() -> None:
     row = reference.quantiles(samples(1))
     assert row is not None
     assert reference.distance(row * 0.9, row, Better.HIGHER) == pytest.approx(0.1, abs=0.005)
@@ -129,7 +129,7 @@ def test_one_bad_member_does_not_move_the_reference() -> None:
 
 @pytest.mark.parametrize("better", list(Better))
 @pytest.mark.parametrize(("factor", "alarm"), [(1.0, False), (0.985, False), (0.97, True), (1.03, True)])
-def test_a_fleet_that_decays_raises_an_alarm(factor: float, alarm: bool, better: Better) -> None:
+def test_decaying_fleet_raises_an_alarm(factor: float, alarm: bool, better: Better) -> None:
     known = fleet(better=better)
     recent = {node: [value * factor for value in row] for node, row in known.members}
     found = reference.drift(known, recent)
@@ -152,7 +152,9 @@ def test_a_fleet_that_decays_raises_an_alarm(factor: float, alarm: bool, better:
         ([], "aaa", None, UNSURE, Reason.NOT_MEASURED),
     ],
 )
-def test_hashes(runs: list[str], others: str, frozen: str | None, outcome: Outcome, reason: Reason) -> None:
+def test_verdict_on_fingerprint_hashes(
+    runs: list[str], others: str, frozen: str | None, outcome: Outcome, reason: Reason
+) -> None:
     known = {f"n{at}": one for at, one in enumerate(others)}
     said = fingerprint.judge("x", runs, known, frozen)
     assert (said.outcome, said.reason) == (outcome, reason)
@@ -165,7 +167,7 @@ def test_a_node_does_not_vote_on_its_own_hash() -> None:
     assert fingerprint.agreed(known) is None
 
 
-def test_corruption_never_clears_by_itself() -> None:
+def test_a_pass_does_not_clear_corruption() -> None:
     corrupt = fingerprint.judge("x", ["b"], {}, "a")
     clean = fingerprint.judge("x", ["a"], {}, "a")
     slow = metric.judge("x", [samples(1, 0.9)] * 2, fleet())

@@ -29,7 +29,7 @@ def bandwidth(
 
 
 @given(st.integers(0, 41), st.integers(1, 9), st.integers(0, 99))
-def test_a_matching_holds_nobody_twice_and_all_but_one(count: int, rack: int, seed: int) -> None:
+def test_matching_contains_each_node_once_and_omits_at_most_one(count: int, rack: int, seed: int) -> None:
     nodes, rng = members(count, rack), random.Random(seed)
     first = matching.inside(nodes, rng)
     second = matching.across(nodes, first, rng)
@@ -54,7 +54,7 @@ def test_the_first_matching_is_inside_racks_and_the_second_across(count: int, ra
 
 @settings(max_examples=60)
 @given(st.integers(0, 30), st.integers(1, 9), st.integers(0, 5), st.data())
-def test_whatever_happens_every_round_is_a_matching_and_every_node_is_judged(
+def test_every_round_is_a_matching_and_every_node_gets_a_verdict(
     count: int, rack: int, at_once: int, data: st.DataObject
 ) -> None:
     nodes = members(count, rack)
@@ -88,7 +88,7 @@ def test_whatever_happens_every_round_is_a_matching_and_every_node_is_judged(
 
 @pytest.mark.parametrize("better", list(Better))
 @pytest.mark.parametrize("count", [8, 9, 16, 33])
-def test_slow_nodes_fail_and_nobody_else(count: int, better: Better) -> None:
+def test_only_slow_nodes_fail(count: int, better: Better) -> None:
     slow = {"n001": 1.2, "n006": 1.15}
     measure = bandwidth(slow)
     state, _ = play(
@@ -118,14 +118,14 @@ def test_a_suspect_meets_partners_of_different_racks() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_too_few_to_tell_apart_is_said(count: int) -> None:
+def test_too_few_nodes_are_inconclusive(count: int) -> None:
     state, _ = play(members(count), bandwidth({"n000": 2.0}))
     for one in verdicts(state):
         assert one.outcome is Outcome.INCONCLUSIVE
         assert one.reason is (Reason.TOO_FEW_NODES if count > 1 else Reason.NOT_MEASURED)
 
 
-def test_noise_that_hides_a_slowdown_lets_nobody_pass() -> None:
+def test_no_node_passes_when_noise_could_hide_a_slowdown() -> None:
     said = []
     for seed in range(6):
         state, _ = play(members(32), bandwidth({}, noise=0.12, seed=seed))
@@ -135,7 +135,7 @@ def test_noise_that_hides_a_slowdown_lets_nobody_pass() -> None:
     assert sum(one.outcome is Outcome.FAIL for one in said) <= 3, "of 192 that are well"
 
 
-def test_a_slow_link_is_told_from_its_ends() -> None:
+def test_slow_link_fails_and_its_ends_pass() -> None:
     nodes = members(16)
     one = pairs.next_round(pairs.start(nodes, seed=4))[2]
     state, _ = play(nodes, bandwidth({}, {one: 1.4}), seed=4)
@@ -145,7 +145,7 @@ def test_a_slow_link_is_told_from_its_ends() -> None:
     assert {said[node].outcome for node in one} == {Outcome.PASS}
 
 
-def test_a_pair_that_was_slow_once_is_no_slow_link() -> None:
+def test_pair_that_is_slow_only_once_is_not_a_slow_link() -> None:
     nodes = members(16)
     one = pairs.next_round(pairs.start(nodes, seed=4))[2]
     usual, seen = bandwidth({}), []
@@ -158,7 +158,7 @@ def test_a_pair_that_was_slow_once_is_no_slow_link() -> None:
     assert by_subject(state)["|".join(one)].reason is Reason.NOT_REPRODUCED
 
 
-def test_a_slow_rack_is_one_fault_and_fails_none_of_its_nodes() -> None:
+def test_slow_rack_is_one_fault_and_none_of_its_nodes_fails() -> None:
     inside = {f"n{at:03d}": 1.2 for at in range(4, 8)}
     state, _ = play(members(32), bandwidth(inside))
     said = by_subject(state)
@@ -167,7 +167,7 @@ def test_a_slow_rack_is_one_fault_and_fails_none_of_its_nodes() -> None:
     assert not [one for one in said.values() if one.outcome is Outcome.FAIL and one.subject in inside]
 
 
-def test_racks_have_another_pace_across_than_inside() -> None:
+def test_slower_links_between_racks_are_not_a_fault() -> None:
     nodes = members(32)
     rack = {one.node: one.rack for one in nodes}
     usual = bandwidth({"n009": 1.2})
@@ -175,7 +175,7 @@ def test_racks_have_another_pace_across_than_inside() -> None:
     assert {one.subject for one in verdicts(state) if one.outcome is Outcome.FAIL} == {"n009"}
 
 
-def test_whoever_leaves_is_said_and_its_partner_gets_another() -> None:
+def test_node_that_leaves_is_reported_and_its_partner_is_paired_again() -> None:
     nodes = members(16)
     state = pairs.start(nodes)
     first = pairs.next_round(state)
@@ -190,14 +190,14 @@ def test_whoever_leaves_is_said_and_its_partner_gets_another() -> None:
     assert {one.outcome for one in said.values() if one.subject not in leaves} == {Outcome.PASS}
 
 
-def test_a_node_whose_tests_give_nothing_is_tried_with_good_partners_and_not_blamed() -> None:
+def test_node_without_results_is_retried_with_good_partners_and_not_blamed() -> None:
     usual = bandwidth({})
     state, _ = play(members(16), lambda one: None if "n005" in one else usual(one))
     assert by_subject(state)["n005"].reason is Reason.NOT_MEASURED
     assert sum("n005" in test.measured.pair for test in state.tests) >= 4
 
 
-def test_results_that_were_not_asked_for_or_come_twice_do_not_count() -> None:
+def test_unrequested_and_duplicate_results_are_ignored() -> None:
     state = pairs.start(members(8))
     one = pairs.next_round(state)[0]
     result = Measured(one, 1.0)

@@ -14,7 +14,7 @@ BAD = History(1000, ((Event.CONFIRMED, 2), (Event.SUSPECTED, 2)))
 MONTH = 30 * 24.0
 
 
-def test_a_past_of_faults_is_a_risk_and_quiet_hours_are_the_opposite() -> None:
+def test_past_faults_raise_the_risk_and_fault_free_hours_lower_it() -> None:
     prior = Prior(0.5, 5000)
     assert risk.hazard(History(), prior) == pytest.approx(1e-4)
     assert risk.hazard(History(5000), prior) == pytest.approx(0.5e-4)
@@ -23,7 +23,7 @@ def test_a_past_of_faults_is_a_risk_and_quiet_hours_are_the_opposite() -> None:
     assert risk.defective(1e-3, 100) < risk.defective(1e-3, 200) < 1
 
 
-def test_a_fleet_of_lemons_has_a_wider_prior_than_one_of_equals() -> None:
+def test_fleet_with_lemons_has_a_wider_prior_than_a_uniform_fleet() -> None:
     equals = [History(1000, ((Event.CONFIRMED, 1),))] * 16
     lemons = [History(1000, ((Event.CONFIRMED, 8),))] * 2 + [History(1000)] * 14
     for fleet in (equals, lemons):
@@ -34,7 +34,7 @@ def test_a_fleet_of_lemons_has_a_wider_prior_than_one_of_equals() -> None:
     assert risk.prior([]) == risk.prior([History(10)] * 5) == Prior()
 
 
-def test_who_was_never_swept_comes_first_then_who_is_likeliest_to_have_a_fault() -> None:
+def test_unswept_nodes_come_first_then_nodes_by_fault_risk() -> None:
     nodes = [
         Candidate("calm", History(5000), MONTH),
         Candidate("lemon", BAD, MONTH),
@@ -46,7 +46,7 @@ def test_who_was_never_swept_comes_first_then_who_is_likeliest_to_have_a_fault()
     assert choose(nodes, 9.9) == choose(nodes, -5) == []
 
 
-def test_what_was_swept_lately_is_not_worth_it_and_what_is_costly_neither() -> None:
+def test_recently_swept_nodes_and_costly_sweeps_are_not_worth_a_sweep() -> None:
     prior, costs = Prior(), SweepCosts()
     assert worth(Candidate("n", BAD, 0.0), prior, costs) == 0
     ages = [worth(Candidate("n", BAD, hours), prior, costs) for hours in (10, 100, 1000)]
@@ -57,7 +57,7 @@ def test_what_was_swept_lately_is_not_worth_it_and_what_is_costly_neither() -> N
 
 @settings(max_examples=60)
 @given(st.data())
-def test_no_plan_is_over_its_budget_or_leaves_the_better_for_the_worse(data: st.DataObject) -> None:
+def test_selection_keeps_its_budget_and_prefers_higher_worth(data: st.DataObject) -> None:
     counts = st.lists(st.tuples(st.sampled_from(Event), st.integers(1, 4)), max_size=3)
     nodes = [
         Candidate(
