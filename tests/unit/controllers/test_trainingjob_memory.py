@@ -47,7 +47,7 @@ def assigned(cluster: ToyCluster, incarnation: int = 1) -> dict[str, MemoryTiers
     }
 
 
-def test_every_slot_is_told_who_keeps_its_copies() -> None:
+def test_every_slot_is_assigned_hosts_for_its_copies() -> None:
     settings = assigned(job().settle())
     assert len(settings) == 3
     for node, memory in settings.items():
@@ -67,12 +67,12 @@ def test_every_slot_is_told_who_keeps_its_copies() -> None:
         (3, {"local": {}}, 0),
     ],
 )
-def test_there_are_no_more_copies_than_other_nodes(replicas: int, tiers: Any, copies: int) -> None:
+def test_number_of_copies_is_limited_by_the_other_nodes(replicas: int, tiers: Any, copies: int) -> None:
     for memory in assigned(job(replicas, {"tiers": tiers}).settle()).values():
         assert memory is not None and memory.copies == copies == len(memory.hosts)
 
 
-def test_a_slot_whose_slot_token_nobody_believes_is_told_again_and_no_other() -> None:
+def test_only_the_slot_with_an_invalid_token_is_assigned_again() -> None:
     cluster = job().settle()
     uid = next(uid for uid, view in cluster.views.items() if any(one.rank == 1 for one in view.ranks))
     cluster.views[uid] = replace(cluster.views[uid], slot_token_valid=False)
@@ -84,16 +84,16 @@ def test_a_slot_whose_slot_token_nobody_believes_is_told_again_and_no_other() ->
     assert cluster.step().commands == ()
 
 
-def test_the_limit_is_told_in_bytes() -> None:
+def test_memory_limit_is_assigned_in_bytes() -> None:
     settings = assigned(job(checkpoint={"tiers": {"local": {"memory": "3Gi"}}}).settle())
     assert {memory.limit for memory in settings.values() if memory} == {3 * 2**30}
 
 
-def test_a_job_without_memory_tiers_is_told_nothing() -> None:
+def test_job_without_memory_tiers_gets_no_memory_settings() -> None:
     assert set(assigned(job(checkpoint={}).settle()).values()) == {None}
 
 
-def test_slot_0_knows_who_else_holds_something() -> None:
+def test_slot_0_gets_the_other_holders() -> None:
     cluster = job()
     cluster.holders = ("elsewhere", "node-0")
     settings = assigned(cluster.settle())
@@ -105,7 +105,7 @@ def test_slot_0_knows_who_else_holds_something() -> None:
         assert memory.holders == wanted
 
 
-def test_copies_go_to_another_zone_as_far_as_there_is_room() -> None:
+def test_copies_are_in_another_zone_if_possible() -> None:
     cluster = job().settle()
     label(cluster, "a", "b", "b")
     zone = {node: view.labels["topology.kubernetes.io/zone"] for node, view in cluster.nodes.items()}
@@ -115,7 +115,7 @@ def test_copies_go_to_another_zone_as_far_as_there_is_room() -> None:
     assert sorted(apart) == [False, True, True]
 
 
-def test_the_pods_are_told_where_to_save() -> None:
+def test_pods_get_the_save_settings_as_variables() -> None:
     cluster = job(checkpoint={"interval": "30s", "tiers": {"local": {}, "peer": {}}})
     made = cluster.step().manifests[0]
     environment = {entry["name"]: entry["value"] for entry in made["spec"]["containers"][0]["env"]}
@@ -123,7 +123,7 @@ def test_the_pods_are_told_where_to_save() -> None:
     assert environment[terms.ENV_CHECKPOINT_SECONDS] == "30"
 
 
-def test_a_template_does_not_say_what_is_convoy_s_to_say() -> None:
+def test_template_does_not_override_convoys_variables() -> None:
     own = [
         {"name": terms.ENV_CHECKPOINT_DIR, "value": "/mine"},
         {"name": terms.ENV_SOCKET, "value": "/mine"},
@@ -137,7 +137,7 @@ def test_a_template_does_not_say_what_is_convoy_s_to_say() -> None:
     assert environment[terms.ENV_SOCKET] != "/mine"
 
 
-def test_watermarks_only_grow_and_the_farthest_tier_of_the_newest_counts() -> None:
+def test_watermarks_only_grow_and_show_the_farthest_tier_of_the_newest() -> None:
     cluster = job().settle().train(5)
     cluster.commit(10, "local").settle().wait(60).settle()
     point = cluster.job.status.checkpoint
@@ -153,7 +153,7 @@ def test_watermarks_only_grow_and_the_farthest_tier_of_the_newest_counts() -> No
     assert cluster.job.status.checkpoint and cluster.job.status.checkpoint.step == 20
 
 
-def test_trouble_is_a_condition_and_an_event() -> None:
+def test_save_problem_is_a_condition_and_an_event() -> None:
     cluster = job().settle()
     assert cluster.condition["Checkpointing"] == ("False", "NothingSaved")
     cluster.commit(0, "local").settle().wait(60).settle()
@@ -178,7 +178,7 @@ def test_trouble_is_a_condition_and_an_event() -> None:
     assert cluster.condition["Checkpointing"] == ("True", "InexactJournal")
 
 
-def test_what_is_found_and_what_agents_say_is_in_the_table() -> None:
+def test_every_save_problem_has_a_rank_in_the_severity_table() -> None:
     assert TROUBLES.keys() == set(hub_pb2.Trouble.Kind.keys())
     assert set(TROUBLES.values()) <= set(GRAVEST_FIRST) and len(set(GRAVEST_FIRST)) == len(GRAVEST_FIRST)
 
@@ -195,7 +195,7 @@ GRAVEST = [
 
 @pytest.mark.parametrize("worst", range(len(GRAVEST)))
 @pytest.mark.parametrize("apart", [False, True])
-def test_the_gravest_is_said_whoever_says_it(worst: int, apart: bool) -> None:
+def test_condition_shows_the_gravest_problem(worst: int, apart: bool) -> None:
     """Agents report several problems, of one pod or of several, in any order. The condition shows the
     gravest one.
     """
@@ -219,14 +219,14 @@ def test_the_gravest_is_said_whoever_says_it(worst: int, apart: bool) -> None:
     assert f"why {kind}" in condition.message
 
 
-def test_nothing_is_lost_where_nothing_was_saved() -> None:
+def test_loss_without_a_save_is_reported_as_nothing_saved() -> None:
     cluster = job().settle()
     uid = next(iter(cluster.views))
     cluster.views[uid] = replace(cluster.views[uid], troubles=(("LOST", "nobody knows of any checkpoint"),))
     assert cluster.settle().condition["Checkpointing"] == ("False", "NothingSaved")
 
 
-def test_what_has_no_copies_is_said_with_what_to_do() -> None:
+def test_missing_copies_are_reported_with_a_remedy() -> None:
     cluster = job().settle().commit(5, "peer").settle()
     uid = next(iter(cluster.views))
     why = "two: 7 bytes are missing: the node's limit is 8 bytes"
@@ -247,7 +247,7 @@ def test_what_has_no_copies_is_said_with_what_to_do() -> None:
     assert "(NotCopied)" in cluster.job.status.message
 
 
-def test_what_can_be_saved_is_said_to_be_saved() -> None:
+def test_suspend_message_mentions_the_save_if_ranks_can_save() -> None:
     cluster = job().settle().commit(5, "peer").settle()
     cluster.spec(suspend=True).step()
     assert "the ranks save their state" in cluster.job.status.message
@@ -275,7 +275,9 @@ BEGAN = NOW.timestamp()
         (10, 500, 400, -3, False),
     ],
 )
-def test_when_a_save_is_overdue(interval: int, saved: int, stepped: int, steps: int, wanted: bool) -> None:
+def test_time_after_which_a_save_is_overdue(
+    interval: int, saved: int, stepped: int, steps: int, wanted: bool
+) -> None:
     point = CheckpointStatus(incarnation=1, step=100, tier="local", time=NOW + timedelta(seconds=saved))
     progress = Progress(step=100 + steps, time=NOW + timedelta(seconds=stepped))
     assert overdue(point, progress, BEGAN, interval) is wanted
@@ -283,7 +285,7 @@ def test_when_a_save_is_overdue(interval: int, saved: int, stepped: int, steps: 
 
 
 @pytest.mark.parametrize("interval", ["30s", "Auto"])
-def test_a_job_that_steps_on_and_saves_no_more_is_not_said_to_save(interval: str) -> None:
+def test_job_that_steps_without_saves_is_not_reported_as_saving(interval: str) -> None:
     limit = 150 if interval == "30s" else 5 * 300
     cluster = job(checkpoint={"interval": interval, **BOTH}).settle().train(1).settle()
     label(cluster, "a", "b", "a")
@@ -306,14 +308,14 @@ def test_a_job_that_steps_on_and_saves_no_more_is_not_said_to_save(interval: str
     assert cluster.condition["Checkpointing"] == ("True", "Saving")
 
 
-def test_what_is_not_as_wanted_goes_before_what_is() -> None:
+def test_missing_peer_precedes_an_inexact_restore() -> None:
     alone = job(1).settle().commit(5, "local").settle()
     uid = next(iter(alone.views))
     alone.views[uid] = replace(alone.views[uid], troubles=(("INEXACT", "rank 0: two.weight"),))
     assert alone.settle().condition["Checkpointing"] == ("False", "NoPeer")
 
 
-def test_a_loss_that_is_history_hides_nothing_of_the_same_pod() -> None:
+def test_past_loss_does_not_hide_a_current_problem_of_the_same_pod() -> None:
     cluster = job().settle()
     cluster.commit(5, "peer").settle()
     uid = next(iter(cluster.views))
@@ -331,14 +333,14 @@ def test_a_loss_that_is_history_hides_nothing_of_the_same_pod() -> None:
         (("a", "", ""), ("True", "Saving")),
     ],
 )
-def test_one_zone_for_all_is_said(zones: tuple[str, ...], wanted: tuple[str, str]) -> None:
+def test_single_zone_for_all_copies_is_reported(zones: tuple[str, ...], wanted: tuple[str, str]) -> None:
     cluster = job().settle()
     label(cluster, *zones)
     cluster.commit(5, "peer").settle()
     assert cluster.condition["Checkpointing"] == wanted
 
 
-def test_the_first_to_report_is_not_taken_for_alone() -> None:
+def test_first_report_of_an_incarnation_does_not_set_no_peer() -> None:
     """Only one agent has reported the incarnation so far. The condition NoPeer is not set, because the pods
     are on several nodes.
     """
@@ -351,7 +353,7 @@ def test_the_first_to_report_is_not_taken_for_alone() -> None:
     assert found and found.reason == Reasons.NOTHING_SAVED
 
 
-def test_a_node_alone_has_no_peer() -> None:
+def test_single_node_has_no_peer() -> None:
     assert job(1).settle().condition["Checkpointing"] == ("False", "NoPeer")
     alone = job(1, {"tiers": {"local": {}}}).settle().commit(5, "local").settle()
     assert alone.condition["Checkpointing"] == ("True", "Saving")
@@ -362,7 +364,7 @@ def test_a_node_alone_has_no_peer() -> None:
     "memory, wanted",
     [("512Mi", True), ("1073741824", True), ("1.5Gi", False), ("0", False), ("-1Gi", False), ("8GB", False)],
 )
-def test_amounts_of_memory(memory: str, wanted: bool) -> None:
+def test_memory_amounts_are_validated(memory: str, wanted: bool) -> None:
     def made() -> Any:
         return make_job(checkpoint={"tiers": {"local": {"memory": memory}}})
 
@@ -386,7 +388,7 @@ def _source(store: str = "s3", remote: bool = True) -> TrainingJob:
     return TrainingJob.model_validate(raw)
 
 
-def test_a_job_that_begins_with_another_ones_state_is_told_whose() -> None:
+def test_job_resumed_from_another_job_is_assigned_the_source() -> None:
     cluster = job(checkpoint={**STORED, "resumeFrom": {"job": "other", "step": 40}})
     cluster.stores["s3"], cluster.source = make_store(), _source()
     for memory in assigned(cluster.settle()).values():
@@ -409,7 +411,7 @@ def test_a_job_that_begins_with_another_ones_state_is_told_whose() -> None:
         (_source(remote=False), "that job has no checkpoint in the store yet"),
     ],
 )
-def test_a_job_waits_for_what_it_is_to_begin_with(source: TrainingJob | None, why: str) -> None:
+def test_job_waits_for_the_state_to_resume(source: TrainingJob | None, why: str) -> None:
     cluster = job(checkpoint={**STORED, "resumeFrom": {"job": "other"}})
     cluster.stores["s3"], cluster.source = make_store(), source
     cluster.settle()
