@@ -95,7 +95,7 @@ def test_variables_are_expanded_as_by_the_kubelet(word: str, expanded: str) -> N
         ("python -m deepspeed.launcher.runner --master_port 1 t.py", "file", "t.py", "--local_rank=1"),
     ],
 )  # fmt: skip
-def test_what_starts_warm(words: str, kind: str, target: str, arguments: str) -> None:
+def test_commands_that_start_warm(words: str, kind: str, target: str, arguments: str) -> None:
     start = parse(words.split()).for_rank(1)
     assert (start.kind, start.target, " ".join(start.arguments)) == (kind, target, arguments)
 
@@ -123,14 +123,14 @@ def test_what_starts_warm(words: str, kind: str, target: str, arguments: str) ->
         ("accelerate launch t.py", "accelerate launch t.py"),
     ],
 )
-def test_what_starts_cold(words: str, cold: str) -> None:
+def test_commands_that_start_cold(words: str, cold: str) -> None:
     start = parse(words.split()).for_rank(1)
     assert not start.warm
     assert " ".join(start.argv) == cold
 
 
 @pytest.mark.parametrize("words", ["torchrun --nproc=2 --later 3 t.py -v", "deepspeed --later=3 t.py"])
-def test_a_launcher_with_options_that_convoy_does_not_know_runs_itself(words: str) -> None:
+def test_a_launcher_with_unknown_options_starts_cold(words: str) -> None:
     start = parse(words.split(), {}, 1).for_rank(0)
     assert (" ".join(start.argv), start.warm, start.refusal) == (words, False, "")
 
@@ -158,7 +158,7 @@ def test_a_launcher_with_options_that_convoy_does_not_know_runs_itself(words: st
         ("deepspeed -i localhost:0 t.py", "deepspeed: error: argument --include"),
     ],
 )  # fmt: skip
-def test_what_the_launcher_would_refuse(words: str, refusal: str) -> None:
+def test_arguments_that_the_launcher_rejects_are_reported(words: str, refusal: str) -> None:
     start = parse(words.split(), {}, 4)
     assert not start.warm
     assert refusal in start.refusal
@@ -169,7 +169,7 @@ def test_what_the_launcher_would_refuse(words: str, refusal: str) -> None:
     ["torchrun --nproc-per-node=4 t.py", "torchrun --nproc_per_node gpu t.py", "torchrun t.py --nproc=8",
      "python t.py --nproc-per-node=8", "torchrun t.py", "deepspeed t.py", "deepspeed --num_gpus 4 t.py"],
 )  # fmt: skip
-def test_a_number_of_processes_that_is_the_pods_is_no_contradiction(words: str) -> None:
+def test_a_number_of_processes_equal_to_the_pods_is_accepted(words: str) -> None:
     assert parse(words.split(), {}, 4).refusal == ""
 
 
@@ -217,7 +217,7 @@ def folders(tmp_path: Path) -> str:
     return f"{tmp_path / 'one'}:{tmp_path / 'two'}"
 
 
-def test_the_first_executable_on_path_is_taken(folders: str) -> None:
+def test_the_first_executable_on_path_is_used(folders: str) -> None:
     assert resolve("tool", folders) == folders.split(":")[1] + "/tool"
     assert resolve(folders.split(":")[1] + "/tool", "") == folders.split(":")[1] + "/tool"
 
@@ -227,13 +227,15 @@ def test_the_first_executable_on_path_is_taken(folders: str) -> None:
     [("absent", 127, "absent: command not found on PATH="), ("{one}/absent", 127, "command not found"),
      ("{one}/tool", 126, "is not an executable file"), ("{one}", 126, "is not an executable file")],
 )  # fmt: skip
-def test_why_a_command_cannot_run(folders: str, name: str, code: int, words: str) -> None:
+def test_a_command_that_cannot_run_is_reported_with_a_reason(
+    folders: str, name: str, code: int, words: str
+) -> None:
     with pytest.raises(CommandError, match=words) as error:
         resolve(name.format(one=folders.split(":", maxsplit=1)[0]), folders)
     assert error.value.exit_code == code
 
 
-def test_only_files_without_the_mode_on_path_are_refused_as_such(folders: str) -> None:
+def test_a_command_found_only_without_execute_mode_is_reported(folders: str) -> None:
     with pytest.raises(CommandError, match="is not an executable file") as error:
         resolve("tool", folders.split(":", maxsplit=1)[0])
     assert error.value.exit_code == 126

@@ -58,7 +58,7 @@ class Agent:
 
     def _reserve(self, question: Message) -> tuple[Message, list[int]]:
         if 2 * question["size"] > self.limit:
-            return {"type": "refused", "why": "7 bytes are missing"}, []
+            return {"type": "refused", "why": "7 more bytes are needed"}, []
         self.buffers = self.buffers or [os.memfd_create("buffer"), os.memfd_create("buffer")]
         for fd in self.buffers:
             os.ftruncate(fd, max(question["size"], os.fstat(fd).st_size))
@@ -168,7 +168,7 @@ def save(job: Any, step: int, found: dict[str, Any], **more: Any) -> ConvoyWrite
     return writer
 
 
-def test_what_is_saved_comes_back_with_its_values(agent: Agent, job: Any) -> None:
+def test_a_saved_state_is_restored_with_its_values(agent: Agent, job: Any) -> None:
     save(job, 3, state(3))
     save(job, 4, state(4))
     assert [step for step, _ in agent.saved] == [3, 4]
@@ -193,7 +193,7 @@ def test_what_is_saved_comes_back_with_its_values(agent: Agent, job: Any) -> Non
     assert agent.questions[-2]["type"] == "restored"
 
 
-def test_an_asynchronous_save_is_of_the_state_as_it_was(agent: Agent, job: Any) -> None:
+def test_an_asynchronous_save_has_the_state_at_its_start(agent: Agent, job: Any) -> None:
     changing = {"w": torch.ones(1000)}
     future = dcp.async_save(changing, storage_writer=ConvoyWriter(job, 1))
     changing["w"].zero_()
@@ -204,7 +204,7 @@ def test_an_asynchronous_save_is_of_the_state_as_it_was(agent: Agent, job: Any) 
     assert changing["w"].tolist() == [1.0] * 1000
 
 
-def test_boxes_of_several_ranks_are_read_by_one(agent: Agent) -> None:
+def test_one_rank_reads_boxes_of_several_ranks(agent: Agent) -> None:
     whole = torch.arange(24, dtype=torch.float32).reshape(6, 4)
     for rank, (start, rows) in enumerate(((0, 4), (4, 2))):
         layout = shard.lay_out([("w", ((start, 0), (rows, 4)), (6, 4), torch.float32)], 0)
@@ -219,7 +219,7 @@ def test_boxes_of_several_ranks_are_read_by_one(agent: Agent) -> None:
     assert found["n"] == 5
 
 
-def test_nothing_that_is_stored_is_a_pickle(agent: Agent, job: Any) -> None:
+def test_no_pickle_is_stored(agent: Agent, job: Any) -> None:
     save(job, 1, state(1))
     found = shard.read(memoryview(agent.saved[0][1]))
     assert set(found.values) == {
@@ -234,7 +234,7 @@ def test_nothing_that_is_stored_is_a_pickle(agent: Agent, job: Any) -> None:
     assert b"\x80\x02" not in index and b"ctorch" not in index
 
 
-def test_what_stays_the_same_stays_where_it_was(agent: Agent, job: Any) -> None:
+def test_an_unchanged_tensor_keeps_its_position(agent: Agent, job: Any) -> None:
     save(job, 1, {"w": torch.ones(5000), "log": "x"})
     save(job, 2, {"w": torch.ones(5000), "log": "x" * 9000})
     first, second = (shard.read(memoryview(data)) for _, data in agent.saved)
@@ -243,9 +243,9 @@ def test_what_stays_the_same_stays_where_it_was(agent: Agent, job: Any) -> None:
     assert shard.read(memoryview(agent.saved[2][1])).parts != first.parts
 
 
-def test_what_does_not_fit_is_refused_and_a_smaller_one_is_taken(agent: Agent, job: Any) -> None:
+def test_a_save_that_does_not_fit_is_rejected_and_a_smaller_save_works(agent: Agent, job: Any) -> None:
     agent.limit = 4 << 20
-    with pytest.raises(CheckpointException, match="7 bytes are missing"):
+    with pytest.raises(CheckpointException, match="7 more bytes are needed"):
         save(job, 1, {"w": torch.ones(1 << 20)})
     assert not agent.saved
     save(job, 2, {"w": torch.ones(1 << 10)})
@@ -263,7 +263,7 @@ def test_what_does_not_fit_is_refused_and_a_smaller_one_is_taken(agent: Agent, j
         ),
     ],
 )
-def test_a_value_without_an_exact_form_is_named(
+def test_a_value_without_an_exact_encoding_is_named(
     agent: Agent, job: Any, found: dict[str, Any], planner: Any, named: str
 ) -> None:
     with pytest.raises(CheckpointException, match=named):
@@ -273,7 +273,7 @@ def test_a_value_without_an_exact_form_is_named(
     assert agent.questions[-1] == {"type": "abandon", "step": 1}, "others may have saved it"
 
 
-def test_steps_only_grow(agent: Agent, job: Any) -> None:
+def test_steps_must_increase(agent: Agent, job: Any) -> None:
     save(job, 2, {"n": 1})
     with pytest.raises(CheckpointException, match="step 2 is not beyond step 2"):
         save(job, 2, {"n": 1})
@@ -327,7 +327,7 @@ def test_the_last_step_goes_to_the_store(agent: Agent, job: Any) -> None:
     assert [(one["step"], one["last"]) for one in agent.questions if one["type"] == "seal"] == [(2, True)]
 
 
-def test_what_to_go_on_from_is_chosen_once_and_first(agent: Agent) -> None:
+def test_the_checkpoint_to_resume_is_chosen_once_before_the_first_save(agent: Agent) -> None:
     job = joined(agent)
     with pytest.raises(convoy.DataError, match=r"ConvoyReader.* before the first save"):
         ConvoyWriter(job, 1)
@@ -342,7 +342,7 @@ def test_what_to_go_on_from_is_chosen_once_and_first(agent: Agent) -> None:
         dcp.load({"n": 1}, storage_reader=reader)
 
 
-def test_without_an_agent_it_says_what_it_takes() -> None:
+def test_an_error_without_an_agent_names_the_required_field() -> None:
     job = convoy.join()
     for make in (lambda: ConvoyReader(job), lambda: ConvoyWriter(job, 1)):
         with pytest.raises(convoy.DataError, match=r"spec\.checkpoint\.tiers\.local"):

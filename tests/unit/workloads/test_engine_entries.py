@@ -71,7 +71,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineEntry:
     return entry
 
 
-def test_a_folder_and_a_line_of_the_list_make_an_engine(toy: EngineEntry, tmp_path: Path) -> None:
+def test_an_engine_is_a_folder_and_a_line_of_the_list(toy: EngineEntry, tmp_path: Path) -> None:
     files = {str(path.relative_to(tmp_path)): text for path, text in rendered([toy], tmp_path).items()}
     assert set(files) == {
         "charts/convoy/files/engines/toy-engine.yaml",
@@ -104,7 +104,7 @@ def wrong(example: str, entry: EngineEntry) -> list[str]:
     return [error[1] for error in errors if error]
 
 
-def test_engines_have_names_of_their_own_and_families_that_there_are() -> None:
+def test_engines_have_unique_names_and_existing_families() -> None:
     assert len(catalogue()) == len(ENGINES) == len({entry.example for entry in ENGINES})
     assert {entry.family for entry in ENGINES} == {family.name for family in FAMILIES}
 
@@ -118,7 +118,7 @@ def test_the_example_is_valid_and_runs_its_engine(entry: EngineEntry) -> None:
 
 
 @EACH
-def test_its_schema_takes_the_parameters_of_small_runs(entry: EngineEntry) -> None:
+def test_the_engine_schema_accepts_the_parameters_of_small_runs(entry: EngineEntry) -> None:
     schema = engine(entry).spec.params_schema
     assert schema_error(schema) is None
     assert params_error(schema, entry.small) is None
@@ -126,7 +126,7 @@ def test_its_schema_takes_the_parameters_of_small_runs(entry: EngineEntry) -> No
 
 
 @EACH
-def test_its_readme_opens_with_its_name(entry: EngineEntry) -> None:
+def test_the_engine_readme_starts_with_the_engine_name(entry: EngineEntry) -> None:
     assert (entry.folder / "README.md").read_text().startswith(f"# {entry.name}\n")
 
 
@@ -136,7 +136,7 @@ def test_no_generated_file_outlives_its_engine() -> None:
         assert {path for path in folder.iterdir() if path not in files} == set()
 
 
-def test_the_list_is_read_without_torch_and_without_the_engines_loops() -> None:
+def test_the_list_is_imported_without_torch_and_training_loops() -> None:
     code = "import sys, json, convoy_workloads.engines.registry; print(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(subprocess.check_output([sys.executable, "-c", code], text=True))
     assert not {"torch", "numpy", "pydantic"} & set(loaded)
@@ -152,7 +152,7 @@ def test_a_family_is_known_to_the_chart_and_has_a_recipe(family: Family) -> None
 
 
 @EACH
-def test_its_bench_has_arms_of_its_own_in_both_sizes(entry: EngineEntry, tmp_path: Path) -> None:
+def test_the_engine_benchmark_has_its_own_arms_in_both_sizes(entry: EngineEntry, tmp_path: Path) -> None:
     bench = entry.module("bench").BENCH
     assert set(bench.sizes) == {"small", "full"}
     for options in bench.sizes.values():

@@ -43,7 +43,7 @@ GLOO = "[gloo/transport/tcp/pair.cc:544] Connection closed by peer [127.0.0.1]:1
     ],
     ids=str,
 )
-def test_what_an_exception_tells_the_operator(error: BaseException, code: int) -> None:
+def test_each_exception_has_an_exit_code(error: BaseException, code: int) -> None:
     assert exit_code_of(error) == code
 
 
@@ -61,5 +61,5 @@ def test_what_an_exception_tells_the_operator(error: BaseException, code: int) -
         ([127, 75], 127),
     ],
 )
-def test_one_code_stands_for_several_ranks(codes: list[int], one: int) -> None:
+def test_the_worst_exit_code_is_that_of_several_ranks(codes: list[int], one: int) -> None:
     assert worst(codes) == one

@@ -16,7 +16,7 @@ def draws() -> list[float]:
     return [random.random(), float(np.random.rand()), float(torch.rand(1))]
 
 
-def test_generators_go_back_to_where_they_were() -> None:
+def test_generators_are_restored_to_their_saved_state() -> None:
     state = rng_state()
     first = draws()
     set_rng_state(state)
@@ -33,17 +33,19 @@ def test_generators_go_back_to_where_they_were() -> None:
         (3, "2.13.0", True, False),
     ],
 )
-def test_what_a_run_must_share_with_its_saver(world: int, version: str, warmed: bool, same: bool) -> None:
+def test_an_exact_resume_requires_the_world_size_and_torch_version_of_the_save(
+    world: int, version: str, warmed: bool, same: bool
+) -> None:
     record = Record(Generation(1, 10), world=2, torch="2.13.0")
     assert exact(record, world, version, warmed) is same
 
 
-def test_from_three_ranks_on_only_throw_away_passes_keep_the_bits() -> None:
+def test_three_or_more_ranks_need_warmup_passes_for_an_exact_resume() -> None:
     record = Record(Generation(1, 10), world=3, torch="2.13.0")
     assert [exact(record, 3, "2.13.0", warmed) for warmed in (False, True)] == [False, True]
 
 
-def test_throw_away_passes_leave_no_trace() -> None:
+def test_warmup_passes_leave_no_trace() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout())
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     state = rng_state()

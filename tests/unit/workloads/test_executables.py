@@ -26,7 +26,9 @@ from convoy_workloads.launcher.command import CommandError, resolve
         (b"", "Exec format error"),
     ],
 )
-def test_a_file_that_the_kernel_refuses(tmp_path: Path, content: bytes, words: str) -> None:
+def test_a_file_that_the_kernel_cannot_execute_is_reported(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
     path = tmp_path / "run.sh"
     path.write_bytes(content)
     path.chmod(0o755)
@@ -44,7 +46,7 @@ def test_a_file_that_the_kernel_refuses(tmp_path: Path, content: bytes, words: s
         ("./run.sh", 126, "start it by its interpreter"),
     ],
 )
-def test_a_command_that_is_no_program(
+def test_a_command_that_is_no_program_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int, words: str
 ) -> None:
     (tmp_path / "run.sh").write_text("echo")

@@ -56,7 +56,7 @@ def test_an_empty_folder_is_a_fresh_start(tmp_path: Path) -> None:
     assert chosen(tmp_path / "absent") is None
 
 
-def test_what_an_earlier_incarnation_left_unfinished_is_passed_over_and_goes(root: Path) -> None:
+def test_an_unfinished_generation_is_skipped_and_deleted(root: Path) -> None:
     torn = root / "gen-1-30"
     torn.mkdir()
     (torn / DATA).write_bytes(b"half")
@@ -69,7 +69,7 @@ def test_what_an_earlier_incarnation_left_unfinished_is_passed_over_and_goes(roo
 
 
 @pytest.mark.parametrize("name", [DATA, storage.METADATA, storage.COMMIT])
-def test_checkpoints_of_which_none_can_be_read_are_no_fresh_start(root: Path, name: str) -> None:
+def test_only_unreadable_checkpoints_are_no_fresh_start(root: Path, name: str) -> None:
     for generation in (OLDER, NEWER):
         (root / generation.name / name).write_bytes(b"?")
     with pytest.raises(DataError) as error:
@@ -80,7 +80,7 @@ def test_checkpoints_of_which_none_can_be_read_are_no_fresh_start(root: Path, na
 
 
 @pytest.mark.parametrize("name", [DATA, storage.COMMIT])
-def test_a_generation_that_was_passed_over_is_not_deleted_in_this_run(root: Path, name: str) -> None:
+def test_a_skipped_generation_is_not_deleted_in_the_same_run(root: Path, name: str) -> None:
     (root / NEWER.name / name).write_bytes(b"?")
     checkpoints = opened(root)
     record = checkpoints.choose()
@@ -92,7 +92,7 @@ def test_a_generation_that_was_passed_over_is_not_deleted_in_this_run(root: Path
     assert storage.generations(root) == [NEWER, first, second]
 
 
-def test_a_record_that_turns_unreadable_is_not_deleted(root: Path) -> None:
+def test_a_record_that_becomes_unreadable_is_not_deleted(root: Path) -> None:
     checkpoints = opened(root)
     checkpoints.choose()
     (root / NEWER.name / storage.COMMIT).write_bytes(b"?")
@@ -102,7 +102,7 @@ def test_a_record_that_turns_unreadable_is_not_deleted(root: Path) -> None:
     assert storage.generations(root) == [NEWER, newest, Generation(2, 35)]
 
 
-def test_incarnations_are_counted_by_what_they_left(root: Path) -> None:
+def test_the_newest_incarnation_is_read_from_the_folders(root: Path) -> None:
     assert storage.newest_incarnation(root) == 1
     (root / "gen-4-7").mkdir()
     (root / "gen-x-7").mkdir()
@@ -131,7 +131,7 @@ def test_a_disk_error_does_not_count_as_corruption(
     assert chosen(root) == NEWER
 
 
-def test_a_commit_stands_although_what_it_supersedes_cannot_be_deleted(
+def test_a_commit_is_valid_if_superseded_generations_cannot_be_deleted(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(*_: object) -> None:
@@ -148,7 +148,7 @@ def test_a_commit_stands_although_what_it_supersedes_cannot_be_deleted(
 
 
 @pytest.mark.parametrize("half", ["write", "seal"])
-def test_a_save_that_fails_is_no_generation_and_ends_nothing(
+def test_a_failed_save_leaves_no_generation_and_does_not_end_the_training(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], half: str
 ) -> None:
     def full(*_: object) -> None:
@@ -167,7 +167,7 @@ def test_a_save_that_fails_is_no_generation_and_ends_nothing(
     assert storage.generations(root) == [NEWER, newest]
 
 
-def test_rank_0_seals_nothing_without_the_parts_of_all(root: Path) -> None:
+def test_rank_0_commits_only_with_the_parts_of_all_ranks(root: Path) -> None:
     staged = snapshot.stage({"weights": torch.zeros(4)}, root, Generation(2, 25))
     staged.world = 2
     snapshot.write(staged)
@@ -176,7 +176,9 @@ def test_rank_0_seals_nothing_without_the_parts_of_all(root: Path) -> None:
     assert chosen(root, 3) == NEWER
 
 
-def test_a_rank_that_cannot_write_keeps_nobody_waiting(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_cannot_write_does_not_delay_other_ranks(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -202,7 +204,7 @@ def test_another_rank_s_last_step_is_saved_once_rank_0_has_committed_it(root: Pa
     assert second.finish_last(None, 0.0)
 
 
-def test_a_save_that_is_still_being_written_is_waited_for_no_longer_than_was_asked(
+def test_the_wait_for_a_save_in_progress_respects_its_timeout(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checkpoints, goes_on = opened(root), threading.Event()
@@ -217,7 +219,7 @@ def test_a_save_that_is_still_being_written_is_waited_for_no_longer_than_was_ask
     checkpoints.settle()
 
 
-def test_what_failed_saves_have_left_makes_room_for_the_next(
+def test_files_of_failed_saves_are_deleted_before_the_next_save(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = root / "gen-1-30"

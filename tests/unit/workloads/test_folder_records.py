@@ -35,7 +35,7 @@ TORN, FLYING = Generation(1, 22), Generation(2, 30)
         "and makes room for none that can", "nor does a record that could not", "one that is not there",
     ],
 )  # fmt: skip
-def test_what_may_go_once_a_generation_is_committed(
+def test_a_commit_supersedes_older_generations(
     committed: list[Generation], newest: Generation, unreadable: list[Generation], deleted: list[Generation]
 ) -> None:
     present = [*committed, FLYING, *([TORN] if newest > TORN else [])]
@@ -48,7 +48,7 @@ sets = st.sets(generations)
 
 
 @given(sets, sets, generations, sets)
-def test_deleting_leaves_what_a_restore_would_fall_back_on(
+def test_deletion_keeps_generations_that_a_restore_needs(
     torn: set[Generation], committed: set[Generation], newest: Generation, unreadable: set[Generation]
 ) -> None:
     committed.add(newest)
@@ -63,13 +63,13 @@ def test_deleting_leaves_what_a_restore_would_fall_back_on(
         assert {one for one in left if one < newest} - unreadable <= set(readable[-KEEP:])
 
 
-def test_a_record_survives_its_file() -> None:
+def test_a_record_round_trips_through_json() -> None:
     one = CommitRecord(Generation(3, 40), 4, "2.13.0", "ab", {"__0_0.distcp": (12, "cd")})
     assert record_from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
 @pytest.mark.parametrize("text", ["{}", '{"incarnation": 1, "step": 2, "worldSize": 1}', "[]"])
-def test_what_is_no_record_is_refused(text: str) -> None:
+def test_an_invalid_record_is_rejected(text: str) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         record_from_json(json.loads(text))
 

@@ -38,7 +38,7 @@ def test_a_generation_without_commit_does_not_exist(saved: tuple[Path, CommitRec
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"incarnation": 2}'])
-def test_an_unreadable_record_is_complained_about(saved: tuple[Path, CommitRecord], text: str) -> None:
+def test_an_unreadable_record_is_reported(saved: tuple[Path, CommitRecord], text: str) -> None:
     root, _ = saved
     (root / "gen-2-30" / storage.COMMIT).write_text(text)
     found, complaints = storage.records(root)
@@ -46,7 +46,7 @@ def test_an_unreadable_record_is_complained_about(saved: tuple[Path, CommitRecor
     assert list(complaints) == [Generation(2, 30)]
 
 
-def test_a_record_of_another_generation_is_complained_about(saved: tuple[Path, CommitRecord]) -> None:
+def test_a_record_of_another_generation_is_reported(saved: tuple[Path, CommitRecord]) -> None:
     root, _ = saved
     (root / "gen-2-30").rename(root / "gen-2-31")
     complaint = f"{root}/gen-2-31/COMMIT.json names generation gen-2-30"
@@ -55,7 +55,7 @@ def test_a_record_of_another_generation_is_complained_about(saved: tuple[Path, C
 
 @pytest.mark.parametrize("name", ["__0_0.distcp", "__1_0.distcp", ".metadata"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove", "grow"])
-def test_any_damage_to_any_file_is_found_by_one_of_the_shares(
+def test_one_of_the_verifying_ranks_detects_damage_to_any_file(
     saved: tuple[Path, CommitRecord], name: str, damage: str
 ) -> None:
     root, record = saved
@@ -72,13 +72,13 @@ def test_any_damage_to_any_file_is_found_by_one_of_the_shares(
     assert sum(name in fault for fault in faults) == 1
 
 
-def test_an_atomic_write_leaves_nothing_beside_it(tmp_path: Path) -> None:
+def test_an_atomic_write_leaves_no_temporary_file(tmp_path: Path) -> None:
     storage.write_atomic(tmp_path / "a", b"one")
     storage.write_atomic(tmp_path / "a", b"two")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"two")]
 
 
-def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage.write_atomic(tmp_path / "a", b"one")
     monkeypatch.setattr(storage.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
     with pytest.raises(OSError, match="No space"):
@@ -86,7 +86,7 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: 
     assert (tmp_path / "a").read_bytes() == b"one"
 
 
-def test_a_removed_generation_is_gone(saved: tuple[Path, CommitRecord]) -> None:
+def test_a_removed_generation_does_not_exist(saved: tuple[Path, CommitRecord]) -> None:
     root, record = saved
     storage.remove(root, record.generation)
     assert list(root.iterdir()) == []
@@ -94,7 +94,7 @@ def test_a_removed_generation_is_gone(saved: tuple[Path, CommitRecord]) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="changes its user")
-def test_a_folder_that_may_not_be_written_is_a_data_error(tmp_path: Path) -> None:
+def test_a_folder_without_write_permission_is_a_data_error(tmp_path: Path) -> None:
     shut = tmp_path / "shut"
     shut.mkdir(mode=0o755)
     tmp_path.chmod(0o755)
@@ -111,7 +111,7 @@ def test_a_folder_that_may_not_be_written_is_a_data_error(tmp_path: Path) -> Non
     assert list((shut / "job").iterdir()) == []
 
 
-def test_one_run_at_a_time_has_the_folder_until_its_last_process_lets_go(tmp_path: Path) -> None:
+def test_the_last_process_of_a_run_releases_the_folder_lock(tmp_path: Path) -> None:
     with storage.locked(tmp_path) as lock:
         with pytest.raises(storage.InUse, match=str(tmp_path)), storage.locked(tmp_path):
             pass

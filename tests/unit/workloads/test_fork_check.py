@@ -39,21 +39,23 @@ BASE = {"PATH": "/bin", "OMP_NUM_THREADS": "1", "LANG": "C.UTF-8"}
         ],
     ],
 )  # fmt: skip
-def test_variables_that_a_running_interpreter_has_read(variables: dict[str, str], why: str) -> None:
+def test_changed_variables_that_an_interpreter_reads_at_startup_force_a_cold_start(
+    variables: dict[str, str], why: str
+) -> None:
     assert cold_start_reason({**BASE, **variables}, (), ZygoteState(BASE, {})).startswith(why)
     if not why:
         assert cold_start_reason({**BASE, **variables}, (), ZygoteState(BASE, {})) == ""
 
 
-def test_a_variable_that_the_rank_lacks_differs_too() -> None:
+def test_a_variable_missing_in_the_rank_forces_a_cold_start() -> None:
     assert cold_start_reason({"PATH": "/bin"}, (), ZygoteState(BASE, {})).startswith("LANG is read")
 
 
-def test_nothing_is_forked_from_an_unfit_zygote() -> None:
+def test_an_unfit_zygote_is_not_forked() -> None:
     assert cold_start_reason(BASE, (), ZygoteState(BASE, {}, "it runs 2 threads")) == "it runs 2 threads"
 
 
-def test_modules_that_the_program_s_folder_hides(tmp_path: Path) -> None:
+def test_a_module_hidden_by_the_programs_folder_forces_a_cold_start(tmp_path: Path) -> None:
     for name in ("json.py", "numpy", "torch/__init__.py", "own.py", "csv.txt", "queue.pyc", "select.abi3.so"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()

@@ -20,7 +20,7 @@ MESSAGES = st.lists(
 
 
 @given(MESSAGES, st.lists(st.integers(min_value=1, max_value=40), min_size=1, max_size=30))
-def test_messages_come_out_whole_however_the_bytes_are_cut(
+def test_messages_are_decoded_whole_for_any_split_of_the_bytes(
     messages: list[dict[str, object]], cuts: list[int]
 ) -> None:
     stream = b"".join(encode(message) for message in messages)
@@ -38,7 +38,7 @@ def test_a_frame_is_a_big_endian_length_and_json() -> None:
     assert json.loads(data[4:]) == {"type": "shutdown", "exitCode": 3}
 
 
-def test_a_length_out_of_bounds_is_refused_before_its_body_comes() -> None:
+def test_an_invalid_length_is_rejected_before_the_body_arrives() -> None:
     with pytest.raises(FrameError, match="exceeds"):
         Decoder().feed(struct.pack(">I", MAX_FRAME + 1))
 
@@ -49,6 +49,6 @@ def test_a_message_too_long_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("body", [b"nonsense", b"[]", b"{}", b'{"type": 3}', b"\xff\xfe"])
-def test_what_is_no_message_is_refused(body: bytes) -> None:
+def test_an_invalid_message_is_rejected(body: bytes) -> None:
     with pytest.raises(FrameError):
         Decoder().feed(struct.pack(">I", len(body)) + body)

@@ -15,7 +15,7 @@ from convoy_workloads.engines.gpt.params import Params
 from convoy_workloads.engines.gpt.schedule import learning_rate
 
 
-def test_the_schema_of_the_parameters_is_one_and_refuses_what_is_unknown() -> None:
+def test_the_parameter_schema_rejects_unknown_parameters() -> None:
     schema = Params.model_json_schema()
     assert schema_error(schema) is None
     assert params_error(schema, {"steps": 3}) is None
@@ -28,7 +28,7 @@ def test_heads_divide_the_width() -> None:
         Params(width=64, heads=5)
 
 
-def test_the_rate_rises_then_falls_to_a_tenth() -> None:
+def test_the_learning_rate_rises_then_falls_to_a_tenth() -> None:
     params = Params(steps=100, warmup=10, learning_rate=1.0)
     rates = [learning_rate(step, params) for step in range(1, 101)]
     assert rates[9] == max(rates) == 1.0
@@ -44,20 +44,20 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_text_depends_on_nothing_but_the_files(folder: Path) -> None:
+def test_the_corpus_depends_only_on_the_files(folder: Path) -> None:
     one, other = data.load(10**6, folder), data.load(10**6, folder)
     assert one.train.tobytes() == other.train.tobytes()
     assert one.held_out.tobytes() == other.held_out.tobytes()
 
 
-def test_no_held_out_file_is_trained_on(folder: Path) -> None:
+def test_held_out_files_are_not_in_the_training_set(folder: Path) -> None:
     corpus = data.load(10**6, folder)
     train, held_out = (set(part.tobytes().splitlines()) for part in (corpus.train, corpus.held_out))
     assert len(train - {b""}) + len(held_out - {b""}) == 60
     assert not train & held_out - {b""}
 
 
-def test_the_limit_is_kept(folder: Path) -> None:
+def test_the_corpus_respects_the_size_limit(folder: Path) -> None:
     corpus = data.load(20_000, folder)
     assert len(corpus.train) + len(corpus.held_out) <= 20_000 + 60
 
@@ -67,7 +67,7 @@ def test_an_image_without_sources_is_a_data_error(tmp_path: Path) -> None:
         data.load(10**6, tmp_path)
 
 
-def test_the_real_library_gives_both_parts() -> None:
+def test_the_standard_library_provides_training_and_held_out_text() -> None:
     corpus = data.load(2_000_000)
     assert len(corpus.train) > 5 * len(corpus.held_out) > 50_000
 
@@ -84,7 +84,7 @@ def test_a_batch_is_a_pure_function_and_its_targets_are_the_next_bytes() -> None
     assert not any(torch.equal(inputs, other) for other in others)
 
 
-def test_the_model_sees_no_future() -> None:
+def test_the_model_sees_no_future_tokens() -> None:
     torch.manual_seed(0)
     model = GPT(context=16, layers=2, width=32, heads=4).eval()
     tokens = torch.randint(0, VOCABULARY, (1, 16))
@@ -111,7 +111,7 @@ def test_a_fresh_model_guesses_uniformly_and_learns_one_batch_by_heart() -> None
     assert losses[-1] < 0.5
 
 
-def test_writing_is_reproducible() -> None:
+def test_text_generation_is_reproducible() -> None:
     torch.manual_seed(0)
     model = GPT(context=8, layers=1, width=16, heads=2)
     texts = [model.write(b"def ", 20, torch.Generator().manual_seed(4)) for _ in range(2)]

@@ -29,7 +29,7 @@ from convoy_workloads.runtime.heartbeat import (
         (FINISHED, 10.1, True),
     ],
 )
-def test_who_is_hung_with_ten_seconds_allowed(state: int, silence: float, is_hung: bool) -> None:
+def test_a_rank_is_hung_after_ten_seconds_without_progress(state: int, silence: float, is_hung: bool) -> None:
     assert hung(Heartbeat(state, 100.0), 100.0 + silence, 10.0) == is_hung
 
 
@@ -62,7 +62,7 @@ def test_the_launcher_reads_what_the_rank_wrote(tmp_path: Path) -> None:
     ]
 
 
-def test_when_steps_ended_is_wall_clock_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_end_times_are_wall_clock_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "beat"
     path.touch()
     writer = HeartbeatWriter(str(path))
@@ -79,7 +79,7 @@ def test_when_steps_ended_is_wall_clock_time(tmp_path: Path, monkeypatch: pytest
     assert (heartbeat.state, heartbeat.checkpoint_ms) == (STEPPING, 1750)
 
 
-def test_a_touch_moves_the_time_on(tmp_path: Path) -> None:
+def test_a_touch_updates_the_time(tmp_path: Path) -> None:
     path = tmp_path / "beat"
     path.touch()
     writer = HeartbeatWriter(str(path))
@@ -89,13 +89,13 @@ def test_a_touch_moves_the_time_on(tmp_path: Path) -> None:
     assert read(str(path)).at > before
 
 
-def test_without_a_file_nothing_happens(tmp_path: Path) -> None:
+def test_a_heartbeat_without_a_file_does_nothing(tmp_path: Path) -> None:
     assert HeartbeatWriter("").step(1)
     HeartbeatWriter(str(tmp_path / "absent")).step(1)
     assert read(str(tmp_path / "absent")) == Heartbeat()
 
 
-def test_a_report_after_the_last_step_is_a_sign_of_life_and_no_step(
+def test_a_report_after_the_last_step_is_a_heartbeat_but_no_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "beat"
@@ -144,7 +144,7 @@ def test_a_wait_with_a_limit_of_its_own_is_no_hang(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_a_pulse_tells_a_joined_program_from_the_hook(tmp_path: Path, joined: bool) -> None:
+def test_a_heartbeat_distinguishes_a_joined_program_from_the_hook(tmp_path: Path, joined: bool) -> None:
     path = tmp_path / "beat"
     path.touch()
     HeartbeatWriter(str(path), joined).start()

@@ -182,7 +182,7 @@ def calm(monkeypatch: pytest.MonkeyPatch, each: int, **more: Any) -> Run:
 
 
 @pytest.mark.parametrize("crash", [3, 8, 9, 12, 17])
-def test_an_interrupted_training_ends_with_the_bits_of_a_calm_one(
+def test_an_interrupted_training_ends_with_the_bits_of_an_undisturbed_training(
     folder: Path, monkeypatch: pytest.MonkeyPatch, crash: int
 ) -> None:
     def evaluate(step: int) -> bool:
@@ -216,7 +216,7 @@ def test_a_step_of_several_batches_is_one_step(folder: Path, monkeypatch: pytest
     assert (job.restored.step, second.bits) == (6, wanted.bits)
 
 
-def test_a_training_that_was_over_makes_no_step_more(folder: Path) -> None:
+def test_a_finished_training_makes_no_further_step(folder: Path) -> None:
     first, second = Run(1, 1), Run(9, 1)
     with convoy.join() as job:
         first.train(TrainerFollower(job))
@@ -226,7 +226,7 @@ def test_a_training_that_was_over_makes_no_step_more(folder: Path) -> None:
     assert (second.bits, second.seen) == (first.bits, [])
 
 
-def test_what_cannot_be_followed_is_refused(folder: Path) -> None:
+def test_an_unsupported_training_is_rejected(folder: Path) -> None:
     run = Run(1, 1)
     with convoy.join() as job:
         follower = TrainerFollower(job)
@@ -239,7 +239,7 @@ def test_what_cannot_be_followed_is_refused(folder: Path) -> None:
         resumed.train(TrainerFollower(job))
 
 
-def test_a_loader_that_cannot_pass_over_batches_is_refused(folder: Path) -> None:
+def test_a_loader_that_cannot_skip_batches_is_rejected(folder: Path) -> None:
     with pytest.raises(Crash), convoy.join() as job:
         Run(1, 1).train(TrainerFollower(job), 5)
     loader = torch.utils.data.DataLoader(range(22), batch_size=3)  # type: ignore[arg-type]
@@ -256,7 +256,7 @@ def test_a_loader_that_cannot_pass_over_batches_is_refused(folder: Path) -> None
         )
 
 
-def test_without_transformers_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_transformers_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.delitem(sys.modules, "convoy.hf", raising=False)
     with pytest.raises(ImportError, match="transformers cannot be imported"):
@@ -266,7 +266,7 @@ def test_without_transformers_it_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("crash", "each"), [(4, 1), (9, 1), (14, 1), (7, 2)])
-def test_the_real_trainer_ends_with_the_bits_of_a_calm_one(
+def test_the_real_trainer_ends_with_the_bits_of_an_undisturbed_training(
     folder: Path, tmp_path: Path, crash: int, each: int
 ) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments

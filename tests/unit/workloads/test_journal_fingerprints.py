@@ -19,14 +19,16 @@ def made(kind: torch.dtype, size: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [0, 1, 7, 1024, 8192, 50_001])
-def test_equal_bits_have_equal_prints(kind: torch.dtype, size: int) -> None:
+def test_equal_bits_have_equal_fingerprints(kind: torch.dtype, size: int) -> None:
     one = made(kind, size)
     assert fingerprint_of(one) == fingerprint_of(one.clone())
     assert fingerprint_of(torch.cat([made(kind, 3), one])[3:]) == fingerprint_of(one), "wherever they lie"
 
 
 @given(st.sampled_from(KINDS), st.integers(1, 60_000), st.data())
-def test_one_element_that_changes_shows(kind: torch.dtype, size: int, data: st.DataObject) -> None:
+def test_one_changed_element_changes_the_fingerprint(
+    kind: torch.dtype, size: int, data: st.DataObject
+) -> None:
     one = made(kind, size)
     other = one.clone()
     other[data.draw(st.integers(0, size - 1))] += data.draw(st.integers(1, 5))
@@ -34,14 +36,14 @@ def test_one_element_that_changes_shows(kind: torch.dtype, size: int, data: st.D
 
 
 @given(st.integers(0, 29_999), st.integers(0, 29_999))
-def test_two_elements_that_change_places_show(first: int, second: int) -> None:
+def test_two_swapped_elements_change_the_fingerprint(first: int, second: int) -> None:
     one = torch.arange(30_000, dtype=torch.float32)
     other = one.clone()
     other[first], other[second] = one[second], one[first]
     assert (fingerprint_of(one) == fingerprint_of(other)) is (first == second)
 
 
-def test_form_and_type_are_part_of_it() -> None:
+def test_the_fingerprint_depends_on_shape_and_type() -> None:
     zeros = torch.zeros(8192)
     found = [zeros, zeros.view(2, -1), zeros.to(torch.int32), zeros[1:], torch.full((8192,), -0.0)]
     assert len({fingerprint_of(one) for one in found}) == len(found)
@@ -55,7 +57,7 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
 
 
 @pytest.mark.parametrize("world", [1, 3])
-def test_all_parameters_are_looked_at_in_turn(world: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_parameters_are_checked_in_turn(world: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fingerprints, "MIN_CHECKED_BYTES", 1)
     parameters = {f"p{number}": torch.ones(64 * (number + 1), 4) for number in range(12)}
     for rank in range(world):

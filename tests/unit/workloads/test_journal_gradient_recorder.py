@@ -26,7 +26,7 @@ def momentum(params: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(params, lr=0.01, momentum=0.9, nesterov=True, foreach=True)
 
 
-def test_gradients_are_those_that_the_step_consumes() -> None:
+def test_recorded_gradients_are_those_that_the_step_consumes() -> None:
     live = Training(momentum)
     journal = Journal(live)
     live.backward()
@@ -54,7 +54,7 @@ def test_gradients_are_those_that_the_step_consumes() -> None:
     assert [group["lr"] for group in step.groups] == [0.01, 0.01]
 
 
-def test_rows_that_are_zero_are_not_stored_and_come_back() -> None:
+def test_zero_rows_are_not_stored_but_restored() -> None:
     live = Training(adamw)
     twin = live.twin(adamw)
     journal = Journal(live)
@@ -83,7 +83,7 @@ def test_rows_that_are_zero_are_not_stored_and_come_back() -> None:
     assert bits(twin) == bits(live)
 
 
-def test_a_step_takes_no_more_than_was_said() -> None:
+def test_a_step_uses_at_most_the_declared_bytes() -> None:
     live = Training(adamw)
     journal = Journal(live)
     (recorder,) = journal.recorders
@@ -161,7 +161,7 @@ ENDS: dict[str, tuple[Callable[[Training], None], str]] = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_what_cannot_be_made_again_ends_the_chain(name: str) -> None:
+def test_a_change_that_cannot_be_replayed_ends_the_chain(name: str) -> None:
     change, message = ENDS[name]
     live = Training(adamw)
     journal = Journal(live)
@@ -220,7 +220,7 @@ def test_a_closure_ends_the_chain() -> None:
     assert "closure" in journal.recorders[0].reason
 
 
-def test_no_room_ends_the_chain_and_not_the_training() -> None:
+def test_a_full_segment_ends_the_chain_but_not_the_training() -> None:
     live = Training(adamw)
     other = Training(adamw)
     journal = Journal(live, room=5000)
@@ -230,7 +230,7 @@ def test_no_room_ends_the_chain_and_not_the_training() -> None:
     assert bits(live) == bits(other)
 
 
-def test_a_step_that_no_segment_takes_ends_the_chain() -> None:
+def test_a_step_without_an_open_segment_ends_the_chain() -> None:
     live = Training(adamw)
     journal = Journal(live)
     live.step()
@@ -250,7 +250,7 @@ def test_a_step_that_fails_ends_the_chain() -> None:
         journal.seal()
 
 
-def test_steps_while_it_is_paused_are_not_taken() -> None:
+def test_steps_are_not_recorded_while_the_recorder_is_paused() -> None:
     live = Training(adamw)
     twin = live.twin(adamw)
     journal = Journal(live)
@@ -270,7 +270,7 @@ def test_steps_while_it_is_paused_are_not_taken() -> None:
     assert bits(twin) == bits(live)
 
 
-def test_other_tensors_go_into_the_segment_as_they_are() -> None:
+def test_other_tensors_are_stored_unchanged_in_the_segment() -> None:
     live = Training(adamw)
     journal = Journal(live)
     (recorder,) = journal.recorders
@@ -290,7 +290,7 @@ def test_other_tensors_go_into_the_segment_as_they_are() -> None:
     assert len(segment.steps) == 2 and segment.values == {"a": "1"} and segment.facts == {"step": 2}
 
 
-def test_nothing_is_heard_after_it_is_closed() -> None:
+def test_a_closed_recorder_records_no_steps() -> None:
     live = Training(adamw)
     journal = Journal(live)
     journal.recorders[0].close()
@@ -342,7 +342,7 @@ REFUSED: dict[str, tuple[Callable[[], torch.optim.Optimizer], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_an_optimizer_that_may_not_be_reproduced_is_refused(name: str) -> None:
+def test_an_optimizer_without_reproducible_steps_is_rejected(name: str) -> None:
     make, message = REFUSED[name]
     optimizer = make()
     assert message in refusal(optimizer)
@@ -352,18 +352,18 @@ def test_an_optimizer_that_may_not_be_reproduced_is_refused(name: str) -> None:
     assert not optimizer._optimizer_step_pre_hooks
 
 
-def test_what_the_optimizer_does_not_step_is_refused() -> None:
+def test_a_parameter_outside_the_optimizer_is_rejected() -> None:
     with pytest.raises(Refused, match="buffer is not a parameter of the optimizer"):
         GradientRecorder(one(), [whole("buffer", torch.zeros(3))])
 
 
-def test_a_value_that_has_no_exact_form_is_refused() -> None:
+def test_an_option_without_an_exact_encoding_is_rejected() -> None:
     optimizer = one()
     optimizer.param_groups[0]["note"] = object()
     assert "[0].note is a builtins.object" in refusal(optimizer)
 
 
-def test_a_hook_on_all_optimizers_is_refused_unless_it_is_ours() -> None:
+def test_a_foreign_global_optimizer_hook_is_rejected() -> None:
     handle = register_optimizer_step_pre_hook(lambda *_: None)
     try:
         assert "a step hook of" in refusal(one())
@@ -373,13 +373,13 @@ def test_a_hook_on_all_optimizers_is_refused_unless_it_is_ours() -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad])
-def test_the_four_of_torch_are_allowed(kind: Any) -> None:
+def test_supported_torch_optimizers_are_allowed(kind: Any) -> None:
     assert refusal(one(kind, maximize=True)) == ""
     assert refusal(one(Lion), (Lion,)) == ""
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 8])
-def test_parts_are_all_together_and_nearly_equal(world: int) -> None:
+def test_partitions_cover_all_parameters_and_are_nearly_equal(world: int) -> None:
     parameters = {
         "embed": torch.zeros(1000, 8),
         **{f"w{number}": torch.zeros(30, 40) for number in range(12)},

@@ -61,7 +61,7 @@ NAMES = ["embed.weight", "one.bias", "two.weight"]
 
 @pytest.mark.parametrize("make", [adamw, momentum, Lion, Private])
 @pytest.mark.parametrize("before", [0, 2])
-def test_a_sample_that_is_made_again_is_exact(make: Any, before: int) -> None:
+def test_a_replayed_sample_is_exact(make: Any, before: int) -> None:
     live = Training(make)
     torch.optim.lr_scheduler.ConstantLR(live.optimizer)
     live.steps(before)
@@ -76,7 +76,7 @@ def test_a_sample_that_is_made_again_is_exact(make: Any, before: int) -> None:
     assert bits(live) == before_, "the live ones are only looked at"
 
 
-def test_a_weight_that_is_edited_where_torch_does_not_count_it_is_found() -> None:
+def test_a_weight_edit_without_a_version_increment_is_detected() -> None:
     live = Training(adamw)
     sample = copy_sample(live.optimizer, live.parameters, NAMES)
     journal = Journal(live)
@@ -93,7 +93,7 @@ def test_a_weight_that_is_edited_where_torch_does_not_count_it_is_found() -> Non
 
 
 @pytest.mark.parametrize("name", ["exp_avg", "exp_avg_sq", "step"])
-def test_one_bit_of_a_state_is_found(name: str) -> None:
+def test_one_changed_bit_of_a_state_is_detected(name: str) -> None:
     live = Training(adamw)
     sample = copy_sample(live.optimizer, live.parameters, NAMES)
     journal = Journal(live)
@@ -104,7 +104,7 @@ def test_one_bit_of_a_state_is_found(name: str) -> None:
     assert find_difference(sample, live.optimizer, live.parameters, journal.segments) == f"one.bias.{name}"
 
 
-def test_a_class_that_was_wrongly_said_to_work_element_by_element_is_found() -> None:
+def test_an_optimizer_wrongly_declared_elementwise_is_detected() -> None:
     live = Training(Global)
     sample = copy_sample(live.optimizer, live.parameters, NAMES)
     journal = Journal(live, elementwise=(Global,))
@@ -113,7 +113,7 @@ def test_a_class_that_was_wrongly_said_to_work_element_by_element_is_found() -> 
     assert find_difference(sample, live.optimizer, live.parameters, journal.segments) == "embed.weight"
 
 
-def test_a_class_whose_steps_cannot_be_repeated_aside_is_no_error() -> None:
+def test_an_optimizer_whose_steps_cannot_be_repeated_is_no_error() -> None:
     class Odd(Lion):
         def __setstate__(self, state: dict[str, Any]) -> None:
             super().__setstate__(state)
@@ -127,7 +127,7 @@ def test_a_class_whose_steps_cannot_be_repeated_aside_is_no_error() -> None:
     assert "cannot be replayed" in find_difference(sample, live.optimizer, live.parameters, journal.segments)
 
 
-def test_the_hooks_of_all_optimizers_do_not_hear_of_it() -> None:
+def test_the_check_does_not_call_global_optimizer_hooks() -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     live = Training(momentum)
@@ -144,7 +144,7 @@ def test_the_hooks_of_all_optimizers_do_not_hear_of_it() -> None:
         handle.remove()
 
 
-def test_one_rank_checks_what_it_journals_whole_without_the_others() -> None:
+def test_one_rank_checks_its_whole_journal_without_its_peers() -> None:
     live = Training(adamw)
     journal = Journal(live, world=3)
     own = journal.recorders[1]._owned
@@ -162,7 +162,7 @@ def test_one_rank_checks_what_it_journals_whole_without_the_others() -> None:
     assert find_difference(samples[0], live.optimizer, live.parameters, []).startswith("the journal: ")
 
 
-def test_bits_are_compared_not_values() -> None:
+def test_the_check_compares_bits_not_values() -> None:
     nan = torch.tensor([torch.nan, 1.0])
     assert bits_equal(nan, nan.clone())
     assert not bits_equal(torch.tensor([0.0]), torch.tensor([-0.0]))
@@ -177,14 +177,14 @@ def test_bits_are_compared_not_values() -> None:
     )
 
 
-def test_every_parameter_has_its_turn() -> None:
+def test_every_parameter_is_sampled_in_turn() -> None:
     sizes = {"a": 5, "b": 90, "c": 4, "d": 3, "e": 8}
     turns = [pick_sample(sizes, 10, turn) for turn in range(5)]
     assert turns == [["a"], ["b"], ["c", "d"], ["e"], ["a"]]
     assert pick_sample({}, 10, 3) == []
 
 
-def test_a_chain_goes_from_full_save_to_full_save() -> None:
+def test_a_chain_lasts_from_full_save_to_full_save() -> None:
     chain = Chain()
     assert not chain.usable and chain.reason == "no full save yet"
     chain = chain.after_full_save("b1")
@@ -203,7 +203,7 @@ def test_a_segment_that_does_not_follow_ends_the_chain(base: str, first: int) ->
     assert not chain.usable and "a segment starts" in chain.reason
 
 
-def test_a_difference_makes_full_saves_and_each_further_one_more_of_them() -> None:
+def test_each_difference_increases_the_number_of_full_saves() -> None:
     chain = Chain().after_full_save("b1").after_difference("w")
     counts: list[int] = []
     for _ in range(3):
@@ -217,7 +217,7 @@ def test_a_difference_makes_full_saves_and_each_further_one_more_of_them() -> No
     assert counts == [1, 3, 7]
 
 
-def test_a_muon_is_refused_before_it_could_be_found() -> None:
+def test_muon_is_rejected_before_any_check() -> None:
     with pytest.raises(Exception, match="Muon is not known to work element by element"):
         Journal(Training(Muon))
     assert guard.Chain().differences == 0

@@ -114,7 +114,7 @@ def after_full_save(run: Run, journal: Journal) -> bytearray:
     return base
 
 
-def test_base_and_segments_make_the_same_run() -> None:
+def test_a_base_and_its_segments_reproduce_the_run() -> None:
     run = Run()
     journal = run.journal()
     run.train(2)
@@ -140,7 +140,7 @@ def test_base_and_segments_make_the_same_run() -> None:
     assert again.bits() == run.bits(), "generators and buffers are those of the last segment too"
 
 
-def test_what_is_frozen_is_in_no_segment_until_somebody_writes_to_it() -> None:
+def test_a_frozen_parameter_is_in_no_segment_until_written() -> None:
     run = Run()
     journal = run.journal()
     run.train(1)
@@ -176,7 +176,7 @@ def test_a_frozen_parameter_written_through_data_is_restored() -> None:
     assert again.bits() == run.bits()
 
 
-def test_a_replay_that_makes_something_else_is_seen() -> None:
+def test_a_replay_with_other_values_is_detected() -> None:
     run = Run()
     journal = run.journal()
     run.train(2)
@@ -196,7 +196,7 @@ def test_a_replay_that_makes_something_else_is_seen() -> None:
     assert check.wrong == "two.weight"
 
 
-def test_a_replay_that_makes_the_same_passes() -> None:
+def test_a_replay_with_equal_values_passes() -> None:
     run = Run()
     journal = run.journal()
     run.train(2)
@@ -217,7 +217,7 @@ def test_a_replay_that_makes_the_same_passes() -> None:
     assert not check.wrong
 
 
-def test_a_step_while_nothing_is_open_ends_the_chain() -> None:
+def test_a_step_without_an_open_segment_ends_the_chain() -> None:
     run = Run()
     journal = run.journal()
     run.train(1)
@@ -235,7 +235,7 @@ def closed(run: Run, journal: Journal) -> Any:
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["at a segment", "at a full save"])
-def test_a_weight_that_somebody_edits_is_found_before_a_segment_counts(full: bool) -> None:
+def test_an_edited_weight_is_detected_before_a_segment_counts(full: bool) -> None:
     run = Run()
     journal = run.journal()
     run.train(1)
@@ -283,7 +283,7 @@ def test_a_buffer_of_the_chain_is_not_written_again() -> None:
     assert not journal.writing
 
 
-def test_no_room_ends_the_chain_and_the_training_goes_on() -> None:
+def test_a_full_segment_ends_the_chain_but_not_the_training() -> None:
     run = Run()
     journal = run.journal()
     run.train(1)
@@ -295,7 +295,7 @@ def test_no_room_ends_the_chain_and_the_training_goes_on() -> None:
 
 
 @pytest.mark.parametrize(("steps", "pays"), [(1, True), (2, True), (3, False), (100, False)])
-def test_it_pays_while_gradients_are_fewer_bytes_than_the_state(steps: int, pays: bool) -> None:
+def test_the_journal_pays_while_gradients_are_smaller_than_the_state(steps: int, pays: bool) -> None:
     run = Run()
     run.model.frozen = nn.Linear(1, 1)
     run.state = TrainingState(0, run.model, run.optimizer)
@@ -309,7 +309,7 @@ def test_it_pays_while_gradients_are_fewer_bytes_than_the_state(steps: int, pays
     assert journal.is_worthwhile(steps, 3 * size) is pays
 
 
-def test_one_slow_step_does_not_shut_the_journal_for_good() -> None:
+def test_one_slow_step_does_not_disable_the_journal_permanently() -> None:
     run = Run()
     journal = run.journal()
     run.train(1)
@@ -325,14 +325,14 @@ def test_one_slow_step_does_not_shut_the_journal_for_good() -> None:
     assert not found[0] and found[-1]
 
 
-def test_others_than_the_models_parameters_are_refused() -> None:
+def test_parameters_outside_the_model_are_rejected() -> None:
     run = Run()
     optimizer = torch.optim.SGD([*run.model.parameters(), nn.Parameter(torch.ones(3))], lr=0.1)
     with pytest.raises(Refused, match="does not name"):
         Journal(0, 1, run.model, optimizer)
 
 
-def test_segments_of_other_groups_are_refused() -> None:
+def test_segments_of_other_parameter_groups_are_rejected() -> None:
     run = Run()
     journal = run.journal()
     run.train(1)

@@ -42,18 +42,18 @@ def choices(full: float, gradient: float, steps: range) -> str:
         ("an embedding of which 3.4 % of the rows are used", 12, 0.14, 50),
     ],
 )
-def test_the_journal_is_chosen_up_to_its_break_even(
+def test_the_journal_is_chosen_up_to_the_break_even_point(
     what: str, full: float, gradient: float, most: int
 ) -> None:
     assert choices(full, gradient, range(1, 60)) == "j" * most + "f" * (59 - most)
 
 
-def test_what_has_not_changed_is_not_written() -> None:
+def test_unchanged_tensors_are_not_written() -> None:
     assert choose(Tensors(100, 1, changed=False), ChainPosition(1, 1, 0), FAST).kind == "unchanged"
     assert choose(Tensors(100, 1, False, "no optimizer"), ChainPosition(1, 1, 0), FAST).kind == "unchanged"
 
 
-def test_what_is_refused_is_written_in_full_and_says_why() -> None:
+def test_tensors_the_journal_rejects_are_written_in_full_with_a_reason() -> None:
     found = choose(Tensors(100, 1, refused="Muon"), ChainPosition(1, 1, 0), FAST)
     assert (found.kind, found.reason) == ("full", "Muon")
 
@@ -70,7 +70,7 @@ def test_what_is_refused_is_written_in_full_and_says_why() -> None:
         (0.0, 1e9, 10**9, 0, MAX_STEPS),
     ],
 )
-def test_a_chain_is_no_longer_than_its_replay_may_take(
+def test_the_replay_time_limits_the_chain_length(
     step: float, read: float, base: int, gradient: int, most: int
 ) -> None:
     times = RestoreTimes(step, read, base)
@@ -81,7 +81,7 @@ def test_a_chain_is_no_longer_than_its_replay_may_take(
     assert choose(tensors, ChainPosition(1, most + 1, most * gradient), times).kind == "full"
 
 
-def test_a_journal_that_is_long_already_counts() -> None:
+def test_existing_segments_count_towards_the_chain_length() -> None:
     times = RestoreTimes(step=0.1, read=1e9, base=10**9)
     tensors = Tensors(10**9, 10**6)
     assert choose(tensors, ChainPosition(1, 5, 0), times).kind == "journal"

@@ -66,7 +66,7 @@ def recorded(make: Make, dtype: torch.dtype = torch.float32, world: int = 1, bef
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_fifty_steps_come_back_bit_for_bit(name: str, kernel: str, dtype: torch.dtype) -> None:
+def test_fifty_steps_are_replayed_bit_for_bit(name: str, kernel: str, dtype: torch.dtype) -> None:
     make = maker(name, kernel)
     if kernel == "fused" and dtype is torch.bfloat16 and name in ("momentum", "nesterov", "maximize"):
         with pytest.raises(Refused, match="arbitrary momentum"):
@@ -84,7 +84,7 @@ def test_fifty_steps_come_back_bit_for_bit(name: str, kernel: str, dtype: torch.
 
 
 @pytest.mark.parametrize("name, kernel", [("nesterov", "foreach"), ("adamw", "fused")])
-def test_a_thousand_steps_come_back_bit_for_bit(name: str, kernel: str) -> None:
+def test_a_thousand_steps_are_replayed_bit_for_bit(name: str, kernel: str) -> None:
     make = maker(name, kernel)
     live = Training(make)
     twin = live.twin(make)
@@ -98,7 +98,7 @@ def test_a_thousand_steps_come_back_bit_for_bit(name: str, kernel: str) -> None:
 
 @pytest.mark.parametrize("before", [0, 3])
 @pytest.mark.parametrize("name, kernel", [("adamw", "loop"), ("momentum", "fused")])
-def test_three_ranks_that_journal_a_part_each_make_one_state(name: str, kernel: str, before: int) -> None:
+def test_journals_of_three_ranks_are_replayed_to_one_state(name: str, kernel: str, before: int) -> None:
     make = maker(name, kernel)
     live, twin, journal = recorded(make, world=3, before=before)
     boxes = [share for one in journal.segments[:3] for share in one.head.shares]
@@ -107,7 +107,7 @@ def test_three_ranks_that_journal_a_part_each_make_one_state(name: str, kernel: 
     assert bits(twin) == bits(live)
 
 
-def test_the_gradient_of_a_step_is_put_together_from_all_ranks() -> None:
+def test_the_gradient_of_a_step_is_assembled_from_all_ranks() -> None:
     live = Training(maker("adam"))
     journal = Journal(live, world=3)
     live.step()
@@ -121,7 +121,7 @@ def test_the_gradient_of_a_step_is_put_together_from_all_ranks() -> None:
         assert raw(found) == raw(gradient)
 
 
-def test_a_scheduler_that_has_wrapped_the_step_is_no_obstacle() -> None:
+def test_a_scheduler_that_wraps_the_step_does_not_prevent_a_replay() -> None:
     def make(params: Any) -> torch.optim.Optimizer:
         return torch.optim.AdamW(params, lr=0.01)
 
@@ -143,7 +143,7 @@ def test_a_scheduler_that_has_wrapped_the_step_is_no_obstacle() -> None:
 
 
 @pytest.mark.parametrize("kernel", ["loop", "fused"])
-def test_steps_that_a_gradient_scaler_skips_are_skipped_again(kernel: str) -> None:
+def test_steps_that_a_gradient_scaler_skips_are_skipped_in_a_replay(kernel: str) -> None:
     make = maker("adamw", kernel)
     live = Training(make)
     twin = live.twin(make)
@@ -170,7 +170,7 @@ def test_steps_that_a_gradient_scaler_skips_are_skipped_again(kernel: str) -> No
     assert not hasattr(twin.optimizer, "found_inf")
 
 
-def test_a_class_of_the_program_is_replayed_when_it_is_said_to_work_element_by_element() -> None:
+def test_an_optimizer_declared_elementwise_is_replayed() -> None:
     live = Training(Lion)
     twin = live.twin(Lion)
     journal = Journal(live, elementwise=(Lion,))
@@ -182,7 +182,7 @@ def test_a_class_of_the_program_is_replayed_when_it_is_said_to_work_element_by_e
     assert bits(twin) == bits(live)
 
 
-def test_memory_in_another_order_stays_in_that_order() -> None:
+def test_a_replay_keeps_the_memory_format() -> None:
     def program() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(0)
         net = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -203,7 +203,7 @@ def test_memory_in_another_order_stays_in_that_order() -> None:
     assert made.stride() == optimizer.state[net.weight]["momentum_buffer"].stride() != (27, 9, 3, 1)  # type: ignore[index]
 
 
-def test_gradients_are_left_as_they_were() -> None:
+def test_a_replay_does_not_change_gradients() -> None:
     _, twin, journal = recorded(maker("nesterov", "foreach"))
     twin.backward()
     before = {name: one.grad for name, one in twin.parameters.items()}
@@ -215,7 +215,7 @@ def test_gradients_are_left_as_they_were() -> None:
     assert kept["unused"] is None and kept["two.bias"] is not None
 
 
-def test_steps_made_again_are_none_of_the_training() -> None:
+def test_replayed_steps_do_not_count_as_training_steps() -> None:
     live, twin, journal = recorded(maker("adamw"))
     counting = StepHook(RankContext(), StepRecorder())
     handle = register_optimizer_step_post_hook(counting)
@@ -232,7 +232,7 @@ def test_steps_made_again_are_none_of_the_training() -> None:
         handle.remove()
 
 
-def test_the_caller_may_say_how_the_steps_are_kept_quiet() -> None:
+def test_a_caller_can_disable_hooks_during_a_replay() -> None:
     _, twin, journal = recorded(maker("adamw"))
     seen: list[str] = []
 
@@ -320,7 +320,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_segments_that_do_not_fit_are_refused_before_anything_is_changed(name: str) -> None:
+def test_segments_that_do_not_fit_are_rejected_before_any_change(name: str) -> None:
     _, twin, journal = recorded(maker("adamw"), world=2)
     change, message = REFUSED[name]
     before = bits(twin)
@@ -330,14 +330,14 @@ def test_segments_that_do_not_fit_are_refused_before_anything_is_changed(name: s
 
 
 @pytest.mark.parametrize("was, now", [("fused", "foreach"), ("foreach", "fused"), ("loop", "foreach")])
-def test_a_switch_of_the_kernel_is_refused(was: str, now: str) -> None:
+def test_a_replay_with_another_kernel_is_rejected(was: str, now: str) -> None:
     _, _, journal = recorded(maker("adamw", was))
     other = Training(maker("adamw", now))
     with pytest.raises(ReplayError, match=re.escape("groups was ")):
         replay(other.optimizer, other.parameters, journal.segments)
 
 
-def test_another_kernel_gives_other_bits() -> None:
+def test_another_kernel_produces_other_bits() -> None:
     """On most processors another kernel gives other bits, so a replay with another kernel is refused."""
     _, _, journal = recorded(maker("adamw", "fused"), before=0)
     states = []
@@ -350,7 +350,7 @@ def test_another_kernel_gives_other_bits() -> None:
         pytest.skip("on this processor both kernels round alike")
 
 
-def test_names_must_be_those_of_all_parameters() -> None:
+def test_names_must_match_all_parameters() -> None:
     _, twin, journal = recorded(maker("adamw"))
     fewer = {name: one for name, one in twin.parameters.items() if name != "one.bias"}
     with pytest.raises(ReplayError, match="names do not match"):
@@ -360,7 +360,7 @@ def test_names_must_be_those_of_all_parameters() -> None:
         replay(twin.optimizer, renamed, journal.segments)
 
 
-def test_a_kernel_goes_through_json() -> None:
+def test_a_kernel_round_trips_through_json() -> None:
     _, _, journal = recorded(maker("adamw", "fused"))
     kernel = journal.segments[0].head.kernel
     assert kernel.groups == ("fused", "fused")

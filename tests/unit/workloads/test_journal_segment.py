@@ -71,7 +71,7 @@ def gradients(segment: Segment, step: int) -> dict[str, bytes]:
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_what_is_written_is_read(data: st.DataObject) -> None:
+def test_a_written_segment_is_read_back(data: st.DataObject) -> None:
     own = tuple(data.draw(shares(f"w{n}")) for n in range(data.draw(st.integers(0, 3))))
     head = Head(2, 5, "g7", data.draw(st.integers(0, 9)), data.draw(st.integers(0, 10**6)), "s", KERNEL, own)
     target = bytearray(b"\x5a" * 40_000)
@@ -129,7 +129,7 @@ def content(segment: Segment) -> Any:
     )
 
 
-def test_every_changed_byte_is_refused_or_changes_the_digest_of_the_whole() -> None:
+def test_every_changed_byte_is_rejected_or_changes_the_digest() -> None:
     """`read` refuses changes in the first 64 bytes and in the index, which could mislead `read`.
 
     It does not check tensors. The caller compares the digest of the whole segment, as agents do for each
@@ -159,7 +159,7 @@ def test_every_changed_byte_is_refused_or_changes_the_digest_of_the_whole() -> N
 
 @settings(max_examples=150)
 @given(data=st.binary(max_size=200), cut=st.integers(0, 4096))
-def test_other_bytes_are_no_segment(data: bytes, cut: int) -> None:
+def test_invalid_bytes_are_rejected_as_a_segment(data: bytes, cut: int) -> None:
     target, size = small()
     whole = bytes(target[:size])
     for other in (data, MAGIC + data, whole[: cut % size], data + whole[len(data) + 1 :]):
@@ -228,20 +228,20 @@ FORGED = {
 }
 
 
-def test_a_forged_index_that_says_the_same_is_read() -> None:
+def test_a_rewritten_index_with_equal_content_is_read() -> None:
     target, size = small()
     same = read(memoryview(bytearray(forged(lambda body: None))))
     assert content(same) == content(read(memoryview(target)[:size]))
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_an_index_that_says_what_cannot_be_is_refused(name: str) -> None:
+def test_an_index_with_impossible_values_is_rejected(name: str) -> None:
     with pytest.raises(SegmentError):
         read(memoryview(bytearray(forged(FORGED[name]))))
 
 
 @pytest.mark.parametrize("indexes", [[5, 5], [17, 5], [-1, 17], [5, 400]])
-def test_rows_that_are_not_there_are_refused(indexes: list[int]) -> None:
+def test_invalid_row_indexes_are_rejected(indexes: list[int]) -> None:
     target, size = small()
     piece = read(memoryview(target)[:size]).steps[0].pieces[0]
     assert piece.count == 5
@@ -250,7 +250,7 @@ def test_rows_that_are_not_there_are_refused(indexes: list[int]) -> None:
         read(memoryview(target)[:size])
 
 
-def test_equal_steps_make_equal_bytes_whatever_was_there() -> None:
+def test_equal_steps_make_equal_bytes_in_a_reused_buffer() -> None:
     target, size = small()
     own = read(memoryview(target)[:size])
     again = bytearray(b"\x11" * 4096)
@@ -266,7 +266,7 @@ def test_equal_steps_make_equal_bytes_whatever_was_there() -> None:
     assert again[:size] == target[:size]
 
 
-def test_a_segment_that_is_not_sealed_is_none() -> None:
+def test_an_unsealed_segment_is_rejected() -> None:
     target, size = small()
     writer = SegmentWriter(memoryview(target), read(memoryview(target)[:size]).head)
     with pytest.raises(SegmentError):
@@ -277,7 +277,7 @@ def test_a_segment_that_is_not_sealed_is_none() -> None:
         read(memoryview(target))
 
 
-def test_gradients_of_a_step_that_was_not_made_are_not_in_it() -> None:
+def test_gradients_of_an_unfinished_step_are_not_in_the_segment() -> None:
     target, size = small()
     head = read(memoryview(target)[:size]).head
     writer = SegmentWriter(memoryview(target), head)
@@ -290,7 +290,7 @@ def test_gradients_of_a_step_that_was_not_made_are_not_in_it() -> None:
     assert read(memoryview(target)[:size]).steps == ()
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_a_gradient_that_does_not_fit_is_rejected() -> None:
     target, size = small()
     head = read(memoryview(target)[:size]).head
     with pytest.raises(NoRoom):
@@ -304,7 +304,7 @@ def test_what_does_not_fit_is_refused() -> None:
         writer.seal("[]", {"a": "x" * 4096}, {})
 
 
-def test_rows_come_back_with_all_their_bits() -> None:
+def test_rows_are_restored_bit_for_bit() -> None:
     target, size = small()
     found = gradients(read(memoryview(target)[:size]), 0)
     assert found == {"e": raw(embedding()), "b": raw(torch.ones(4))}
@@ -333,12 +333,12 @@ def test_every_step_that_fits_can_be_sealed(left: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_rows_with_any_bit_set_are_held(dtype: torch.dtype) -> None:
+def test_rows_with_any_bit_set_are_stored(dtype: torch.dtype) -> None:
     found = rows.nonzero_rows(embedding(dtype))
     assert found is not None and found.tolist() == [5, 17, 200, 201, 399]
 
 
-def test_rows_are_held_only_where_that_is_smaller() -> None:
+def test_rows_are_stored_separately_only_if_that_is_smaller() -> None:
     assert rows.nonzero_rows(torch.zeros(400, 3)) is not None
     assert rows.nonzero_rows(torch.ones(400, 3)) is None
     assert rows.nonzero_rows(torch.zeros(255, 3)) is None

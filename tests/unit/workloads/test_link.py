@@ -56,7 +56,7 @@ def agent() -> Iterator[Agent]:
         agent.close()
 
 
-def test_the_first_step_does_not_wait_for_the_next_fold(
+def test_the_first_step_is_sent_before_the_next_interval(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "PROGRESS_SECONDS", 3600.0)
@@ -72,7 +72,7 @@ def test_the_first_step_does_not_wait_for_the_next_fold(
     assert agent.receive()["step"] == 2
 
 
-def test_it_reconnects_and_receives_messages(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_link_reconnects_and_receives_messages(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "RECONNECT_SECONDS", (0.01, 0.01))
     notices, received = AgentNotices(), threading.Event()
 

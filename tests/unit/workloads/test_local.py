@@ -43,19 +43,19 @@ def job(*env: dict[str, Any]) -> TrainingJob:
         ([{"name": "A"}], {"A": ""}),
     ],
 )
-def test_a_variable_may_name_those_before_it(env: list[dict[str, Any]], found: dict[str, str]) -> None:
+def test_a_variable_may_refer_to_earlier_variables(env: list[dict[str, Any]], found: dict[str, str]) -> None:
     worker, other = job(*env).spec.roles
     assert declared(worker) == found
     assert declared(other) == {}
 
 
-def test_what_convoy_sets_wins_as_in_a_pod() -> None:
+def test_variables_set_by_convoy_override_others_as_in_a_pod() -> None:
     mine = job({"name": "CONVOY_PARAMS", "value": "mine"}, {"name": "LANG", "value": "C"})
     found = pod_environment(mine, "worker", {"LANG": "en", "HOME": "/root"}, Path("/c"))
     assert (found["CONVOY_PARAMS"], found["LANG"], found["HOME"]) == ("{}", "C", "/root")
 
 
-def test_a_job_without_warm_ranks_has_none_here_either() -> None:
+def test_a_job_without_warm_ranks_has_none_in_a_local_run() -> None:
     cold = job()
     cold.spec.recovery.warm = False
     assert "CONVOY_WARM" not in pod_environment(job(), "worker", {}, Path("/c"))
@@ -74,19 +74,19 @@ def test_a_job_without_warm_ranks_has_none_here_either() -> None:
         ([(137, 0)] * 5, "more restarts within 3600 s than spec.recovery.maxRestarts=4 allows"),
     ],
 )
-def test_a_run_starts_again_within_its_budget(endings: list[tuple[int, int]], words: str | None) -> None:
+def test_a_run_restarts_within_its_budget(endings: list[tuple[int, int]], words: str | None) -> None:
     budget = RestartBudget(Recovery(max_restarts=4))
     lines = [budget.record_failure(float(number), code, step) for number, (code, step) in enumerate(endings)]
     assert not any(lines[:-1])
     assert lines[-1] is words or (words and words in (lines[-1] or ""))
 
 
-def test_restarts_outside_of_the_window_are_forgiven_and_equal_errors_may_be_allowed() -> None:
+def test_restarts_outside_the_window_do_not_count() -> None:
     budget = RestartBudget(Recovery(max_restarts=1, window_seconds=10, max_identical_errors=0))
     assert [budget.record_failure(now, 1, 0) for now in (0.0, 11.0, 22.0)] == [None] * 3
 
 
-def test_a_folder_that_another_run_uses_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_a_folder_used_by_another_run_is_rejected_before_ranks_start(tmp_path: Path) -> None:
     out = io.StringIO()
     with (
         locked(tmp_path),
@@ -102,7 +102,7 @@ def screen() -> tuple[Screen, io.StringIO]:
     return Screen(out, lambda: None), out
 
 
-def test_a_step_is_shown_once_whoever_tells_it_first(screen: tuple[Screen, io.StringIO]) -> None:
+def test_a_step_from_two_sources_is_shown_once(screen: tuple[Screen, io.StringIO]) -> None:
     show, out = screen
     show.progress("step 1/9  loss 5.0000  12.4 samples/s")
     show.rank_line(b"[1/0] step 1/9  loss 5.0000  12.5 samples/s\n")
@@ -112,7 +112,7 @@ def test_a_step_is_shown_once_whoever_tells_it_first(screen: tuple[Screen, io.St
     assert out.getvalue() == "step 1/9  loss 5.0000  12.4 samples/s\n[1/0] step 2/9  loss 4.0000\n"
 
 
-def test_other_ranks_and_another_incarnation_speak_for_themselves(
+def test_steps_of_other_ranks_and_incarnations_are_shown_separately(
     screen: tuple[Screen, io.StringIO],
 ) -> None:
     show, out = screen
@@ -123,7 +123,7 @@ def test_other_ranks_and_another_incarnation_speak_for_themselves(
     assert out.getvalue() == "step 1\n[1/1] step 1\nstep 1\n"
 
 
-def test_a_reader_that_leaves_is_noticed_once() -> None:
+def test_a_closed_output_is_detected_once() -> None:
     class Closed(io.StringIO):
         def write(self, _: str) -> int:
             raise BrokenPipeError

@@ -48,14 +48,14 @@ def memory(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> MemoryCheckpoints:
     return memory
 
 
-def test_what_is_dealt_out_once_is_no_cost_of_a_save(memory: MemoryCheckpoints) -> None:
+def test_the_one_time_allocation_does_not_count_towards_a_save(memory: MemoryCheckpoints) -> None:
     assert memory.stall_seconds == 0
     for step in (1, 2):
         assert memory.start(STATE, step) and memory.settle()
         assert memory.stall_seconds == COPY
 
 
-def test_the_room_that_is_made_once_is_no_cost_of_a_planned_save(memory: MemoryCheckpoints) -> None:
+def test_the_one_time_allocation_does_not_count_towards_a_planned_save(memory: MemoryCheckpoints) -> None:
     for step in (1, 2):
         assert memory.planned.put((), (), {"n": "1"}, step) == ""
         assert memory.settle() and memory.stall_seconds == COPY

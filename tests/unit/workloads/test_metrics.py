@@ -51,7 +51,7 @@ def test_each_figure_keeps_its_newest_value_and_step() -> None:
     }
 
 
-def test_the_step_of_a_rare_figure_is_remarkable_and_that_of_a_steady_one_is_not() -> None:
+def test_the_step_of_a_rare_figure_is_reported() -> None:
     metrics = Metrics()
     assert metrics.record(1, {"steady": 1.0}), "the first one"
     assert not metrics.record(2, {"steady": 1.0})
@@ -61,7 +61,7 @@ def test_the_step_of_a_rare_figure_is_remarkable_and_that_of_a_steady_one_is_not
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400])
-def test_what_is_no_finite_number_travels_as_null(value: Any) -> None:
+def test_a_non_finite_number_is_sent_as_null(value: Any) -> None:
     metrics = Metrics()
     metrics.record(3, {"ratio": value})
     assert metrics.message() == {"ratio": {"value": None, "step": 3}}
@@ -81,7 +81,7 @@ def test_what_is_no_finite_number_travels_as_null(value: Any) -> None:
         (3, "3"),
     ],
 )
-def test_a_bad_name_is_refused_by_name(name: Any, error: str) -> None:
+def test_an_invalid_name_is_rejected_with_that_name(name: Any, error: str) -> None:
     metrics = Metrics()
     with pytest.raises(ValueError, match=rf"^metrics\[{error}"):
         metrics.record(1, {"fine": 1.0, name: 1.0})
@@ -91,7 +91,7 @@ def test_a_bad_name_is_refused_by_name(name: Any, error: str) -> None:
 @pytest.mark.parametrize(
     "value", ["1.5", b"1", None, [1.0, 2.0], {}, 1j, ManyElements(), Array(1, 2), Array(1j)]
 )
-def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
+def test_a_value_that_is_no_number_is_rejected_with_its_name(value: Any) -> None:
     with pytest.raises(TypeError, match=r"^metrics\['ratio'\]: .* is neither a number"):
         Metrics().record(1, {"ratio": value})
 
@@ -113,7 +113,7 @@ def test_an_invalid_name_gets_a_hint_with_a_valid_name(name: str, near: str) -> 
 
 
 @pytest.mark.parametrize("name", ["9", "", "%", "é", "a" * (MAX_NAME_LENGTH + 1), 3])
-def test_a_name_may_be_like_none(name: Any) -> None:
+def test_a_name_with_an_invalid_first_letter_gets_no_suggestion(name: Any) -> None:
     with pytest.raises(ValueError, match=r"begins with a letter$"):
         Metrics().record(1, {name: 1.0})
 
@@ -150,7 +150,7 @@ reports = st.lists(
 
 
 @given(reports)
-def test_what_the_door_lets_through_every_later_check_lets_through(
+def test_metrics_that_the_meter_accepts_pass_every_later_check(
     found: list[tuple[int, dict[str, Any]]],
 ) -> None:
     meter = Meter()

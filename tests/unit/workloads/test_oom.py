@@ -18,11 +18,11 @@ from convoy_workloads.launcher.rank import Rank
         ("", None),
     ],
 )
-def test_both_formats_are_read(text: str, count: int | None) -> None:
+def test_counters_of_both_cgroup_versions_are_parsed(text: str, count: int | None) -> None:
     assert parse_count(text) == count
 
 
-def test_where_the_counter_may_be() -> None:
+def test_the_counter_is_found_in_every_cgroup_layout() -> None:
     assert counter_paths("0::/\n", "/c") == ["/c/memory.events", "/c/memory.events"]
     assert counter_paths("0::/kubepods/pod1\n", "/c")[0] == "/c/kubepods/pod1/memory.events"
     both = counter_paths("4:cpu:/\n3:memory,hugetlb:/kubepods/pod1\n", "/c")
@@ -46,6 +46,8 @@ KILLED = rank(137, 9)
         (rank(137, 9, killed=True), 1, False),
         (rank(1), 5, True),
         (rank(1), CHILD_SECONDS + 1, False),
+        (rank(137), 5, True),
+        (rank(137), CHILD_SECONDS + 1, False),
         (rank(76), 1, False),
         (rank(0), 1, False),
         (rank(139, 11), 1, False),
@@ -56,12 +58,16 @@ KILLED = rank(137, 9)
         "killed by the launcher",
         "its data loader was killed",
         "it failed long after",
+        "its program in a shell was killed",
+        "its program in a shell was killed long after",
         "it lost the peer that was killed",
         "done",
         "another signal",
     ],
 )
-def test_whom_the_killer_struck(tmp_path: Path, ended: Rank, seconds: float, struck: bool) -> None:
+def test_an_oom_kill_is_attributed_to_the_rank_that_ended(
+    tmp_path: Path, ended: Rank, seconds: float, struck: bool
+) -> None:
     membership, events = tmp_path / "cgroup", tmp_path / "memory.events"
     membership.write_text("0::/elsewhere\n")
     events.write_text("oom_kill 4\n")
@@ -74,7 +80,7 @@ def test_whom_the_killer_struck(tmp_path: Path, ended: Rank, seconds: float, str
     assert detector.caused_end(ended, 100.0 + seconds) is struck
 
 
-def test_a_kill_that_is_first_seen_with_the_rank_s_end_counts(tmp_path: Path) -> None:
+def test_an_oom_kill_first_seen_when_the_rank_ends_counts(tmp_path: Path) -> None:
     membership, control = tmp_path / "cgroup", tmp_path / "memory" / "memory.oom_control"
     membership.write_text("4:memory:/somewhere\n")
     control.parent.mkdir()
@@ -84,5 +90,5 @@ def test_a_kill_that_is_first_seen_with_the_rank_s_end_counts(tmp_path: Path) ->
     assert detector.caused_end(rank(1), 1000.0)
 
 
-def test_without_a_counter_nothing_is_counted(tmp_path: Path) -> None:
+def test_a_missing_counter_reports_no_oom_kill(tmp_path: Path) -> None:
     assert not OomDetector(str(tmp_path), str(tmp_path / "none")).caused_end(KILLED, 1.0)

@@ -42,7 +42,7 @@ def without_values(state: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize(("optimizer", "options"), WAYS)
-def test_it_has_the_entries_that_torch_makes(
+def test_allocated_state_has_the_entries_that_torch_creates(
     optimizer: type[torch.optim.Optimizer], options: dict[str, Any], dtype: torch.dtype
 ) -> None:
     wanted, found = model(dtype), model(dtype)
@@ -57,7 +57,7 @@ def test_it_has_the_entries_that_torch_makes(
         torch.set_default_dtype(before)
 
 
-def test_no_step_is_made_for_adam(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_for_adam_is_allocated_without_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     made = model()
     optimizer = torch.optim.AdamW(made.parameters())
 
@@ -69,7 +69,7 @@ def test_no_step_is_made_for_adam(monkeypatch: pytest.MonkeyPatch) -> None:
     get_optimizer_state_dict(made, optimizer)
 
 
-def test_a_state_that_is_there_is_left_alone() -> None:
+def test_existing_state_is_not_changed() -> None:
     made = model()
     optimizer = torch.optim.AdamW(made.parameters())
     made(torch.ones(1, 3)).sum().backward()

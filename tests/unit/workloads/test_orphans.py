@@ -26,7 +26,7 @@ HERE = "0::/kubepods/pod1/worker\n"
         pytest.param([], "", True, id="it has just ended"),
     ],
 )
-def test_which_children_of_pid_1_are_not_the_ranks(
+def test_foreign_children_of_pid_1_are_distinguished_from_ranks(
     environment: list[bytes], cgroup: str, foreign: bool
 ) -> None:
     assert is_foreign(environment, cgroup, HERE) is foreign
@@ -40,7 +40,7 @@ def test_in_a_cgroup_namespace_the_container_is_the_root(cgroup: str, foreign: b
 
 
 @pytest.mark.parametrize("unified", ["", "0::/\n", "0::/system.slice/containerd.service\n"])
-def test_of_version_1_each_hierarchy_counts(unified: str) -> None:
+def test_all_hierarchies_of_cgroup_v1_are_compared(unified: str) -> None:
     own = "4:memory:/pod1/worker\n1:name=systemd:/pod1/worker\n" + unified
     assert not is_foreign(RANK, own, own)
     assert is_foreign(RANK, own.replace("worker", "debugger"), own)
@@ -66,7 +66,7 @@ TREE = {
 @pytest.mark.parametrize(
     ("foreign", "found"), [(set(), [4, 5, 6, 7, 8]), ({7}, [4, 5, 6]), ({2, 5}, [4, 7, 8])]
 )
-def test_what_is_below_the_launcher_and_not_its_own(foreign: set[int], found: list[int]) -> None:
+def test_orphans_are_the_launchers_descendants_outside_its_ranks(foreign: set[int], found: list[int]) -> None:
     assert select(TREE, 1, foreign.__contains__) == found
 
 
@@ -77,7 +77,7 @@ def test_the_log_names_a_few_of_them_on_one_line() -> None:
     assert len(many) < 600 and many.isprintable()
 
 
-async def test_what_does_not_end_is_waited_for_no_longer_than_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_wait_for_an_unkillable_process_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = {999_999_999: Process(999_999_999, "nfs", "D", 1, 5, 5)}
     monkeypatch.setattr(orphans, "find", lambda _: stuck)
     reports: list[str] = []
@@ -89,7 +89,7 @@ async def test_what_does_not_end_is_waited_for_no_longer_than_agreed(monkeypatch
     assert "999999999 (nfs)" in reports[1]
 
 
-async def test_what_was_killed_with_its_rank_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_killed_with_its_rank_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     dying = [{999_999_999: Process(999_999_999, "worker", "R", 1, 5, 5)}, {}]
     monkeypatch.setattr(orphans, "find", lambda _: dying.pop(0))
     reports: list[str] = []

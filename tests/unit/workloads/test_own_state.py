@@ -147,7 +147,7 @@ def goes_on(rank: int, folder: Path, keep: Kept, broadcast: bool) -> None:
 
 @pytest.mark.parametrize("broadcast", [True, False], ids=["rank 0's buffers for all", "buffers of their own"])
 @pytest.mark.parametrize("keep", [in_memory, in_a_folder])
-def test_every_rank_gets_back_what_was_its_own(tmp_path: Path, keep: Kept, broadcast: bool) -> None:
+def test_every_rank_restores_its_own_state(tmp_path: Path, keep: Kept, broadcast: bool) -> None:
     context = rank_processes.context()
     ranks = [context.Process(target=goes_on, args=(rank, tmp_path, keep, broadcast)) for rank in range(WORLD)]
     for one in ranks:
@@ -179,6 +179,6 @@ def test_large_tensors_that_ranks_share_are_saved_once_and_small_ones_by_the_low
     assert "extra.sampler.shared" in names[0] & names[1], "DCP spreads what is large"
 
 
-def test_alone_nothing_is_saved_twice() -> None:
+def test_a_single_rank_saves_nothing_twice() -> None:
     state = TrainingState(0, nn.BatchNorm1d(2), None, {"sampler": Sampler(0)}).collect()
     assert set(state["rank.0"]) == {"generators"}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from convoy_workloads.plot import curve
 
 
-def test_a_falling_line_falls() -> None:
+def test_falling_values_are_drawn_as_a_falling_line() -> None:
     drawn = curve([(1, 4.0), (2, 3.0), (3, 2.0), (4, 1.0)], "loss", width=4, height=4).splitlines()
     assert drawn == [
         "loss",
@@ -27,7 +27,7 @@ def test_a_falling_line_falls() -> None:
         max_size=50,
     )
 )
-def test_anything_can_be_drawn_within_its_frame(points: list[tuple[float, float]]) -> None:
+def test_any_values_are_drawn_within_the_frame(points: list[tuple[float, float]]) -> None:
     drawn = curve(sorted(points, key=lambda point: point[0]), width=30, height=5)
     finite = [y for _, y in points if math.isfinite(y)]
     assert bool(drawn) == bool(finite)

@@ -28,7 +28,7 @@ def test_a_port_is_held_until_its_incarnation_starts() -> None:
     listen(message["port"])
 
 
-def test_the_newest_incarnation_has_the_port() -> None:
+def test_the_newest_incarnation_holds_the_port() -> None:
     port = RendezvousPort()
     assert port.pick(2)
     before = port.message()["port"]

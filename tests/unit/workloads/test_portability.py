@@ -27,7 +27,7 @@ NEED_TORCH = {"optimizer_state.py", "snapshot.py"}
 """Files that are imported only by code that has already imported torch."""
 
 
-def test_there_are_sources() -> None:
+def test_the_checked_sources_exist() -> None:
     assert len(SOURCES) > 20
 
 
@@ -108,7 +108,7 @@ def check_refused(
     assert separator and log.read_text() == ("" if zygote else reason)
 
 
-def test_the_operator_knows_the_words_of_a_launcher_that_cannot_run(
+def test_the_operator_recognises_the_messages_of_a_launcher_that_cannot_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     log = tmp_path / "termination-log"

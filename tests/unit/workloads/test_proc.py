@@ -35,7 +35,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_process_is_read_as_it_is(child: subprocess.Popen[bytes]) -> None:
+def test_a_process_is_read_from_proc(child: subprocess.Popen[bytes]) -> None:
     assert child.stdin is not None and child.stdout is not None
     pid = child.pid
     process = proc.scan()[pid]
@@ -51,14 +51,14 @@ def test_a_process_is_read_as_it_is(child: subprocess.Popen[bytes]) -> None:
     assert proc.written_pipes(pid) == {ends[1]}
 
 
-def test_one_that_has_ended_is_there_for_its_collector_alone(child: subprocess.Popen[bytes]) -> None:
+def test_only_its_collector_sees_a_zombie(child: subprocess.Popen[bytes]) -> None:
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert child.pid not in proc.scan()
     assert proc.scan(collector=os.getpid())[child.pid].state == "Z"
 
 
-def test_of_one_that_is_not_there_nothing_is_known() -> None:
+def test_a_missing_process_has_no_entry() -> None:
     nobody = 999_999_999
     assert proc.environment(nobody) == proc.arguments(nobody) == (b"",)
     assert (proc.program(nobody), proc.cgroup(nobody), proc.read_pipe(nobody)) == ("", "", "")

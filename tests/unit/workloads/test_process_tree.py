@@ -83,9 +83,7 @@ TRACKER = ("python", "-c", "from multiprocessing.resource_tracker import main;ma
         pytest.param([], {}, id="nothing could be read"),
     ],
 )
-def test_whose_end_may_stand_for_that_of_a_wrapper(
-    members: list[Member], expected: dict[int, list[int]]
-) -> None:
+def test_successors_of_a_wrapper_are_found(members: list[Member], expected: dict[int, list[int]]) -> None:
     assert successors(group(*members)) == expected
 
 
@@ -100,7 +98,7 @@ def test_whose_end_may_stand_for_that_of_a_wrapper(
     ],
     ids=["a filter", "it handles the signal", "of another's output", "of its own output", "of a file"],
 )
-def test_filters_outlive_what_they_read(tee: Member, spared: set[int]) -> None:
+def test_filters_outlive_the_processes_they_read_from(tee: Member, spared: set[int]) -> None:
     assert filters(group(member(BASH, 1), member(TRAIN, BASH, "python", writes="pipe:[1]"), tee)) == spared
 
 
@@ -134,19 +132,19 @@ CHAIN = {BASH: [OTHER], OTHER: [TRAIN]}
         pytest.param(CHAIN, {BASH: TERM, OTHER: SAVED}, SAVED, id="the inner ends as its program does"),
     ],
 )
-def test_the_exit_code_of_a_rank_that_was_asked_to_leave(
+def test_the_exit_code_of_a_terminated_rank(
     below: dict[int, list[int]], ends: dict[int, int], status: int
 ) -> None:
     assert rank_status(BASH, below, ends) == status
 
 
-def test_a_helper_in_a_session_of_its_own_says_nothing_of_the_program() -> None:
+def test_a_helper_in_a_session_of_its_own_does_not_affect_the_program() -> None:
     ends = {BASH: TERM, TRAIN: SAVED, OTHER: OK}
     assert rank_status(BASH, TWO, ends, frozenset({OTHER})) == SAVED
     assert rank_status(BASH, ONE, {BASH: TERM, TRAIN: SAVED}, frozenset({TRAIN})) == SAVED
 
 
-def test_a_family_is_all_that_may_stand_for_the_first() -> None:
+def test_the_lineage_contains_all_successors_of_the_first_process() -> None:
     assert lineage(BASH, {**CHAIN, TEE: [20]}) == [BASH, OTHER, TRAIN]
 
 
@@ -164,7 +162,7 @@ def test_a_process_may_have_any_name(text: str, process: Process | None) -> None
     assert parse_stat(text) == process
 
 
-def test_descendants_are_found_however_deep() -> None:
+def test_descendants_are_found_at_any_depth() -> None:
     table = {pid: Process(pid, "", "S", parent, 0, 0) for pid, parent in ((2, 1), (3, 2), (4, 3), (5, 1))}
     assert descendants(table, 2) == [3, 4]
     assert descendants(table, 9) == []

@@ -7,7 +7,7 @@ import pytest
 from convoy_workloads.runtime.progress import RATE_WINDOW, Meter
 
 
-def test_the_newest_value_of_each_quantity_is_told() -> None:
+def test_the_newest_value_of_each_quantity_is_reported() -> None:
     meter = Meter(total=9)
     meter.first_step_ms, meter.checkpoint_seconds = 70, 0.2504
     meter.save_seconds, meter.copy_seconds, meter.restore_seconds = 0.0002, 0.75, 1.5
@@ -20,14 +20,14 @@ def test_the_newest_value_of_each_quantity_is_told() -> None:
     }  # fmt: skip
 
 
-def test_what_was_never_reported_is_left_out() -> None:
+def test_a_quantity_without_a_report_is_omitted() -> None:
     meter = Meter()
     meter.observe(1, 0.0)
     assert meter.message(5) == {"type": "progress", "step": 1, "timeMs": 5}
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
-def test_a_diverged_loss_is_no_number(loss: float) -> None:
+def test_a_diverged_loss_is_null(loss: float) -> None:
     meter = Meter()
     meter.observe(1, 0.0, loss=loss)
     assert meter.message(0) == {"type": "progress", "step": 1, "timeMs": 0, "diverged": True}
@@ -37,7 +37,7 @@ def test_a_diverged_loss_is_no_number(loss: float) -> None:
     assert meter.message(0) == {"type": "progress", "step": 3, "timeMs": 0, "loss": 0.5}
 
 
-def test_a_line_for_the_log_says_what_is_known() -> None:
+def test_a_log_line_contains_the_known_quantities() -> None:
     meter = Meter()
     meter.observe(1, 0.0)
     assert meter.line() == "step 1"
@@ -47,7 +47,7 @@ def test_a_line_for_the_log_says_what_is_known() -> None:
     assert meter.line() == "step 3/9  loss 2.5000  held_out_loss 3.25  8.0 samples/s"
 
 
-def test_the_rate_forgets_what_is_older_than_the_window() -> None:
+def test_the_rate_excludes_reports_older_than_the_window() -> None:
     meter = Meter()
     for second in range(100):
         meter.observe(second, float(second), samples=1 if second < 50 else 5)
@@ -55,7 +55,7 @@ def test_the_rate_forgets_what_is_older_than_the_window() -> None:
     assert RATE_WINDOW < 50
 
 
-def test_many_reports_within_the_window_stay_bounded_and_right() -> None:
+def test_many_reports_within_the_window_use_bounded_memory() -> None:
     meter = Meter()
     for number in range(20_000):
         meter.observe(number, number / 10_000, samples=2)

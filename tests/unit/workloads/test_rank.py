@@ -33,7 +33,7 @@ def rank() -> Iterator[Rank]:
     yield one
 
 
-def test_a_rank_is_asked_to_leave_once(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_receives_one_request_to_terminate(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[ProcessTree] = []
 
     def terminate(group: ProcessTree) -> None:
@@ -57,7 +57,7 @@ def test_a_rank_is_asked_to_leave_once(rank: Rank, monkeypatch: pytest.MonkeyPat
         (Heartbeat(FINISHED, 0.0, 41), True, ""),
     ],
 )
-def test_the_watchdog_judges_steps_and_what_follows_and_nobody_who_leaves(
+def test_the_watchdog_covers_steps_and_shutdown_but_no_terminating_rank(
     rank: Rank, pulse: Heartbeat, leaving: bool, message: str
 ) -> None:
     if leaving:
@@ -71,7 +71,7 @@ def test_the_watchdog_judges_steps_and_what_follows_and_nobody_who_leaves(
     [(6, 134, 6), (134 << 8, 134, 6), (0, 134, 6), (9, 137, 9), (3 << 8, 3, 0)],
     ids=["aborted", "a shell's word for that", "a shell that goes on", "killed", "another end"],
 )
-async def test_a_rank_that_hangs_ends_by_a_signal_whatever_is_around_it(
+async def test_a_hung_rank_reports_a_signal_whether_or_not_a_wrapper_encloses_the_rank(
     rank: Rank, status: int, exit_code: int, number: int
 ) -> None:
     rank.abort_if_hung(Heartbeat(STEPPING, 0.0, 41), 11.0, 10.0)
@@ -91,7 +91,7 @@ async def test_the_report_of_a_hang_has_the_innermost_call_of_a_long_dump(rank: 
     assert len(rank.report()["stderr"].encode()) <= TAIL
 
 
-def test_it_is_news_when_a_rank_has_finished_and_when_it_goes_on(rank: Rank) -> None:
+def test_a_rank_that_finishes_or_resumes_has_a_changed_report(rank: Rank) -> None:
     changed = []
     for finished_ms in (0, 90, 90, 0, 95):
         changed.append(rank.record_finish(Heartbeat(finished_ms=finished_ms)))

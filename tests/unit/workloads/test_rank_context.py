@@ -8,13 +8,13 @@ from convoy_workloads.runtime.errors import ParamsError
 from convoy_workloads.runtime.rank_context import RankContext, from_environment
 
 
-def test_outside_a_job_a_program_is_alone() -> None:
+def test_a_program_outside_a_job_has_a_world_size_of_one() -> None:
     context = from_environment({})
     assert context == RankContext()
     assert not context.launched
 
 
-def test_a_rank_knows_its_place() -> None:
+def test_a_rank_context_has_the_rank_and_world_size() -> None:
     context = from_environment(
         {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "CONVOY_INCARNATION": "2",
          "CONVOY_JOB": "ml/gpt", "CONVOY_PARAMS": '{"steps": 5}', "CONVOY_CHECKPOINT_DIR": "/ck/uid",
@@ -30,7 +30,7 @@ def test_a_rank_knows_its_place() -> None:
 
 
 @pytest.mark.parametrize("name", ["RANK", "CONVOY_PARAMS", "CONVOY_CHECKPOINT_SECONDS"])
-def test_what_is_malformed_is_a_parameter_error(name: str) -> None:
+def test_a_malformed_value_is_a_parameter_error(name: str) -> None:
     with pytest.raises(ParamsError, match="malformed"):
         from_environment({name: "x"})
 

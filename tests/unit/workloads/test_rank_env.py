@@ -26,7 +26,7 @@ def environment(base: dict[str, str], local_rank: int = 1, **more: Any) -> dict[
     return rank_environment(base, parse_assignment(MESSAGE), local_rank, Container(**facts), "/b", **more)
 
 
-def test_a_rank_is_told_what_torchrun_would_tell_it() -> None:
+def test_a_rank_receives_the_variables_of_torchrun() -> None:
     found = environment({"HOME": "/home"})
     message = {
         "RANK": "7", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "3",
@@ -36,7 +36,7 @@ def test_a_rank_is_told_what_torchrun_would_tell_it() -> None:
     assert found.items() >= message.items()
 
 
-def test_what_the_user_set_stays_except_the_ranks_own() -> None:
+def test_user_variables_are_kept_except_those_of_the_rank() -> None:
     base = {"OMP_NUM_THREADS": "3", "GLOO_SOCKET_IFNAME": "ib0", "PYTHONPATH": "/mine", "RANK": "99"}
     found = environment(base)
     assert found["OMP_NUM_THREADS"] == "3"
@@ -45,7 +45,7 @@ def test_what_the_user_set_stays_except_the_ranks_own() -> None:
     assert found["RANK"] == "7"
 
 
-def test_a_torchrun_below_the_command_takes_each_rank_for_a_node() -> None:
+def test_a_torchrun_below_the_command_treats_each_rank_as_a_node() -> None:
     found = environment({"PET_NNODES": "1", "PET_NPROC_PER_NODE": "4"})
     assert {name: found[name] for name in CONVOY_VARIABLES} == {
         "PET_NNODES": "8", "PET_NODE_RANK": "7", "PET_MASTER_ADDR": "10.0.0.9", "PET_MASTER_PORT": "4242",
@@ -72,7 +72,7 @@ def test_an_incarnation_is_a_restart_of_torchruns() -> None:
         ("deepspeed t", {}, {"CROSS_RANK": "3", "CROSS_SIZE": "4", "LOCAL_SIZE": "2"}),
     ],
 )  # fmt: skip
-def test_what_the_launchers_options_decide(words: str, base: dict[str, str], chosen: dict[str, str]) -> None:
+def test_launcher_options_set_variables(words: str, base: dict[str, str], chosen: dict[str, str]) -> None:
     assert environment(base, launch=read_launch(words.split(), base)).items() >= chosen.items()
 
 
@@ -106,7 +106,7 @@ ROUTE6 = f"""{ZERO} 00 {ZERO} 00 fe800000000000000000000000000001 00000400 00000
     ("route", "route6", "interface"),
     [(ROUTE, "", "eth0"), ("", ROUTE6, "net1"), (ROUTE.rpartition("eth0")[0], "", ""), ("", "", "")],
 )
-def test_the_interface_is_that_of_the_default_route(route: str, route6: str, interface: str) -> None:
+def test_the_network_interface_is_that_of_the_default_route(route: str, route6: str, interface: str) -> None:
     assert default_interface(route, route6) == interface
 
 
@@ -134,5 +134,5 @@ def test_variables_of_the_template_refer_to_the_ranks_own(value: str, own: str) 
     assert environment({"MINE": value})["MINE"] == own
 
 
-def test_parameters_are_no_variables_that_refer_to_others() -> None:
+def test_references_in_parameters_are_not_expanded() -> None:
     assert environment({"CONVOY_PARAMS": '{"a": "$(RANK)"}'})["CONVOY_PARAMS"] == '{"a": "$(RANK)"}'

@@ -44,13 +44,13 @@ def test_a_rank_waits_until_the_first_one_listens(monkeypatch: pytest.MonkeyPatc
         store.accept()[0].close()
 
 
-def test_it_waits_no_longer_than_its_bound(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+def test_the_wait_for_the_store_is_bounded(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     monkeypatch.setattr(rendezvous, "LISTEN_SECONDS", 0.02)
     rendezvous.await_store(place(1), variables(port))
 
 
 @pytest.mark.parametrize(("rank", "more"), [(0, {}), (1, {"MASTER_PORT": ""}), (1, {"MASTER_ADDR": ""})])
-def test_nobody_else_connects(
+def test_other_ranks_and_settings_open_no_connection(
     monkeypatch: pytest.MonkeyPatch, port: int, rank: int, more: dict[str, str]
 ) -> None:
     monkeypatch.delattr(socket, "create_connection")

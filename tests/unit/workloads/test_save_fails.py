@@ -184,7 +184,9 @@ def run(scenario: Callable[[Ranks], None], rank: int, meeting: str) -> None:
     ],
     ids=lambda scenario: scenario.__name__,
 )
-def test_one_of_two_ranks_fails(scenario: Callable[[Ranks], None], tmp_path: Path) -> None:
+def test_a_save_error_on_one_of_two_ranks_ends_neither(
+    scenario: Callable[[Ranks], None], tmp_path: Path
+) -> None:
     context = rank_processes.context()
     ranks = [
         context.Process(target=run, args=(scenario, rank, str(tmp_path / "meeting"))) for rank in range(WORLD)

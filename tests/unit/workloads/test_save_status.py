@@ -81,13 +81,13 @@ def scene() -> Iterator[Scene]:
     assert scene.client.over.wait(SECONDS)
 
 
-def test_the_answer_is_what_the_next_question_knows(scene: Scene) -> None:
+def test_the_next_request_contains_the_previous_response(scene: Scene) -> None:
     first = stand("0-0")
     assert scene.respond(first) == first
     assert scene.status.buffer == "0-0" and scene.status.wait_buffer(0.0)
 
 
-def test_a_buffer_that_is_written_is_free_by_no_answer_to_an_earlier_question(scene: Scene) -> None:
+def test_a_response_to_an_earlier_request_does_not_free_a_buffer(scene: Scene) -> None:
     scene.respond(stand("0-0"))
     scene.status.start_write("0-0", FIVE)
     assert scene.status.buffer == ""
@@ -98,7 +98,7 @@ def test_a_buffer_that_is_written_is_free_by_no_answer_to_an_earlier_question(sc
     assert scene.status.buffer == "0-1", "another one is free for all that"
 
 
-def test_what_the_agent_holds_tells_that_it_knows(scene: Scene) -> None:
+def test_a_save_that_the_agent_holds_is_known_to_the_agent(scene: Scene) -> None:
     scene.respond(stand("0-0"))
     scene.status.start_write("0-0", FIVE)
     scene.respond(stand("", (5,)))
@@ -106,7 +106,7 @@ def test_what_the_agent_holds_tells_that_it_knows(scene: Scene) -> None:
     assert scene.status.buffer == "0-0"
 
 
-def test_a_save_that_failed_frees_its_buffer_with_the_next_question(scene: Scene) -> None:
+def test_a_failed_save_frees_its_buffer_with_the_next_request(scene: Scene) -> None:
     scene.respond(stand("0-0"))
     scene.status.start_write("0-0", FIVE)
     scene.status.finish_write()
@@ -118,7 +118,7 @@ def test_a_save_that_failed_frees_its_buffer_with_the_next_question(scene: Scene
     assert not scene.status.wait_reached(FIVE, LOCAL, SECONDS), "nobody holds it: no need to wait"
 
 
-def test_a_generation_settles_when_it_stands(scene: Scene) -> None:
+def test_a_generation_settles_when_its_tier_reaches_the_step(scene: Scene) -> None:
     scene.status.start_write("0-0", FIVE)
     scene.respond(stand("0-1", (5,)))
     assert not scene.status.wait_reached(FIVE, LOCAL, 0.0)
@@ -128,7 +128,7 @@ def test_a_generation_settles_when_it_stands(scene: Scene) -> None:
     assert scene.status.wait_reached(FIVE, PEER, 0.0), "a later one stands there"
 
 
-def test_what_is_kept_no_more_before_it_stood_was_given_up(scene: Scene) -> None:
+def test_a_save_dropped_before_it_is_stable_is_abandoned(scene: Scene) -> None:
     scene.status.start_write("0-0", FIVE)
     assert not scene.status.abandoned(FIVE), "the agent does not know of it yet"
     scene.respond(stand("0-1", (5,)))
@@ -140,14 +140,14 @@ def test_what_is_kept_no_more_before_it_stood_was_given_up(scene: Scene) -> None
 
 
 @pytest.mark.parametrize("response", [AgentUnavailable("gone"), "no json", json.dumps({"buffer": "0-0"})])
-def test_an_agent_that_is_away_or_talks_nonsense_frees_nothing(scene: Scene, response: Any) -> None:
+def test_an_absent_agent_or_invalid_response_frees_no_buffer(scene: Scene, response: Any) -> None:
     scene.respond(stand("0-0"))
     scene.status.start_write("0-0", FIVE)
     scene.respond(response)
     assert scene.status.buffer == ""
 
 
-def test_the_time_of_a_save_is_taken_once_for_each_tier(
+def test_the_time_of_a_save_is_measured_once_for_each_tier(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
@@ -165,7 +165,7 @@ def test_the_time_of_a_save_is_taken_once_for_each_tier(
     assert (scene.status.seconds_to(LOCAL), scene.status.seconds_to(PEER)) == (2.0, 7.0)
 
 
-def test_a_save_that_was_overtaken_tells_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_superseded_save_is_not_measured(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr(save_status, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=time.sleep))
     scene.status.start_write("0-0", FIVE)
@@ -180,14 +180,14 @@ def test_a_save_that_was_overtaken_tells_nothing(scene: Scene, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("more", [{}, {"interval": 0}, {"interval": 42}])
-def test_the_interval_is_what_the_agent_says(scene: Scene, more: dict[str, int]) -> None:
+def test_the_interval_is_that_of_the_agent(scene: Scene, more: dict[str, int]) -> None:
     scene.respond(json.dumps({**json.loads(stand("0-0")), **more}))
     assert scene.status.interval == more.get("interval", 0)
     scene.respond(stand("0-0", (5,)))
     assert scene.status.interval == 0
 
 
-def test_a_save_is_due_when_the_agent_says_so() -> None:
+def test_a_save_is_due_when_the_agent_requests_one() -> None:
     context = RankContext(
         incarnation=1, socket="/nowhere", tiers=frozenset({"local"}), checkpoint_seconds=300.0
     )
@@ -200,7 +200,7 @@ def test_a_save_is_due_when_the_agent_says_so() -> None:
     assert not saves.due()
 
 
-def test_copies_count_where_there_are_any() -> None:
+def test_copy_time_is_that_of_the_peer_tier_if_copies_exist() -> None:
     saves = MemoryCheckpoints(RankContext(incarnation=1, socket="/nowhere"))
     saves._status._seconds = {LOCAL: 2.0, PEER: 7.0}
     assert saves.copy_seconds == 2.0

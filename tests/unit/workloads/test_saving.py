@@ -31,7 +31,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     answers.set()
 
 
-def test_a_rank_whose_disk_hangs_is_busy_and_says_so_once(
+def test_a_rank_with_a_hung_disk_is_busy_and_logs_that_once(
     disk: threading.Event,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -19,7 +19,7 @@ class Optimizer:
     [(None, 1, ""), (None, 2, "trains alone, but the job has 2 ranks"), (1, 4, "trains alone"), (4, 4, ""),
      (2, 4, "is in a process group of 2, but the job has 4 ranks")],
 )  # fmt: skip
-def test_a_group_smaller_than_the_job(
+def test_a_group_smaller_than_the_job_logs_a_warning(
     size: int | None, world: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch.distributed as dist
@@ -30,7 +30,7 @@ def test_a_group_smaller_than_the_job(
     assert words in found and bool(words) == bool(found)
 
 
-def test_it_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_warning_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     hook, optimizers = StepHook(RankContext(world=2), StepRecorder()), (Optimizer(), Optimizer())
     for _ in range(3):
         for optimizer in optimizers:

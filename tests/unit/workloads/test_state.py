@@ -42,7 +42,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, counter: Counter) -
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_a_restored_program_goes_on_as_the_saved_one_would(tmp_path: Path) -> None:
+def test_a_restored_program_continues_as_the_saved_program_would(tmp_path: Path) -> None:
     first = program(1)
     step(*first)
     saver = open_checkpoints(RankContext(checkpoint_dir=tmp_path))
@@ -66,7 +66,7 @@ def test_a_restored_program_goes_on_as_the_saved_one_would(tmp_path: Path) -> No
     assert second[2].at == 2
 
 
-def test_there_is_nothing_to_save_without_a_model() -> None:
+def test_a_save_without_a_model_is_an_error() -> None:
     with pytest.raises(RuntimeError, match=r"job\.restore\(model=\.\.\.\) comes before"):
         TrainingState(0).collect()
 

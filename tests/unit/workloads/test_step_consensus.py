@@ -12,7 +12,7 @@ WISHES = st.builds(StepRequest, save=st.booleans(), stop=st.booleans(), busy=st.
 
 
 @given(st.lists(WISHES, min_size=1, max_size=8))
-def test_what_one_wishes_all_do(requests: list[StepRequest]) -> None:
+def test_a_request_of_one_rank_applies_to_all_ranks(requests: list[StepRequest]) -> None:
     merged = merge(requests)
     assert merged == StepRequest(
         save=any(one.save for one in requests),
@@ -78,13 +78,13 @@ def test_all_ranks_stop_after_the_same_step(asked: list[int], due: list[bool]) -
     assert all(one == saves[0] for one in saves)
 
 
-def test_alone_the_wish_is_the_verdict() -> None:
+def test_the_request_of_a_single_rank_is_the_decision() -> None:
     consensus = StepConsensus()
     consensus.start(StepRequest(stop=True))
     assert consensus.decision() == StepRequest(stop=True)
 
 
-def test_a_step_without_a_verdict_is_a_mistake() -> None:
+def test_starting_a_step_before_the_previous_decision_is_an_error() -> None:
     consensus = StepConsensus()
     consensus.start(StepRequest())
     with pytest.raises(RuntimeError, match="was not called for the previous step"):

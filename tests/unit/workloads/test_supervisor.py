@@ -107,7 +107,7 @@ async def test_a_hung_rank_that_survives_sigkill_ends_the_launcher() -> None:
         ("--processes=2", 2, "does not know the torchrun option --processes=2"),
     ],
 )
-async def test_what_torchrun_would_refuse_is_the_ranks_failure(
+async def test_arguments_that_torchrun_rejects_fail_the_rank(
     option: str, code: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
@@ -128,7 +128,7 @@ async def test_what_torchrun_would_refuse_is_the_ranks_failure(
         ("$$(PROGRAM)", "$(PROGRAM)"),
     ],
 )
-async def test_the_command_names_variables_of_the_container(
+async def test_a_command_may_refer_to_variables_of_the_container(
     word: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROGRAM", "no-such-program")
@@ -137,7 +137,7 @@ async def test_the_command_names_variables_of_the_container(
     assert [rank.message.partition(":")[0] for rank in launcher._ranks] == [message, message]
 
 
-def test_each_ranks_command_refers_to_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_ranks_command_refers_to_variables_of_that_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAME", "bert")
     options = ["--nnodes=$(WORLD_SIZE)", "--node_rank=$(RANK)", "--master_port=$(MASTER_PORT)"]
     command = ["torchrun", *options, "t.py", "$(NAME)-$(RANK)", "$$(RANK)"]
@@ -147,7 +147,7 @@ def test_each_ranks_command_refers_to_its_own_variables(monkeypatch: pytest.Monk
     assert [start.arguments for start in starts] == [("bert-0", "$(RANK)"), ("bert-1", "$(RANK)")]
 
 
-async def test_a_rank_is_checked_once_for_many_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rank_is_checked_once_when_many_workers_end_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """All workers of a rank end together. The rank must be checked only once, because each check reads all
     of /proc.
     """

@@ -91,7 +91,7 @@ def measured(seconds: float, count: int = 1) -> list[dict[str, Any]]:
     return [{"kind": "dp", "members": "0-3", "bytes": 400, "count": count, "seconds": seconds}]
 
 
-def test_a_call_takes_until_it_is_over() -> None:
+def test_a_blocking_call_is_measured_until_its_return() -> None:
     run = Run()
     assert run.module.all_reduce("tensor") is None
     assert run.other.all_reduce("tensor", group="g") is None  # type: ignore[attr-defined]
@@ -100,7 +100,7 @@ def test_a_call_takes_until_it_is_over() -> None:
 
 
 @pytest.mark.parametrize("how", ["small", "later", "async", "nobody", "another thread"])
-def test_what_is_not_told(how: str) -> None:
+def test_calls_that_cannot_be_timed_are_not_reported(how: str) -> None:
     run = Run()
     if how == "async":
         assert run.module.all_reduce("tensor", async_op=True) == "work"
@@ -115,14 +115,14 @@ def test_what_is_not_told(how: str) -> None:
     assert run.step(2) == []
 
 
-def test_what_is_traced_is_the_function_that_torch_knows() -> None:
+def test_a_traced_call_uses_the_original_function() -> None:
     run = Run()
     run.traced = True
     run.module.all_reduce("tensor")
     assert run.asked == []
 
 
-def test_arguments_are_found_by_place_and_by_name() -> None:
+def test_arguments_are_found_by_position_and_by_name() -> None:
     run = Run()
     group = object()
     run.module.all_reduce("a", None, group)
@@ -132,14 +132,14 @@ def test_arguments_are_found_by_place_and_by_name() -> None:
     assert run.asked == [(group, "a"), ("g", "b"), (None, "c"), (group, "d")]
 
 
-def test_a_function_that_calls_another_is_told_once() -> None:
+def test_nested_collective_calls_are_reported_once() -> None:
     run = Run()
     run.module.all_gather_into_tensor("out", "in")
     assert run.step(2) == measured(0.125)
     assert run.asked == [(None, "out")]
 
 
-def test_a_device_tells_later_how_long_it_took() -> None:
+def test_a_device_reports_the_duration_later() -> None:
     run = Run("cuda:1")
     run.module.all_reduce("tensor")
     assert run.step(2) == [], "the device has not come so far"
@@ -147,7 +147,7 @@ def test_a_device_tells_later_how_long_it_took() -> None:
     assert run.step(3) == measured(0.5)
 
 
-def test_nothing_is_recorded_into_a_graph() -> None:
+def test_no_event_is_recorded_into_a_cuda_graph() -> None:
     run = Run("cuda:1")
     run.capturing = True
     run.module.all_reduce("tensor")
@@ -155,7 +155,7 @@ def test_nothing_is_recorded_into_a_graph() -> None:
     assert run.step(2) == []
 
 
-def test_what_a_device_never_tells_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_device_measurements_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collectives, "MAX_PENDING", 3)
     run = Run("cuda:1")
     for _ in range(5):
@@ -165,7 +165,7 @@ def test_what_a_device_never_tells_is_bounded(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("where", ["call", "query"])
-def test_what_goes_wrong_ends_the_measuring_and_not_the_program(where: str) -> None:
+def test_a_measurement_error_does_not_end_the_program(where: str) -> None:
     run = Run("cuda:1")
     run.fails = where
     run.module.all_reduce("tensor")
@@ -176,7 +176,7 @@ def test_what_goes_wrong_ends_the_measuring_and_not_the_program(where: str) -> N
     assert run.step(3) == []
 
 
-def test_an_error_of_the_collective_is_the_programs() -> None:
+def test_an_error_of_a_collective_reaches_the_program() -> None:
     run = Run()
     with pytest.raises(TypeError):
         run.module.all_reduce()  # type: ignore[call-arg]

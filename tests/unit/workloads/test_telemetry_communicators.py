@@ -30,12 +30,12 @@ from convoy_workloads.runtime.telemetry.communicators import (
         ([3, 10, 11], "3-10:7,11"),
     ],
 )
-def test_ranks_are_told_in_brief(given: list[int], reported: str) -> None:
+def test_ranks_are_formatted_briefly(given: list[int], reported: str) -> None:
     assert format_ranks(given) == reported
 
 
 @given(st.sets(st.integers(0, 200), min_size=2, max_size=40))
-def test_ranks_are_read_as_they_were_told(given: set[int]) -> None:
+def test_formatted_ranks_are_parsed_to_the_same_ranks(given: set[int]) -> None:
     reported = format_ranks(sorted(given))
     read = parse_members(reported, 201)
     assert read is not None and list(chain.from_iterable(read)) == sorted(given)
@@ -46,7 +46,7 @@ def test_ranks_are_read_as_they_were_told(given: set[int]) -> None:
         assert window.collectives[0].members == reported
 
 
-def test_ranks_and_agents_mean_the_same_by_too_much() -> None:
+def test_ranks_and_agents_have_equal_limits() -> None:
     assert (communicators.MAX_COMMUNICATORS, communicators.MAX_KIND, communicators.MAX_MEMBERS) == (
         windows.MAX_COLLECTIVES,
         windows.MAX_KIND,
@@ -69,11 +69,11 @@ def test_ranks_and_agents_mean_the_same_by_too_much() -> None:
         ("x" * 99, "x" * 32),
     ],
 )
-def test_a_group_is_called_what_all_its_members_call_it(description: str, found: str) -> None:
+def test_all_members_of_a_group_report_the_same_kind(description: str, found: str) -> None:
     assert kind_of(description) == found
 
 
-def test_all_members_leave_out_the_same_ones() -> None:
+def test_all_members_omit_the_same_communicators() -> None:
     moved = {Communicator("tp", str(number)): Transfers(number, 0.1234567, 2) for number in range(10, 30)}
     moved[Communicator("odd", ",".join(str(number**2) for number in range(200)))] = Transfers(10**9, 9.0)
     reported = messages(moved)
@@ -81,7 +81,7 @@ def test_all_members_leave_out_the_same_ones() -> None:
     assert reported[0] == {"kind": "tp", "members": "10", "bytes": 10, "count": 2, "seconds": 0.123457}
 
 
-def test_of_the_largest_the_quickest_is_what_counts() -> None:
+def test_a_merge_keeps_the_fastest_of_the_largest_transfers() -> None:
     assert Transfers(8, 0.5).merge(Transfers(8, 0.25, 2)) == Transfers(8, 0.25, 3)
     assert (
         Transfers(8, 0.5).merge(Transfers(9, 0.75))

@@ -22,7 +22,7 @@ class Run:
             self.now += seconds
 
 
-def test_without_a_wrapper_what_is_left_of_a_step_is_its_passes() -> None:
+def test_the_rest_of_a_step_counts_as_compute_without_a_wrapper() -> None:
     run = Run()
     run.recorder.step(1)
     for kind, seconds in (("data", 0.5), ("wait", 0.25), ("save", 0.125), ("optimizer", 1.0), ("host", 2.0)):
@@ -36,7 +36,7 @@ def test_without_a_wrapper_what_is_left_of_a_step_is_its_passes() -> None:
     ]  # fmt: skip
 
 
-def test_nothing_is_measured_for_nobody() -> None:
+def test_steps_are_not_measured_without_a_receiver() -> None:
     run = Run()
     run.recorder.send = None
     for number in (1, 2, 3):
@@ -49,7 +49,7 @@ def test_nothing_is_measured_for_nobody() -> None:
     assert [(one["first"], one["wall"], one["compute"]) for one in run.reported] == [(5, 1.0, 1.0)]
 
 
-def test_what_another_thread_does_costs_no_step() -> None:
+def test_work_of_another_thread_does_not_count_towards_a_step() -> None:
     run = Run()
     run.recorder.step(1)
     beside = threading.Thread(target=run.recorder.spend, args=("data", 3.0))
@@ -78,7 +78,7 @@ def step(run: Run, number: int, micro: list[float], waiting: float) -> None:
     run.recorder.step(number)
 
 
-def test_a_step_is_told_when_the_wrapper_has_measured_its_passes() -> None:
+def test_a_step_is_reported_after_the_wrapper_measured_its_passes() -> None:
     run = Run()
     # The time from the first forward pass to the last gradient: two passes, their garbage collection, and the
     # input of the second pass.
@@ -93,7 +93,7 @@ def test_a_step_is_told_when_the_wrapper_has_measured_its_passes() -> None:
     ]  # fmt: skip
 
 
-def test_the_wrapper_is_told_when_the_passes_it_has_measured_began() -> None:
+def test_the_wrapper_receives_the_start_of_the_measured_passes() -> None:
     run, began = Run(), []
 
     def measure(at: int) -> Passes:
@@ -108,7 +108,7 @@ def test_the_wrapper_is_told_when_the_passes_it_has_measured_began() -> None:
 
 
 @pytest.mark.parametrize("fault", ["unknown", "no pass", "gap"])
-def test_a_step_that_cannot_be_measured_is_left_out(fault: str) -> None:
+def test_a_step_that_cannot_be_measured_is_omitted(fault: str) -> None:
     run = Run()
     run.recorder.measure = lambda _: Passes(1.25, 0.0)
     run.recorder.step(1)

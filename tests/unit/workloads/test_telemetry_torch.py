@@ -160,7 +160,7 @@ def one_pass(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, An
     return shares(tmp_path_factory.mktemp("one-pass"), passes=1)
 
 
-def test_who_is_slow_computes_and_the_other_one_waits(one_pass: dict[int, dict[str, Any]]) -> None:
+def test_a_slow_rank_has_compute_time_and_its_peer_has_wait_time(one_pass: dict[int, dict[str, Any]]) -> None:
     found = one_pass
     assert found[1]["compute"] >= 2 * SLOW
     assert found[0]["compute"] < SLOW
@@ -172,7 +172,7 @@ def test_who_is_slow_computes_and_the_other_one_waits(one_pass: dict[int, dict[s
         assert found[rank]["micro"] == []
 
 
-def test_each_communicator_is_told_of(one_pass: dict[int, dict[str, Any]]) -> None:
+def test_each_communicator_is_reported(one_pass: dict[int, dict[str, Any]]) -> None:
     found = one_pass
     for rank in (0, 1):
         reported = found[rank]["collectives"]
@@ -197,7 +197,7 @@ def test_each_of_several_passes_is_measured(tmp_path: Path) -> None:
     assert found[0]["data"] >= 2 * LOADING
 
 
-def test_what_shards_a_model_is_seen(tmp_path: Path) -> None:
+def test_collectives_of_sharded_models_are_measured(tmp_path: Path) -> None:
     context = rank_processes.context()
     out: Any = context.Queue()
     ranks = [context.Process(target=sharded, args=(rank, tmp_path, out)) for rank in (0, 1)]
@@ -250,7 +250,7 @@ def test_derived_work_classes_keep_torchs_own_wait() -> None:
         one.kill()
 
 
-def test_a_collective_is_compiled_as_without_the_measuring(tmp_path: Path) -> None:
+def test_a_measured_collective_can_be_compiled(tmp_path: Path) -> None:
     context = rank_processes.context()
     out: Any = context.Queue()
     one = context.Process(target=compiled, args=(tmp_path, out))

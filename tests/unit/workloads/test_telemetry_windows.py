@@ -20,11 +20,11 @@ def spans(windows: list[dict[str, Any]]) -> list[tuple[int, int]]:
     return [(one["first"], one["last"]) for one in windows]
 
 
-def test_long_steps_are_told_one_by_one() -> None:
+def test_long_steps_are_reported_one_by_one() -> None:
     assert spans(windows_of([2.0, 2.0, 2.0])) == [(1, 1), (2, 2), (3, 3)]
 
 
-def test_short_steps_are_folded_to_about_a_second() -> None:
+def test_short_steps_are_merged_into_windows_of_about_a_second() -> None:
     found = windows_of([0.25] * 16)
     assert spans(found) == [(1, 1), (2, 2), (3, 4), (5, 8), (9, 12), (13, 16)]
     assert found[-1]["wall"] == 1.0
@@ -35,12 +35,12 @@ def test_a_window_shrinks_when_its_steps_become_long() -> None:
     assert found == [(1, 1), (2, 2), (3, 4), (5, 8), (9, 12), (13, 13), (14, 14)]
 
 
-def test_no_window_is_longer_than_it_may_be() -> None:
+def test_no_window_exceeds_the_maximum_length() -> None:
     found = spans(windows_of([1e-6] * (3 * MAX_STEPS)))
     assert max(last - first + 1 for first, last in found) == MAX_STEPS
 
 
-def test_after_a_gap_the_window_begins_anew() -> None:
+def test_a_gap_in_the_steps_starts_another_window() -> None:
     windows = Windows()
     for number in range(1, 5):
         windows.step(number, TimeSpent(wall=0.25))
@@ -53,14 +53,14 @@ def test_after_a_gap_the_window_begins_anew() -> None:
     assert (found["first"], found["last"], found["wall"]) == (9, 12, 1.0)
 
 
-def test_a_run_that_goes_on_in_the_middle_of_a_window_waits_for_the_next() -> None:
+def test_a_run_that_resumes_inside_a_window_waits_for_the_next_window() -> None:
     windows = Windows()
     windows.length = 8
     found = [windows.step(number, TimeSpent(wall=0.2)) for number in range(4, 17)]
     assert [one and (one["first"], one["last"]) for one in found] == [None] * 12 + [(9, 16)]
 
 
-def test_everything_is_summed_and_nothing_said_of_what_is_none() -> None:
+def test_a_window_has_sums_and_omits_empty_quantities() -> None:
     windows = Windows()
     windows.length = 2
     parts = {"compute": 0.5, "optimizer": 0.1, "data": 0.2, "wait": 0.3, "save": 0.4}
@@ -72,7 +72,7 @@ def test_everything_is_summed_and_nothing_said_of_what_is_none() -> None:
 
 
 @pytest.mark.parametrize("counts", [(2, 3), (1, 1), (MAX_MICRO + 1, MAX_MICRO + 1)])
-def test_micro_batches_are_told_only_when_they_can_be_compared(counts: tuple[int, int]) -> None:
+def test_micro_batches_are_reported_only_when_comparable(counts: tuple[int, int]) -> None:
     windows = Windows()
     windows.length = 2
     windows.step(1, TimeSpent(wall=1.0, micro=[0.1] * counts[0]))
@@ -96,7 +96,7 @@ def test_windows_are_aligned_do_not_overlap_and_lose_nothing(walls: list[float],
 
 
 @given(st.floats(0.002, 20.0))
-def test_a_steady_run_is_told_about_once_a_second(wall: float) -> None:
+def test_a_steady_run_is_reported_about_once_a_second(wall: float) -> None:
     found = windows_of([wall] * 8192)
     assert found[-1]["wall"] >= min(1.0, wall * MAX_STEPS) - 1e-6
     assert found[-1]["wall"] <= max(wall, SHRINK) + 1e-6

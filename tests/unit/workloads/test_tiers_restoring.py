@@ -57,7 +57,7 @@ def restoring_from(client: Client) -> RestoreSession:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("whom", [[], GONE], ids=["nobody to blame", "a place that could not"])
-def test_a_shard_that_is_not_there_is_a_failed_attempt(name: str, whom: list[list[str]]) -> None:
+def test_a_missing_shard_is_a_failed_attempt(name: str, whom: list[list[str]]) -> None:
     client = Client({name: [whom]})
     own = restoring_from(client)
     assert own.choose() is not None
@@ -65,7 +65,7 @@ def test_a_shard_that_is_not_there_is_a_failed_attempt(name: str, whom: list[lis
     assert sorted(client.given) == NAMES and len(own.shards) == 3
 
 
-def test_a_shard_that_stays_away_is_not_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restore_fails_if_a_shard_stays_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restoring, "ATTEMPTS", 3)
     client = Client({"1": [[]] * 9})
     with pytest.raises(PeerLost, match="could not be read"):

@@ -51,7 +51,7 @@ def bits(state: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_a_state_comes_back_bit_for_bit_into_another_model() -> None:
+def test_a_state_is_restored_bit_for_bit_into_another_model() -> None:
     net, optimizer = trained()
     data, _ = saved(TrainingState(0, net, optimizer).collect())
     other, fresh = trained(seed=9, steps=1)
@@ -62,7 +62,7 @@ def test_a_state_comes_back_bit_for_bit_into_another_model() -> None:
     assert bits(TrainingState(0, other, fresh).collect()) == bits(TrainingState(0, net, optimizer).collect())
 
 
-def test_what_is_said_of_the_generation_is_read_without_the_state() -> None:
+def test_checkpoint_metadata_is_read_without_the_state() -> None:
     net, optimizer = trained()
     data, rank_plan = saved(TrainingState(0, net, optimizer).collect())
     found = shard.read(memoryview(data))
@@ -71,7 +71,7 @@ def test_what_is_said_of_the_generation_is_read_without_the_state() -> None:
     assert all(part.at % shard.ALIGN == 0 for part in found.parts)
 
 
-def test_equal_states_make_equal_bytes_and_a_changed_tensor_changes_only_its_own() -> None:
+def test_a_changed_tensor_changes_only_its_own_bytes() -> None:
     net, optimizer = trained()
     first, rank_plan = saved(TrainingState(0, net, optimizer).collect())
     again, _ = saved(TrainingState(0, net, optimizer).collect())
@@ -85,7 +85,7 @@ def test_equal_states_make_equal_bytes_and_a_changed_tensor_changes_only_its_own
     assert changed and all(part.at <= at < part.at + part.length for at in changed)
 
 
-def test_a_plan_is_for_one_structure_alone() -> None:
+def test_a_plan_fits_only_one_structure() -> None:
     net, optimizer = trained()
     one = planning.StateSnapshot(TrainingState(0, net, optimizer).collect())
     same = planning.StateSnapshot(TrainingState(0, net, optimizer).collect())
@@ -95,7 +95,7 @@ def test_a_plan_is_for_one_structure_alone() -> None:
     assert planning.plan_save(one).plan != planning.plan_save(other).plan
 
 
-def test_values_are_taken_anew_under_an_old_plan() -> None:
+def test_a_reused_plan_saves_current_values() -> None:
     net, optimizer = trained()
     rank_plan = planning.plan_save(planning.StateSnapshot(TrainingState(0, net, optimizer).collect()))
     optimizer.param_groups[0]["lr"] = 0.5
@@ -127,7 +127,7 @@ def test_parts_of_several_shards_make_one_tensor() -> None:
     assert torch.equal(state["w"], whole)
 
 
-def test_a_rank_that_was_not_there_has_no_generators_to_restore() -> None:
+def test_a_rank_absent_from_the_save_restores_no_generators() -> None:
     net, optimizer = trained()
     data, _ = saved(TrainingState(0, net, optimizer).collect())
     state = TrainingState(3, *trained(seed=2)).collect()
@@ -145,7 +145,7 @@ def partly_used() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     return net, torch.optim.AdamW(net.parameters(), lr=0.01)
 
 
-def test_a_parameter_that_never_had_a_gradient_has_no_state_afterwards_either() -> None:
+def test_a_parameter_without_gradients_has_no_state_after_a_restore() -> None:
     net, optimizer = partly_used()
     net(torch.randn(4, 8)).square().sum().backward()
     optimizer.step()
@@ -160,14 +160,14 @@ def test_a_parameter_that_never_had_a_gradient_has_no_state_afterwards_either() 
     assert not fresh.state.get(other.get_parameter("unused"))
 
 
-def test_what_is_nested_in_an_optimizers_state_was_saved_too() -> None:
+def test_nested_optimizer_state_counts_as_saved() -> None:
     moments = {"a": {"m": {"scale": torch.ones(2)}}, "b": {"m": {"scale": torch.ones(2)}}}
     state = {"optimizer": {"state": moments}}
     drop_unsaved(state, {"model.a", "optimizer.state.a.m.scale"})
     assert list(moments) == ["a"]
 
 
-def test_another_optimizer_does_not_begin_without_its_past() -> None:
+def test_another_optimizer_class_is_not_restored_without_its_state() -> None:
     net = model()
     data, _ = saved(TrainingState(0, net, torch.optim.SGD(net.parameters(), lr=0.1)).collect())
     holder = TrainingState(0, net, torch.optim.AdamW(net.parameters()))
@@ -175,7 +175,7 @@ def test_another_optimizer_does_not_begin_without_its_past() -> None:
         reading.load(holder.load_target(), [shard.read(memoryview(data))])
 
 
-def test_an_index_that_has_outgrown_its_place_is_refused() -> None:
+def test_an_index_larger_than_its_reserved_space_is_rejected() -> None:
     layout = shard.lay_out([], 10)
     with pytest.raises(shard.TooLarge):
         shard.write(memoryview(bytearray(layout.size)), layout, [], {"x": "y" * 200_000}, {})
@@ -185,6 +185,6 @@ def test_an_index_that_has_outgrown_its_place_is_refused() -> None:
     "data",
     [b"", b"CONVOY", shard.MAGIC + bytes(8), shard.MAGIC + (99).to_bytes(8, "little") + b"{}", bytes(4096)],
 )
-def test_other_bytes_are_no_shard(data: bytes) -> None:
+def test_invalid_bytes_are_rejected_as_a_shard(data: bytes) -> None:
     with pytest.raises(shard.ShardError):
         shard.read(memoryview(data))

@@ -29,10 +29,10 @@ class Client:
         ({"type": "failed", "why": "bucket: HTTP 503", "store": True}, StoreAway),
         ({"type": "failed", "why": "no answer from two", "store": False}, PeerLost),
         ({"type": "failed", "why": "[Errno 5]"}, PeerLost),
-        ({"type": "refused", "why": "7 bytes are missing"}, PeerLost),
+        ({"type": "refused", "why": "7 more bytes are needed"}, PeerLost),
     ],
 )
-def test_a_store_that_is_away_is_told_from_all_else(
+def test_an_unreachable_store_is_distinguished_from_other_errors(
     before: list[dict[str, Any]], response: dict[str, Any], error: type[Exception]
 ) -> None:
     restoring = RestoreSession(cast(Any, Client(*before, response)), rank=0)

@@ -52,7 +52,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @given(PLAIN)
-def test_plain_values_come_back_as_they_were(value: Any) -> None:
+def test_plain_values_are_restored_unchanged(value: Any) -> None:
     expected = dict(sorted(value.items())) if isinstance(value, dict) and all(map(_text, value)) else value
     assert same(values.loads(values.dumps(value)), _ordered(expected))
 
@@ -67,7 +67,7 @@ NANS = st.builds(
 @example(0x7FF0_0000_0000_0001)  # This number is a signalling NaN.
 @example(0xFFF8_0000_0000_0000)
 @example(0xFFF0_0000_0000_0000)
-def test_every_float_comes_back_bit_by_bit(pattern: int) -> None:
+def test_every_float_is_restored_bit_by_bit(pattern: int) -> None:
     value = struct.unpack("<d", pattern.to_bytes(8, "little"))[0]
     assert struct.pack("<d", value) == pattern.to_bytes(8, "little"), "the machine itself keeps it"
     for found in (values.loads(values.dumps(value)), values.loads(values.dumps({1: [value]}))[1][0]):
@@ -106,17 +106,17 @@ def _ordered(value: Any) -> Any:
         torch.get_rng_state(),
     ],
 )
-def test_special_values_come_back_as_they_were(value: Any) -> None:
+def test_special_values_are_restored_unchanged(value: Any) -> None:
     assert same(values.loads(values.dumps(value)), value)
 
 
-def test_bfloat16_and_types() -> None:
+def test_bfloat16_and_types_are_restored() -> None:
     one = torch.tensor([1.0, 2.5], dtype=torch.bfloat16)
     back = values.loads(values.dumps({"t": one, "d": torch.float16}))
     assert back["t"].dtype is torch.bfloat16 and torch.equal(back["t"], one) and back["d"] is torch.float16
 
 
-def test_the_generators_go_on_as_if_nothing_had_happened() -> None:
+def test_restored_generators_continue_the_same_sequence() -> None:
     state = values.loads(values.dumps(SimpleNamespace(value=rng_state()))).value
     expected = (random.random(), torch.rand(3).tolist(), np.random.rand())
     random.setstate(state["python"])
@@ -126,12 +126,12 @@ def test_the_generators_go_on_as_if_nothing_had_happened() -> None:
 
 
 @pytest.mark.parametrize("value", [object(), {"a": [1, {2}]}, lambda: None, {"x": {"y": object()}}])
-def test_what_cannot_be_saved_is_named(value: Any) -> None:
+def test_an_unsupported_value_is_named(value: Any) -> None:
     with pytest.raises(values.UnsavableError, match="a checkpoint holds"):
         values.dumps(value)
 
 
-def test_the_place_of_what_cannot_be_saved_is_said() -> None:
+def test_an_error_contains_the_path_of_the_unsupported_value() -> None:
     with pytest.raises(values.UnsavableError, match=r"^\.a\[1\]\.b is a builtins\.object"):
         values.dumps({"a": [0, {"b": object()}]})
 
@@ -145,6 +145,6 @@ def test_the_place_of_what_cannot_be_saved_is_said() -> None:
         json.dumps({"$": "float", "v": "7ff0"}),
     ],
 )
-def test_other_texts_are_refused(text: str) -> None:
+def test_invalid_texts_are_rejected(text: str) -> None:
     with pytest.raises((ValueError, KeyError)):
         values.loads(text)

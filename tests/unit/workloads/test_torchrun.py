@@ -129,7 +129,7 @@ def torchruns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Torchruns]:
     runs.stop()
 
 
-def test_a_ranks_environment_is_torchruns(torchruns: Torchruns) -> None:
+def test_a_ranks_environment_equals_that_of_torchrun(torchruns: Torchruns) -> None:
     words = "torchrun --standalone --nproc-per-node=2 --role=trainer --max-restarts=3 dump.py"
     for local, (theirs, _) in enumerate(torchruns.dumps("alone").values()):
         ours = rank_of(0, 1, 1, processes=2, local=local, words=words)
@@ -242,7 +242,9 @@ LINES = [
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_arguments_are_read_as_by_torchrun(line: str, theirs: Callable[[list[str]], dict[str, Any]]) -> None:
+def test_arguments_are_parsed_as_by_torchrun(
+    line: str, theirs: Callable[[list[str]], dict[str, Any]]
+) -> None:
     check(line.split(), theirs)
 
 
@@ -262,7 +264,7 @@ WORDS = st.one_of(
 
 @settings(max_examples=400, deadline=None)
 @given(words=st.lists(WORDS, max_size=7))
-def test_any_arguments_are_read_as_by_torchrun(
+def test_random_arguments_are_parsed_as_by_torchrun(
     words: list[str], theirs: Callable[[list[str]], dict[str, Any]]
 ) -> None:
     check(words, theirs)

@@ -30,7 +30,7 @@ def links(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(folder)): str(p.readlink()) for p in folder.rglob("*") if p.is_symlink()}
 
 
-def test_hidden_folders_become_real_ones_and_all_else_is_linked(unwritable: Path, tmp_path: Path) -> None:
+def test_hidden_folders_are_created_and_other_entries_are_linked(unwritable: Path, tmp_path: Path) -> None:
     (unwritable / ".cache/torch/hub/checkpoints").mkdir(parents=True)
     (unwritable / ".cache/torch/hub/checkpoints/resnet.pth").touch()
     (unwritable / ".netrc").touch()
@@ -58,7 +58,9 @@ def test_a_volume_in_an_unwritable_home_is_linked_as_a_whole(
     assert links(fresh) == {".cache/huggingface": str(volume)}
 
 
-def test_links_have_a_bound(unwritable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_links_is_bounded(
+    unwritable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(user_defaults, "MAX_LINKS", 3)
     for number in range(5):
         (unwritable / f"file-{number}").touch()
@@ -68,7 +70,7 @@ def test_links_have_a_bound(unwritable: Path, tmp_path: Path, monkeypatch: pytes
     assert sorted(links(fresh)) == ["file-0", "file-1", "file-2"]
 
 
-def test_of_the_root_directory_only_hidden_entries_are_taken(
+def test_only_hidden_entries_of_the_root_directory_are_linked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(os, "listdir", lambda folder: [".cache", "bin"] if folder == "/" else [])
@@ -85,7 +87,7 @@ def test_of_the_root_directory_only_hidden_entries_are_taken(
         ({"LOGNAME": "a", "USER": "b"}, ("a", "b")),
     ],
 )
-def test_a_name_that_is_given_is_kept(
+def test_a_configured_user_name_is_kept(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], names: tuple[str, str]
 ) -> None:
     monkeypatch.setattr(user_defaults, "_has_account", lambda uid: False)
@@ -99,9 +101,7 @@ def test_without_the_module_pwd_there_is_no_account(monkeypatch: pytest.MonkeyPa
     assert not user_defaults._has_account(os.getuid())
 
 
-def test_a_spare_folder_that_cannot_be_used_is_reported(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_unusable_replacement_home_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(user_defaults, "_has_account", lambda uid: True)
     environment = {"HOME": "relative", user_defaults.HOME_VARIABLE: str(tmp_path / "file")}
@@ -110,7 +110,7 @@ def test_a_spare_folder_that_cannot_be_used_is_reported(
     assert environment["HOME"] == "relative"
 
 
-def test_a_home_that_can_be_made_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_home_is_created_if_possible(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(user_defaults, "_has_account", lambda uid: True)
     environment = {"HOME": str(tmp_path / "a/b"), user_defaults.HOME_VARIABLE: str(tmp_path)}
     user_defaults.apply_defaults(environment)

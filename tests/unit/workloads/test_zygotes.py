@@ -8,7 +8,7 @@ from convoy_workloads.launcher.zygote_client import ZygoteClient
 from convoy_workloads.launcher.zygote_manager import same_interpreter
 
 
-def test_which_paths_are_one_interpreter(tmp_path: Path) -> None:
+def test_paths_of_one_interpreter_are_recognised(tmp_path: Path) -> None:
     system, venv = tmp_path / "usr", tmp_path / "venv"
     for folder in (system, venv):
         folder.mkdir()
@@ -25,7 +25,7 @@ def test_which_paths_are_one_interpreter(tmp_path: Path) -> None:
     assert not same(f"{system}/python3.11", f"{system}/python3.12")
 
 
-async def test_a_fork_that_comes_too_late_is_killed() -> None:
+async def test_a_late_fork_is_killed() -> None:
     """The zygote reports a fork for a rank that was already started cold."""
     client = ZygoteClient("python", "entry", lambda *_: None)
     late = subprocess.Popen(["sleep", "1000"])  # noqa: ASYNC220 - a fork; there is nothing to wait for

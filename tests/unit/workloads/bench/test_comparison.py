@@ -65,14 +65,14 @@ def result(seconds: float, total: float = 1.0, bits: str = "a") -> Callable[[int
     return lambda number: {"seconds": seconds * 1.5**number, "sum": total, "bits": bits}
 
 
-def test_arms_run_in_turns_and_none_is_always_first() -> None:
+def test_arms_alternate_and_none_is_always_first() -> None:
     order = Scripted({name: result(1) for name in "ab"})
     found = alternate([arm("a"), arm("b")], 3, order)
     assert order.order == ["a", "b", "b", "a", "a", "b"]
     assert {name: len(runs) for name, runs in found.items()} == {"a": 3, "b": 3}
 
 
-def test_a_ratio_is_of_the_same_round_and_above_1_where_ours_is_better() -> None:
+def test_a_ratio_compares_one_round_and_exceeds_1_where_convoy_is_better() -> None:
     assert ratio(SECONDS, trials(1, 10, 100), trials(2, 20, 200)).median == 2
     assert ratio(RATE, trials(1, 10, 100), trials(2, 20, 200)).median == pytest.approx(2)
     spread = ratio(SECONDS, trials(1, 1, 1, 1, 1), trials(0.5, 1, 1, 1, 2))
@@ -112,7 +112,9 @@ def test_the_rows_of_a_comparison() -> None:
     ],
     ids=["another number", "other bits", "a gain without the mechanism"],
 )
-def test_a_figure_is_not_published_when(ours: Any, again: Any, missed: list[str]) -> None:
+def test_a_figure_is_not_published_if_a_condition_is_not_met(
+    ours: Any, again: Any, missed: list[str]
+) -> None:
     results = {"ours": ours, "theirs": result(2), "theirs again": again}
     assert broken(compare(bench(), run_once=Scripted(results))) == missed
 
@@ -128,7 +130,7 @@ def test_a_figure_is_not_published_when(ours: Any, again: Any, missed: list[str]
     ],
     ids=["worse", "equal", "within the tolerance", "a gain", "a small run is not judged"],
 )
-def test_the_control_fails_for_a_gain_alone_and_in_full_runs_alone(
+def test_the_negative_control_fails_only_for_a_gain_in_a_full_run(
     size: Literal["small", "full"], seconds: float, gain: float, met: bool | None
 ) -> None:
     results = {"ours": result(1), "theirs": result(2), "theirs again": result(seconds)}
@@ -145,20 +147,20 @@ def test_numbers_are_equal_within_their_tolerance() -> None:
     assert broken(compare(close, run_once=Scripted(results))) == []
 
 
-def test_a_label_other_than_measured_is_in_every_row() -> None:
+def test_every_row_has_the_label_of_the_benchmark() -> None:
     results = {"ours": result(1), "theirs": result(2), "theirs again": result(2)}
     figures = compare(bench(label="calibrated simulation"), run_once=Scripted(results))
     assert {row["kind"] for row in figures.rows()} == {"calibrated simulation"}
 
 
-def test_a_function_runs_in_a_process_of_its_own_with_its_time_and_result() -> None:
+def test_a_function_runs_in_its_own_process_with_its_time_and_result() -> None:
     trial = run(function("arm", dict, {"steps": 7}))
     assert trial.result == {"steps": 7}
     assert trial.processor_seconds > 0
     assert trial.seconds > 0
 
 
-def test_processes_that_outlive_their_parent_count() -> None:
+def test_processes_that_outlive_their_parent_are_counted() -> None:
     burn = "import time\nwhile time.process_time() < 0.3: pass"
     orphan = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {burn!r}])"
     script = f"{orphan}\nopen(sys.argv[1], 'w').write('{{}}')"
@@ -166,7 +168,7 @@ def test_processes_that_outlive_their_parent_count() -> None:
     assert trial.processor_seconds > 0.3
 
 
-def test_an_arm_that_fails_says_why() -> None:
+def test_a_failed_arm_reports_its_error() -> None:
     failing = Arm("bad", lambda result: [sys.executable, "-c", "raise SystemExit('no such data')"])
     with pytest.raises(TrialError, match=r"(?s)bad ended with exit code 1:.*no such data"):
         run(failing)

@@ -22,7 +22,7 @@ for _ in range(12):
 """
 
 
-def test_a_rank_of_torchrun_has_its_result_though_the_interpreter_would_end_badly(tmp_path: Path) -> None:
+def test_a_rank_of_torchrun_writes_its_result_before_an_interpreter_crash(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "convoy_workloads.bench.stopwatch", "result.json", "program"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TORCHELASTIC_RUN_ID": "1"}
