@@ -106,7 +106,7 @@ def test_a_job_that_does_not_fit_says_what_is_missing(jobs: Jobs) -> None:
     try:
         jobs.wait_step("large", 20)
         jobs.wait(
-            lambda: "bytes are missing" in jobs.log("large-worker-0"), 60, "the missing bytes in the log"
+            lambda: "more bytes are needed" in jobs.log("large-worker-0"), 60, "the missing bytes in the log"
         )
         assert "is 9437184 bytes" in jobs.log("large-worker-0")
     finally:

@@ -23,7 +23,7 @@ class Refusal:
     def __str__(self) -> str:
         limit = "the job's limit (spec.checkpoint.tiers.local.memory)" if self.own else "the node's limit"
         others = f", of which other jobs use {self.others}" if self.others and not self.own else ""
-        return f"{self.missing} bytes are missing: {limit} is {self.limit} bytes{others}"
+        return f"{self.missing} more bytes are needed: {limit} is {self.limit} bytes{others}"
 
 
 @dataclass(slots=True)

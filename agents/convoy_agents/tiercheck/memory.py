@@ -29,11 +29,11 @@ class ShareExhausted(OSError):
     """The free part of the job's share of the node's memory is too small."""
 
     def __init__(self, wanted: int, left: int) -> None:
-        super().__init__(errno.ENOSPC, f"{wanted} bytes are needed, {left} are left")
+        super().__init__(errno.ENOSPC, f"{wanted} bytes were requested, {left} are available")
         self.wanted, self.left = wanted, left
 
     def __str__(self) -> str:
-        return f"{self.missing} bytes are missing: {self.wanted} are needed, {self.left} are left"
+        return f"{self.missing} more bytes are needed: {self.wanted} requested, {self.left} available"
 
     @property
     def missing(self) -> int:

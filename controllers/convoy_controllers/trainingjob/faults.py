@@ -151,7 +151,11 @@ def _stderr_sentence(rank: RankView, last: str) -> str:
     """
     if place := main_thread(rank.stderr) if rank.hung else "":
         return f"Its main thread is at {place}."
-    return f"Its stderr ends with: {last}" if last else "It wrote nothing to stderr."
+    return (
+        f"Its stderr ends with: {last}"
+        if last
+        else f"It wrote nothing to stderr: read convoy logs JOB --rank {rank.rank}."
+    )
 
 
 def _place(rank: RankView, last: str) -> str:

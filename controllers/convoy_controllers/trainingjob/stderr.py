@@ -1,7 +1,8 @@
 """Reads the end of a rank's stderr, for messages and to find the root cause of a fault.
 
 Sources of the patterns, as of torch 2.13: gloo's `tcp/pair.cc`, c10d's `TCPStore.cpp`, `socket.cpp` and
-`ProcessGroup*.cpp`, NCCL's `socket.cc`, CPython's `faulthandler.c`.
+`ProcessGroup*.cpp`, `torch/distributed/elastic/rendezvous/api.py`, NCCL's `socket.cc`, CPython's
+`faulthandler.c`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ _RANK = r"^(?:\[(?:rank)?\d+\]:\s?)?"
 _EXCEPTION = re.compile(
     _RANK + r"(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w*(?:Error|Exception|Interrupt|Exit))\b(?P<text>.*)"
 )
-_COLLECTIVE = re.compile(r"^(RuntimeError|Dist\w*Error)$")
-"""Pattern of the exception types that collectives raise. OSError is not among them, because it shows a
-problem of the program with another server.
+_COLLECTIVE = re.compile(r"^(RuntimeError|Dist\w*Error|Rendezvous\w*Error)$")
+"""Pattern of the exception types that collectives and torchrun's rendezvous raise. OSError is not among
+them, because it shows a problem of the program with another server.
 """
 _CHAINED = ("was the direct cause of the following", "During handling of the above exception")
 _LOST = re.compile(
@@ -27,7 +28,8 @@ _LOST = re.compile(
     r"|timed out (waiting|after|connecting|in monitoredbarrier)|failed to pass monitoredbarrier"
     r"|(socket|wait|read|connection|collective operation) time-?out|has timed out after"
     r"|failed or timed out|watchdog (caught|thread terminated|got stuck)|heartbeat monitor timed out"
-    r"|communicator was aborted|ncclRemoteError|remote process exited|(recv|send)(value|bytes)? failed on",
+    r"|communicator was aborted|ncclRemoteError|remote process exited|(recv|send)(value|bytes)? failed on"
+    r"|Rendezvous(Timeout|Closed|Connection)Error",
     re.IGNORECASE,
 )
 _TIMED_OUT = re.compile(r"timed? ?-?out|watchdog|heartbeat monitor", re.IGNORECASE)

@@ -73,7 +73,8 @@ class FaultReasons:
     )
     CONTAINER_OOM = Reason(
         "ContainerOutOfMemory",
-        "pod {pod} on node {node} ran out of memory; raise resources.limits.memory or lower the batch size",
+        "pod {pod} on node {node} ran out of memory (OOMKilled; files in /dev/shm count too); raise "
+        "resources.limits.memory or lower the batch size",
         warning=True,
     )
     POD_LOST = Reason("PodLost", "pod {pod} on node {node} was lost: {why}", warning=True)

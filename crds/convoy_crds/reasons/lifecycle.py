@@ -50,11 +50,14 @@ class LifecycleReasons:
         warning=True,
     )
     SUSPENDING = Reason("Suspending", "waiting for {left} pods to stop; {state}")
-    SUSPENDED = Reason("Suspended", "{state}; to resume, set spec.suspend: false (convoy resume)")
+    SUSPENDED = Reason(
+        "Suspended",
+        "{state}; to resume, set spec.suspend: false (convoy resume), unless a batch queue holds the job",
+    )
     SUSPENDED_UNSAVED = Reason(
         "SuspendedWithoutCheckpoint",
         "the last steps were not saved: {state}; see the job's events and its condition Checkpointing; to "
-        "resume, set spec.suspend: false (convoy resume)",
+        "resume, set spec.suspend: false (convoy resume), unless a batch queue holds the job",
         warning=True,
     )
     RESUMED = Reason("Resumed", "spec.suspend is false again")

@@ -18,7 +18,7 @@ class PodReasons:
     SCHEDULE_DEADLINE = Reason(
         "ScheduleDeadline",
         "not all pods started within {seconds} s (spec.recovery.scheduleSeconds): {why}; Convoy deleted "
-        "them and tries again at {until}",
+        "them and tries again at {until}. Correct the cause, or raise spec.recovery.scheduleSeconds",
         warning=True,
     )
     SCHEDULE_RETRY = Reason(
@@ -35,7 +35,8 @@ class PodReasons:
     )
     CONTAINER_CONFIG = Reason(
         "ContainerConfigError",
-        "pod {pod} on node {node}: container {container} cannot be created: {why}",
+        "pod {pod} on node {node}: container {container} cannot be created: {why}; create what is missing, "
+        "or correct the role's template",
         warning=True,
     )
     CONTAINER_FAILING = Reason(

@@ -62,7 +62,7 @@ def found(step: int) -> str:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-async def test_what_some_ranks_save_others_load_in_other_boxes(
+async def test_a_checkpoint_loads_with_other_ranks_and_another_sharding(
     make_host: HostMaker, job: MemoryJob, start: Start, asynchronous: bool
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -80,7 +80,7 @@ async def test_what_some_ranks_save_others_load_in_other_boxes(
     await wait_for_output(await start(4, [A, B], boxes=0, steps=[]), found(9))
 
 
-async def test_a_broken_shard_is_read_from_its_copy_and_one_without_from_the_save_before(
+async def test_a_broken_shard_is_restored_from_its_copy_or_the_previous_save(
     make_host: HostMaker, job: MemoryJob, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restoring, "FETCH_SECONDS", 2.0)
@@ -104,19 +104,19 @@ async def test_a_broken_shard_is_read_from_its_copy_and_one_without_from_the_sav
     await wait_for_output(await start(3, [A, B], boxes=1, steps=[]), found(3))
 
 
-async def test_what_does_not_fit_is_refused_by_all_and_a_smaller_one_is_taken(
+async def test_all_ranks_refuse_an_oversized_save_and_accept_a_smaller_one(
     make_host: HostMaker, hub: FakeHub, folder: Path, start: Start
 ) -> None:
     job = MemoryJob(hub, folder, limit=12 * 2**20)
     one, two = await make_host("one"), await make_host("two")
     await job.form(1, [(A, one), (B, two)])
     ranks = await start(1, [A, B], boxes=0, steps=[(3, 300_000), (5, 7)])
-    await wait_for_output(ranks, "REFUSED 3 .*bytes are missing")
+    await wait_for_output(ranks, "REFUSED 3 .*more bytes are needed")
     await wait_for_output(ranks, "SAVED 5 True")
 
 
 @pytest.mark.parametrize("pods", [[A, B], [A, A]], ids=["in pods of their own", "in one pod"])
-async def test_a_save_that_fails_on_one_rank_leaves_no_buffer_taken(
+async def test_a_save_that_fails_on_one_rank_frees_all_buffers(
     make_host: HostMaker, job: MemoryJob, start: Start, pods: list[str]
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -138,7 +138,7 @@ async def test_a_save_that_fails_on_one_rank_leaves_no_buffer_taken(
         await wait_for_output(ranks, pattern)
 
 
-async def test_a_loop_that_is_asked_to_leave_saves_and_goes_on_with_the_same_bits(
+async def test_a_loop_saves_on_request_to_leave_and_resumes_bit_for_bit(
     make_host: HostMaker, job: MemoryJob, start: Start
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]

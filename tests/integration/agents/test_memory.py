@@ -67,7 +67,7 @@ async def restored(ranks: list[Rank]) -> list[dict[str, bytes]]:
     return found  # type: ignore[return-value]
 
 
-async def test_a_save_stands_locally_then_with_its_copies(
+async def test_a_save_is_committed_locally_then_with_its_copies(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -83,7 +83,7 @@ async def test_a_save_stands_locally_then_with_its_copies(
         assert {commit.incarnation for commit in report.committed} == {1}
 
 
-async def test_a_node_that_is_lost_is_restored_from_its_peer(
+async def test_a_lost_node_s_shard_is_restored_from_its_peer(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
@@ -108,7 +108,7 @@ async def test_a_node_that_is_lost_is_restored_from_its_peer(
     assert {generation for generation, _ in await held(three)} == {Generation(2, 20)}
 
 
-async def test_an_agent_that_crashes_goes_on_with_the_copies_of_what_was_restored(
+async def test_a_crashed_agent_resumes_copies_of_the_restored_generation(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
@@ -129,7 +129,7 @@ async def test_an_agent_that_crashes_goes_on_with_the_copies_of_what_was_restore
 
 
 @pytest.mark.parametrize("copies", [0, 1])
-async def test_a_save_of_the_step_that_was_restored_stands_by_itself(
+async def test_the_restored_step_can_be_saved_again(
     make_host: HostMaker, hub: FakeHub, folder: Path, copies: int
 ) -> None:
     job = MemoryJob(hub, folder, copies=copies)
@@ -154,7 +154,7 @@ async def test_a_save_of_step_0_is_refused(make_host: HostMaker, hub: FakeHub, j
     assert refused["type"] == "failed" and "step 0" in refused["why"]
 
 
-async def test_a_node_beside_the_job_still_gives_what_it_holds(
+async def test_a_node_outside_the_job_still_serves_its_shards(
     make_host: HostMaker, hub: FakeHub, folder: Path
 ) -> None:
     job = MemoryJob(hub, folder, copies=0)
@@ -169,7 +169,7 @@ async def test_a_node_beside_the_job_still_gives_what_it_holds(
         assert shards == {"0": state(10, 0), "1": state(10, 1)}
 
 
-async def test_an_incarnation_that_loses_everything_begins_anew_and_says_so(
+async def test_an_incarnation_without_any_checkpoint_starts_fresh_and_reports_it(
     make_host: HostMaker, hub: FakeHub, folder: Path
 ) -> None:
     job = MemoryJob(hub, folder, copies=0)
@@ -187,7 +187,7 @@ async def test_an_incarnation_that_loses_everything_begins_anew_and_says_so(
 
 
 @pytest.mark.parametrize("at_byte", [0, 4 * 2**20, SIZE - 1])
-async def test_a_flipped_bit_is_noticed_and_the_copy_is_read(
+async def test_a_bit_flip_is_detected_and_the_copy_is_restored(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, at_byte: int
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -198,7 +198,7 @@ async def test_a_flipped_bit_is_noticed_and_the_copy_is_read(
         assert shards == {"0": state(10, 0), "1": state(10, 1)}
 
 
-async def test_what_nobody_can_read_is_passed_over_for_the_older_one(
+async def test_an_unreadable_generation_is_skipped_for_an_older_one(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restoring, "FETCH_SECONDS", 2.0)
@@ -237,7 +237,7 @@ async def crashed(hub: FakeHub, host: Host) -> None:
     await hub.until(lambda node, said: node == host.node and said.HasField("hello"), mark)
 
 
-async def test_an_agent_that_crashes_loses_nothing_and_goes_on_with_what_is_undecided(
+async def test_a_crashed_agent_keeps_its_shards_and_resumes_pending_commits(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -257,9 +257,7 @@ async def test_an_agent_that_crashes_loses_nothing_and_goes_on_with_what_is_unde
         assert shards == {"0": state(20, 0), "1": state(20, 1)}
 
 
-async def test_an_agent_counts_anew_what_was_given_out_where_that_is_damaged(
-    make_host: HostMaker, hub: FakeHub, job: MemoryJob
-) -> None:
+async def test_an_agent_recomputes_damaged_shares(make_host: HostMaker, hub: FakeHub, job: MemoryJob) -> None:
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     for step in (10, 20):
@@ -277,7 +275,7 @@ async def test_an_agent_counts_anew_what_was_given_out_where_that_is_damaged(
         await saved(ranks, 2, step)
 
 
-async def test_ranks_that_deal_otherwise_make_no_generation(
+async def test_ranks_with_different_plans_make_no_generation(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -293,7 +291,7 @@ async def test_ranks_that_deal_otherwise_make_no_generation(
         assert records[Generation(1, 20)].parent is None, "nothing was committed before it"
 
 
-async def test_a_job_that_does_not_fit_is_told_how_much_is_missing(
+async def test_a_job_over_the_limit_gets_the_number_of_missing_bytes(
     make_host: HostMaker, hub: FakeHub, folder: Path
 ) -> None:
     one = await make_host("one")
@@ -308,7 +306,9 @@ async def test_a_job_that_does_not_fit_is_told_how_much_is_missing(
     assert huge["missing"] > 2**30
 
 
-async def test_memory_goes_with_the_job(make_host: HostMaker, hub: FakeHub, job: MemoryJob) -> None:
+async def test_a_job_s_memory_is_released_with_the_job(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
@@ -328,7 +328,7 @@ async def test_memory_goes_with_the_job(make_host: HostMaker, hub: FakeHub, job:
     assert one.agent.memory_manager.budget.used == 0
 
 
-async def test_an_agent_that_leaves_takes_its_files_only_where_no_pod_and_no_checkpoint_needs_them(
+async def test_a_leaving_agent_removes_only_files_without_pods_and_checkpoints(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -356,7 +356,7 @@ async def test_an_agent_that_leaves_takes_its_files_only_where_no_pod_and_no_che
     assert list(run.iterdir()) == []
 
 
-async def test_an_earlier_incarnation_writes_nothing_any_more(
+async def test_an_earlier_incarnation_cannot_write(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
@@ -373,7 +373,7 @@ async def test_an_earlier_incarnation_writes_nothing_any_more(
     assert Generation(1, 20) not in records and Generation(2, 15) in records
 
 
-async def test_buffers_of_ranks_that_left_are_given_to_those_that_came(
+async def test_new_ranks_reuse_the_buffers_of_earlier_ranks(
     make_host: HostMaker, hub: FakeHub, folder: Path
 ) -> None:
     job = MemoryJob(hub, folder, copies=0)
@@ -403,7 +403,7 @@ async def test_buffers_of_ranks_that_left_are_given_to_those_that_came(
         {"type": "restore", "attempt": 0, "broken": [1]},
     ],
 )
-async def test_what_is_no_question_ends_the_line(
+async def test_a_malformed_request_ends_the_connection(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, question: dict[str, object]
 ) -> None:
     one = await make_host("one")
@@ -414,7 +414,7 @@ async def test_what_is_no_question_ends_the_line(
 
 
 @pytest.mark.parametrize("buffer", ["1-0", "../records", "/etc/passwd", "0-7", ""])
-async def test_a_rank_has_nothing_sealed_but_its_own_free_buffers(
+async def test_a_rank_can_seal_only_its_own_free_buffers(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, buffer: str
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -430,7 +430,7 @@ async def test_a_rank_has_nothing_sealed_but_its_own_free_buffers(
     assert not await held(one)
 
 
-async def test_a_line_of_an_earlier_incarnation_is_cut(
+async def test_the_connection_of_an_earlier_incarnation_is_closed(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one = await make_host("one")
@@ -440,7 +440,7 @@ async def test_a_line_of_an_earlier_incarnation_is_cut(
     assert await pod.ended()
 
 
-async def test_another_interval_reaches_the_ranks_that_run(
+async def test_running_ranks_receive_a_changed_interval(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -455,7 +455,7 @@ async def test_another_interval_reaches_the_ranks_that_run(
     await saved(ranks, 1, 10)
 
 
-async def test_a_restore_that_does_not_fit_says_so(
+async def test_a_restore_over_the_limit_reports_the_missing_bytes(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
@@ -465,5 +465,5 @@ async def test_a_restore_that_does_not_fit_says_so(
     again = await job.form(2, [(A, one), (C, three)])
     assert (await again[1].restore())["generation"] == [1, 10]
     failed = await again[1].request(type="shard", shard="0")
-    assert failed["type"] == "failed" and "bytes are missing" in failed["why"]
-    assert "bytes are missing" in await hub.trouble(C, "NO_MEMORY")
+    assert failed["type"] == "failed" and "more bytes are needed" in failed["why"]
+    assert "more bytes are needed" in await hub.trouble(C, "NO_MEMORY")

@@ -26,7 +26,7 @@ __all__ = ["folder", "job"]
 D = "dddd-4444"
 
 
-async def test_a_copy_that_was_fetched_to_be_read_stays_once_it_is_counted_on(
+async def test_a_fetched_shard_stays_once_it_counts_as_a_copy(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
@@ -69,7 +69,7 @@ async def test_two_pods_of_a_job_share_a_node(
     assert len(await held(one)) == 2
 
 
-async def test_a_shard_that_is_damaged_before_it_has_copies_ends_the_incarnation(
+async def test_a_shard_damaged_before_its_copies_is_refused_to_the_rank(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -88,7 +88,7 @@ async def test_a_shard_that_is_damaged_before_it_has_copies_ends_the_incarnation
     assert said["step"] == 20
 
 
-async def test_copies_are_made_whenever_there_is_room_again(
+async def test_copies_are_made_as_soon_as_memory_is_available(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trouble_reporter, "REPORT_AFTER_SECONDS", 0.2)
@@ -104,7 +104,7 @@ async def test_copies_are_made_whenever_there_is_room_again(
     # All buffers are in use, so nothing more can be saved. The pod's report must say which node lacks how
     # much memory.
     told = await hub.trouble(A, "NOT_COPIED")
-    assert re.fullmatch(r"two: [1-9]\d* bytes are missing: the node's limit is 0 bytes", told)
+    assert re.fullmatch(r"two: [1-9]\d* more bytes are needed: the node's limit is 0 bytes", told)
     mark = len(hub.messages)
     two.agent.memory_manager.budget.limit = 2**30
     for rank in ranks:
@@ -113,7 +113,7 @@ async def test_copies_are_made_whenever_there_is_room_again(
     await hub.untroubled(A, mark)
 
 
-async def test_what_one_rank_of_a_pod_has_saved_alone_is_given_up(
+async def test_a_step_saved_by_only_one_rank_of_a_pod_is_abandoned(
     make_host: HostMaker, hub: FakeHub, folder: object, job: MemoryJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await make_host("one")
@@ -160,7 +160,7 @@ async def test_a_surveyed_incarnation_commits_nothing(
     assert marks[Tier.LOCAL] == Generation(1, 10)
 
 
-async def test_a_holder_whose_agent_is_being_replaced_is_waited_for(
+async def test_a_restore_waits_for_a_holder_whose_agent_restarts(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     job.copies = 0
@@ -181,7 +181,7 @@ async def test_a_holder_whose_agent_is_being_replaced_is_waited_for(
     assert (await asked)["generation"] == [1, 10]
 
 
-async def test_a_job_that_is_over_gets_no_memory_again_while_a_rank_still_looks(
+async def test_an_ended_job_gets_no_memory_while_a_rank_still_polls(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -196,7 +196,7 @@ async def test_a_job_that_is_over_gets_no_memory_again_while_a_rank_still_looks(
     assert one.agent.memory_manager.budget.used == 0
 
 
-async def test_a_pod_that_shortens_its_buffer_harms_nobody_else(
+async def test_a_pod_that_truncates_its_buffer_does_not_harm_others(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -216,7 +216,7 @@ async def test_a_pod_that_shortens_its_buffer_harms_nobody_else(
     await until_held(two, {(Generation(1, 10), "0")})
 
 
-async def test_damage_that_nobody_reads_is_found_and_replaced(
+async def test_the_scrubber_finds_and_repairs_damage(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -242,7 +242,7 @@ async def test_damage_that_nobody_reads_is_found_and_replaced(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO], ids=errno.errorcode.__getitem__)
-async def test_a_record_that_cannot_be_written_leaves_the_one_before(
+async def test_a_failed_record_write_keeps_the_previous_record(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     one, two = await make_host("one"), await make_host("two")

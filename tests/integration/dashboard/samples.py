@@ -101,7 +101,7 @@ def jobs(cluster: Cluster, research: str) -> None:
         ("moe-sweep-a", "Restarting", "FormingProcessGroup", "incarnation 6: starting 16 ranks", 4_480, 6, 4),
         ("moe-sweep-b", "Running", "Training", "incarnation 1: 16 ranks run", 9_100, 1, 0.2),
         ("rlhf-night", "Suspended", "Suspended", "it will go on after step 4480; to resume, set "
-         "spec.suspend: false (convoy resume)", 4_480, 1, 190),
+         "spec.suspend: false (convoy resume), unless a batch queue holds the job", 4_480, 1, 190),
     ):  # fmt: skip
         body = training_job(name, "default", 8, 2)
         restarts = incarnation - 1

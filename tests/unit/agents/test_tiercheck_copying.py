@@ -63,8 +63,8 @@ class Slot:
     ("error", "words"),
     [
         (
-            Later("two: 7 bytes are missing: the node's limit is 8 bytes"),
-            "two: 7 bytes are missing: the node's limit is 8 bytes",
+            Later("two: 7 more bytes are needed: the node's limit is 8 bytes"),
+            "two: 7 more bytes are needed: the node's limit is 8 bytes",
         ),
         (Unreachable("two: UNAVAILABLE: no route"), "two: UNAVAILABLE: no route"),
         (OSError("out of files"), "two: cannot send: out of files"),
@@ -76,27 +76,27 @@ class Slot:
     ],
     ids=["no room", "unreachable", "no file", "no thread", "no memory"],
 )
-async def test_what_lasts_is_told_until_the_copies_are_there(error: Exception, words: str) -> None:
+async def test_a_lasting_failure_is_reported_until_the_copies_exist(error: Exception, words: str) -> None:
     slot = Slot(lambda key, tries: error if tries < 5 else None)
     assert await slot.copy("base", "segment")
     assert slot.given == ["base", "segment"]
     assert slot.told == [{"NOT_COPIED": words}, {}]
 
 
-async def test_what_is_damaged_is_not_tried_again() -> None:
+async def test_a_damaged_shard_is_not_retried() -> None:
     slot = Slot(lambda key, tries: Damaged("chunk 3"))
     with pytest.raises(Damaged):
         await slot.copy("base")
     assert slot.tries == 1
 
 
-async def test_what_passes_is_not_told() -> None:
+async def test_a_transient_failure_is_not_reported() -> None:
     slot = Slot(lambda key, tries: Later("two: not restored here yet") if tries % 3 else None)
     assert await slot.copy("base", "segment")
     assert slot.tries == 6 and slot.told == []
 
 
-async def test_what_is_superseded_is_not_told() -> None:
+async def test_a_superseded_copy_is_not_reported() -> None:
     slot = Slot(lambda key, tries: Outdated("two: gen-1-20 has its copies already"))
     assert not await slot.copy("base")
     assert slot.told == []

@@ -50,21 +50,21 @@ class Place:
         return [troubles["NOT_STORED"] for _, _, troubles in self.told[mark:]]
 
 
-def test_what_waiting_does_not_mend_is_told_at_once_and_once() -> None:
+def test_a_permanent_failure_is_reported_immediately_and_once() -> None:
     place = Place()
     assert place.failed(REFUSED) == ["gen-1-20: the keys are wrong; the upload is tried again"]
     assert place.failed(REFUSED) == []
     assert [(uid, incarnation) for uid, incarnation, _ in place.told] == [("pod", 1)]
 
 
-def test_what_may_pass_is_told_when_it_lasts() -> None:
+def test_a_retriable_failure_is_reported_only_if_it_lasts() -> None:
     place = Place()
     assert place.failed(BUSY) == place.failed(BUSY, REPORT_AFTER_SECONDS / 2) == []
     told = ["gen-1-20: the store is busy; the upload is tried again"]
     assert place.failed(BUSY, REPORT_AFTER_SECONDS / 2) == told
 
 
-def test_it_is_over_once_something_gets_there_and_counts_anew() -> None:
+def test_a_stored_upload_ends_the_trouble_and_restarts_its_delay() -> None:
     place = Place()
     place.failed(BUSY)
     assert place.failed(BUSY, REPORT_AFTER_SECONDS)
@@ -73,7 +73,7 @@ def test_it_is_over_once_something_gets_there_and_counts_anew() -> None:
     assert place.failed(BUSY, 2 * REPORT_AFTER_SECONDS) == []
 
 
-def test_a_record_that_memory_does_not_take_is_told_at_once() -> None:
+def test_a_record_not_written_to_memory_is_reported_immediately() -> None:
     place = Place()
     place.troubles.record_not_written(at(), GENERATION, FULL)
     place.troubles.record_written(at())
@@ -81,7 +81,7 @@ def test_a_record_that_memory_does_not_take_is_told_at_once() -> None:
     assert place.told == [("pod", 1, {"NO_MEMORY": why}), ("pod", 1, {})]
 
 
-def test_nobody_is_told_that_what_was_well_is_well() -> None:
+def test_a_success_without_earlier_trouble_is_not_reported() -> None:
     place = Place()
     place.troubles.record_written(at())
     place.troubles.stored(at())
@@ -89,22 +89,22 @@ def test_nobody_is_told_that_what_was_well_is_well() -> None:
     assert place.told == []
 
 
-def test_a_copy_that_is_not_taken_is_told_when_that_lasts_and_until_copies_stand() -> None:
+def test_a_lasting_copy_refusal_is_reported_until_copies_exist() -> None:
     place = Place()
 
     def refused(after: float, host: str = "two", key: str = "a", **plan: Any) -> list[dict[str, str]]:
         place.now += after
         mark = len(place.told)
-        place.troubles.not_copied(at(**plan), host, key, f"{host}: 7 bytes are missing")
+        place.troubles.not_copied(at(**plan), host, key, f"{host}: 7 more bytes are needed")
         return [troubles for _, _, troubles in place.told[mark:]]
 
-    told = {"NOT_COPIED": "two: 7 bytes are missing"}
+    told = {"NOT_COPIED": "two: 7 more bytes are needed"}
     assert refused(0) == refused(REPORT_AFTER_SECONDS / 2) == []
     # The delay is measured for each shard and each host separately.
     assert refused(REPORT_AFTER_SECONDS / 4, key="b") == refused(0, host="three") == []
     assert refused(REPORT_AFTER_SECONDS / 4) == [told]
     assert refused(REPORT_AFTER_SECONDS, host="three") == [
-        {"NOT_COPIED": "three: 7 bytes are missing; two: 7 bytes are missing"}
+        {"NOT_COPIED": "three: 7 more bytes are needed; two: 7 more bytes are needed"}
     ]
     place.troubles.copied(at(), "three")
     assert place.told[-1][2] == told
@@ -115,7 +115,7 @@ def test_a_copy_that_is_not_taken_is_told_when_that_lasts_and_until_copies_stand
     assert refused(REPORT_AFTER_SECONDS, incarnation=2) == []
 
 
-def test_the_ranks_wait_for_the_store_until_it_is_known_what_they_begin_with() -> None:
+def test_not_restored_is_reported_once_and_ends_when_restorable() -> None:
     place = Place()
     place.troubles.not_restored(at(), "the store is away")
     place.troubles.not_restored(at(), "the store is away")
@@ -125,9 +125,9 @@ def test_the_ranks_wait_for_the_store_until_it_is_known_what_they_begin_with() -
 
 BEGINS: dict[str, Callable[[TroubleReporter], None]] = {
     "record": lambda troubles: troubles.record_not_written(at(), GENERATION, FULL),
-    "rank 0 saves": lambda troubles: troubles.memory_refused(at(), 0, "saving", "7 bytes are missing"),
-    "rank 1 saves": lambda troubles: troubles.memory_refused(at(), 1, "saving", "8 bytes are missing"),
-    "rank 0 reads": lambda troubles: troubles.memory_refused(at(), 0, "reading", "9 bytes are missing"),
+    "rank 0 saves": lambda troubles: troubles.memory_refused(at(), 0, "saving", "7 more bytes are needed"),
+    "rank 1 saves": lambda troubles: troubles.memory_refused(at(), 1, "saving", "8 more bytes are needed"),
+    "rank 0 reads": lambda troubles: troubles.memory_refused(at(), 0, "reading", "9 more bytes are needed"),
     "lost": lambda troubles: troubles.checkpoints_lost(at(), "nothing is whole"),
     "inexact": lambda troubles: troubles.inexact(at(), 0, "two.weight"),
     "store": lambda troubles: troubles.not_stored(at(), GENERATION, REFUSED),
@@ -143,7 +143,7 @@ ENDS: dict[str, tuple[Callable[[TroubleReporter], None], set[str]]] = {
 
 
 @pytest.mark.parametrize(("end", "ended"), ENDS.values(), ids=ENDS.keys())
-def test_each_trouble_is_ended_by_what_ended_it_and_nothing_else(
+def test_each_event_ends_only_its_own_trouble(
     end: Callable[[TroubleReporter], None], ended: set[str]
 ) -> None:
     place, wanted = Place(), Place()
@@ -159,7 +159,7 @@ def test_each_trouble_is_ended_by_what_ended_it_and_nothing_else(
     )
 
 
-def test_pods_and_incarnations_count_for_themselves() -> None:
+def test_pods_and_incarnations_have_separate_delays() -> None:
     place = Place()
     place.failed(BUSY)
     assert place.failed(BUSY, 2 * REPORT_AFTER_SECONDS, pod_uid="other") == []
@@ -169,7 +169,7 @@ def test_pods_and_incarnations_count_for_themselves() -> None:
     assert place.failed(BUSY, 2 * REPORT_AFTER_SECONDS, pod_uid="gone") == []
 
 
-def test_an_incarnation_begins_without_and_an_earlier_one_is_not_heard_any_more() -> None:
+def test_a_new_incarnation_has_no_troubles_and_earlier_ones_are_ignored() -> None:
     place = Place()
     place.troubles.checkpoints_lost(at(), "nothing is whole")
     place.troubles.inexact(at(incarnation=2), 0, "two.weight")

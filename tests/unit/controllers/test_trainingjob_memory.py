@@ -159,11 +159,13 @@ def test_save_problem_is_a_condition_and_an_event() -> None:
     cluster.commit(0, "local").settle().wait(60).settle()
     assert cluster.condition["Checkpointing"] == ("True", "SingleDomain")
     uid = next(iter(cluster.views))
-    cluster.views[uid] = replace(cluster.views[uid], troubles=(("NO_MEMORY", "rank 0: 7 bytes are missing"),))
+    cluster.views[uid] = replace(
+        cluster.views[uid], troubles=(("NO_MEMORY", "rank 0: 7 more bytes are needed"),)
+    )
     cluster.settle()
     assert cluster.condition["Checkpointing"] == ("False", "NoCheckpointMemory")
     found = next(one for one in cluster.job.status.conditions if one.type == "Checkpointing")
-    assert "7 bytes are missing" in found.message and cluster.views[uid].node in found.message
+    assert "7 more bytes are needed" in found.message and cluster.views[uid].node in found.message
     assert cluster.events.count("NoCheckpointMemory") == 1
     # A loss is reported, but it no longer matters after this incarnation has saved something itself.
     cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle()
@@ -229,7 +231,7 @@ def test_loss_without_a_save_is_reported_as_nothing_saved() -> None:
 def test_missing_copies_are_reported_with_a_remedy() -> None:
     cluster = job().settle().commit(5, "peer").settle()
     uid = next(iter(cluster.views))
-    why = "two: 7 bytes are missing: the node's limit is 8 bytes"
+    why = "two: 7 more bytes are needed: the node's limit is 8 bytes"
     cluster.views[uid] = replace(cluster.views[uid], troubles=(("NOT_COPIED", why),))
     cluster.settle()
     (condition,) = [one for one in cluster.job.status.conditions if one.type == "Checkpointing"]

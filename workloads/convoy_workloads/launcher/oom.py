@@ -83,8 +83,9 @@ class OomDetector:
         self.poll(now)
         if self._count == self._initial_count or rank.killed:
             return False
-        child = rank.exit_code == OTHER and now - self._last_kill_at < CHILD_SECONDS
-        return rank.signal == signal.SIGKILL or child
+        # A shell reports the kill of its program as exit code 128 + 9.
+        failed = rank.exit_code in (OTHER, 128 + signal.SIGKILL)
+        return rank.signal == signal.SIGKILL or (failed and now - self._last_kill_at < CHILD_SECONDS)
 
     def _read_count(self) -> int:
         return parse_count(_read(self._path)) or 0
