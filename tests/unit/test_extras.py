@@ -63,7 +63,7 @@ def closure(requirement: str, environment: str = "") -> frozenset[str]:
         ("convoy.client", "client"),
     ],
 )
-def test_a_program_starts_with_what_its_extra_installs(module: str, extra: str) -> None:
+def test_a_program_starts_with_the_packages_of_its_extra(module: str, extra: str) -> None:
     asked = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]]
     there = frozenset({OWN}).union(*(closure(one) for one in asked))
     absent = [

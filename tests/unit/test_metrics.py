@@ -60,7 +60,7 @@ def families(registry: CollectorRegistry) -> Iterator[Metric]:
 
 
 @ALL
-def test_names_say_what_is_counted_in_base_units(registry: CollectorRegistry) -> None:
+def test_metric_names_have_base_units(registry: CollectorRegistry) -> None:
     prefix = "convoy_agent_" if registry is agent.REGISTRY else "convoy_"
     for metric in metrics_page.described(registry):
         [family] = metric.collect()
@@ -75,7 +75,7 @@ def test_names_say_what_is_counted_in_base_units(registry: CollectorRegistry) ->
 
 
 @ALL
-def test_every_help_is_a_sentence_of_its_own(registry: CollectorRegistry) -> None:
+def test_every_help_text_is_a_unique_sentence(registry: CollectorRegistry) -> None:
     said = Counter(family.documentation for family in families(registry))
     for text, times in said.items():
         assert times == 1, text
@@ -84,7 +84,7 @@ def test_every_help_is_a_sentence_of_its_own(registry: CollectorRegistry) -> Non
 
 
 @pytest.mark.parametrize("name", REGISTRIES)
-def test_labels_take_few_values_and_their_series_are_there_from_the_start(name: str) -> None:
+def test_labels_have_few_values_and_series_exist_from_the_start(name: str) -> None:
     used = set()
     for metric in metrics_page.described(REGISTRIES[name]):
         used |= {*metric._labelnames}
@@ -98,7 +98,7 @@ def test_labels_take_few_values_and_their_series_are_there_from_the_start(name: 
     assert used == LABELS[name]
 
 
-def test_parts_have_no_name_in_common_but_for_what_the_same_client_counts() -> None:
+def test_parts_share_only_the_metrics_of_the_same_client() -> None:
     operator, agents, dashboard = ({f.name for f in families(one)} for one in REGISTRIES.values())
     assert operator and agents and not operator & agents
     # The dashboard exports the metrics below, as the operator does. The page's queries select the operator by
@@ -110,7 +110,7 @@ def test_parts_have_no_name_in_common_but_for_what_the_same_client_counts() -> N
     assert "convoy_leader" in operator - dashboard
 
 
-def test_the_page_has_all_of_it_and_is_current() -> None:
+def test_the_metrics_page_is_complete_and_current() -> None:
     page = metrics_page.PAGE.read_text()
     assert page == metrics_page.rendered(), "run python -m e2e.metrics_page"
     for registry in REGISTRIES.values():
@@ -123,11 +123,11 @@ def test_a_scrape_of_a_new_process_is_small() -> None:
     assert size < 200_000
 
 
-def test_the_verbs_of_the_api_server() -> None:
+def test_metric_verbs_match_the_gateway_methods() -> None:
     assert {*VERBS} == {*KubernetesGateway._METHODS}
 
 
-def test_what_waits_for_a_person_is_no_fault_that_convoy_answers() -> None:
+def test_reasons_that_need_attention_are_warnings_and_not_handled_faults() -> None:
     catalogue = {one.name: one for one in all_reasons()}
     assert catalogue.keys() >= attention.REASONS
     assert all(catalogue[name].warning for name in attention.REASONS)
@@ -136,7 +136,7 @@ def test_what_waits_for_a_person_is_no_fault_that_convoy_answers() -> None:
     assert attention.REASONS & POLICIES.keys() == {Reasons.STORE_UNAVAILABLE.name}
 
 
-def test_jobs_by_phase_and_by_what_they_wait_for() -> None:
+def test_jobs_are_counted_by_phase_and_reason() -> None:
     metrics = Metrics()
     troubled = {
         "phase": "Running",
@@ -174,7 +174,7 @@ def running(name: str | None, phase: str = "Running", **values: float | None) ->
     }
 
 
-def test_metrics_of_engines_are_means_over_the_jobs_that_run() -> None:
+def test_engine_metrics_are_means_over_running_jobs() -> None:
     metrics = Metrics()
     engines = [engine("gpt", "held_out_loss", "ratio"), engine("bare")]
     jobs = [

@@ -16,7 +16,7 @@ NAMED = re.compile(r"(?:\b([IUE]) )?`((?:\w+/)*test_\w+\.py)?(?:::(test_\w+))?`"
     ("page", "integration", "fewest"),
     [("failure-matrix", "tests/integration/agents", 50), ("security-claims", "tests/integration", 70)],
 )
-def test_every_test_that_is_named_is_there(page: str, integration: str, fewest: int) -> None:
+def test_every_test_named_on_a_page_exists(page: str, integration: str, fewest: int) -> None:
     places, count = {"I": integration, **OTHERS}, 0
     for line in (ROOT / "docs" / f"{page}.md").read_text().splitlines():
         place, path = "", ROOT

@@ -97,7 +97,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert circles(graph()) == set()
 
 
-def test_a_circle_would_be_found() -> None:
+def test_an_import_circle_is_found() -> None:
     made = grimp.ImportGraph()
     for importer, imported in (("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")):
         made.add_import(importer=importer, imported=imported)

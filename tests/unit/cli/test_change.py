@@ -44,7 +44,7 @@ def job(
         (job("Pending", incarnation=0), "", 0),
     ],
 )
-def test_the_loss_of_a_restart(about: TrainingJob, words: str, steps: int) -> None:
+def test_a_restart_reports_the_steps_lost(about: TrainingJob, words: str, steps: int) -> None:
     found = restart_loss(about)
     assert found[0].endswith(words) and bool(found[0]) == bool(words) and found[1] == steps
 
@@ -89,7 +89,7 @@ class FakeJobs:
         (job("Suspended", suspend=True), ["resume", "job"], 0, "resumes"),
     ],
 )
-def test_without_a_terminal_no_steps_are_lost_without_yes(
+def test_without_a_terminal_a_command_that_loses_steps_needs_yes(
     monkeypatch: pytest.MonkeyPatch, about: TrainingJob, arguments: list[str], code: int, words: str
 ) -> None:
     jobs = FakeJobs(about)

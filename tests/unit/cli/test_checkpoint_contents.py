@@ -150,7 +150,7 @@ def test_a_generation_that_lacks_bytes_is_not_restored(about: Contents) -> None:
         ((2, 25), [noise(5)], "lost", "2/25 lacks shard 0 of 2/25"),
     ],
 )
-def test_the_newest_whole_or_the_given_generation_is_chosen(
+def test_the_newest_complete_or_the_given_generation_is_chosen(
     which: tuple[int, int] | None, without: list[bytes], found: Any, words: str
 ) -> None:
     plan = choose_generation(
@@ -165,7 +165,7 @@ def test_the_newest_whole_or_the_given_generation_is_chosen(
         assert plan.record.generation == Generation(*found) and describe_skipped(plan) == words
 
 
-def test_the_message_names_why_nothing_can_be_restored() -> None:
+def test_the_message_has_the_reason_if_no_generation_can_be_restored() -> None:
     assert refusal("job", None, None) == "the store has no generation of job"
     assert "no generation 9/9 of job" in refusal("job", Generation(9, 9), None)
     lost = choose_generation(contents(RUN[:1], SHARDS[:1], without=[noise(2)]))
@@ -232,7 +232,9 @@ def test_a_fault_of_many_shards_is_named_once() -> None:
         (None, True, ["2/25", "1/30", "1/20", "1/10"]),
     ],
 )
-def test_the_records_to_verify(which: tuple[int, int] | None, everything: bool, found: list[str]) -> None:
+def test_the_records_to_verify_are_selected(
+    which: tuple[int, int] | None, everything: bool, found: list[str]
+) -> None:
     records = to_verify(WHOLE, Generation(*which) if which else None, everything)
     assert [label(one.generation) for one in records] == found
     digests = [chunk.digest for chunk in stored_chunks(WHOLE, records)]

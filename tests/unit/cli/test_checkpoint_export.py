@@ -98,7 +98,7 @@ def same(found: dict[str, torch.Tensor]) -> bool:
     )
 
 
-def test_a_safetensors_file_has_all_tensors_whole_and_the_values_as_json(
+def test_a_safetensors_file_has_complete_tensors_and_the_values_as_json(
     bucket: Bucket, tmp_path: Path
 ) -> None:
     bucket.save((2, 7), two_shards())
@@ -174,7 +174,7 @@ def test_an_incomplete_tensor_is_refused() -> None:
             tensors.Whole([shard.read(memoryview(bytearray(in_bytes(wanted, {}))))])
 
 
-def test_a_type_that_safetensors_lacks_is_refused_with_advice(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_dtype_unsupported_by_safetensors_is_refused_with_advice(bucket: Bucket, tmp_path: Path) -> None:
     odd: Wanted = [("w", (0,), (2,), torch.tensor([1 + 1j, 2]))]
     bucket.save((1, 1), {"0": cut(in_bytes(odd, {}))})
     failed = bucket.run("export", "job", "--to", str(tmp_path / "state.safetensors"))

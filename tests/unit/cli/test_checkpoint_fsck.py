@@ -55,14 +55,14 @@ def test_a_young_manifest_keeps_its_old_chunks() -> None:
     assert count(found.orphaned) == 2 and not count(found.expired)
 
 
-def test_a_record_that_cannot_be_read_may_need_anything() -> None:
+def test_an_unreadable_record_protects_every_object() -> None:
     about = contents(RUN[:1], [FIRST, SECOND], age=OLD, malformed=("b: t/u/records/gen-1-20: damaged",))
     found = find_faults(about, Keep(2), GRACE)
     assert found.damaged == ("cannot be read: b: t/u/records/gen-1-20: damaged",)
     assert found.orphaned == found.expired == Garbage()
 
 
-def test_a_manifest_that_cannot_be_read_may_need_any_chunk() -> None:
+def test_an_unreadable_manifest_protects_every_chunk() -> None:
     about = contents(RUN, [FIRST, SECOND], age=OLD)
     known = {FIRST.id: FIRST}
     found = find_faults(replace(about, inventory=replace(about.inventory, manifests=known)), Keep(2), GRACE)
@@ -76,7 +76,7 @@ def test_the_next_garbage_collection_is_predicted() -> None:
     assert found.garbage_bytes == SIZE + 100 and not count(found.orphaned)
 
 
-def test_missing_and_damaged_chunks_are_told_apart() -> None:
+def test_missing_and_damaged_chunks_are_distinguished() -> None:
     about = contents(RUN, [FIRST, SECOND], age=OLD, without=[noise(2)])
     bad = chunk_of(noise(3)).digest
     found = find_faults(about, Keep(2), GRACE, {bad: f"chunk {bad} is damaged"})
@@ -181,7 +181,7 @@ def test_repair_keeps_objects_that_a_damaged_record_may_need(bucket: Bucket) -> 
     assert bucket.keys() == before
 
 
-def test_garbage_depends_on_the_retention_of_the_job(bucket: Bucket) -> None:
+def test_garbage_depends_on_the_retention_policy_of_the_job(bucket: Bucket) -> None:
     filled(bucket)
     bucket.age_all()
     assert bucket.run("fsck", "s3").output.splitlines()[1].split()[-1] != "0"

@@ -51,7 +51,7 @@ def filled(bucket: Bucket) -> set[str]:
 
 @pytest.mark.parametrize("phase", ["", "Pending", "Running", "Suspended"])
 @pytest.mark.parametrize("options", [(), GONE])
-def test_a_job_that_has_not_ended_keeps_what_it_saved(
+def test_checkpoints_of_an_unfinished_job_are_not_deleted(
     bucket: Bucket, phase: str, options: tuple[str, ...]
 ) -> None:
     filled(bucket)
@@ -63,7 +63,7 @@ def test_a_job_that_has_not_ended_keeps_what_it_saved(
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_everything_of_an_ended_job_is_deleted_and_nothing_of_another(bucket: Bucket, phase: str) -> None:
+def test_only_the_objects_of_the_ended_job_are_deleted(bucket: Bucket, phase: str) -> None:
     others = filled(bucket)
     bucket.cluster.about = job(phase=phase)
     refused = bucket.run("rm", "job")
@@ -91,7 +91,9 @@ def test_without_the_right_to_list_jobs_nothing_is_deleted(bucket: Bucket) -> No
     assert bucket.keys() == before
 
 
-def test_after_a_store_error_the_next_try_finishes(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_store_error_a_second_run_deletes_the_rest(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     others = filled(bucket)
     bucket.cluster.about = None
     with monkeypatch.context() as broken:

@@ -190,7 +190,7 @@ def test_the_error_of_the_store_is_shown(bucket: Bucket, server: int) -> None:
 # Tests of verify.
 
 
-def test_a_whole_generation_passes_verification(bucket: Bucket) -> None:
+def test_a_complete_generation_passes_verification(bucket: Bucket) -> None:
     filled(bucket)
     found = bucket.run("verify", "job")
     assert found.exit_code == 0, found.output
@@ -208,7 +208,9 @@ def test_a_whole_generation_passes_verification(bucket: Bucket) -> None:
         (["--generation", "1/10", "--all"], 1, "cannot be combined"),
     ],
 )
-def test_wrong_generations_are_refused(bucket: Bucket, words: list[str], code: int, text: str) -> None:
+def test_invalid_generation_arguments_are_refused(
+    bucket: Bucket, words: list[str], code: int, text: str
+) -> None:
     filled(bucket)
     found = bucket.run("verify", "job", *words)
     assert (found.exit_code, text in found.output) == (code, True)
@@ -238,7 +240,7 @@ def test_a_missing_chunk_and_a_missing_manifest_are_named(bucket: Bucket) -> Non
     assert f"manifest {lost.id} is missing; needed by shard 1 of 2/15" in found.output
 
 
-def test_a_record_that_cannot_be_read_may_be_the_newest(bucket: Bucket) -> None:
+def test_an_unreadable_record_may_be_the_newest_generation(bucket: Bucket) -> None:
     filled(bucket)
     bucket.spoil("records", "gen-2-15", b"{}")
     found = bucket.run("verify", "job")
@@ -308,7 +310,7 @@ def test_a_journal_is_downloaded_with_its_base(bucket: Bucket, tmp_path: Path) -
     }
 
 
-def test_a_shard_whose_name_leads_elsewhere_is_refused(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_shard_name_that_leaves_the_folder_is_refused(bucket: Bucket, tmp_path: Path) -> None:
     bucket.save((1, 1), {"../../out": [noise(1)]})
     failed = bucket.run("restore", "job", "--to", str(tmp_path / "out"))
     assert failed.exit_code == 1 and "the name is not a valid file name" in failed.output

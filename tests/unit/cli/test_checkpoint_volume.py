@@ -49,9 +49,7 @@ def test_a_generation_is_listed_verified_and_restored(
     assert saved.run("verify", "job", "--folder", str(disk)).exit_code == 1
 
 
-def test_the_rest_of_an_interrupted_upload_is_deleted_once_it_is_old(
-    saved: SavedJobStore, disk: Path
-) -> None:
+def test_old_parts_of_an_interrupted_upload_are_deleted(saved: SavedJobStore, disk: Path) -> None:
     lost = disk / PART / "team" / "uid-1" / "chunks" / chunk_of(noise(4)).digest
     for path in [path for path in disk.rglob("*") if path.is_file()]:
         os.utime(path, (0, path.stat().st_mtime - 7200))
@@ -62,7 +60,7 @@ def test_the_rest_of_an_interrupted_upload_is_deleted_once_it_is_old(
     assert saved.run("verify", "job", "--all", "--folder", str(disk)).exit_code == 0
 
 
-def test_everything_of_a_job_is_deleted(saved: SavedJobStore, disk: Path) -> None:
+def test_all_objects_of_a_job_are_deleted(saved: SavedJobStore, disk: Path) -> None:
     saved.cluster.about = None
     gone = ("rm", "job", "--store", "s3", "--uid", "uid-1", "--yes")
     failed = saved.run(*gone)

@@ -64,7 +64,7 @@ class Params(BaseModel):
     inner: Params | None = None
 
 
-def test_parameters_of_a_pydantic_model_are_shown_as_they_are_written() -> None:
+def test_parameters_of_a_pydantic_model_are_shown_as_written() -> None:
     schema = Params.model_json_schema()
     assert "$ref" in schema and "properties" not in schema
     assert parameters(schema) == [

@@ -55,17 +55,19 @@ def healths(monkeypatch: pytest.MonkeyPatch) -> Healths:
     ("name", "found"),
     [("n1", ["hw"]), ("hw", ["hw"]), ("twice", ["a", "b"]), ("b", ["b"]), ("nobody", [])],
 )
-def test_a_name_means_a_node_before_a_nodehealth(healths: Healths, name: str, found: list[str]) -> None:
+def test_a_node_name_has_priority_over_a_nodehealth_name(
+    healths: Healths, name: str, found: list[str]
+) -> None:
     assert [one.metadata.name for one in healths.of(name)] == found
 
 
-def test_a_node_without_evidence() -> None:
+def test_a_node_without_evidence_is_described() -> None:
     shown = text(health(state="Unverified", since="2026-01-01T11:00:00Z", message="first seen, on node n1"))
     assert shown.startswith("node n1, hardware hw: Unverified for 60m\n  first seen")
     assert "GuardPolicy: none" in shown and "There is no evidence against this node." in shown
 
 
-def test_evidence_and_a_waiting_action() -> None:
+def test_evidence_and_a_waiting_action_are_shown() -> None:
     times = {"since": "2026-01-01T11:30:00Z", "seen": "2026-01-01T11:59:00Z"}
     online = {"kind": "Online", "source": "ns/job", "cause": "Compute", "loss": 1234.5, "slowdown": 1.4}
     condition = {

@@ -33,7 +33,7 @@ def test_help_is_complete(command: str, words: str) -> None:
     assert "<bool>" not in output
 
 
-def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
     there = tmp_path / "config"
     there.write_text("")
     assert missing_kubeconfig({}) is None

@@ -21,7 +21,7 @@ from convoy.client import Unreachable
         ([], None, 0, "gpt-worker-1 waits\nthe logs of the existing pods have no such lines\n"),
     ],
 )
-def test_what_cannot_be_read_is_on_stderr(
+def test_read_errors_of_logs_go_to_stderr(
     monkeypatch: pytest.MonkeyPatch, lines: list[str], failure: Exception | None, code: int, stderr: str
 ) -> None:
     requests: list[Any] = []

@@ -8,7 +8,7 @@ from convoy.cli.__main__ import app
 from convoy.cli.reference import commands, page, section
 
 
-def test_every_command_is_there() -> None:
+def test_the_reference_has_every_command() -> None:
     text, every = page(), list(commands(typer.main.get_command(app), ("convoy",)))
     assert len(every) > 15
     for path, command in every:

@@ -27,7 +27,7 @@ def job(**status: object) -> TrainingJob:
     ("seconds", "text"),
     [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (200_000, "2d")],
 )
-def test_an_age_is_as_kubectl_shows_it(seconds: int, text: str) -> None:
+def test_an_age_has_the_format_of_kubectl(seconds: int, text: str) -> None:
     assert age(NOW - timedelta(seconds=seconds), NOW) == text
 
 

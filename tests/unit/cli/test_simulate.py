@@ -24,7 +24,7 @@ def test_the_text_output_has_the_events_and_the_times() -> None:
     assert "CAUSE" in result.output and "productive" in result.output
 
 
-def test_json_has_all_of_it() -> None:
+def test_json_output_has_the_whole_result() -> None:
     result = CliRunner().invoke(app, ["simulate", str(EXAMPLE), "-o", "json", "--seed", "3"])
     found = json.loads(result.output)
     assert found["jobs"][0]["status"]["reason"] == "RepeatedError"
@@ -32,7 +32,7 @@ def test_json_has_all_of_it() -> None:
     assert found["lines"][0]["at"] >= 0 and found["droppedLines"] == 0
 
 
-def test_standard_input() -> None:
+def test_a_scenario_is_read_from_standard_input() -> None:
     result = CliRunner().invoke(app, ["simulate", "-"], input=EXAMPLE.read_text())
     assert "RepeatedError" in result.output
 
@@ -61,7 +61,7 @@ def test_an_invalid_scenario_is_refused_with_the_place_of_the_error(
         load(path)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="No such file"):
         load(tmp_path / "absent.yaml")
 

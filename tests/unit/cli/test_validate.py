@@ -187,7 +187,7 @@ def test_stdin_is_a_file_too() -> None:
     assert (result.exit_code, result.output) == (0, "stdin: 1 object valid\n")
 
 
-def test_nothing_for_convoy_is_an_error() -> None:
+def test_a_file_without_convoy_objects_is_an_error() -> None:
     result = CliRunner().invoke(app, ["validate", "-"], input="apiVersion: v1\nkind: ConfigMap\n")
     assert result.exit_code == 1 and "has no object with apiVersion convoy.dev/v1alpha1" in result.output
 

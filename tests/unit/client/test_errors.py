@@ -32,7 +32,7 @@ def body(message: str = "", reason: str = "", causes: Any = None) -> str:
         (400, "[1]", errors.ApiError, "400 Why"),
     ],
 )
-def test_errors_are_told_apart(status: int, text: Any, kind: type[Exception], words: str) -> None:
+def test_errors_are_distinguished(status: int, text: Any, kind: type[Exception], words: str) -> None:
     found = error_of(status, "Why", text)
     assert (type(found), str(found), found.status) == (kind, words, status)
 

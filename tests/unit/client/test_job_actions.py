@@ -33,8 +33,6 @@ def job(phase: str | None = "Running", suspend: bool = False) -> TrainingJob:
         (job(None), "suspend", ""),
     ],
 )
-def test_actions_that_the_state_does_not_permit_are_refused(
-    about: TrainingJob, verb: str, words: str
-) -> None:
+def test_actions_not_permitted_in_the_state_are_refused(about: TrainingJob, verb: str, words: str) -> None:
     found = refusal(about, verb)
     assert words in found if found else not words

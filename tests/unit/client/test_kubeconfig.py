@@ -33,7 +33,7 @@ def config(cluster: object = None, **context: object) -> bytes:
     ],
 )
 @pytest.mark.parametrize("context", [None, "x"])
-def test_the_namespace_is_the_context_s(
+def test_the_namespace_comes_from_the_context(
     tmp_path: Path, text: bytes, namespace: str, context: str | None
 ) -> None:
     path = tmp_path / "config"
@@ -52,7 +52,7 @@ def test_the_namespace_is_the_context_s(
         (config({"server": "https://h", "certificate-authority-data": "a"}), "base64"),
     ],
 )
-def test_a_kubeconfig_of_another_form_is_named(tmp_path: Path, text: bytes, words: str) -> None:
+def test_a_malformed_kubeconfig_is_named(tmp_path: Path, text: bytes, words: str) -> None:
     path = tmp_path / "config"
     path.write_bytes(text)
     with pytest.raises(NoCluster, match=f"the kubeconfig {path} cannot be read: .*{words}") as raised:
@@ -60,7 +60,7 @@ def test_a_kubeconfig_of_another_form_is_named(tmp_path: Path, text: bytes, word
     assert "\n" not in str(raised.value)
 
 
-def test_a_kubeconfig_that_cannot_be_read_is_named_also_inside_a_pod(
+def test_an_unreadable_kubeconfig_is_named_also_inside_a_pod(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")

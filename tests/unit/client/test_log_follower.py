@@ -171,7 +171,7 @@ def test_a_job_without_pods_is_waited_for() -> None:
     assert fake_job.notices == ["not started yet: the job's pods; Convoy reads the logs when they start"]
 
 
-def test_a_failing_log_is_reported_at_once_and_retried() -> None:
+def test_a_failing_log_is_reported_immediately_and_retried() -> None:
     runs, fails = Pod("a"), Pod("b")
     fails.fault(NOT_YET, NOT_YET, NOT_YET)
     fake_job = FakeJob(runs, fails)
@@ -262,7 +262,7 @@ def test_read_errors_are_raised_after_the_other_logs() -> None:
     assert [pod.left for pod in pods] == [1, 1, 1]
 
 
-def test_a_container_that_outlives_its_job_is_given_up() -> None:
+def test_the_log_of_a_container_that_outlives_its_job_is_abandoned() -> None:
     pod = Pod("a")
     fake_job = FakeJob(pod)
     pod.write("0")
@@ -276,7 +276,7 @@ def test_a_container_that_outlives_its_job_is_given_up() -> None:
     assert DRAIN_SECONDS <= fake_job.ahead < 2 * DRAIN_SECONDS
 
 
-def test_scans_are_retried_while_the_server_is_away() -> None:
+def test_scans_are_retried_while_the_server_is_unavailable() -> None:
     pod = Pod("a")
     fake_job = FakeJob(pod)
     fake_job.errors += [Unreachable("away"), ApiError("busy", 503), None, Unreachable("lost")]
@@ -287,7 +287,7 @@ def test_scans_are_retried_while_the_server_is_away() -> None:
     assert fake_job.notices == [f"away{again}", f"lost{again}"]
 
 
-def test_scans_are_not_retried_for_ever() -> None:
+def test_retries_of_scans_are_limited() -> None:
     fake_job = FakeJob()
     fake_job.errors += [Unreachable("away")] * 20
     fake_job.step = OUTAGE_SECONDS / 10
@@ -304,7 +304,7 @@ def test_a_refused_scan_is_raised(error: ConvoyError) -> None:
         next(fake_job.lines())
 
 
-def test_forbidden_logs_are_an_error_at_once() -> None:
+def test_a_forbidden_log_raises_without_a_retry() -> None:
     pods = [Pod("a"), Pod("b")]
     pods[1].fault(Forbidden("you may not", 403))
     with pytest.raises(Forbidden, match="you may not"):
@@ -353,7 +353,7 @@ WAITS = PodLog("u", "a", False, False, LOG.read)
         (OVER, ReadState("a", running=True, last=True), True, False, False),
     ],
 )
-def test_when_a_log_is_due_and_when_it_is_settled(
+def test_a_log_is_due_or_settled_by_its_state(
     log: PodLog, reading: ReadState, job_ended: bool, due: bool, settled: bool
 ) -> None:
     assert (reading.due(log, 10, job_ended), reading.settled(log)) == (due, settled)
@@ -377,7 +377,7 @@ FAILED = ReadState("a", error=CUT)
         ((OVER,), {"u": DONE, "gone": RUNS}, True, False),
     ],
 )
-def test_the_logs_to_wait_for_after_the_end_of_the_job(
+def test_logs_to_wait_for_after_the_end_of_the_job_are_selected(
     logs: tuple[PodLog, ...], readings: dict[str, ReadState], at_first: bool, late: bool
 ) -> None:
     found = [is_unfinished(logs, readings, late=is_late) for is_late in (False, True)]
@@ -395,7 +395,7 @@ def test_the_logs_to_wait_for_after_the_end_of_the_job(
         (0, BROKE_OFF_SECONDS, CUT, 3, False),
     ],
 )
-def test_the_pause_before_a_retry_and_its_report(
+def test_the_pause_before_a_retry_grows_and_is_reported(
     failures: int, lasted: float, error: ConvoyError | None, pause: float, notices: bool
 ) -> None:
     reading = ReadState("a", started_at=100 - lasted, running=True, failures=failures)

@@ -44,7 +44,7 @@ def shown(*readings: list[int]) -> list[list[int]]:
         ([[7, 8, 3], [4, 9, 5]], [[7, 8, 3], [9, 5]]),
     ],
 )
-def test_the_new_lines_of_each_reading(readings: list[list[int]], expected: list[list[int]]) -> None:
+def test_each_read_returns_only_new_lines(readings: list[list[int]], expected: list[list[int]]) -> None:
     assert shown(*readings) == expected
 
 
@@ -54,9 +54,7 @@ RUNS = st.lists(st.integers(0, 10**20), unique=True, max_size=12).flatmap(
 
 
 @given(RUNS, st.lists(st.integers(0, 40), max_size=6))
-def test_whatever_the_clock_does_each_line_is_shown_once(
-    runs: tuple[list[int], ...], ends: list[int]
-) -> None:
+def test_each_line_is_shown_once_despite_clock_changes(runs: tuple[list[int], ...], ends: list[int]) -> None:
     whole = [at for run in runs for at in run]
     readings = [whole[:end] for end in ends]
     assert list(chain(*shown(*readings, whole))) == whole
@@ -66,9 +64,7 @@ def test_whatever_the_clock_does_each_line_is_shown_once(
     st.lists(st.integers(0), unique=True, max_size=30).map(sorted),
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6),
 )
-def test_a_log_that_is_rotated_shows_what_it_still_has_once(
-    whole: list[int], parts: list[tuple[int, int]]
-) -> None:
+def test_a_rotated_log_shows_its_remaining_lines_once(whole: list[int], parts: list[tuple[int, int]]) -> None:
     begins = sorted(begin for begin, _ in parts)
     readings = [whole[begin:end] for begin, (_, end) in zip(begins, parts, strict=True)]
     found = shown(*readings)
@@ -104,7 +100,7 @@ def test_times_are_split_off_lines(line: str, expected: tuple[int | None, str]) 
     st.integers(0, 9),
     st.text(st.characters(exclude_characters="\n")),
 )
-def test_a_time_is_read_to_the_nanosecond_whatever_its_offset(
+def test_a_time_with_any_offset_is_parsed_to_the_nanosecond(
     at: int, minutes: int, digits: int, text: str
 ) -> None:
     at -= at % 10 ** (9 - digits)

@@ -124,7 +124,7 @@ def test_unreadable_selections_are_refused(
         TrainingJobs(server).logs("gpt", rank=rank, follow=follow)
 
 
-def test_of_many_pods_one_rank_may_be_read() -> None:
+def test_one_rank_of_many_pods_can_be_read() -> None:
     server = Server(replicas=MAX_PODS + 1, pods=MAX_PODS + 1)
     jobs = TrainingJobs(server)
     assert list(jobs.logs("gpt", rank=64)) == ["[1/64] x"]

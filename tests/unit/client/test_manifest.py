@@ -17,7 +17,7 @@ def model(**metadata: Any) -> TrainingJob:
     return TrainingJob.model_validate({"metadata": {"name": "job", **metadata}, "spec": SPEC})
 
 
-def test_a_model_is_sent_without_status_and_without_what_the_server_sets() -> None:
+def test_a_model_is_sent_without_status_and_server_set_fields() -> None:
     sent = manifest(TrainingJob, model(uid="u", resourceVersion="7", labels={"team": "a"}))
     assert set(sent) == {"apiVersion", "kind", "metadata", "spec"}
     assert sent["metadata"] == {"name": "job", "labels": {"team": "a"}, "annotations": {}}
@@ -29,7 +29,7 @@ def test_a_default_that_was_changed_in_place_is_sent() -> None:
     assert manifest(TrainingJob, about)["spec"]["recovery"]["maxRestarts"] == 3
 
 
-def test_a_dict_is_sent_as_it_is_and_not_changed() -> None:
+def test_a_dict_is_sent_unchanged() -> None:
     given = {"metadata": {"name": "job", "uid": "u"}, "spec": SPEC, "status": {}}
     sent = manifest(TrainingJob, given)
     assert sent == {

@@ -31,7 +31,7 @@ def job(incarnation: int, suspend: bool = False) -> TrainingJob:
         (7, None, []),
     ],
 )
-def test_lines_are_told_apart_by_rank_and_incarnation(
+def test_lines_are_distinguished_by_rank_and_incarnation(
     rank: int | None, incarnation: int | None, shown: list[str]
 ) -> None:
     assert list(select_lines(LINES, rank, incarnation)) == shown
@@ -55,7 +55,7 @@ def test_unknown_ranks_and_incarnations_are_refused(
     assert found == (words and f"job {words}")
 
 
-def test_why_there_are_no_logs() -> None:
+def test_the_reason_for_missing_logs_is_explained() -> None:
     assert "is suspended: its pods and their logs are deleted" in no_pods_reason(job(1, suspend=True))
     assert "`convoy why job`" in no_pods_reason(job(1))
 

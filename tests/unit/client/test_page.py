@@ -21,7 +21,7 @@ class Nothing:
         host = "https://nowhere"
 
 
-def test_the_table_of_methods_is_true() -> None:
+def test_the_table_of_methods_matches_the_client() -> None:
     connection: Any = Nothing()
     one = Client(api=Api(connection, "team"))
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+) \|$", PAGE, re.M)
@@ -35,7 +35,7 @@ def test_the_table_of_methods_is_true() -> None:
         assert set(re.findall(r"`(\w+)`", methods)) == public, name
 
 
-def test_every_error_is_named() -> None:
+def test_the_page_names_every_error() -> None:
     errors = {name for name in client.__all__ if isinstance(getattr(client, name), type)}
     errors = {name for name in errors if issubclass(getattr(client, name), Exception)}
     assert len(errors) > 10

@@ -39,7 +39,7 @@ A_IS_CUT, C_IS_BUSY = "cannot read the log of a: cut", "cannot read the log of c
         ),
     ],
 )
-def test_all_are_read_and_the_first_error_is_raised_after_them(
+def test_the_first_error_is_raised_after_all_logs_are_read(
     sources: Any, read: list[str], raised: Exception | None, reported: list[str]
 ) -> None:
     found: list[str] = []
@@ -77,7 +77,7 @@ def test_forbidden_logs_are_one_error() -> None:
         ({"worker": "terminated", "other": "running"}, True, True),
     ],
 )
-def test_a_log_begins_and_ends_with_the_container_of_the_ranks(
+def test_a_log_starts_and_ends_with_the_rank_container(
     states: dict[str, str] | None, started: bool, ended: bool
 ) -> None:
     def state(given: str) -> Any:

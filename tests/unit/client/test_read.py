@@ -44,6 +44,6 @@ def test_unparsable_fields_are_left_out(role: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"metadata": {"name": "a"}}, stored({}, spec={"roles": []}), [], "x"])
-def test_another_object_is_refused(body: Any) -> None:
+def test_an_object_of_another_kind_is_refused(body: Any) -> None:
     with pytest.raises(Invalid, match="cannot be parsed"):
         read(TrainingJob, body)

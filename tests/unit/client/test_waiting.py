@@ -65,7 +65,7 @@ def test_a_failed_job_raises_with_the_full_message() -> None:
     assert raised.value.job is about
 
 
-def test_a_job_without_the_condition_fails_with_the_words_of_its_status() -> None:
+def test_a_job_without_the_condition_raises_with_the_status_message() -> None:
     with pytest.raises(JobFailed, match="InvalidSpec: cut"):
         has_reached(job("Failed", reason="InvalidSpec", message="cut"), "Running")
 
@@ -108,5 +108,5 @@ def test_every_condition_of_a_job_may_be_waited_for() -> None:
         (job("Running", generation=2), "it is Running; the operator has not reconciled its newest spec yet"),
     ],
 )
-def test_the_description_of_a_state(about: TrainingJob | None, words: str) -> None:
+def test_a_state_is_described(about: TrainingJob | None, words: str) -> None:
     assert describe(about) == words

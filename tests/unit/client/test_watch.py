@@ -113,7 +113,7 @@ def test_a_timeout_must_be_positive(timeout: float) -> None:
         TrainingJobs(api).wait("job", timeout=timeout)
 
 
-def test_a_server_that_comes_back_is_used_again() -> None:
+def test_a_watch_resumes_after_the_server_recovers() -> None:
     server = Server((ApiError("busy", 503), []), (1, [("MODIFIED", 2), 10.0]))
     assert server.watch(10) == [1, 2]
 

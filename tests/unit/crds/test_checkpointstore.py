@@ -48,7 +48,7 @@ def store(allowed: Any = ("*",), **s3: Any) -> CheckpointStore:
         ("prefix", "a b", False),
     ],
 )
-def test_where_a_store_is(field: str, value: str, good: bool) -> None:
+def test_the_location_of_a_bucket_is_validated(field: str, value: str, good: bool) -> None:
     broken = broken_rules(checkpointstore.KIND, store(**{field: value}).to_dict())
     assert bool(broken) is not good
     assert all(one.startswith(f"spec.s3.{field}: {field} must be") for one in broken), broken
@@ -73,7 +73,7 @@ def on_volume(**volume: Any) -> CheckpointStore:
         ("a b", False),
     ],
 )
-def test_where_on_a_volume_a_store_is(path: str, good: bool) -> None:
+def test_the_path_on_a_volume_is_validated(path: str, good: bool) -> None:
     broken = broken_rules(checkpointstore.KIND, on_volume(path=path).to_dict())
     assert bool(broken) is not good
     assert all(one.startswith("spec.volume.path: path must be folders") for one in broken), broken
@@ -88,7 +88,7 @@ VOLUME = {"claimName": "checkpoints"}
     [({"s3": S3}, True), ({"volume": VOLUME}, True), ({"s3": S3, "volume": VOLUME}, False), ({}, False)],
     ids=lambda value: "+".join(value) or "nothing" if isinstance(value, dict) else "",
 )
-def test_a_store_is_in_one_place(places: dict[str, Any], good: bool) -> None:
+def test_a_store_has_exactly_one_location(places: dict[str, Any], good: bool) -> None:
     spec = {**places, "allowedNamespaces": ["*"]}
     made = CheckpointStore.model_validate({"metadata": {"name": "s"}, "spec": spec})
     broken = broken_rules(checkpointstore.KIND, made.to_dict())
@@ -107,13 +107,15 @@ def test_a_store_is_in_one_place(places: dict[str, Any], good: bool) -> None:
         (["*"], None, True),
     ],
 )
-def test_whose_jobs_may_name_it(allowed: list[str], namespace: str | None, wanted: bool) -> None:
+def test_allowed_namespaces_limit_the_jobs_of_a_store(
+    allowed: list[str], namespace: str | None, wanted: bool
+) -> None:
     assert store(allowed).spec.allows(namespace) is wanted
     assert broken_rules(checkpointstore.KIND, store(allowed).to_dict()) == []
 
 
 @pytest.mark.parametrize("allowed", [["*a"], ["A"], ["a.b"], ["a", "-b"]])
-def test_namespaces_have_names(allowed: list[str]) -> None:
+def test_allowed_namespaces_must_be_valid_names(allowed: list[str]) -> None:
     (broken,) = broken_rules(checkpointstore.KIND, store(allowed).to_dict())
     assert broken.startswith(
         "spec.allowedNamespaces: each entry of allowedNamespaces must be the name of a namespace"
@@ -123,13 +125,13 @@ def test_namespaces_have_names(allowed: list[str]) -> None:
 @pytest.mark.parametrize(
     "more", [{"credentialsSecret": "Keys"}, {"region": "eu west"}, {"bucket": "ab"}, {"allowed": []}]
 )
-def test_what_no_model_takes(more: dict[str, Any]) -> None:
+def test_invalid_fields_are_refused(more: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         store(**more)
 
 
 @pytest.mark.parametrize("claim", ["", "Disk", "a..b", "../disk", "disk/", "-disk"])
-def test_a_claim_has_a_name(claim: str) -> None:
+def test_a_claim_must_have_a_name(claim: str) -> None:
     with pytest.raises(ValidationError):
         on_volume(claimName=claim)
 
@@ -138,7 +140,7 @@ def test_a_claim_has_a_name(claim: str) -> None:
     ("place", "fields"),
     [("s3", ("bucket", "endpoint", "prefix")), ("volume", ("claimName", "path"))],
 )
-def test_where_it_is_may_never_change(place: str, fields: tuple[str, ...]) -> None:
+def test_the_location_of_a_store_is_immutable(place: str, fields: tuple[str, ...]) -> None:
     schema = definition(checkpointstore.KIND)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     rules = schema["properties"]["spec"]["properties"][place]["x-kubernetes-validations"]
     (fixed,) = (rule["rule"] for rule in rules if "oldSelf" in rule["rule"])
@@ -163,7 +165,7 @@ COPIES = "peer copies are made from local memory: add local: {}"
         ({"peer": {}, "remote": {"store": "s"}}, [f"peer: {COPIES}", f"remote: {MEMORY}"]),
     ],
 )
-def test_which_tiers_go_together(tiers: dict[str, Any], words: list[str]) -> None:
+def test_the_combination_of_tiers_is_validated(tiers: dict[str, Any], words: list[str]) -> None:
     spec = {
         "engine": {"name": "gpt"},
         "roles": [{"name": "w", "replicas": 1}],
@@ -182,7 +184,7 @@ def test_which_tiers_go_together(tiers: dict[str, Any], words: list[str]) -> Non
         ({"local": {}, "remote": {"store": "s"}}, ("local", "remote"), "s"),
     ],
 )
-def test_what_tiers_say(tiers: Any, names: tuple[str, ...], store: str | None) -> None:
+def test_tiers_have_names_and_a_store(tiers: Any, names: tuple[str, ...], store: str | None) -> None:
     read = Tiers.model_validate(tiers)
     assert (read.names, read.store, read.any) == (names, store, bool(names))
 
@@ -190,7 +192,7 @@ def test_what_tiers_say(tiers: Any, names: tuple[str, ...], store: str | None) -
 @pytest.mark.parametrize(
     "remote", [{}, {"store": None}, {"store": "No Name"}, {"store": "s", "claimName": "c"}]
 )
-def test_what_goes_far_goes_to_a_store(remote: dict[str, Any]) -> None:
+def test_the_remote_tier_must_name_a_store(remote: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="remote"):
         Tiers.model_validate({"local": {}, "remote": remote})
 
@@ -198,6 +200,6 @@ def test_what_goes_far_goes_to_a_store(remote: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "remote", [{"keepLast": 0}, {"keepLast": 101}, {"keepEverySteps": -1}, {"every": "0m"}, {"every": "10"}]
 )
-def test_bounds_of_what_stays(remote: dict[str, Any]) -> None:
+def test_retention_of_the_remote_tier_has_bounds(remote: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Tiers.model_validate({"local": {}, "remote": {"store": "s", **remote}})

@@ -28,18 +28,18 @@ def sections(page: str) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def test_every_reason_stands_somewhere() -> None:
+def test_every_reason_has_a_page() -> None:
     assert set(reason_pages()) == {reason.name for reason in all_reasons()}
 
 
-def test_every_condition_is_there_and_every_kind_is_one() -> None:
+def test_every_condition_and_its_kind_are_documented() -> None:
     types = {value for name, value in vars(ConditionType).items() if name.isupper()}
     assert {one.name for one in CONDITION_DOCS} == types | {EVENTS, HISTORY, BREAKER}
     assert {one.kind for one in CONDITION_DOCS} < {kind.name for kind in KINDS}
     assert len({(one.kind, one.name) for one in CONDITION_DOCS}) == len(CONDITION_DOCS)
 
 
-def test_the_condition_of_an_invalid_object_is_there() -> None:
+def test_the_validity_condition_of_each_kind_is_documented() -> None:
     found = {(one.kind, one.name): one.reasons for one in CONDITION_DOCS}
     for controller in CONTROLLERS:
         if controller.kind is not None and controller.validity is not None:
@@ -47,7 +47,7 @@ def test_the_condition_of_an_invalid_object_is_there() -> None:
             assert Reasons.INVALID_SPEC in found.get(where, ()), where
 
 
-def test_the_operator_s_own_tables_agree() -> None:
+def test_documented_reasons_match_the_operator_tables() -> None:
     by_name = {
         one.name: {reason.name for reason in one.reasons}
         for one in CONDITION_DOCS
@@ -74,11 +74,11 @@ def test_every_reason_has_a_runbook(page: str) -> None:
         assert text[: positions[0]].strip(), f"{reason} does not say what it means"
 
 
-def test_no_runbook_is_left_over() -> None:
+def test_every_runbook_has_a_reason() -> None:
     assert {path.stem for path in RUNBOOKS.glob("*.md")} == set(reason_pages().values())
 
 
-def test_every_page_is_led_to() -> None:
+def test_every_runbook_is_linked() -> None:
     root = RUNBOOKS.parents[2]
     site = (root / "mkdocs.yml").read_text()
     overview = (RUNBOOKS.parent / "conditions.md").read_text()

@@ -18,5 +18,5 @@ from convoy_crds.terms import ANNOTATION_CONTAINER
         (None, [], "worker"),
     ],
 )
-def test_it_is_the_one_that_is_named_there(named: str | None, names: list[str], name: str) -> None:
+def test_the_annotation_selects_the_rank_container(named: str | None, names: list[str], name: str) -> None:
     assert rank_container({ANNOTATION_CONTAINER: named} if named else None, names) == name

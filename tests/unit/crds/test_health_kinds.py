@@ -21,7 +21,7 @@ UNTIL = "2026-01-02T00:00:00Z"
 META = {"metadata": {"name": "x"}}
 
 
-def test_a_policy_that_says_nothing_touches_and_gates_nothing() -> None:
+def test_an_empty_policy_only_observes_and_accepts_nodes() -> None:
     spec = GuardPolicy.model_validate(META).spec
     assert (spec.mode, spec.on_join, spec.repair.ladder) == (Mode.OBSERVE, OnJoin.ACCEPT, [])
     assert spec.selector.matches({}) and spec.selector.matches({"a": "b"})
@@ -42,7 +42,7 @@ def test_a_policy_that_says_nothing_touches_and_gates_nothing() -> None:
         (("a", "DoesNotExist", []), {"b": "1"}, True),
     ],
 )
-def test_expressions_hold_as_in_kubernetes(expression: Any, labels: dict[str, str], holds: bool) -> None:
+def test_expressions_match_as_in_kubernetes(expression: Any, labels: dict[str, str], holds: bool) -> None:
     key, operator, values = expression
     selector = NodeSelector.model_validate(
         {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
@@ -50,7 +50,7 @@ def test_expressions_hold_as_in_kubernetes(expression: Any, labels: dict[str, st
     assert selector.matches(labels) is holds
 
 
-def test_all_that_a_selector_says_must_hold() -> None:
+def test_all_requirements_of_a_selector_must_match() -> None:
     both = NodeSelector.model_validate(
         {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "Exists"}]}
     )
@@ -72,7 +72,7 @@ def test_all_that_a_selector_says_must_hold() -> None:
         ("Exists", ["1"], False),
     ],
 )
-def test_an_expression_has_values_where_it_needs_them(operator: str, values: list[str], good: bool) -> None:
+def test_values_of_an_expression_depend_on_its_operator(operator: str, values: list[str], good: bool) -> None:
     spec = {"selector": {"matchExpressions": [{"key": "a", "operator": operator, "values": values}]}}
     broken = broken_rules(guardpolicy.KIND, GuardPolicy.model_validate(META | {"spec": spec}).to_dict())
     assert bool(broken) is not good
@@ -88,7 +88,7 @@ def test_an_expression_has_values_where_it_needs_them(operator: str, values: lis
         ({"condemned": SAID, "release": {**SAID, "at": UNTIL}}, True),
     ],
 )
-def test_a_node_is_exempt_or_condemned(spec: dict[str, Any], good: bool) -> None:
+def test_a_node_is_not_both_exempt_and_condemned(spec: dict[str, Any], good: bool) -> None:
     health = NodeHealth.model_validate(META | {"spec": spec})
     assert bool(broken_rules(nodehealth.KIND, health.to_dict())) is not good
 
@@ -103,7 +103,7 @@ def test_a_node_is_exempt_or_condemned(spec: dict[str, Any], good: bool) -> None
         {"release": SAID},
     ],
 )
-def test_people_say_why_and_who_they_are(spec: dict[str, Any]) -> None:
+def test_a_decision_needs_a_reason_and_a_user(spec: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         NodeHealth.model_validate(META | {"spec": spec})
 
@@ -117,19 +117,19 @@ def test_people_say_why_and_who_they_are(spec: dict[str, Any]) -> None:
         ({}, False),
     ],
 )
-def test_a_sweep_names_its_nodes_in_one_way(spec: dict[str, Any], good: bool) -> None:
+def test_a_sweep_has_either_nodes_or_a_selector(spec: dict[str, Any], good: bool) -> None:
     sweep = HealthSweep.model_validate(META | {"spec": spec})
     assert bool(broken_rules(healthsweep.KIND, sweep.to_dict())) is not good
 
 
-def test_a_step_of_the_ladder_is_there_once() -> None:
+def test_an_action_of_the_repair_ladder_is_unique() -> None:
     step = {"action": "Reboot", "owner": "medik8s"}
     policy = GuardPolicy.model_validate(META | {"spec": {"repair": {"ladder": [step, step]}}})
     assert any("Reboot" in one for one in broken_rules(guardpolicy.KIND, policy.to_dict()))
 
 
 @pytest.mark.parametrize("name", ["GuardPolicy", "NodeHealth", "HealthSweep"])
-def test_they_are_of_the_cluster_and_shown_with_the_others(name: str) -> None:
+def test_health_kinds_are_cluster_scoped_and_in_the_convoy_category(name: str) -> None:
     (kind,) = (kind for kind in KINDS if kind.name == name)
     body = definition(kind)
     assert body["spec"]["scope"] == "Cluster"

@@ -35,13 +35,15 @@ def job(**checkpoint: Any) -> TrainingJob:
         ({"interval": "Auto", "tiers": REMOTE}, True, 300),
     ],
 )
-def test_what_a_pod_begins_with(checkpoint: Any, automatic: bool, seconds: int) -> None:
+def test_an_interval_is_parsed_into_the_initial_seconds(
+    checkpoint: Any, automatic: bool, seconds: int
+) -> None:
     read = job(**checkpoint).spec.checkpoint
     assert (read.automatic, read.interval_seconds) == (automatic, seconds)
 
 
 @pytest.mark.parametrize("interval", ["auto", "AUTO", "Auto5m", "5m Auto", "", "0s", "5 minutes", "1.5h"])
-def test_what_is_no_interval(interval: str) -> None:
+def test_an_invalid_interval_is_refused(interval: str) -> None:
     with pytest.raises(ValidationError, match="interval"):
         job(interval=interval)
 
@@ -56,7 +58,7 @@ def test_what_is_no_interval(interval: str) -> None:
         ({"interval": "Auto", "tiers": {}}, False),
     ],
 )
-def test_auto_needs_memory_to_measure(checkpoint: Any, good: bool) -> None:
+def test_interval_auto_needs_a_memory_tier(checkpoint: Any, good: bool) -> None:
     broken = broken_rules(trainingjob.KIND, job(**checkpoint).to_dict())
     if good:
         assert broken == []
@@ -67,7 +69,7 @@ def test_auto_needs_memory_to_measure(checkpoint: Any, good: bool) -> None:
         assert "add tiers.local: {}" in broken[0]
 
 
-def test_the_schema_has_it_as_plain_text() -> None:
+def test_the_schema_has_the_interval_as_a_string() -> None:
     schema = definition(trainingjob.KIND)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     spec = schema["properties"]["spec"]["properties"]["checkpoint"]["properties"]["interval"]
     assert (spec["type"], spec["default"]) == ("string", "5m")

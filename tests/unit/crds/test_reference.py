@@ -17,7 +17,7 @@ from convoy_crds.kinds import KINDS
 from convoy_crds.reference import LONGEST_RULE, ROOT, default_of, page, type_of, words
 
 
-def test_the_page_of_installation_deletes_every_definition() -> None:
+def test_the_install_page_deletes_every_definition() -> None:
     lines = re.findall("^kubectl delete crd (.+)$", (ROOT / "docs/install.md").read_text(), re.M)
     assert sorted(" ".join(lines).split()) == sorted(kind.crd for kind in KINDS)
 
@@ -53,7 +53,7 @@ def test_the_page_of_installation_deletes_every_definition() -> None:
         ),
     ],
 )
-def test_types_are_said_with_their_bounds(schema: dict[str, Any], words: str) -> None:
+def test_types_are_described_with_their_bounds(schema: dict[str, Any], words: str) -> None:
     assert type_of(schema) == words
 
 
@@ -68,11 +68,11 @@ def test_types_are_said_with_their_bounds(schema: dict[str, Any], words: str) ->
         ({"default": ["L0"]}, False, '`["L0"]`'),
     ],
 )
-def test_defaults_are_said(schema: dict[str, Any], required: bool, words: str) -> None:
+def test_defaults_are_described(schema: dict[str, Any], required: bool, words: str) -> None:
     assert default_of(schema, required) == words
 
 
-def test_values_are_explained_where_the_model_does() -> None:
+def test_values_are_described_from_the_model() -> None:
     assert enum_docs(["Observe", "Act"]) == {
         "Observe": (
             "Convoy only updates the state and conditions of NodeHealth. It does not taint, drain or repair "
@@ -99,7 +99,7 @@ def found(schema: Any, key: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_nothing_of_the_schema_is_left_out(kind: Kind[Any]) -> None:
+def test_a_page_has_every_field_and_rule_of_the_schema(kind: Kind[Any]) -> None:
     schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     text = page(kind)
     rules = [rule for several in found(schema, "x-kubernetes-validations") for rule in several]

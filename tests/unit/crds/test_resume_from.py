@@ -30,7 +30,7 @@ def job(**checkpoint: Any) -> TrainingJob:
         ({"resumeFrom": {"job": "other"}}, "tiers.remote.store"),
     ],
 )
-def test_rules(checkpoint: Any, word: str) -> None:
+def test_resume_from_rules_are_validated(checkpoint: Any, word: str) -> None:
     broken = broken_rules(trainingjob.KIND, job(**checkpoint).to_dict())
     assert (len(broken), word in "".join(broken)) == (bool(word), True)
 
@@ -38,6 +38,6 @@ def test_rules(checkpoint: Any, word: str) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"job": "No Name"}, {"uid": "../other"}, {"uid": ""}, {"uid": "a", "step": -1}]
 )
-def test_what_is_no_job(wrong: Any) -> None:
+def test_an_invalid_resume_source_is_refused(wrong: Any) -> None:
     with pytest.raises(ValidationError):
         job(tiers=STORE, resumeFrom=wrong)

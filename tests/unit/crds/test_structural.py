@@ -26,7 +26,7 @@ class Outer(BaseModel):
     labels: Annotated[dict[str, str], Field(max_length=4)] = Field(default_factory=dict)
 
 
-def test_a_nested_model_is_inlined_and_defaulted_so_that_inner_defaults_fire() -> None:
+def test_a_nested_model_is_inlined_and_has_a_default() -> None:
     properties = structural(Outer.model_json_schema())["properties"]
     assert properties["inner"]["default"] == {}
     assert properties["inner"]["properties"]["value"] == {
@@ -49,7 +49,7 @@ class Union(BaseModel):
 
 
 @pytest.mark.parametrize("model", [Tuple, Union])
-def test_what_has_no_structural_form_is_refused(model: type[BaseModel]) -> None:
+def test_a_model_without_a_structural_schema_is_refused(model: type[BaseModel]) -> None:
     with pytest.raises(ValueError, match="structural"):
         structural(model.model_json_schema())
 
@@ -65,18 +65,18 @@ def _walk(node: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_no_schema_keeps_what_the_api_server_refuses(kind: Any) -> None:
+def test_schemas_have_no_keywords_that_the_api_server_refuses(kind: Any) -> None:
     for node in _walk(definition(kind)["spec"]["versions"][0]["schema"]):
         assert not {"$ref", "$defs", "const", "anyOf", "prefixItems"} & set(node)
 
 
 @pytest.mark.parametrize("path", rendered(), ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_the_stored_definitions_are_the_models(path: Path) -> None:
+def test_stored_definitions_match_the_models(path: Path) -> None:
     assert path.read_text() == rendered()[path], "run python -m convoy_crds.generate"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_no_default_breaks_a_rule_before_its_own_defaults_are_there(kind: Any) -> None:
+def test_defaults_satisfy_the_rules_before_inner_defaults_are_set(kind: Any) -> None:
     for node in _walk(definition(kind)["spec"]["versions"][0]["schema"]):
         for rule in node.get("x-kubernetes-validations", ()) if "default" in node else ():
             assert "oldSelf" in rule["rule"] or cel.evaluate(rule["rule"], {"self": node["default"]})
@@ -96,12 +96,12 @@ def _drifts(node: dict[str, Any], path: str, bare: bool) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_the_server_fills_in_nothing_that_an_applied_file_would_lack_for_ever(kind: Any) -> None:
+def test_server_defaults_cause_no_drift_of_applied_files(kind: Any) -> None:
     schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert not list(_drifts(schema["properties"]["spec"], "spec", False))
 
 
-def test_a_default_that_the_server_leaves_out_stands_in_the_description() -> None:
+def test_a_default_not_set_by_the_server_is_in_the_description() -> None:
     class Item(BaseModel):
         count: Annotated[int, Field(description="How many.")] = 3
         note: str = ""

@@ -16,7 +16,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
     ("seconds_ago", "counted"),
     [([], 0), ([59], 1), ([60], 0), ([61], 0), ([600, 61, 59, 1], 2)],
 )
-def test_restarts_are_counted_while_the_window_holds_them(seconds_ago: list[int], counted: int) -> None:
+def test_only_restarts_inside_the_window_are_counted(seconds_ago: list[int], counted: int) -> None:
     times = [(NOW - timedelta(seconds=one)).isoformat() for one in seconds_ago]
     body = {
         "metadata": {"name": "job"},
@@ -37,5 +37,5 @@ def test_restarts_are_counted_while_the_window_holds_them(seconds_ago: list[int]
         (["a", "b", "c", "d"], 3, "a, b, c and 1 more"),
     ],
 )
-def test_of_many_names_a_few_are_told(names: list[str], most: int, expected: str) -> None:
+def test_a_long_list_of_names_is_shortened(names: list[str], most: int, expected: str) -> None:
     assert shorten_list(names, most) == expected

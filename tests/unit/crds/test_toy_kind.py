@@ -47,7 +47,7 @@ def test_the_api_server_gets_a_definition() -> None:
     )
 
 
-def test_the_chart_gets_its_files_and_no_other_changes() -> None:
+def test_only_the_files_of_the_kind_are_added_to_the_chart() -> None:
     files = generate.rendered(WITH_TOY)
     assert added(files, generate.rendered()) == {
         "crds/toyservers.yaml",
@@ -59,7 +59,7 @@ def test_the_chart_gets_its_files_and_no_other_changes() -> None:
     assert yaml.safe_load(text) == {"roles": roles(KIND)}
 
 
-def test_people_get_a_role_to_view_and_one_to_edit() -> None:
+def test_users_get_a_view_role_and_an_edit_role() -> None:
     viewer, editor = roles(KIND)
     assert viewer["name"] == "toyservers-viewer" and viewer["aggregateTo"] == ["view", "edit", "admin"]
     assert editor["name"] == "toyservers-editor" and editor["aggregateTo"] == ["edit", "admin"]
@@ -69,7 +69,7 @@ def test_people_get_a_role_to_view_and_one_to_edit() -> None:
     assert status == {"apiGroups": ["convoy.dev"], "resources": ["toyservers/status"], "verbs": ["get"]}
 
 
-def test_admission_holds_its_pods_to_every_rule() -> None:
+def test_admission_applies_every_rule_to_pods_of_the_kind() -> None:
     found = admission(KIND)
     assert found["values"] == "toyServers"
     assert found["resource"] == {"group": "convoy.dev", "version": "v1alpha1", "plural": "toyservers"}
@@ -86,7 +86,7 @@ class Nothing:
         host = "https://nowhere"
 
 
-def test_the_client_has_its_objects() -> None:
+def test_the_client_has_the_objects_of_the_kind() -> None:
     connection: Any = Nothing()
     client = Client(api=Api(connection, "team"), kinds=WITH_TOY)
     by_name: Any = vars(client)["toy_servers"]
@@ -125,7 +125,7 @@ def test_a_manifest_without_a_version_is_known_by_its_kind() -> None:
     assert is_convoy_object({"kind": "ToyServer"}, WITH_TOY) and not is_convoy_object({"kind": "ToyServer"})
 
 
-def test_the_reference_gets_a_page_and_a_place_in_the_navigation() -> None:
+def test_the_reference_gets_a_page_and_a_navigation_entry() -> None:
     before, files = reference.rendered(), reference.rendered(WITH_TOY)
     page = files[reference.FOLDER / "toyserver.md"]
     assert "`kubectl get toyservers`, short `toy`" in page

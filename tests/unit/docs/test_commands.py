@@ -32,7 +32,7 @@ def test_blocks_not_run_in_tutorials_have_a_reason(page: Path) -> None:
     assert [one.line for one in commands(page) if not one.is_commands and not reason_not_run(page, one)] == []
 
 
-def test_pages_give_a_reason_in_guard_commands() -> None:
+def test_guard_commands_on_pages_have_a_reason() -> None:
     """No test runs commands inside a sentence, so this test checks them."""
     incomplete = re.compile(r"`convoy guard (?:condemn|release|exempt) NODE(?![^`]*--(?:reason|undo))[^`]*`")
     found = {str(page): incomplete.findall(page.read_text()) for page in pages()}

@@ -75,7 +75,7 @@ def test_only_requests_that_store_an_object_are_writes(one: Entry, counts: bool)
     assert not audit.writes([one], ["another"])
 
 
-def test_busiest_window():
+def test_the_busiest_window_is_found():
     assert audit.busiest([], 10) == 0
     assert audit.busiest([0, 1, 2, 20, 21, 22, 23, 40], 10) == 4
 
@@ -108,12 +108,12 @@ def test_an_incomplete_rollout_has_no_times():
     assert rollout([], Shape(1, 1), "trainingjobs", [OPERATOR]).created is None
 
 
-def test_a_pod_created_twice_is_surplus():
+def test_a_pod_created_twice_counts_as_surplus():
     found = rollout([*whole(2), entry("create", "pods", 20.0)], Shape(1, 2), "trainingjobs", [OPERATOR])
     assert found.surplus == 1
 
 
-def test_a_job_recovered_when_it_became_running_after_the_fault_for_good():
+def test_recovery_is_the_last_change_to_running_after_the_fault():
     entries = [
         entry("patch", "trainingjobs", at, sub="status", name=name, phase=phase)
         for name, at, phase in [

@@ -58,7 +58,7 @@ def test_rows_of_half_wrong_outcomes_miss_their_targets() -> None:
     assert rows["false verdicts, upper bound"][1] is False
 
 
-def test_a_share_of_nothing_does_not_meet_its_target() -> None:
+def test_an_empty_share_misses_its_target() -> None:
     rows = row_values(replace(GOOD, lasting=Accused(0, 0)))
     assert rows["nodes with a lasting verdict that have culprits"] == (None, False)
     assert row_values(replace(GOOD, guilty=0))["nodes of culprits with a lasting verdict"] == (None, False)

@@ -21,7 +21,9 @@ def rows(figures: Figures) -> dict[str, tuple[object, object]]:
     ("walls", "pace", "wrong", "met"),
     [(STEADY, 30.0, 0, (True, True, True)), (UNSTEADY, 14.0, 1, (False, False, False))],
 )
-def test_a_bad_fleet(walls: tuple[float, ...], pace: float, wrong: int, met: tuple[bool, ...]) -> None:
+def test_rows_of_a_bad_fleet_meet_or_miss_their_targets(
+    walls: tuple[float, ...], pace: float, wrong: int, met: tuple[bool, ...]
+) -> None:
     figures = Figures()
     found = {arm: [ArmResult(UNSTEADY, 10.0, 0)] * 3 for arm in fleet.ARMS}
     found[fleet.NO_FAULTS] = [ArmResult(STEADY, 30.0, 0)] * 3
@@ -37,7 +39,7 @@ def test_a_bad_fleet(walls: tuple[float, ...], pace: float, wrong: int, met: tup
 
 
 @pytest.mark.parametrize("bad", [False, True])
-def test_storms(bad: bool) -> None:
+def test_rows_of_storms_are_computed(bad: bool) -> None:
     figures, one = Figures(), int(bad)
     storm.add_rows(
         [
@@ -53,7 +55,7 @@ def test_storms(bad: bool) -> None:
     assert {met for _, met in found.values()} == {not bad}
 
 
-def test_intervals() -> None:
+def test_confidence_intervals_are_computed() -> None:
     assert mean_interval([1.0, 2.0, 3.0]) == "95 % interval -0.483 to 4.48, 3 seeds"
     assert mean_interval([1.0]) == "n=1"
     assert count_with_bound(0, 60) == "0 of 60; at most 0.0499 each with 95 %"

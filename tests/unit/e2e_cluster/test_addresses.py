@@ -10,7 +10,7 @@ from e2e.cluster.addresses import BLOCKS, MAX_NODES, Addresses, choose_block, cl
 from e2e.cluster.errors import ClusterError
 
 
-def test_the_ranges_of_a_cluster_do_not_overlap_and_lie_in_its_whole() -> None:
+def test_ranges_of_a_cluster_do_not_overlap_and_lie_in_its_block() -> None:
     for block in range(BLOCKS):
         addresses = Addresses(block)
         network = ipaddress.ip_network(addresses.network)
@@ -24,7 +24,7 @@ def test_the_ranges_of_a_cluster_do_not_overlap_and_lie_in_its_whole() -> None:
         assert ipaddress.ip_address(addresses.kubernetes) == services[1]
 
 
-def test_every_node_has_an_address_and_pods_of_its_own() -> None:
+def test_every_node_has_its_own_address_and_pod_range() -> None:
     addresses = Addresses(3)
     nodes = range(1, MAX_NODES + 1)
     assert len({addresses.node(index) for index in nodes}) == MAX_NODES
@@ -51,7 +51,7 @@ def test_link_names_fit_the_kernel() -> None:
     assert link_name("x", 7).startswith(link_name("x"))
 
 
-def test_a_block_is_stable_and_avoids_what_is_taken() -> None:
+def test_a_block_is_stable_and_avoids_blocks_in_use() -> None:
     first = choose_block("dev-1", set(), [])
     assert choose_block("dev-1", set(), []) == first
     second = choose_block("dev-1", {first}, [])
@@ -60,7 +60,7 @@ def test_a_block_is_stable_and_avoids_what_is_taken() -> None:
     assert third not in (first, second)
 
 
-def test_a_block_avoids_routes_that_contain_it_or_lie_in_it() -> None:
+def test_a_block_avoids_overlapping_routes() -> None:
     first = choose_block("dev-1", set(), [])
     inside = Addresses(first).pods_of(9)
     assert choose_block("dev-1", set(), [inside]) != first
@@ -68,12 +68,12 @@ def test_a_block_avoids_routes_that_contain_it_or_lie_in_it() -> None:
         choose_block("dev-1", set(), ["10.0.0.0/8"])
 
 
-def test_no_block_is_left_when_all_are_taken() -> None:
+def test_without_a_free_block_none_is_chosen() -> None:
     with pytest.raises(ClusterError, match=f"{BLOCKS} clusters use"):
         choose_block("dev-1", set(range(BLOCKS)), [])
 
 
-def test_a_machine_keeps_its_hardware_address_and_shares_it_with_nobody() -> None:
+def test_a_hardware_address_is_stable_and_unique() -> None:
     addresses = Addresses(3)
     every = [mac(addresses.host), *(mac(addresses.node(index)) for index in range(1, MAX_NODES + 1))]
     assert every[0] == "02:00:0a:a3:00:01" and len(set(every)) == len(every)

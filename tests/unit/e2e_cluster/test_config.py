@@ -45,7 +45,7 @@ def node(*, version: int = 2, lower: bool = True) -> NodeConfig:
     )
 
 
-def test_cgroup_versions_are_told_apart() -> None:
+def test_cgroup_versions_are_distinguished() -> None:
     hybrid = Cgroups.detect(HYBRID)
     assert (hybrid.version, hybrid.cpu) == (1, Path("/sys/fs/cgroup/cpu,cpuacct"))
     assert Path("/sys/fs/cgroup/unified") in hybrid.mounts
@@ -84,7 +84,7 @@ def test_throttling_lowers_children_first_and_gives_back(
 
 
 @pytest.mark.parametrize(("nodes", "cores", "mib"), [(1, 2, 4096), (3, 2, 24000), (3, 64, 256000)])
-def test_nodes_together_offer_the_machine_and_no_more(nodes: int, cores: int, mib: int) -> None:
+def test_nodes_together_offer_at_most_the_machine(nodes: int, cores: int, mib: int) -> None:
     part = machine.share(nodes, cores=cores, mib=mib)
     offered = nodes * (cores * 1000 - part.reserved_millicores)
     assert cores * 1000 - nodes < offered <= cores * 1000
@@ -110,7 +110,7 @@ def test_kubelet_config_follows_the_machine() -> None:
     assert set(node().files()) >= {"containerd.toml", "kubelet.json", "kube-proxy.json", "resolv.conf"}
 
 
-def test_control_plane_files_fit_together(tmp_path: Path) -> None:
+def test_control_plane_files_are_consistent(tmp_path: Path) -> None:
     addresses = Addresses(9)
     plane = ControlPlane("dev-0a1b2c", tmp_path, Path("/programs"), addresses, audit="convoy-system")
     plane.prepare()
@@ -144,7 +144,7 @@ def test_control_plane_files_fit_together(tmp_path: Path) -> None:
     assert etcd.issuer != served.issuer
 
 
-def test_without_an_audit_log_the_api_server_is_told_of_none(tmp_path: Path) -> None:
+def test_without_an_audit_log_the_api_server_has_no_audit_options(tmp_path: Path) -> None:
     api = ControlPlane("x", tmp_path, Path("/programs"), Addresses(0)).commands()["kube-apiserver"]
     assert not any(word.startswith("--audit") for word in api)
 

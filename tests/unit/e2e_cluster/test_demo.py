@@ -5,7 +5,7 @@ from __future__ import annotations
 from e2e.demo import STILL_SECONDS, StallTimer, status_line
 
 
-def test_patience_lasts_while_there_are_further_steps() -> None:
+def test_further_steps_extend_the_stall_timeout() -> None:
     timer = StallTimer(until=STILL_SECONDS)
     timer.step(0, 100.0)
     assert timer.until == 100.0 + STILL_SECONDS
@@ -14,7 +14,7 @@ def test_patience_lasts_while_there_are_further_steps() -> None:
     assert timer.until == 200.0 + STILL_SECONDS
 
 
-def test_a_job_is_told_in_one_line() -> None:
+def test_the_status_of_a_job_fits_one_line() -> None:
     assert status_line({}) == "Pending    0 ready"
     status = {
         "phase": "Running",

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("entry", USED_ELSEWHERE, ids=str)
-def test_a_right_that_is_listed_names_its_reason_and_a_test(entry: UsedElsewhere) -> None:
+def test_a_listed_right_has_a_reason_and_a_test(entry: UsedElsewhere) -> None:
     file, _, test = entry.test.partition("::")
     assert f"def {test}(" in (ROOT / file).read_text()
     assert len(entry.why.split()) > 3

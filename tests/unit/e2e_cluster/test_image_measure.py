@@ -7,7 +7,7 @@ from typing import Any
 from e2e.images.measure import PREFIX, merged
 
 
-def test_rows_of_images_replace_the_earlier_ones_and_no_others() -> None:
+def test_rows_of_images_replace_only_earlier_rows_of_images() -> None:
     def row(metric: str, spread: str) -> dict[str, Any]:
         return {"metric": metric, "spread": spread}
 

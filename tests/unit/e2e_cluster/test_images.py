@@ -38,7 +38,7 @@ PROJECT = {
         ("docker.io/convoy/pause:1", "docker.io/convoy/pause:1"),
     ],
 )
-def test_references_are_completed_as_the_kubelet_does(short: str, full: str) -> None:
+def test_references_are_completed_as_by_the_kubelet(short: str, full: str) -> None:
     assert full_name(short) == full
 
 
@@ -124,13 +124,13 @@ def test_requirements_follow_extras_that_name_extras() -> None:
         requirements(PROJECT, "missing")
 
 
-def test_an_image_of_chosen_requirements_gets_exactly_those() -> None:
+def test_an_image_gets_exactly_the_chosen_requirements() -> None:
     assert wanted(Recipe("t", "workloads", only=("torch",)), PROJECT) == ["torch==2.13.0"]
     with pytest.raises(ClusterError, match="does not contain jax"):
         wanted(Recipe("t", "workloads", only=("jax",)), PROJECT)
 
 
-def test_parents_stand_before_their_children() -> None:
+def test_parent_images_come_before_their_children() -> None:
     names = [recipe.name for recipe in RECIPES]
     for recipe in RECIPES:
         assert recipe.parent is None or names.index(recipe.parent) < names.index(recipe.name)
@@ -164,7 +164,7 @@ def test_the_newest_go_that_fits_is_picked() -> None:
 
 
 @pytest.mark.parametrize("makes", [True, False])
-def test_a_python_without_ensurepip_gets_the_package_that_has_it(
+def test_python_without_ensurepip_gets_the_package_with_ensurepip(
     makes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host, "can_make_environments", lambda: makes)
@@ -193,7 +193,7 @@ def test_a_python_without_ensurepip_gets_the_package_that_has_it(
         ),
     ],
 )
-def test_the_chart_finds_what_was_pushed(prefix: str, values: str) -> None:
+def test_the_chart_finds_the_pushed_images(prefix: str, values: str) -> None:
     assert chart_values(prefix, "v1") == values
 
 

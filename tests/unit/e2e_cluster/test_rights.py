@@ -63,7 +63,7 @@ POD = {"resource": "pods", "namespace": "team", "name": "p"}
         "a node",
     ],
 )
-def test_a_line_tells_what_which_account_asked_for(text: str, found: Request | None) -> None:
+def test_an_audit_line_yields_the_request_of_an_account(text: str, found: Request | None) -> None:
     assert rights.parse(text, HOME) == found
 
 
@@ -89,7 +89,7 @@ ONE = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a", "b"],
 ANYTHING = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": None, "verbs": ["get"]}
 
 
-def test_rights_are_those_of_the_roles_that_are_bound() -> None:
+def test_rights_come_from_bound_roles() -> None:
     objects = [
         role("ClusterRole", "everywhere", PODS),
         binding("ClusterRole", "everywhere"),
@@ -135,7 +135,9 @@ def test_rights_are_those_of_the_roles_that_are_bound() -> None:
     ],
     ids=["no role", "a role elsewhere", "any verb", "any resource", "any group", "a URL"],
 )
-def test_what_cannot_be_held_against_requests_is_an_error(objects: list[dict[str, Any]], why: str) -> None:
+def test_a_rule_that_cannot_be_compared_with_requests_is_an_error(
+    objects: list[dict[str, Any]], why: str
+) -> None:
     with pytest.raises(ValueError, match=why):
         rights.granted(objects, [ME])
 
@@ -176,13 +178,13 @@ ANY, OWN, NAMED = right("get"), right("get", namespace=HOME), right("get", "pods
         "an apply that creates",
     ],
 )
-def test_a_right_is_used_by_what_would_be_refused_without_it(
+def test_a_right_is_used_by_a_request_that_needs_the_right(
     given: list[Right], asked: Right, code: int, found: set[Right]
 ) -> None:
     assert rights.used(given, [Request(asked, code)]) == found
 
 
-def test_another_account_uses_nothing_of_ours() -> None:
+def test_requests_of_another_account_use_no_rights() -> None:
     assert rights.used([ANY], [Request(Right("other", "", "pods", "get"), 200)]) == frozenset()
 
 
@@ -231,12 +233,12 @@ def test_a_right_is_used_or_listed_and_never_both(
     assert rights.faults([GET, LIST], exercised, elsewhere, ran) == found
 
 
-def test_what_more_than_the_slice_uses_is_no_reason_to_strike_it_off() -> None:
+def test_a_listed_right_may_be_used_outside_the_slice() -> None:
     assert rights.faults([GET], [GET], [LISTED], more_than_slice=True) == []
     assert rights.faults([GET], [], [LISTED], ["file.py::test"], more_than_slice=True) != []
 
 
-def test_a_right_reads_as_roles_are_written() -> None:
+def test_a_right_is_formatted_like_a_role_rule() -> None:
     shown = [right("get", "secrets", "s", HOME), right("patch", "nodes/status", group="x.dev")]
     assert [str(one) for one in shown] == [
         f"{ME}: get secrets s in {HOME}",
@@ -245,5 +247,5 @@ def test_a_right_reads_as_roles_are_written() -> None:
 
 
 @pytest.mark.parametrize(("authorized", "refused"), [(False, True), (True, False)])
-def test_admission_refuses_no_right(authorized: bool, refused: bool) -> None:
+def test_a_refusal_by_admission_is_not_a_missing_right(authorized: bool, refused: bool) -> None:
     assert Request(right("create", "pods"), 403, authorized).refused is refused

@@ -31,7 +31,7 @@ def example() -> State:
     )
 
 
-def test_a_state_survives_the_disk(tmp_path: Path) -> None:
+def test_a_state_is_unchanged_after_a_write_and_a_read(tmp_path: Path) -> None:
     file = StateFile(tmp_path / "dev-0a1b2c")
     assert file.load() is None
     file.save(example())
@@ -45,7 +45,7 @@ def test_another_format_is_refused() -> None:
         State.parse(json.dumps(text))
 
 
-def test_two_clusters_never_get_one_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_clusters_never_share_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     root = state.clusters_root()
     blocks = [
@@ -55,7 +55,7 @@ def test_two_clusters_never_get_one_block(tmp_path: Path, monkeypatch: pytest.Mo
     assert {one.name for one in state.all_states()} == {f"c{number}" for number in range(20)}
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     files.write(path, "old", mode=0o600)
     with pytest.raises(UnicodeEncodeError):
@@ -65,7 +65,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_folder_is_created_atomically(tmp_path: Path) -> None:
     final = tmp_path / "final"
     (tmp_path / ".final.left-by-a-killed-tool").mkdir()
     with pytest.raises(RuntimeError), files.building(final) as folder:
@@ -91,7 +91,7 @@ def test_a_lock_names_its_holder(tmp_path: Path) -> None:
         assert path.exists()
 
 
-def test_a_process_is_known_by_its_start_and_ended_for_good(tmp_path: Path) -> None:
+def test_a_process_is_identified_by_its_start_time_and_killed(tmp_path: Path) -> None:
     code = "import sys; print('on', flush=True); sys.stdin.read()"
     child = subprocess.Popen(
         [sys.executable, "-c", code],

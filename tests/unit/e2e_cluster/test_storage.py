@@ -7,7 +7,7 @@ from pathlib import Path
 from e2e.storage import names, objects
 
 
-def test_a_claim_that_names_no_class_gets_a_folder_that_all_nodes_share() -> None:
+def test_a_claim_without_a_class_gets_a_folder_shared_by_all_nodes() -> None:
     storage_class, *volumes = objects(Path("/shared"))["items"]
     assert storage_class["metadata"]["annotations"] == {"storageclass.kubernetes.io/is-default-class": "true"}
     assert [volume["metadata"]["name"] for volume in volumes] == names()

@@ -29,7 +29,7 @@ def secret(**data: str) -> dict[str, object]:
         ("-----BEGIN CERTIFICATE-----", []),
     ],
 )
-def test_what_a_text_gives_away(text: str, found: list[str]) -> None:
+def test_leaked_values_in_a_text_are_found(text: str, found: list[str]) -> None:
     held = confidential_values(
         [secret(key=KEY, password="sixteen-letters!", pin="1234"), {"metadata": {"name": "empty"}}]
     )

@@ -14,10 +14,10 @@ step 120/180  loss 1.8000  held_out_loss 2.78645  9.0 samples/s
 """
 
 
-def test_a_curve_has_the_steps_at_which_the_loss_is_measured() -> None:
+def test_a_curve_has_only_steps_with_a_measured_loss() -> None:
     assert held_out_losses(LOG, 60) == {60: "3.07792", 120: "2.78645"}
 
 
-def test_a_step_made_twice_must_have_the_same_loss() -> None:
+def test_a_repeated_step_must_have_the_same_loss() -> None:
     with pytest.raises(AssertionError):
         held_out_losses(LOG + "step 60/180  held_out_loss 3.07793\n", 60)

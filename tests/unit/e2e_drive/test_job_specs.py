@@ -13,7 +13,7 @@ def test_a_role_without_a_template_gets_one() -> None:
     assert role == {"name": "worker", "replicas": 2, "template": {"spec": {"containers": containers}}}
 
 
-def test_all_else_of_a_template_stays() -> None:
+def test_other_fields_of_a_template_are_unchanged() -> None:
     template = on_separate_nodes("job")
     found = single_threaded({"name": "worker", "template": {"metadata": {"labels": {"a": "b"}}, **template}})
     assert found["template"]["metadata"] == {"labels": {"a": "b"}}
@@ -30,7 +30,7 @@ def test_the_first_container_keeps_its_variables() -> None:
     ]
 
 
-def test_a_number_of_threads_that_is_given_stays() -> None:
+def test_a_given_number_of_threads_is_kept() -> None:
     given = {"name": "OMP_NUM_THREADS", "value": "2"}
     found = single_threaded({"template": {"spec": {"containers": [{"name": "worker", "env": [given]}]}}})
     assert found["template"]["spec"]["containers"][0]["env"] == [given]

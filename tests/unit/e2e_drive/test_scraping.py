@@ -48,12 +48,12 @@ def test_a_monitor_picks_services_by_label_and_ports_by_name() -> None:
     ],
     ids=["path", "action", "expressions", "any", "job"],
 )
-def test_what_is_not_known_is_not_left_out(given: dict[str, Any]) -> None:
+def test_unsupported_fields_of_a_monitor_are_an_error(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="unsupported fields"):
         scrapes(given, "http://targets")
 
 
-def test_alerts_wait_less_and_look_back_finely() -> None:
+def test_alert_rules_get_short_waits_and_subquery_steps() -> None:
     rules = [
         {"alert": "Slow", "expr": "a > min_over_time(sum(a)[1h:1m])", "for": "30m"},
         {"alert": "AtOnce", "expr": "rate(a[5m]) > 0"},
@@ -68,7 +68,7 @@ def test_alerts_wait_less_and_look_back_finely() -> None:
     assert list(expressions([body])) == [rule["expr"] for rule in rules]
 
 
-def test_series_are_named_with_what_is_wanted_of_them() -> None:
+def test_series_selectors_of_an_expression_are_found() -> None:
     expression = 'sum by (le) (rate(convoy_a_bucket{kind="b"}[5m])) > on (instance) process_c and up'
     assert selectors(expression) == {'convoy_a_bucket{kind="b"}', "process_c"}
 

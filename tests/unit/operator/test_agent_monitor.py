@@ -103,7 +103,7 @@ class Harness:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
 
-def test_a_node_that_dies(virtual: Virtual, api: FakeApi) -> None:
+def test_a_dead_node_becomes_silent_and_unreachable(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
         for node in ("n", "m"):
@@ -142,7 +142,9 @@ def test_a_node_that_dies(virtual: Virtual, api: FakeApi) -> None:
     virtual(run())
 
 
-def test_a_silent_node_that_answers_no_more_wakes_its_jobs_at_once(virtual: Virtual, api: FakeApi) -> None:
+def test_a_silent_node_that_turns_unreachable_wakes_its_jobs_immediately(
+    virtual: Virtual, api: FakeApi
+) -> None:
     async def run() -> None:
         it = Harness(api)
         it.node("n")
@@ -162,9 +164,7 @@ def test_a_silent_node_that_answers_no_more_wakes_its_jobs_at_once(virtual: Virt
     virtual(run())
 
 
-def test_an_agent_lost_with_the_leader_before_is_found_silent_by_the_next(
-    virtual: Virtual, api: FakeApi
-) -> None:
+def test_a_new_leader_detects_an_agent_lost_with_the_previous_leader(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
         it.node("n")
@@ -186,9 +186,7 @@ def test_an_agent_lost_with_the_leader_before_is_found_silent_by_the_next(
     virtual(run())
 
 
-def test_an_agent_that_no_leader_heard_is_missed_once_a_pod_is_given_to_its_node(
-    virtual: Virtual, api: FakeApi
-) -> None:
+def test_a_never_connected_agent_is_silent_once_its_node_has_a_pod(virtual: Virtual, api: FakeApi) -> None:
     """Let a node without pods die together with the previous leader. The new leader must notice the missing
     agent when a pod is placed on the node.
     """
@@ -211,7 +209,7 @@ def test_an_agent_that_no_leader_heard_is_missed_once_a_pod_is_given_to_its_node
     virtual(run())
 
 
-def test_a_node_whose_object_goes_is_shown_to_be_gone(virtual: Virtual, api: FakeApi) -> None:
+def test_a_node_whose_object_is_deleted_does_not_exist(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
         it.node("n")
@@ -229,9 +227,7 @@ def test_a_node_whose_object_goes_is_shown_to_be_gone(virtual: Virtual, api: Fak
     virtual(run())
 
 
-def test_agents_that_said_goodbye_for_good_are_no_more_told_of_but_where_workers_are(
-    virtual: Virtual, api: FakeApi
-) -> None:
+def test_after_a_farewell_only_nodes_with_workers_count_as_silent(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
         for name in ("n", "m", "o"):
@@ -256,7 +252,7 @@ def test_agents_that_said_goodbye_for_good_are_no_more_told_of_but_where_workers
     virtual(run())
 
 
-def test_nobody_is_silent_because_the_operator_stood_still(virtual: Virtual, api: FakeApi) -> None:
+def test_a_blocked_event_loop_makes_no_agent_silent(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
         it.node("n")

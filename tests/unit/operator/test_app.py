@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[3]
         ({"http_proxy": "http://p:3128"}, "https://10.0.0.1:443", None, None),
     ],
 )
-async def test_the_environments_proxy_is_looked_up_once(
+async def test_the_environments_proxy_is_used_unless_one_is_configured(
     monkeypatch: pytest.MonkeyPatch,
     environment: dict[str, str],
     host: str,
@@ -59,7 +59,7 @@ async def test_the_environments_proxy_is_looked_up_once(
 
 
 @pytest.mark.parametrize("maker", CA_MAKERS)
-def test_an_authority_that_others_make_is_waited_for(
+def test_the_operator_waits_for_an_authority_made_by_others(
     api: FakeApi, virtual: Callable[..., Any], maker: str
 ) -> None:
     async def start() -> bool:
@@ -77,7 +77,7 @@ def test_an_authority_that_others_make_is_waited_for(
     assert maker == "Operator" or api.count("get", "secrets") > 3
 
 
-async def test_news_of_sweeps_wakes_those_that_run() -> None:
+async def test_sweep_reports_wake_running_sweeps() -> None:
     operator = Operator(Settings(namespace="sys"), Mock(), Mock(), Mock())
     for name, status in (("fresh", {}), ("over", {"completionTime": "2026-01-01T00:00:00Z"})):
         metadata = {"name": name, "uid": name, "resourceVersion": "1"}
@@ -100,7 +100,7 @@ async def fetch(
             await asyncio.sleep(0.05)
 
 
-async def test_it_lives_and_is_not_ready_while_it_waits_for_the_authority(
+async def test_the_operator_is_live_but_not_ready_while_waiting_for_the_authority(
     api: FakeApi, unused_tcp_port_factory: Callable[[], int]
 ) -> None:
     probes, metrics = unused_tcp_port_factory(), unused_tcp_port_factory()
@@ -124,7 +124,7 @@ async def test_it_lives_and_is_not_ready_while_it_waits_for_the_authority(
 
 
 @pytest.mark.parametrize("given", [{}, {"qps": 7.0, "burst": 2000}, {"qps": 0.0}])
-def test_what_it_asks_of_the_api_server_has_three_budgets_whose_sum_the_chart_and_the_docs_say(
+def test_api_requests_have_three_budgets_whose_sum_is_documented(
     monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
 ) -> None:
     made: list[Settings] = []
@@ -154,7 +154,7 @@ def test_what_it_asks_of_the_api_server_has_three_budgets_whose_sum_the_chart_an
         assert f"{a_second} requests per second in total, and a burst of {at_once}" in page
 
 
-async def test_a_replica_has_connections_for_the_lease_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_lease_has_its_own_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[Any, int]] = []
     given: list[Any] = []
 
@@ -176,7 +176,7 @@ async def test_a_replica_has_connections_for_the_lease_alone(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
-async def test_by_default_probes_metrics_and_hub_are_there_for_ipv4_and_for_ipv6(
+async def test_probes_metrics_and_hub_listen_on_ipv4_and_ipv6_by_default(
     api: FakeApi, unused_tcp_port_factory: Callable[[], int], host: str
 ) -> None:
     probes, metrics, enrolment, sessions = (unused_tcp_port_factory() for _ in range(4))
@@ -208,7 +208,7 @@ async def ended(reader: asyncio.StreamReader) -> None:
         await reader.read(1)
 
 
-async def test_probes_are_answered_while_strangers_hold_connections(
+async def test_probes_are_served_while_idle_clients_hold_connections(
     api: FakeApi, unused_tcp_port_factory: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Disable the timeout of requests, so that only the limit on the number of connections can close them.
@@ -270,7 +270,7 @@ class Takeover:
         return self.operator.metrics.registry.get_sample_value(name, labels)
 
 
-def test_a_standby_has_no_queue_and_what_changed_before_it_led_has_not_waited(
+def test_a_standby_queues_nothing_and_a_new_leader_counts_no_wait(
     virtual: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play() -> None:
@@ -288,7 +288,7 @@ def test_a_standby_has_no_queue_and_what_changed_before_it_led_has_not_waited(
     virtual(play())
 
 
-def test_the_leader_counts_the_jobs_that_are_its_own(
+def test_the_leader_counts_only_jobs_managed_by_convoy(
     virtual: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def play() -> None:

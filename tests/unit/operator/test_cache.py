@@ -31,7 +31,7 @@ def test_an_older_version_does_not_replace_a_newer_one() -> None:
     assert items.get("ns", "a") == Item("a", "1", 10)
 
 
-def test_the_answer_to_a_create_does_not_bring_back_what_was_seen_to_go() -> None:
+def test_a_create_response_does_not_restore_a_deleted_object() -> None:
     items = store()
     items.upsert(Item("a", "1", 10))
     items.remove(Item("a", "1", 12))
@@ -39,7 +39,7 @@ def test_the_answer_to_a_create_does_not_bring_back_what_was_seen_to_go() -> Non
     assert items.get("ns", "a") is None and items.by_uid("1") is None
 
 
-def test_what_loses_its_label_may_come_back_with_it() -> None:
+def test_an_object_may_lose_and_regain_its_label() -> None:
     items = store()
     items.upsert(Item("a", "1", 10))
     assert items.remove(Item("a", "1", 12), final=False)
@@ -54,20 +54,20 @@ def test_what_loses_its_label_may_come_back_with_it() -> None:
     assert not items.upsert(Item("a", "1", 22)), "the operator has deleted it"
 
 
-def test_a_deletion_seen_before_the_creation_is_remembered() -> None:
+def test_a_deletion_received_before_the_creation_is_kept() -> None:
     items = store()
     assert not items.remove(Item("a", "1", 12))
     assert not items.upsert(Item("a", "1", 11))
 
 
-def test_the_end_of_an_old_object_leaves_its_successor() -> None:
+def test_deletion_of_an_old_object_keeps_its_successor() -> None:
     items = store()
     items.upsert(Item("a", "2", 20))
     items.remove(Item("a", "1", 15))
     assert items.by_uid("2") == Item("a", "2", 20)
 
 
-def test_a_list_deletes_what_it_lacks_but_not_what_was_created_since() -> None:
+def test_a_list_removes_absent_objects_except_newer_ones() -> None:
     items = store()
     told: list[tuple[Item | None, Item | None, bool]] = []
     items.upsert(Item("old", "1", 5))
@@ -86,7 +86,7 @@ def test_the_index_follows_an_object_that_moves() -> None:
     assert [item.uid for item in items.indexed(("ns", "y"))] == ["1"]
 
 
-def test_listeners_hear_whether_a_write_was_our_own() -> None:
+def test_listeners_receive_the_origin_of_a_write() -> None:
     items, told = store(), []
     items.listen(lambda before, after, own: told.append(own))
     items.upsert(Item("a", "1", 1), own=True)
@@ -100,7 +100,7 @@ HISTORY = st.lists(
 
 
 @given(history=HISTORY, data=st.data())
-def test_any_interleaving_of_answers_watch_and_lists_ends_at_the_truth(
+def test_any_order_of_responses_watch_events_and_lists_converges(
     history: list[tuple[str, str]], data: st.DataObject
 ) -> None:
     """Replay a history by an ordered watch, with responses to writes and LISTs inserted at random. The
@@ -138,7 +138,7 @@ def test_any_interleaving_of_answers_watch_and_lists_ends_at_the_truth(
     assert {entry.uid for entry in items.indexed(("ns", "g"))} == {entry.uid for entry in truth.values()}
 
 
-def test_a_server_that_went_back_to_a_backup_is_believed() -> None:
+def test_a_list_of_a_restored_backup_replaces_newer_objects() -> None:
     items = store()
     items.upsert(Item("kept", "1", 5000))
     items.upsert(Item("made since", "2", 5100))
@@ -148,7 +148,7 @@ def test_a_server_that_went_back_to_a_backup_is_believed() -> None:
     assert items.upsert(Item("kept", "1", 4200))
 
 
-def test_a_list_that_was_overtaken_by_our_own_writes_is_no_backup() -> None:
+def test_a_list_older_than_own_writes_is_not_treated_as_a_backup() -> None:
     items = store()
     items.upsert(Item("a", "1", 10))
     floor = items.newest

@@ -67,7 +67,7 @@ def silent(channel: grpc.aio.Channel) -> Any:
     return channel.stream_unary(ENROL, wire.EnrolRequest.SerializeToString)(timeout=30)
 
 
-async def test_who_sends_nothing_keeps_no_other_address_waiting(tmp_path: Path) -> None:
+async def test_idle_calls_of_one_address_do_not_block_other_addresses(tmp_path: Path) -> None:
     async with hub(tmp_path, 60) as found, grpc.aio.insecure_channel(found.tcp) as channel:
         calls = [silent(channel) for _ in range(MAX_CALLS_PER_ADDRESS)]
         for call in calls:
@@ -83,7 +83,7 @@ async def test_who_sends_nothing_keeps_no_other_address_waiting(tmp_path: Path) 
                 pass  # some calls have not ended yet
 
 
-async def test_a_request_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
+async def test_a_call_without_a_request_times_out(tmp_path: Path) -> None:
     async with hub(tmp_path, 0.2) as found, grpc.aio.insecure_channel(found.tcp) as channel:
         call = silent(channel)
         assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -70,7 +70,7 @@ def authority() -> Authority:
     ],
     ids=["P-256", "P-384", "Ed25519", "RSA"],
 )
-def test_a_certificate_says_what_the_hub_knows_not_what_was_asked(authority: Authority, key: Any) -> None:
+def test_a_certificate_has_the_verified_name_not_the_requested_name(authority: Authority, key: Any) -> None:
     pem, ends = authority.agent(request(key), "node-1", DAY, NOW)
     certificate = x509.load_pem_x509_certificate(pem)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -85,7 +85,7 @@ def test_a_certificate_says_what_the_hub_knows_not_what_was_asked(authority: Aut
     certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.certificate_pem))
 
 
-def test_the_hubs_certificate_is_a_servers_alone(authority: Authority) -> None:
+def test_the_hub_certificate_is_for_servers_only(authority: Authority) -> None:
     certificate = x509.load_pem_x509_certificate(authority.server(DAY).certificate_pem)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -94,7 +94,7 @@ def test_the_hubs_certificate_is_a_servers_alone(authority: Authority) -> None:
 
 
 @pytest.mark.parametrize(("off", "believed"), [(0, True), (-299, True), (-301, False)])
-def test_whose_clock_is_behind_by_up_to_five_minutes_believes_what_was_just_issued(
+def test_an_issued_certificate_is_valid_for_clocks_5_minutes_behind(
     authority: Authority, off: float, believed: bool
 ) -> None:
     issued = x509.load_pem_x509_certificate(authority.server(DAY, NOW).certificate_pem)
@@ -137,13 +137,13 @@ def tampered() -> bytes:
         pytest.param(request(ec.generate_private_key(ec.SECP521R1())), id="an unusual curve"),
     ],
 )
-def test_what_is_not_signed(authority: Authority, csr: bytes) -> None:
+def test_an_invalid_signing_request_is_refused(authority: Authority, csr: bytes) -> None:
     with pytest.raises(BadRequest):
         authority.agent(csr, "n", DAY)
 
 
 @pytest.mark.parametrize("node", ["n" * 64, ".".join(["n" * 60] * 3)], ids=["fits", "too long"])
-async def test_a_node_whose_name_is_too_long_for_a_common_name_is_known_by_its_other(
+async def test_a_node_name_too_long_for_a_common_name_uses_the_dns_name(
     authority: Authority, node: str
 ) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
@@ -179,17 +179,17 @@ async def meet(authority: Authority, own: Identity, agent: AgentIdentity) -> lis
     return met
 
 
-def test_a_leaf_is_no_authority(authority: Authority) -> None:
+def test_a_leaf_certificate_is_not_an_authority(authority: Authority) -> None:
     with pytest.raises(ValueError, match="not a CA's"):
         Authority(authority.server(DAY))
 
 
-def test_a_foreign_key_is_no_authority() -> None:
+def test_a_key_of_another_certificate_is_not_an_authority() -> None:
     with pytest.raises(ValueError, match="does not belong"):
         Authority(Identity(make_authority().key_pem, make_authority().certificate_pem))
 
 
-async def test_the_ca_is_made_once_and_published(api: FakeApi) -> None:
+async def test_the_ca_is_created_once_and_published(api: FakeApi) -> None:
     first = await load_or_make(api, "sys")
     second = await load_or_make(api, "sys")
     assert first.certificate_pem == second.certificate_pem
@@ -197,7 +197,7 @@ async def test_the_ca_is_made_once_and_published(api: FakeApi) -> None:
     assert api.objects["configmaps", "sys", "convoy-ca"]["data"] == {"ca.crt": first.certificate_pem.decode()}
 
 
-async def test_replicas_that_start_together_have_one_ca(api: FakeApi) -> None:
+async def test_replicas_that_start_together_share_one_ca(api: FakeApi) -> None:
     theirs = make_authority()
 
     def race(verb: str, plural: str, name: str) -> Exception | None:
@@ -241,7 +241,7 @@ def foreign_authority(
     ],
     ids=["names its key by another digest", "does not name its key"],
 )
-async def test_what_a_ca_of_another_program_signs_is_believed(
+async def test_certificates_of_a_foreign_ca_are_trusted(
     key_id: bytes, form: serialization.PrivateFormat
 ) -> None:
     authority = Authority(foreign_authority(key_id, form))
@@ -252,7 +252,7 @@ async def test_what_a_ca_of_another_program_signs_is_believed(
     assert met == ["node-1"]
 
 
-async def test_a_ca_that_others_make_is_waited_for(api: FakeApi) -> None:
+async def test_the_hub_waits_for_a_ca_made_by_others(api: FakeApi) -> None:
     with pytest.raises(errors.NotFound):
         await load_or_make(api, "sys", may_make=False)
     assert api.count("create", "secrets") == 0
@@ -267,7 +267,7 @@ async def test_a_ca_that_others_make_is_waited_for(api: FakeApi) -> None:
 
 
 @pytest.mark.parametrize("key_id", [b"the key", b"the key by another digest"], ids=["the same", "another"])
-async def test_a_renewed_certificate_of_the_same_key_is_believed_by_who_knows_the_one_before(
+async def test_clients_of_the_old_ca_certificate_trust_a_renewal_with_the_same_key(
     key_id: bytes,
 ) -> None:
     before = foreign_authority(b"the key", serialization.PrivateFormat.PKCS8)
@@ -292,7 +292,7 @@ async def test_a_secret_without_a_key_is_named(api: FakeApi) -> None:
         await load_or_make(api, "sys")
 
 
-async def test_without_rights_it_fails_typed(api: FakeApi) -> None:
+async def test_without_rights_loading_the_ca_raises_forbidden(api: FakeApi) -> None:
     api.fail = lambda verb, plural, name: errors.Forbidden(403, "no")
     with pytest.raises(errors.Forbidden):
         await load_or_make(api, "sys")
@@ -306,7 +306,7 @@ def review(**changes: Any) -> dict[str, Any]:
     return {"status": {"authenticated": True, "audiences": ["convoy-hub"], "user": user, **changes}}
 
 
-def test_a_good_token_names_its_node() -> None:
+def test_a_valid_token_identifies_its_node() -> None:
     assert reviewed_node(review(), ACCOUNT) == "node-1"
 
 
@@ -333,12 +333,12 @@ def test_a_good_token_names_its_node() -> None:
         ),
     ],
 )
-def test_a_token_that_buys_nothing(given: dict[str, Any]) -> None:
+def test_an_invalid_token_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(Refused):
         reviewed_node(given, ACCOUNT)
 
 
-def test_who_asks_too_much_keeps_nobody_else_waiting() -> None:
+def test_a_client_over_the_limit_does_not_delay_others() -> None:
     now = 0.0
     throttle = Throttle(lambda: now)
     waits = [throttle.reserve(f"ipv4:10.0.0.1:{port}") for port in range(1000, 1200)]
@@ -349,14 +349,14 @@ def test_who_asks_too_much_keeps_nobody_else_waiting() -> None:
     assert throttle.reserve("ipv4:10.0.0.1:1000") == 0
 
 
-def test_the_addresses_remembered_are_bounded() -> None:
+def test_the_number_of_stored_addresses_is_bounded() -> None:
     throttle = Throttle(lambda: 0.0)
     for n in range(_MAX_PEERS + 10):
         throttle.reserve(f"ipv4:10.{n // 256}.{n % 256}.1:1")
     assert len(throttle._buckets) == _MAX_PEERS
 
 
-async def test_the_hub_says_when_its_certificates_end() -> None:
+async def test_the_hub_reports_the_expiry_of_its_certificates() -> None:
     metrics = Metrics()
     authority = Authority(make_authority(datetime.now(UTC)))
     enrolment, hub = hub_pb2_grpc.EnrolmentServicer(), hub_pb2_grpc.HubServicer()
@@ -373,7 +373,7 @@ async def test_the_hub_says_when_its_certificates_end() -> None:
     [(10, 44, 1), (10, 46, 2), (10, 400, 9), (0.2, 40, 1), (0.2, 72, 1)],
     ids=["young", "half its life", "for long", "as long as the authority", "near the authority's end"],
 )
-def test_the_hub_s_certificate_is_made_anew_before_it_ends(years: float, days: int, made: int) -> None:
+def test_the_hub_certificate_is_renewed_before_expiry(years: float, days: int, made: int) -> None:
     """Make a handshake on each of `days` days with a CA that is valid for `years` years. The certificate
     must be renewed in time, and `made` certificates must exist in total.
     """

@@ -65,7 +65,7 @@ class Cluster(FakeApi):
         (FAILED, "the job failed: RestartsUsedUp: three faults"),
     ],
 )
-def test_what_became_of_a_job(status: Object, found: str | None) -> None:
+def test_the_outcome_of_a_job_is_derived_from_its_status(status: Object, found: str | None) -> None:
     assert outcome({"status": status}) == found
 
 
@@ -77,11 +77,11 @@ def test_what_became_of_a_job(status: Object, found: str | None) -> None:
         (PENDING, "Pending: WaitingForAgent: no node has one"),
     ],
 )
-def test_where_a_job_is(status: Object | None, words: str) -> None:
+def test_the_state_of_a_job_is_described(status: Object | None, words: str) -> None:
     assert describe({"status": status}) == words
 
 
-def test_its_job_is_one_that_the_operator_takes() -> None:
+def test_the_test_job_is_valid() -> None:
     job = TrainingJob.model_validate({**BODY, "metadata": {**BODY["metadata"], "uid": "u"}})
     assert job.spec.ttl_seconds_after_finished
     (slot,) = slots(job)
@@ -90,7 +90,7 @@ def test_its_job_is_one_that_the_operator_takes() -> None:
     assert [container["name"] for container in worker["containers"]] == ["worker"]
 
 
-def test_a_job_that_ends_well_is_told_of_and_taken_away(virtual: Callable[..., Any]) -> None:
+def test_a_successful_job_is_reported_and_deleted(virtual: Callable[..., Any]) -> None:
     cluster, told = Cluster([PENDING, RUNNING, RUNNING, COMPLETE]), []
     virtual(train(cluster, BODY, 300, told.append))
     assert told[0] == "the operator has not set its status yet"
@@ -106,16 +106,14 @@ def test_a_job_that_ends_well_is_told_of_and_taken_away(virtual: Callable[..., A
         ([], "did not end within 270 s; the operator has not set its status yet"),
     ],
 )
-def test_a_job_that_does_not_end_well_is_taken_away_too(
-    virtual: Callable[..., Any], life: list[Object], words: str
-) -> None:
+def test_an_unsuccessful_job_is_deleted(virtual: Callable[..., Any], life: list[Object], words: str) -> None:
     cluster = Cluster(life)
     with pytest.raises(Failed, match=words):
         virtual(train(cluster, BODY, 300, lambda line: None))
     assert cluster.objects == {}
 
 
-def test_what_an_earlier_test_has_left_goes_first(virtual: Callable[..., Any]) -> None:
+def test_a_job_of_an_earlier_test_is_deleted_first(virtual: Callable[..., Any]) -> None:
     cluster = Cluster([COMPLETE])
     cluster.put(TRAINING_JOBS, {"metadata": {"name": NAME}}, "sys")
     virtual(train(cluster, BODY, 300, lambda line: None))
@@ -123,7 +121,7 @@ def test_what_an_earlier_test_has_left_goes_first(virtual: Callable[..., Any]) -
     assert verbs == ["delete", "create", "delete"]
 
 
-def test_what_does_not_go_away_is_waited_for_no_longer_than_there_is_time(
+def test_the_wait_for_a_deletion_is_limited(
     virtual: Callable[..., Any],
 ) -> None:
     cluster = Cluster(stays=True)
@@ -136,7 +134,7 @@ def test_what_does_not_go_away_is_waited_for_no_longer_than_there_is_time(
     assert ends.count("delete") == 1
 
 
-def test_a_job_that_others_delete_is_no_success(virtual: Callable[..., Any]) -> None:
+def test_a_job_deleted_by_others_is_a_failure(virtual: Callable[..., Any]) -> None:
     cluster = Cluster()
     cluster.fail = lambda verb, plural, name: (
         errors.NotFound(404, "gone") if verb == "get" and cluster.count("create") else None
@@ -145,7 +143,7 @@ def test_a_job_that_others_delete_is_no_success(virtual: Callable[..., Any]) -> 
         virtual(train(cluster, BODY, 300, lambda line: None))
 
 
-def test_without_rights_it_fails_typed(virtual: Callable[..., Any]) -> None:
+def test_without_rights_a_deletion_raises_forbidden(virtual: Callable[..., Any]) -> None:
     cluster = Cluster()
     cluster.fail = lambda verb, plural, name: errors.Forbidden(403, "no")
     with pytest.raises(errors.Forbidden):

@@ -77,7 +77,7 @@ def status(code: int, reason: str = "", message: str = "m") -> dict[str, Any]:
         (401, "Unauthorized", errors.Forbidden),
     ],
 )
-async def test_refusals_are_typed_and_not_tried_again(
+async def test_refusals_are_typed_and_not_retried(
     server: Server, gateway: KubernetesGateway, code: int, reason: str, kind: type[errors.ApiError]
 ) -> None:
     server.steps = [(code, status(code, reason, "because"))]
@@ -89,15 +89,13 @@ async def test_refusals_are_typed_and_not_tried_again(
 
 
 @pytest.mark.parametrize("code", [429, 500, 502, 503, 504])
-async def test_what_is_refused_for_now_is_tried_again(
-    server: Server, gateway: KubernetesGateway, code: int
-) -> None:
+async def test_temporary_refusals_are_retried(server: Server, gateway: KubernetesGateway, code: int) -> None:
     server.steps = [(code, b"<html>sorry</html>"), (code, status(code)), (200, {"kind": "Pod"})]
     assert await gateway.create(PODS, "ns", {"metadata": {"name": "p"}}) == {"kind": "Pod"}
     assert len(server.requests) == 3
 
 
-async def test_a_request_has_only_so_many_tries(server: Server, gateway: KubernetesGateway) -> None:
+async def test_retries_of_a_request_are_limited(server: Server, gateway: KubernetesGateway) -> None:
     server.steps = [(503, status(503))]
     with pytest.raises(errors.Unavailable):
         await gateway.get(PODS, "ns", "p")
@@ -126,7 +124,7 @@ async def test_retry_after_is_honoured(
     assert 7.0 in slept
 
 
-async def test_a_status_patch_names_the_version_it_is_for(server: Server, gateway: KubernetesGateway) -> None:
+async def test_a_status_patch_has_the_resource_version(server: Server, gateway: KubernetesGateway) -> None:
     server.steps = [(200, {})]
     await gateway.patch_status(TRAINING_JOBS, "ns", "j", "42", {"phase": "Running", "gone": None})
     method, path, _, headers, body = server.requests[0]
@@ -148,7 +146,7 @@ async def test_apply_is_server_side_apply(server: Server, gateway: KubernetesGat
     assert orjson.loads(body) == {"apiVersion": "v1", "kind": "Pod", "spec": {}}
 
 
-async def test_a_delete_is_of_one_uid(server: Server, gateway: KubernetesGateway) -> None:
+async def test_a_delete_has_a_uid_precondition(server: Server, gateway: KubernetesGateway) -> None:
     server.steps = [(200, {})]
     await gateway.delete(PODS, "ns", "p", uid="u", grace_seconds=0)
     assert orjson.loads(server.requests[0][4]) == {
@@ -187,7 +185,7 @@ async def watched(gateway: KubernetesGateway) -> list[tuple[str, Any]]:
     return [event async for event in gateway.watch(PODS, "5", "convoy.dev/job")]
 
 
-async def test_a_watch_gives_events_however_they_are_cut(server: Server, gateway: KubernetesGateway) -> None:
+async def test_a_watch_parses_events_split_at_any_byte(server: Server, gateway: KubernetesGateway) -> None:
     big = "x" * 6_000_000
     lines = b"".join(
         orjson.dumps({"type": kind, "object": {"v": value}}) + b"\n"
@@ -208,7 +206,7 @@ async def test_a_watch_gives_events_however_they_are_cut(server: Server, gateway
     ],
     ids=["as a response", "in the stream"],
 )
-async def test_a_watch_of_a_compacted_version_is_gone(
+async def test_a_watch_of_a_compacted_version_raises_gone(
     server: Server, gateway: KubernetesGateway, step: Any
 ) -> None:
     server.steps = [step]
@@ -216,21 +214,19 @@ async def test_a_watch_of_a_compacted_version_is_gone(
         await watched(gateway)
 
 
-async def test_a_silent_watch_is_dead(server: Server, gateway: KubernetesGateway) -> None:
+async def test_a_silent_watch_times_out(server: Server, gateway: KubernetesGateway) -> None:
     server.steps = [stream(b"\n", hang=True)]
     with pytest.raises(errors.Unavailable):
         await watched(gateway)
 
 
-async def test_a_watch_that_is_cut_within_a_line_is_broken(
-    server: Server, gateway: KubernetesGateway
-) -> None:
+async def test_a_watch_cut_within_a_line_is_an_error(server: Server, gateway: KubernetesGateway) -> None:
     server.steps = [stream(b'{"type": "ADDED", "object"\n')]
     with pytest.raises(errors.Unavailable):
         await watched(gateway)
 
 
-async def test_a_watch_does_not_wait_for_ever_for_a_connection_and_says_when_it_is_taken(
+async def test_a_watch_limits_the_wait_for_a_connection_and_reports_its_start(
     server: Server, gateway: KubernetesGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "CONNECT_SECONDS", 0.1)

@@ -106,7 +106,9 @@ def node(
     return views.node({"metadata": metadata, "spec": {"unschedulable": cordoned}, "status": status})
 
 
-def test_a_spec_change_is_looked_at_at_once_a_status_change_soon(cache: ClusterCache, queue: Queue) -> None:
+def test_a_spec_change_has_no_delay_and_a_status_change_a_short_one(
+    cache: ClusterCache, queue: Queue
+) -> None:
     cache.jobs.upsert(job(1))
     assert queue.drain() == [(JOB, 0.0, True)]
     cache.jobs.upsert(job(2, phase="Running"))
@@ -115,14 +117,14 @@ def test_a_spec_change_is_looked_at_at_once_a_status_change_soon(cache: ClusterC
     assert queue.drain() == [(JOB, 0.0, True)]
 
 
-def test_our_own_status_write_wakes_nobody(cache: ClusterCache, queue: Queue) -> None:
+def test_an_own_status_write_wakes_no_object(cache: ClusterCache, queue: Queue) -> None:
     cache.jobs.upsert(job(1))
     queue.drain()
     cache.jobs.upsert(job(2, phase="Running"), own=True)
     assert queue.drain() == []
 
 
-def test_pods_wake_their_job_soon_and_at_once_when_they_end(cache: ClusterCache, queue: Queue) -> None:
+def test_a_pod_change_wakes_its_job_soon_and_a_pod_end_immediately(cache: ClusterCache, queue: Queue) -> None:
     cache.pods.upsert(pod(1))
     assert queue.drain() == [(JOB, 0.15, True)]
     cache.pods.upsert(pod(2))
@@ -135,7 +137,7 @@ def test_pods_wake_their_job_soon_and_at_once_when_they_end(cache: ClusterCache,
     assert queue.drain() == [(JOB, 0.0, True)]
 
 
-def test_an_engine_wakes_itself_and_the_jobs_that_name_it(cache: ClusterCache, queue: Queue) -> None:
+def test_an_engine_change_wakes_the_engine_and_its_jobs(cache: ClusterCache, queue: Queue) -> None:
     cache.jobs.upsert(job(1, named="odb"))
     queue.drain()
     cache.objects(engine.KIND).upsert(
@@ -148,9 +150,7 @@ def test_an_engine_wakes_itself_and_the_jobs_that_name_it(cache: ClusterCache, q
     assert queue.drain() == [(Key("Engine", "", "else"), 0.0, True)]
 
 
-def test_a_store_wakes_itself_and_the_jobs_that_name_it_when_it_concerns_them(
-    cache: ClusterCache, queue: Queue
-) -> None:
+def test_a_relevant_store_change_wakes_the_store_and_its_jobs(cache: ClusterCache, queue: Queue) -> None:
     tiers = {"local": {}, "remote": {"store": "s3"}}
     named = job(1).raw | {"spec": {"checkpoint": {"tiers": tiers}}}
     cache.jobs.upsert(views.cached_object(named))
@@ -175,7 +175,7 @@ def test_a_store_wakes_itself_and_the_jobs_that_name_it_when_it_concerns_them(
     assert set(queue.drain()) == {(itself, 0.0, True), (JOB, 0.15, True)}
 
 
-def test_the_first_agent_node_wakes_all_jobs_that_are_not_over(cache: ClusterCache, queue: Queue) -> None:
+def test_the_first_agent_node_wakes_all_unfinished_jobs(cache: ClusterCache, queue: Queue) -> None:
     cache.jobs.upsert(job(1))
     queue.drain()
 
@@ -196,7 +196,7 @@ def test_the_first_agent_node_wakes_all_jobs_that_are_not_over(cache: ClusterCac
     assert queue.drain() == []
 
 
-def test_pods_are_known_by_their_node_until_it_is_not_needed(cache: ClusterCache) -> None:
+def test_pods_are_indexed_by_node_while_they_occupy_the_node(cache: ClusterCache) -> None:
     cache.pods.upsert(pod(1))
     assert not list(cache.occupied) and cache.pods_on("n") == ()
     cache.pods.upsert(pod(2, on="n"))
@@ -226,7 +226,7 @@ def test_pods_are_known_by_their_node_until_it_is_not_needed(cache: ClusterCache
         pytest.param(lambda cache: cache.nodes.upsert(node(9, label="")), id="it has no agent any more"),
     ],
 )
-def test_a_node_wakes_the_jobs_on_it_and_no_others(change: Any) -> None:
+def test_a_node_change_wakes_only_the_jobs_on_the_node(change: Any) -> None:
     cache = ClusterCache()
     queue = triggered(cache)
     cache.nodes.upsert(node(1, name="other", uid="o"))
@@ -240,7 +240,7 @@ def test_a_node_wakes_the_jobs_on_it_and_no_others(change: Any) -> None:
     assert queue.drain() == [(JOB, 0.15, True)]
 
 
-def test_a_node_that_comes_back_wakes_the_jobs_that_were_on_it(cache: ClusterCache, queue: Queue) -> None:
+def test_a_returning_node_wakes_its_former_jobs(cache: ClusterCache, queue: Queue) -> None:
     cache.nodes.upsert(node(1, label=""))
     cache.pods.upsert(pod(2, on="n"))
     cache.nodes.remove(node(3))
@@ -249,7 +249,7 @@ def test_a_node_that_comes_back_wakes_the_jobs_that_were_on_it(cache: ClusterCac
     assert queue.drain() == [(JOB, 0.15, True)]
 
 
-def test_all_nodes_of_a_cluster_turning_look_at_no_job_that_is_not_on_them(
+def test_a_node_change_does_not_scan_jobs_on_other_nodes(
     cache: ClusterCache, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache.nodes.upsert(node(1))
@@ -271,7 +271,7 @@ def test_jobs_are_counted_by_phase(cache: ClusterCache) -> None:
     assert cache.phases.total() == 0
 
 
-def test_a_job_wakes_those_that_are_to_begin_with_its_state(cache: ClusterCache, queue: Queue) -> None:
+def test_a_job_wakes_jobs_that_resume_from_its_checkpoint(cache: ClusterCache, queue: Queue) -> None:
     waiting: dict[str, Any] = {
         "metadata": {"name": "next", "namespace": "ns", "uid": "n", "resourceVersion": "1", "generation": 1},
         "spec": {"checkpoint": {"resumeFrom": {"job": "j"}}},

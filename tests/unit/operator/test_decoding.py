@@ -25,13 +25,13 @@ def nested(levels: int, inside: str = "1", opening: str = '{"a":', closing: str 
         nested(900, "1", "[", "]"),
     ],
 )
-def test_what_a_parser_reads_is_whole(text: str) -> None:
+def test_parsed_json_is_complete(text: str) -> None:
     assert loads(text.encode()) == json.loads(text)
 
 
 @pytest.mark.parametrize("inside", ["1", '"}]"', '{"b": ["\\"]"]}', "[]"])
 @pytest.mark.parametrize(("opening", "closing"), [('{"a":', "}"), ("[", "]"), ('[{"a":', "}]")])
-def test_what_is_too_deep_is_null_and_nothing_else(inside: str, opening: str, closing: str) -> None:
+def test_only_values_nested_too_deep_become_null(inside: str, opening: str, closing: str) -> None:
     deep = nested(5000, inside, opening, closing)
     found = loads(f'{{"items": [{{"x": {deep}, "y": "{{["}}, {{"x": 2}}]}}'.encode())
     first, second = found["items"]
@@ -43,7 +43,7 @@ def test_what_is_too_deep_is_null_and_nothing_else(inside: str, opening: str, cl
 
 
 @pytest.mark.parametrize("levels", [0, 10, 150, 900])
-def test_what_is_kept_can_be_compared(levels: int) -> None:
+def test_kept_values_can_be_compared(levels: int) -> None:
     given = {"spec": loads(nested(levels).encode()), "status": {"a": [1]}}
     kept = bounded(given)
     assert (kept is given) == (levels < MAX_LEVELS)
@@ -51,6 +51,6 @@ def test_what_is_kept_can_be_compared(levels: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "nonsense", '{"a": }', nested(5000) + "}", nested(5000)[:-1]])
-def test_what_is_no_json_stays_none(text: str) -> None:
+def test_invalid_json_raises(text: str) -> None:
     with pytest.raises(orjson.JSONDecodeError):
         loads(text.encode())

@@ -43,7 +43,7 @@ async def refused(tried: DryRuns, job: CachedObject, pods: list[dict[str, Any]])
     return await tried.refused(job.namespace, pods, explained)
 
 
-async def test_a_template_is_tried_once_in_a_namespace(api: FakeApi) -> None:
+async def test_a_template_has_one_dry_run_per_namespace(api: FakeApi) -> None:
     tried = DryRuns(api)
     for job, number in (
         (parent(), 0),
@@ -56,7 +56,7 @@ async def test_a_template_is_tried_once_in_a_namespace(api: FakeApi) -> None:
     assert api.count("dry_run", "pods") == 3
 
 
-async def test_the_templates_that_are_remembered_are_bounded(
+async def test_the_number_of_cached_templates_is_bounded(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dry_runs, "REMEMBERED", 2)
@@ -66,7 +66,7 @@ async def test_the_templates_that_are_remembered_are_bounded(
     assert api.count("dry_run", "pods") == 4, "a, b, c, and again b, the least recently used"
 
 
-async def test_nothing_is_asked_where_nothing_is_untried(api: FakeApi) -> None:
+async def test_without_untested_pods_no_request_is_sent(api: FakeApi) -> None:
     assert await refused(DryRuns(api), parent(), []) == {}
     assert api.calls == []
 
@@ -82,13 +82,15 @@ async def test_nothing_is_asked_where_nothing_is_untried(api: FakeApi) -> None:
         (errors.AlreadyExists(409, "exists", "AlreadyExists"), None),
     ],
 )
-async def test_what_a_refusal_means(api: FakeApi, fault: errors.ApiError, found: Refusal | None) -> None:
+async def test_only_some_refusals_count_as_verdicts(
+    api: FakeApi, fault: errors.ApiError, found: Refusal | None
+) -> None:
     api.fail = lambda verb, plural, name: fault
     verdict = await refused(DryRuns(api), parent(), bodies(parent()))
     assert verdict == ({"job-worker-0": found} if found else {})
 
 
-async def test_a_server_that_is_away_is_no_verdict(api: FakeApi) -> None:
+async def test_an_unavailable_server_gives_no_verdict(api: FakeApi) -> None:
     api.fail = lambda verb, plural, name: errors.Unavailable(503, "down")
     with pytest.raises(errors.Unavailable):
         await refused(DryRuns(api), parent(), bodies(parent()))

@@ -33,7 +33,9 @@ YOUNG = (
         (418, "", "", errors.ApiError),
     ],
 )
-def test_its_kind(code: int, reason: str, message: str, kind: type[errors.ApiError]) -> None:
+def test_an_http_error_has_its_type(
+    code: int, reason: str, message: str, kind: type[errors.ApiError]
+) -> None:
     found = errors.from_response(code, message, reason, 2.0)
     assert type(found) is kind
     assert (found.code, found.message, found.reason, found.retry_after) == (code, message, reason, 2.0)

@@ -47,7 +47,7 @@ async def posted(recorder: EventRecorder, api: FakeApi) -> list[dict[str, Any]]:
     return [raw for (plural, _, _), raw in api.objects.items() if plural == "events"]
 
 
-async def test_an_event_says_what_of_whom_and_by_whom(recorder: EventRecorder, api: FakeApi) -> None:
+async def test_an_event_has_reason_object_and_reporter(recorder: EventRecorder, api: FakeApi) -> None:
     recorder.record(TRAINING_JOBS, JOB, Event(Reasons.RANK_FAILED, "rank 1 failed"))
     (event,) = await posted(recorder, api)
     assert (event["type"], event["reason"], event["message"]) == ("Warning", "RankFailed", "rank 1 failed")
@@ -64,7 +64,7 @@ async def test_an_event_says_what_of_whom_and_by_whom(recorder: EventRecorder, a
     assert event["reportingInstance"] == "replica"
 
 
-async def test_the_same_is_said_once_in_a_window_and_counted_after(
+async def test_equal_events_in_a_window_are_sent_once_and_then_counted(
     recorder: EventRecorder, api: FakeApi, clock: Clock
 ) -> None:
     for _ in range(5):
@@ -75,7 +75,9 @@ async def test_the_same_is_said_once_in_a_window_and_counted_after(
     assert sorted(event["count"] for event in await posted(recorder, api)) == [1, 5]
 
 
-async def test_an_object_that_flaps_is_cut_off(recorder: EventRecorder, api: FakeApi, clock: Clock) -> None:
+async def test_events_of_a_flapping_object_are_limited(
+    recorder: EventRecorder, api: FakeApi, clock: Clock
+) -> None:
     for n in range(PER_OBJECT + 10):
         recorder.record(TRAINING_JOBS, JOB, Event(Reasons.TRAINING, f"m{n}"))
     other = {"metadata": JOB["metadata"] | {"uid": "other"}}
@@ -88,13 +90,13 @@ async def test_events_of_cluster_scoped_objects_are_in_default(recorder: EventRe
     assert (await posted(recorder, api))[0]["metadata"]["namespace"] == "default"
 
 
-async def test_a_long_message_is_cut_to_what_the_server_takes(recorder: EventRecorder, api: FakeApi) -> None:
+async def test_a_long_message_is_cut_to_the_server_limit(recorder: EventRecorder, api: FakeApi) -> None:
     recorder.record(TRAINING_JOBS, JOB, Event(Reasons.RANK_FAILED, "ü" * 2000))
     message = (await posted(recorder, api))[0]["message"]
     assert len(message.encode()) <= 1024 and set(message) == {"ü"}
 
 
-async def test_a_server_that_refuses_events_is_no_trouble(recorder: EventRecorder, api: FakeApi) -> None:
+async def test_an_event_refused_by_the_server_is_ignored(recorder: EventRecorder, api: FakeApi) -> None:
     api.fail = lambda verb, plural, name: errors.Forbidden(403, "namespace is being terminated")
     recorder.record(TRAINING_JOBS, JOB, Event(Reasons.TRAINING, "m"))
     assert await posted(recorder, api) == []
@@ -103,7 +105,7 @@ async def test_a_server_that_refuses_events_is_no_trouble(recorder: EventRecorde
     assert len(await posted(recorder, api)) == 1
 
 
-async def test_a_full_outbox_drops_and_counts(recorder: EventRecorder) -> None:
+async def test_a_full_outbox_drops_and_counts_events(recorder: EventRecorder) -> None:
     for n in range(1100):
         owner = {"metadata": {"name": "j", "namespace": "ns", "uid": str(n)}}
         recorder.record(TRAINING_JOBS, owner, Event(Reasons.TRAINING, "m"))
@@ -111,7 +113,7 @@ async def test_a_full_outbox_drops_and_counts(recorder: EventRecorder) -> None:
 
 
 @pytest.mark.parametrize("name", ["n" * 253, "n" * 235 + ".-.n" + "n" * 14])
-async def test_the_longest_name_leaves_room_for_that_of_its_events(
+async def test_the_longest_object_name_fits_its_event_name(
     recorder: EventRecorder, api: FakeApi, name: str
 ) -> None:
     engine = {"metadata": {"name": name, "uid": "u"}}

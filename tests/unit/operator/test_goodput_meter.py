@@ -89,7 +89,7 @@ def test_seconds_are_counted_while_they_pass() -> None:
     assert it.count(30) == {"start": 12, "productive": 16}
 
 
-def test_the_time_of_a_hang_is_counted_once_it_is_known_what_it_was() -> None:
+def test_the_time_of_a_hang_is_counted_once_its_cause_is_known() -> None:
     it = Harness()
     it.store("a", "productive", 0, stepped=10)
     assert it.count(600) == {"productive": 10}
@@ -97,7 +97,7 @@ def test_the_time_of_a_hang_is_counted_once_it_is_known_what_it_was() -> None:
     assert it.count(611) == {"productive": 10, "detect": 600, "restart": 1}
 
 
-def test_what_turns_out_to_be_another_causes_is_not_counted_twice() -> None:
+def test_time_moved_to_another_cause_is_not_counted_twice() -> None:
     it = Harness()
     it.store("a", "restart", 0)
     assert it.count(5) == {"restart": 5}
@@ -118,7 +118,7 @@ def test_the_last_seconds_of_a_job_are_counted_when_it_is_deleted() -> None:
     assert it.count(30) == {"start": 17}, "the job was created and deleted between two counts"
 
 
-def test_a_job_of_the_same_name_is_another_one() -> None:
+def test_a_recreated_job_is_counted_as_another_job() -> None:
     it = Harness()
     it.store("a", "", 5, start=5.0)
     it.count(10)
@@ -147,7 +147,7 @@ def test_leaders_together_count_each_second_once(last_count: float) -> None:
         assert sum(it.counted(it.leaders).values()) == pytest.approx(5 + 50 + 50 + 15)
 
 
-def test_a_job_that_cannot_be_read_counts_for_nothing_and_hinders_nobody() -> None:
+def test_an_unreadable_job_is_not_counted_and_affects_no_other_job() -> None:
     it = Harness()
     unreadable = {"metadata": {}, "status": {"goodput": {"seconds": 3}}}
     it.jobs["odd"] = CachedObject("ns", "odd", "u", 1, unreadable)
@@ -166,7 +166,7 @@ def test_a_replica_that_does_not_lead_counts_nothing() -> None:
     assert registry.get_sample_value("g_total", {"cause": "start"}) == 0
 
 
-def test_the_seconds_of_another_managers_job_are_not_counted() -> None:
+def test_seconds_of_a_job_with_another_manager_are_not_counted() -> None:
     it = Harness()
     for name, manager in (("theirs", "example.com/other"), ("ours", MANAGED_BY)):
         it.store(name, "start", 0)
@@ -178,7 +178,7 @@ def test_the_seconds_of_another_managers_job_are_not_counted() -> None:
     assert it.count(40) == {"start": 30} and len(it.meter) == 1
 
 
-def test_the_time_of_the_first_step_is_counted_once_it_has_ended() -> None:
+def test_the_time_of_the_first_step_is_counted_after_the_step() -> None:
     it = Harness()
     it.store("a", "start", 0)
     assert it.count(5) == {"start": 5}
@@ -201,7 +201,7 @@ DAY = 86400.0
         pytest.param("restart", {"start": DAY}, {"restart": 30}, id="after a fault"),
     ],
 )
-def test_what_a_job_does_that_never_tells_of_a_step_is_counted_nowhere(
+def test_run_time_of_a_job_that_reports_no_steps_is_not_counted(
     cause: str, seconds: dict[str, float], more: dict[str, float]
 ) -> None:
     it = Harness()
@@ -216,7 +216,7 @@ def test_what_a_job_does_that_never_tells_of_a_step_is_counted_nowhere(
     assert it.count(DAY + 50) == dict.fromkeys(more, 20.0)
 
 
-def test_a_second_run_without_steps_is_counted_nowhere_either_whether_or_not_the_pause_was_seen() -> None:
+def test_a_second_run_without_steps_is_not_counted() -> None:
     for seen in (True, False):
         it = Harness()
         it.store("a", "restart", 0, runs=10)
@@ -235,7 +235,7 @@ def test_a_second_run_without_steps_is_counted_nowhere_either_whether_or_not_the
         )
 
 
-def test_a_leader_knows_of_a_run_without_steps_that_another_one_held_back() -> None:
+def test_a_new_leader_counts_a_run_held_back_by_the_previous_leader() -> None:
     it = Harness()
     it.store("a", "start", 0, runs=10)
     assert it.count(30) == {"start": 10}

@@ -58,7 +58,7 @@ class Guard(Operator):
         return {key.kind for key in KEYS if key in self.queue}
 
 
-async def test_a_node_wakes_its_marks_its_hardware_policies_and_sweeps(api: FakeApi) -> None:
+async def test_a_node_wakes_its_own_key_its_hardware_policies_and_sweeps(api: FakeApi) -> None:
     it = Guard(api)
     cordoned = NODE | {"spec": {"unschedulable": True}}
     assert it.woken(NODES, cordoned) == {"GuardPolicy", "NodeHealth", "Node", "HealthSweep"}
@@ -77,13 +77,13 @@ async def test_hardware_wakes_its_node_and_the_policies(api: FakeApi) -> None:
     assert it.woken_by_removal(NODE_HEALTHS, "hw") == {"GuardPolicy", "NodeHealth", "Node"}
 
 
-async def test_a_state_is_shown_without_debounce(api: FakeApi) -> None:
+async def test_a_state_change_wakes_its_node_without_debounce(api: FakeApi) -> None:
     it = Guard(api)
     it.woken(NODE_HEALTHS, HEALTH | {"status": STATUS | {"state": "Quarantined"}}, own=True)
     assert await it.queue.get() == Key("Node", "", "n") and it.queue.depth == 0
 
 
-async def test_a_sweep_wakes_itself_its_hardware_and_with_verdicts_the_policies(api: FakeApi) -> None:
+async def test_a_sweep_wakes_its_hardware_and_with_verdicts_the_policies(api: FakeApi) -> None:
     it = Guard(api)
     assert it.woken(HEALTH_SWEEPS, SWEEP | {"status": {"done": 1}}, own=True) == {"GuardPolicy"}
     assert it.woken(HEALTH_SWEEPS, SWEEP | {"status": {"done": 1, "message": "m"}}) == {"HealthSweep"}
@@ -106,14 +106,14 @@ async def test_a_policy_wakes_the_other_policies_all_hardware_and_all_nodes(
     assert woken == {"GuardPolicy", "NodeHealth", "Node"}
 
 
-async def test_the_status_of_a_policy_wakes_nodes_if_its_breaker_turns(api: FakeApi) -> None:
+async def test_a_change_of_the_breaker_wakes_nodes(api: FakeApi) -> None:
     it = Guard(api)
     assert it.woken(GUARD_POLICIES, POLICY | {"status": {"nodes": 3}}, own=True) == set()
     opened = POLICY | {"status": {"nodes": 3, "breaker": {"state": "Open"}}}
     assert it.woken(GUARD_POLICIES, opened, own=True) == {"Node"}
 
 
-async def test_a_pod_wakes_its_node_while_that_is_drained(api: FakeApi) -> None:
+async def test_a_pod_wakes_its_node_during_a_drain(api: FakeApi) -> None:
     it = Guard(api)
     pod = {
         "metadata": {"name": "w", "uid": "w", "labels": {"convoy.dev/job": "j"}},
@@ -124,13 +124,13 @@ async def test_a_pod_wakes_its_node_while_that_is_drained(api: FakeApi) -> None:
     assert it.woken_by_removal(PODS, "w") == {"Node"}
 
 
-async def test_hardware_that_comes_to_another_node_is_woken(api: FakeApi) -> None:
+async def test_hardware_moved_to_another_node_is_woken(api: FakeApi) -> None:
     it = Guard(api)
     other = NODE | {"metadata": {"name": "m", "uid": "m"}}
     assert it.woken(NODES, other) >= {"NodeHealth"}
 
 
-async def test_changes_of_nodes_and_hardware_bind_nothing(
+async def test_changes_of_nodes_and_hardware_do_not_compute_bindings(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = Guard(api)
@@ -142,7 +142,7 @@ async def test_changes_of_nodes_and_hardware_bind_nothing(
     assert not bound
 
 
-async def test_a_job_goes_before_all_nodes_that_a_policy_has_woken(api: FakeApi) -> None:
+async def test_a_job_has_priority_over_nodes_woken_by_a_policy(api: FakeApi) -> None:
     it = Guard(api)
     for number in range(50):
         it.cache.upsert(NODES, api.put(NODES, NODE | {"metadata": {"name": f"n{number}"}}))
@@ -155,7 +155,7 @@ async def test_a_job_goes_before_all_nodes_that_a_policy_has_woken(api: FakeApi)
     assert first == [Key("GuardPolicy", "", "p"), job], "the policy itself has changed"
 
 
-async def test_hardware_that_may_not_be_written_down_is_tried_at_leisure(api: FakeApi) -> None:
+async def test_hardware_that_cannot_be_stored_is_retried_slowly(api: FakeApi) -> None:
     it = Operator(api, backoff_min_seconds=10.0)
     for resource, body in ((GUARD_POLICIES, POLICY), (NODES, NODE)):
         it.cache.upsert(resource, api.put(resource, body))

@@ -126,7 +126,7 @@ class Cluster(Operator):
         return [name for verb, _, name in self.api.calls if verb == "evict"]
 
 
-def test_hardware_is_written_down_and_left_alone(api: FakeApi) -> None:
+def test_hardware_is_recorded_and_not_changed_without_evidence(api: FakeApi) -> None:
     it = Cluster(api)
     it.reconcile()
     it.reconcile()
@@ -146,7 +146,7 @@ def test_without_a_policy_nothing_is_written(api: FakeApi) -> None:
     assert api.calls == []
 
 
-def test_a_slow_node_is_suspected_quarantined_and_left_by_its_job(api: FakeApi) -> None:
+def test_a_slow_node_is_suspected_quarantined_and_drained(api: FakeApi) -> None:
     it = Cluster(api)
     it.reconcile()
     it.accuse("n0", loss=100.0)
@@ -180,7 +180,7 @@ def leaves(body: Mapping[str, Any], *path: str) -> set[tuple[str, ...]]:
     return found
 
 
-def test_of_nodes_a_label_a_condition_and_taints_of_ours_are_changed_and_no_more(api: FakeApi) -> None:
+def test_only_own_labels_conditions_and_taints_of_nodes_are_changed(api: FakeApi) -> None:
     it = Cluster(api)
     it.reconcile()
     it.accuse("n0", loss=100.0)
@@ -220,7 +220,7 @@ def test_of_nodes_a_label_a_condition_and_taints_of_ours_are_changed_and_no_more
     assert all(FOREIGN in taints for taints in lists) and set(shown) == {"convoy.dev/Qualified"}
 
 
-def test_a_node_that_people_release_is_judged_by_what_comes_after(api: FakeApi) -> None:
+def test_a_released_node_is_judged_only_by_later_evidence(api: FakeApi) -> None:
     it = Cluster(api, {"action": "Observe"})
     it.reconcile()
     since = it.now - 5 * MINUTE
@@ -266,7 +266,7 @@ def moved(api: FakeApi) -> Cluster:
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(1.01, "Requalifying"), (1.48, "Unverified")])
-def test_a_node_whose_leaving_has_brought_nothing_is_let_go(api: FakeApi, seconds: float, state: str) -> None:
+def test_a_node_is_released_if_its_swap_did_not_help(api: FakeApi, seconds: float, state: str) -> None:
     it = moved(api)
     it.pace_of(2, seconds, "n2", "n1")
     it.reconcile(MINUTE)
@@ -276,7 +276,7 @@ def test_a_node_whose_leaving_has_brought_nothing_is_let_go(api: FakeApi, second
     assert health["actions"][-1]["outcome"] == ("Right" if state == "Requalifying" else "Wrong")
 
 
-def test_a_rank_that_is_slow_wherever_it_is_takes_one_node_along_and_gives_it_back(api: FakeApi) -> None:
+def test_a_rank_slow_on_every_node_costs_one_swap_and_the_node_is_released(api: FakeApi) -> None:
     it = moved(api)
     it.pace_of(2, 1.5, "n2", "n1", slow=(Slow(frozenset({0}), "Compute", 0.5),))
     for _ in range(20):
@@ -290,7 +290,7 @@ def test_a_rank_that_is_slow_wherever_it_is_takes_one_node_along_and_gives_it_ba
 @pytest.mark.parametrize(
     "why", [{"action": "Observe"}, {"saved": None}], ids=["its policy only observes", "it has no checkpoint"]
 )
-def test_a_job_that_stays_keeps_its_node(api: FakeApi, why: dict[str, Any]) -> None:
+def test_a_job_that_cannot_be_swapped_keeps_its_node(api: FakeApi, why: dict[str, Any]) -> None:
     it = Cluster(api, why)
     it.reconcile()
     for _ in range(30):
@@ -300,7 +300,7 @@ def test_a_job_that_stays_keeps_its_node(api: FakeApi, why: dict[str, Any]) -> N
     assert it.acting()["reason"] == "JobStays" and "default/job" in it.acting()["message"]
 
 
-def test_nobody_is_evicted_from_a_node_that_is_not_tainted_yet(api: FakeApi) -> None:
+def test_pods_are_not_evicted_before_the_node_is_tainted(api: FakeApi) -> None:
     it = Cluster(api)
     it.reconcile()
     api.fail = lambda verb, plural, name: errors.Conflict(409, "changed") if verb == "patch" else None
@@ -328,7 +328,7 @@ def kept_by_a_budget(api: FakeApi) -> Cluster:
     return it
 
 
-def test_who_changes_their_mind_during_a_drain_is_left_alone(api: FakeApi) -> None:
+def test_a_job_switched_to_observe_during_a_drain_is_not_evicted(api: FakeApi) -> None:
     it = kept_by_a_budget(api)
     assert it.state() == "Draining" and it.evicted()
     tries = len(it.evicted())
@@ -337,7 +337,7 @@ def test_who_changes_their_mind_during_a_drain_is_left_alone(api: FakeApi) -> No
     assert len(it.evicted()) == tries
 
 
-def test_a_job_that_stays_on_a_drained_node_is_looked_at_again(api: FakeApi) -> None:
+def test_a_draining_node_with_a_remaining_job_is_requeued(api: FakeApi) -> None:
     it = kept_by_a_budget(api)
     it.job(saved=timedelta(0), action="Observe")
     jobs = list(it.cache.jobs)
@@ -349,7 +349,7 @@ def test_a_job_that_stays_on_a_drained_node_is_looked_at_again(api: FakeApi) -> 
     assert [name for name in ("n0", "n1") if Key("Node", "", name) in it.queue] == ["n0"]
 
 
-def test_a_pod_that_its_budget_keeps_is_asked_now_and_then(api: FakeApi) -> None:
+def test_eviction_of_a_pod_blocked_by_a_budget_is_retried_rarely(api: FakeApi) -> None:
     it = kept_by_a_budget(api)
     tries = len(it.evicted())
     assert it.state() == "Draining" and tries
@@ -358,7 +358,7 @@ def test_a_pod_that_its_budget_keeps_is_asked_now_and_then(api: FakeApi) -> None
     assert len(it.evicted()) == tries + 2
 
 
-def test_in_observe_nothing_is_touched(api: FakeApi) -> None:
+def test_mode_observe_changes_no_node(api: FakeApi) -> None:
     it = Cluster(api, mode="Observe")
     for _ in range(20):
         it.accuse("n0")
@@ -366,7 +366,7 @@ def test_in_observe_nothing_is_touched(api: FakeApi) -> None:
     assert it.state() == "Suspect" and it.ours() == {} and it.evicted() == []
 
 
-def test_when_the_policy_goes_so_do_its_marks(api: FakeApi) -> None:
+def test_a_deleted_policy_removes_its_marks(api: FakeApi) -> None:
     it = Cluster(api)
     it.reconcile()
     for _ in range(4):
@@ -385,7 +385,7 @@ def test_when_the_policy_goes_so_do_its_marks(api: FakeApi) -> None:
 
 
 @pytest.mark.parametrize("verb", ["patch_status", "patch", "apply", "create"])
-def test_what_cannot_be_written_is_written_at_the_next_look(api: FakeApi, verb: str) -> None:
+def test_a_failed_write_is_repeated_at_the_next_reconcile(api: FakeApi, verb: str) -> None:
     it = Cluster(api)
     api.fail = lambda called, plural, name: errors.Unavailable(503, "away") if called == verb else None
     it.reconcile()
@@ -399,7 +399,7 @@ def test_what_cannot_be_written_is_written_at_the_next_look(api: FakeApi, verb: 
     assert it.ours() == {"convoy.dev/quarantined": "NoSchedule"}
 
 
-def test_nothing_is_done_to_nodes_before_it_is_stored(api: FakeApi) -> None:
+def test_nodes_are_not_changed_before_the_state_is_stored(api: FakeApi) -> None:
     it = Cluster(api)
     it.reconcile()
     it.reconcile()
@@ -412,7 +412,7 @@ def test_nothing_is_done_to_nodes_before_it_is_stored(api: FakeApi) -> None:
     assert it.ours() == {} and it.evicted() == []
 
 
-async def test_nodes_are_marked_beside_the_requests_of_jobs(api: FakeApi) -> None:
+async def test_nodes_are_marked_through_a_separate_client(api: FakeApi) -> None:
     nodes = FakeApi()
     it = Operator(api, node_api=nodes)
     body = {"metadata": {"name": "n", "labels": {"convoy.dev/node-health": "Suspect"}}, "spec": {}}
@@ -421,7 +421,7 @@ async def test_nodes_are_marked_beside_the_requests_of_jobs(api: FakeApi) -> Non
     assert [verb for verb, _, _ in nodes.calls] == ["patch"] and not api.calls
 
 
-async def test_a_breaker_s_event_is_recorded_though_a_node_s_status_is_not_stored(
+async def test_a_breaker_event_is_recorded_despite_a_failed_node_status_write(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = Cluster(api)
@@ -444,7 +444,7 @@ async def test_a_breaker_s_event_is_recorded_though_a_node_s_status_is_not_store
     assert recorded == ["breaker Closed -> Open: too many"]
 
 
-def test_a_policy_that_cannot_be_stored_grants_nothing(api: FakeApi) -> None:
+def test_a_policy_that_cannot_be_stored_permits_no_state_change(api: FakeApi) -> None:
     it = Cluster(api)
     it.reconcile()
     it.reconcile()
@@ -458,7 +458,7 @@ def test_a_policy_that_cannot_be_stored_grants_nothing(api: FakeApi) -> None:
     assert [it.state(number) for number in range(6)] == states
 
 
-def test_another_keeper_goes_on_from_what_is_stored(api: FakeApi) -> None:
+def test_a_new_operator_continues_from_the_stored_state(api: FakeApi) -> None:
     it = Cluster(api)
     it.reconcile()
     for _ in range(3):
@@ -478,7 +478,7 @@ def node(**more: Any) -> views.Node:
     return views.node(raw)
 
 
-def test_a_node_that_is_as_it_shall_be_is_not_patched() -> None:
+def test_a_node_with_the_desired_marks_is_not_patched() -> None:
     condition = Condition(type="Qualified", status="True", reason="SweepPassed", last_transition_time=START)
     first = patches(node(), Marks({}, "Qualified"), condition, START)
     assert first.merge == {"metadata": {"labels": {"convoy.dev/node-health": "Qualified"}}}
@@ -491,7 +491,7 @@ def test_a_node_that_is_as_it_shall_be_is_not_patched() -> None:
     assert not patches(after, Marks({}, "Qualified"), condition, START).any
 
 
-def test_taints_are_written_with_the_version_that_was_read() -> None:
+def test_taints_are_written_with_the_observed_resource_version() -> None:
     found = patches(node(spec={"taints": [FOREIGN]}), Marks({"convoy.dev/suspect": "X"}), None, START)
     assert found.merge is not None and found.merge["metadata"] == {"resourceVersion": "7"}
     assert found.merge["spec"]["taints"][0] == FOREIGN and len(found.merge["spec"]["taints"]) == 2

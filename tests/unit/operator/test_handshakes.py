@@ -52,7 +52,7 @@ def dial(port: int, roots: bytes, times: int, notified: Any) -> None:
     notified.put("done")
 
 
-def test_a_server_outlives_handshakes_at_once_while_its_certificate_changes() -> None:
+def test_a_server_survives_concurrent_handshakes_during_renewals() -> None:
     """Let many agents connect while the certificate changes, as after a change of the leader. The server's
     process must survive.
     """
@@ -77,7 +77,7 @@ def test_a_server_outlives_handshakes_at_once_while_its_certificate_changes() ->
         server.join()
 
 
-def test_the_hub_s_ports_tell_grpc_of_a_certificate_that_was_made_anew_and_of_nothing_else(
+def test_hub_ports_pass_only_a_renewed_certificate_to_grpc(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[Callable[[], grpc.ServerCertificateConfiguration | None]] = []

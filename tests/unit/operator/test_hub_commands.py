@@ -12,17 +12,17 @@ from convoy_operator import views
 
 
 class TestCommands(AgentsHarness):
-    async def test_a_command_for_nobody_is_dropped_and_counted(self) -> None:
+    async def test_a_command_for_an_unknown_agent_is_dropped_and_counted(self) -> None:
         self.hub.commands.send(PickPort("n9", "u", 1))
         assert self.hub.context.metrics.commands_dropped._value.get() == 1
 
-    async def test_an_agent_that_takes_no_commands_is_hung_up_on(self) -> None:
+    async def test_an_agent_with_a_full_outbox_is_disconnected(self) -> None:
         stream = self.join("n0")
         for n in range(stream.outbox.maxsize + 1):
             self.hub.commands.send(PickPort("n0", "u", n))
         assert stream.superseded.is_set()
 
-    async def test_nothing_is_settled_before_all_agents_dialled_or_their_time_is_up(self) -> None:
+    async def test_nodes_are_unsettled_until_agents_connect_or_time_out(self) -> None:
         self.join("n0")
         assert self.hub.monitor.unsettled({"n0"}) == 0
         assert self.hub.monitor.unsettled({"n0", "n1"}) == 5.5
@@ -31,7 +31,7 @@ class TestCommands(AgentsHarness):
         self.now += 2
         assert self.hub.monitor.unsettled({"n1"}) == 0
 
-    async def test_who_asks_a_moved_agent_for_commits_is_told_until_it_knows(self) -> None:
+    async def test_a_moved_peer_is_announced_until_reports_have_the_new_address(self) -> None:
         asks = report(peers=[wire.NodeAddress(node="n1", peer_address="n1:old")])
         stream = self.join("n0", asks)
         self.hub.directory.poll()
@@ -53,7 +53,7 @@ class TestCommands(AgentsHarness):
         self.hub.directory.poll()
         assert stream.outbox.empty()
 
-    async def test_who_has_all_addresses_wrong_is_told_once_of_each_and_no_more_than_fits(self) -> None:
+    async def test_corrections_of_peer_addresses_are_sent_once_and_bounded(self) -> None:
         def hello(nodes: list[str]) -> wire.Hello:
             asks = [wire.NodeAddress(node=node, peer_address="wrong") for node in nodes]
             pods = [report(pod_uid=f"u{number}", peers=asks) for number in range(512)]
@@ -68,7 +68,7 @@ class TestCommands(AgentsHarness):
         assert stream.outbox.full() and stream.superseded.is_set()
         assert dropped.get() == 1, "the rest is not sent"
 
-    async def test_an_agent_pays_for_what_it_asks_but_110_pods_may_tell_at_once(self) -> None:
+    async def test_an_agent_is_charged_for_peer_requests_beyond_110_pods(self) -> None:
         asks = [wire.NodeAddress(node=f"n{number}") for number in range(64)]
         hello = wire.Hello(pods=[report(pod_uid=f"u{number}", peers=asks[:6]) for number in range(110)])
         for _ in range(20):
@@ -82,14 +82,14 @@ class TestCommands(AgentsHarness):
             self.hub.registry.charge("n2", wire.AgentMessage(pod=report(peers=asks)))
         assert self.hub.registry.debt("n2") > 9
 
-    async def test_a_new_leader_corrects_what_a_hello_says(self) -> None:
+    async def test_a_new_leader_corrects_peer_addresses_of_a_hello(self) -> None:
         self.join("n1")
         self.hub.directory.poll()
         stream = self.join("n0", report(peers=[wire.NodeAddress(node="n1", peer_address="n1:old")]))
         assert stream.outbox.get_nowait().peer_moved.peer_address == "n1:8472"
 
     @pytest.mark.parametrize(("fencing", "told"), [("Strict", True), ("Commit", False)])
-    async def test_the_peers_of_a_strict_job_are_told_where_an_agent_has_moved(
+    async def test_peers_of_a_strict_job_are_notified_of_a_moved_agent(
         self, fencing: str, told: bool
     ) -> None:
         job = make_job(recovery={"fencing": fencing}).to_dict()
@@ -107,7 +107,7 @@ class TestCommands(AgentsHarness):
             assert (moved.pod_uid, moved.node, moved.peer_address) == ("u", "n1", "n1:9")
         assert stream.outbox.empty()
 
-    async def test_a_command_is_not_repeated_at_once(self) -> None:
+    async def test_a_command_is_not_repeated_immediately(self) -> None:
         stream = self.join("n0")
         for _ in range(3):
             self.hub.commands.send(PickPort("n0", "u", 1))

@@ -42,7 +42,7 @@ class TestMemory(AgentsHarness):
         said = [stream.outbox.get_nowait() for _ in range(stream.outbox.qsize())]
         return [one.drop_job.job_uid for one in said if one.HasField("drop_job")]
 
-    async def test_memory_of_jobs_that_are_over_or_gone_is_given_back(self) -> None:
+    async def test_memory_of_ended_or_deleted_jobs_is_released(self) -> None:
         stream = self.holding("n0", "j", "gone")
         self.run_job(phase="Running")
         assert self.released(stream) == ["gone"]
@@ -51,9 +51,7 @@ class TestMemory(AgentsHarness):
         self.hub.registry.ensure("n0").record_holdings(wire.HeldJobs())
         assert self.released(stream) == []
 
-    async def test_a_look_goes_through_a_jobs_pods_once_however_many_nodes_hold_it(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_scan_reads_the_pods_of_a_job_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for node in ("n0", "n1", "n2"):
             self.holding(node, "j")
         self.run_job(phase="Running")
@@ -63,7 +61,7 @@ class TestMemory(AgentsHarness):
         self.hub.release_memory()
         assert looks.call_count == 1
 
-    async def test_memory_that_seems_useless_for_a_moment_stays(self) -> None:
+    async def test_memory_that_is_unneeded_only_briefly_is_kept(self) -> None:
         stream = self.holding("n0", "j")
         self.now += 11
         self.hub.release_memory()
@@ -78,9 +76,7 @@ class TestMemory(AgentsHarness):
             (None, []),
         ],
     )
-    async def test_memory_of_nodes_that_a_job_has_left_is_given_back(
-        self, mark: Any, told: list[str]
-    ) -> None:
+    async def test_memory_on_nodes_left_by_a_job_is_released(self, mark: Any, told: list[str]) -> None:
         self.add_pod("v", "n1")
         self.run_job(
             phase="Running",
@@ -92,7 +88,7 @@ class TestMemory(AgentsHarness):
         assert self.released(left) == told
         assert self.released(member) == []
 
-    async def test_holders_are_those_that_may_still_answer(self) -> None:
+    async def test_silent_agents_are_not_holders(self) -> None:
         self.holding("n0", "j")
         self.holding("n1", "j", "k")
         assert self.hub.reader.holders("j") == ("n0", "n1") and self.hub.reader.holders("k") == ("n1",)
@@ -100,7 +96,7 @@ class TestMemory(AgentsHarness):
         self.hub.monitor.record_sign("n1")
         assert self.hub.reader.holders("j") == ("n1",)
 
-    async def test_nobody_holds_what_was_never_given_to_them(self) -> None:
+    async def test_a_node_without_a_valid_slot_token_is_not_a_holder(self) -> None:
         """Report checkpoints with missing or wrong slot tokens. These nodes must not count as holders,
         because the job would be restored from their checkpoints.
         """
@@ -121,7 +117,7 @@ class TestMemory(AgentsHarness):
         for stream in streams.values():
             assert set(self.released(stream)) == {"j"}, "the memory of a finished job is released in any case"
 
-    async def test_what_another_authority_has_signed_is_told_again(self) -> None:
+    async def test_a_slot_token_of_another_authority_is_invalid(self) -> None:
         self.join("n0", report())
         known = [self.hub.reader.slots((self.pod,))["u"].slot_token_valid]
         # The empty authority stands for an agent that continues an older agent's assignment and does not know
@@ -132,24 +128,24 @@ class TestMemory(AgentsHarness):
         assert known == [True, True, False, True, False]
         assert self.queue.drain()[-1] == 0.15, "the change queues the job"
 
-    async def test_an_assignment_that_is_told_again_has_the_same_slot_token(self) -> None:
+    async def test_a_resent_assignment_has_the_same_slot_token(self) -> None:
         once = self.slot_token("n0", "j")
         assert self.slot_token("n0", "j") == once and self.slot_token("n1", "j") != once
 
-    async def test_a_gone_pod_is_forgotten(self) -> None:
+    async def test_a_deleted_pod_is_removed(self) -> None:
         self.join("n0", report())
         self.queue.drain()
         self.hub.reports.remove("n0", "u")
         assert self.hub.reader.slots((self.pod,)) == {} and self.queue.drain() == [0.15]
 
-    async def test_a_deleted_node_is_forgotten(self) -> None:
+    async def test_a_deleted_node_is_removed(self) -> None:
         self.join("n0", report())
         raw = {"metadata": {"name": "n0", "uid": "x", "resourceVersion": "1"}}
         self.cache.nodes.upsert(views.node(raw))
         self.cache.nodes.remove(views.node(raw))
         assert self.hub.reader.slots((self.pod,)) == {} and not self.hub.monitor.liveness.known("n0")
 
-    async def test_an_agent_that_dials_once_more_after_its_node_is_deleted_is_forgotten(self) -> None:
+    async def test_an_agent_that_reconnects_after_its_node_is_deleted_is_removed(self) -> None:
         raw = {"metadata": {"name": "n2", "uid": "x", "resourceVersion": "1"}}
         self.cache.nodes.upsert(views.node(raw))
         first = self.join("n2")

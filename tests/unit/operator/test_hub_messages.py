@@ -65,7 +65,7 @@ class TestMessages:
         assert one.finished == 1.5
         assert view.committed == {"remote": CommitView(1, 8, 2.5)}
 
-    def test_figures_are_read_as_from_a_stranger(self) -> None:
+    def test_metrics_of_a_report_are_validated_and_bounded(self) -> None:
         given = [
             wire.Metric(name="held_out_loss", value=1.5, step=2),
             wire.Metric(name="ratio", step=3),
@@ -88,7 +88,7 @@ class TestMessages:
             messages.slot_view(report(ranks=[rank(progress=wire.Progress(step=3))]), "n0")
         )
 
-    def test_all_troubles_are_looked_at_and_a_kind_that_is_not_known_is_the_gravest(self) -> None:
+    def test_all_troubles_are_read_and_an_unknown_kind_is_the_gravest(self) -> None:
         told = [
             wire.Trouble(kind=wire.Trouble.INEXACT, message="two.weight"),
             wire.Trouble(kind=99, message="x" * 5000),  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ class TestMessages:
         many = messages.slot_view(report(troubles=told * 100), "n0")
         assert len(many.troubles) == messages.MAX_TROUBLES >= len(wire.Trouble.Kind.keys())
 
-    def test_what_was_not_reported_is_none(self) -> None:
+    def test_unreported_fields_are_none(self) -> None:
         view = messages.slot_view(report(ranks=[rank()]), "n0")
         assert view.committed == {}
         (one,) = view.ranks
@@ -141,11 +141,13 @@ class TestMessages:
             ),
         ],
     )
-    def test_urgency(self, before: wire.PodReport, after: wire.PodReport, urgent: bool) -> None:
+    def test_only_urgent_changes_wake_a_job_immediately(
+        self, before: wire.PodReport, after: wire.PodReport, urgent: bool
+    ) -> None:
         assert messages.urgent(messages.slot_view(before, "n"), messages.slot_view(after, "n")) is urgent
 
     @pytest.mark.parametrize("field", ["started_unix_ms", "first_step_unix_ms", "ended_unix_ms"])
-    def test_the_times_of_a_rank_are_worth_a_look(self, field: str) -> None:
+    def test_a_change_of_the_times_of_a_rank_changes_the_skeleton(self, field: str) -> None:
         before = messages.slot_view(report(ranks=[rank()]), "n")
         after = messages.slot_view(report(ranks=[rank(**{field: 5})]), "n")
         assert messages.skeleton(before) != messages.skeleton(after)
@@ -155,19 +157,19 @@ class TestMessages:
         [{"ranks": [rank(progress=wire.Progress(save_ms=9, copy_ms=7))]}, {"interval_seconds": 42}],
         ids=["what a save costs", "how often it saves"],
     )
-    def test_what_can_wait_for_the_next_write_wakes_nobody(self, more: dict[str, Any]) -> None:
+    def test_changes_of_save_costs_and_intervals_wake_no_job(self, more: dict[str, Any]) -> None:
         before = messages.slot_view(report(ranks=[rank(progress=wire.Progress())]), "n")
         after = messages.slot_view(report(**{"ranks": [rank(progress=wire.Progress())], **more}), "n")
         assert before != after and messages.skeleton(before) == messages.skeleton(after)
         assert not messages.urgent(before, after)
 
-    def test_an_assignment_tells_what_its_nodes_keep(self) -> None:
+    def test_an_assignment_has_the_memory_tiers(self) -> None:
         given = MemoryTiers(1, 7, ("n1",), ("n2",), interval_seconds=42)
         made = messages._memory(given, lambda node: f"{node}:1")
         assert (made.copies, made.limit, made.interval_seconds) == (1, 7, 42)
         assert [one.peer_address for one in (*made.hosts, *made.holders)] == ["n1:1", "n2:1"]
 
-    def test_an_assignment_tells_where_all_peers_are(self) -> None:
+    def test_an_assignment_has_the_addresses_of_all_peers(self) -> None:
         given = Assign(
             node="n0",
             pod_uid="u0",
@@ -195,7 +197,7 @@ class TestMessages:
         assert made.strict and made.slot_token == repr(SlotToken(given.job_uid, 3, given.slot, given.node))
         assert not messages.command(replace(given, strict=False), str, repr).assignment.strict
 
-    def test_the_other_commands(self) -> None:
+    def test_other_commands_are_encoded(self) -> None:
         port = messages.command(PickPort("n", "u", 4), str, repr).pick_port
         end = messages.command(Shutdown("n", "u", 7, "why"), str, repr).shutdown
         kill = messages.command(Shutdown("n", "u", 7, "why", immediate=True), str, repr).shutdown

@@ -39,7 +39,7 @@ async def ended(reader: asyncio.StreamReader) -> None:
             pass
 
 
-async def test_a_connection_without_a_handshake_is_ended_on_both_ports(hub: HubServer) -> None:
+async def test_a_connection_without_a_handshake_is_closed_on_both_ports(hub: HubServer) -> None:
     async with asyncio.timeout(20), AsyncExitStack() as stack:
         for port in (hub.enrolment_port, hub.session_port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -47,7 +47,7 @@ async def test_a_connection_without_a_handshake_is_ended_on_both_ports(hub: HubS
             await ended(reader)
 
 
-async def test_a_connection_that_asks_for_no_certificate_is_ended(hub: HubServer) -> None:
+async def test_a_connection_without_a_certificate_request_is_closed(hub: HubServer) -> None:
     anybody = ssl.create_default_context()
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
     anybody.set_alpn_protocols(["h2"])

@@ -35,13 +35,13 @@ class TestStreams(AgentsHarness):
         assert (bool(context.written), context.code) == (welcomed, code)
         assert first.superseded.is_set() is welcomed
 
-    async def test_an_agent_of_no_node_is_not_let_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_an_agent_of_an_unknown_node_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.add_node("n0")
         context = await self.session(monkeypatch, "n1", 1.0)
         assert (context.written, context.code) == ([], grpc.StatusCode.FAILED_PRECONDITION)
         assert not self.hub.registry.peer_address("n1")
 
-    async def test_no_more_is_remembered_of_a_node_than_a_node_may_have(self) -> None:
+    async def test_the_data_stored_per_node_is_bounded(self) -> None:
         long = "x" * 10_000
         ranks = [rank(stderr_tail=long) for _ in range(200)]
         asks = [wire.NodeAddress(node=long, peer_address=long)] * 100
@@ -66,7 +66,7 @@ class TestStreams(AgentsHarness):
         self.hub.reports.record("n0", report(pod_uid="few0", incarnation=7))
         assert agent.slots["few0"].incarnation == 7
 
-    async def test_an_agent_that_floods_is_slowed_and_no_other(self) -> None:
+    async def test_only_a_flooding_agent_is_slowed(self) -> None:
         self.join("n0", report())
         self.join("n1", report())
         beat = wire.AgentMessage(heartbeat=wire.Heartbeat())
@@ -82,7 +82,7 @@ class TestStreams(AgentsHarness):
         self.now += 20
         assert not self.hub.registry.debt("n0")
 
-    async def test_an_agent_pays_for_windows_of_steps_but_64_ranks_may_tell_all_that_they_have_saved_up(
+    async def test_an_agent_is_charged_for_step_windows_beyond_64_ranks(
         self,
     ) -> None:
         def telemetry(pods: int, windows: int) -> wire.AgentMessage:
@@ -99,7 +99,7 @@ class TestStreams(AgentsHarness):
         self.hub.registry.charge("n1", telemetry(100_000, 0))
         assert self.hub.registry.debt("n1") > 15
 
-    async def test_who_owes_dials_in_vain_and_nothing_is_read_of_it(
+    async def test_an_agent_in_debt_is_refused_before_its_messages_are_read(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.add_node("n0")
@@ -109,13 +109,15 @@ class TestStreams(AgentsHarness):
         assert (context.written, context.code) == ([], grpc.StatusCode.RESOURCE_EXHAUSTED)
         assert len(context.said) == 1 and not self.hub.registry.peer_address("n0")
 
-    async def test_what_an_agent_says_as_it_dials_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_an_agent_is_charged_for_its_hello(self, monkeypatch: pytest.MonkeyPatch) -> None:
         spent: list[str] = []
         monkeypatch.setattr(self.hub.registry, "charge", lambda node, message: spent.append(node))
         await self.session(monkeypatch, "n0", 0.1)
         assert spent == ["n0"], "although the node does not exist"
 
-    async def test_streams_of_one_agent_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_the_number_of_streams_of_an_agent_is_limited(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.add_node("n0")
         monkeypatch.setattr(sessions, "caller", lambda context: Caller("n0", inf))
         its = Sessions(
@@ -142,7 +144,9 @@ class TestStreams(AgentsHarness):
         await asyncio.gather(*calls, return_exceptions=True)
         assert not its._open
 
-    async def test_what_follows_is_read_when_its_time_has_come(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_the_next_message_is_read_after_the_debt_is_paid(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         beats = [wire.AgentMessage(heartbeat=wire.Heartbeat(sent_unix_ms=number)) for number in range(3)]
         order: list[object] = []
         debts = [0.0, 1.0, 2.0, 0.0]
@@ -175,7 +179,7 @@ class TestStreams(AgentsHarness):
             "read",
         ]
 
-    async def test_while_telemetry_is_taken_in_others_have_a_turn(
+    async def test_telemetry_is_recorded_in_parts_so_that_others_run(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         told = wire.Telemetry(pods=[wire.PodTelemetry(pod_uid=uid) for uid in "ab"])
@@ -220,7 +224,7 @@ class TestStreams(AgentsHarness):
             ([""], "well", 99.0, 99.0, "own", 5.0),
         ],
     )
-    def test_who_does_not_lead_sends_agents_on_or_keeps_them_until_somebody_does(
+    def test_a_standby_redirects_agents_or_holds_them_until_there_is_a_leader(
         self,
         virtual: Any,
         addresses: list[str],

@@ -93,12 +93,12 @@ async def until(check: Any, seconds: float = 60) -> float:
     return loop.time() - began
 
 
-def test_the_lease_names_the_leaders_hub() -> None:
+def test_the_lease_has_the_address_of_the_leaders_hub() -> None:
     assert address_in(identity_of("pod-1", "ab12", "[fd00::1]:8471")) == "[fd00::1]:8471"
     assert address_in("something-else") == ""
 
 
-def test_one_leads_and_the_other_knows_where(virtual: Any) -> None:
+def test_one_replica_leads_and_the_other_knows_its_address(virtual: Any) -> None:
     async def scenario() -> None:
         lease = Lease()
         a, b = elector(lease, "a"), elector(lease, "b")
@@ -115,7 +115,7 @@ def test_one_leads_and_the_other_knows_where(virtual: Any) -> None:
     virtual(scenario())
 
 
-def test_a_leader_that_stops_gives_the_lease_back(virtual: Any) -> None:
+def test_a_leader_that_stops_releases_the_lease(virtual: Any) -> None:
     async def scenario() -> None:
         lease = Lease()
         a, b = elector(lease, "a"), elector(lease, "b")
@@ -131,7 +131,7 @@ def test_a_leader_that_stops_gives_the_lease_back(virtual: Any) -> None:
     virtual(scenario())
 
 
-def test_a_leader_knows_until_when_the_one_before_it_led(virtual: Any) -> None:
+def test_a_leader_knows_the_end_of_the_previous_leadership(virtual: Any) -> None:
     async def scenario() -> None:
         lease = Lease()
         a, b = elector(lease, "a"), elector(lease, "b")
@@ -152,7 +152,7 @@ def test_a_leader_knows_until_when_the_one_before_it_led(virtual: Any) -> None:
     virtual(scenario())
 
 
-def test_a_leader_that_cannot_renew_ends_before_another_begins(virtual: Any) -> None:
+def test_a_leader_that_cannot_renew_stops_before_another_starts(virtual: Any) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         lease = Lease()
@@ -177,7 +177,7 @@ def test_a_leader_that_cannot_renew_ends_before_another_begins(virtual: Any) -> 
     virtual(scenario())
 
 
-def test_a_leader_that_sees_another_hold_the_lease_ends_at_once(virtual: Any) -> None:
+def test_a_leader_without_the_lease_stops_immediately(virtual: Any) -> None:
     async def scenario() -> None:
         lease = Lease()
         a = elector(lease, "a")
@@ -192,7 +192,7 @@ def test_a_leader_that_sees_another_hold_the_lease_ends_at_once(virtual: Any) ->
     virtual(scenario())
 
 
-def test_a_short_outage_of_the_server_is_ridden_out(virtual: Any) -> None:
+def test_a_leader_survives_a_short_outage_of_the_server(virtual: Any) -> None:
     async def scenario() -> None:
         lease = Lease()
         a = elector(lease, "a")
@@ -224,7 +224,7 @@ def test_the_end_of_the_work_ends_the_leadership(virtual: Any) -> None:
     virtual(scenario())
 
 
-def test_the_watchdog_bites_when_nobody_feeds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watchdog_kills_a_leader_that_does_not_renew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader, "time", time)
     bitten = threading.Event()
     dog = Watchdog(0.2, bitten.set)
@@ -236,7 +236,7 @@ def test_the_watchdog_bites_when_nobody_feeds_it(monkeypatch: pytest.MonkeyPatch
         dog.stop()
 
 
-def test_the_watchdog_leaves_followers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watchdog_does_not_kill_followers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader, "time", time)
     bitten = threading.Event()
     dog = Watchdog(0.05, bitten.set)

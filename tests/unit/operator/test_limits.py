@@ -17,7 +17,7 @@ async def _acquire(line: FairQueue, flow: str, into: list[str]) -> None:
     into.append(flow)
 
 
-def test_a_burst_goes_at_once_and_the_rest_at_the_rate(virtual: Any) -> None:
+def test_a_burst_is_immediate_and_the_rest_follows_the_rate(virtual: Any) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         line = FairQueue(TokenBucket(10, 5, loop.time))
@@ -50,7 +50,7 @@ def test_rate_zero_never_waits() -> None:
     assert [bucket.reserve() for _ in range(100)] == [0.0] * 100
 
 
-def test_a_cancelled_waiter_takes_no_token(virtual: Any) -> None:
+def test_a_cancelled_waiter_uses_no_token(virtual: Any) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         line = FairQueue(TokenBucket(1, 1, loop.time))
@@ -64,7 +64,7 @@ def test_a_cancelled_waiter_takes_no_token(virtual: Any) -> None:
     virtual(scenario())
 
 
-def test_a_token_that_comes_with_the_cancellation_goes_to_the_next(virtual: Any) -> None:
+def test_a_token_granted_during_a_cancellation_passes_to_the_next_waiter(virtual: Any) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         line = FairQueue(TokenBucket(1, 1, loop.time))
@@ -89,13 +89,13 @@ def test_retries_are_a_share_of_requests() -> None:
 
 
 @pytest.mark.parametrize(("attempt", "ceiling"), [(0, 0.5), (1, 1.0), (6, 32.0), (7, 60.0), (10_000, 60.0)])
-def test_back_off_keeps_within_its_bounds(attempt: int, ceiling: float) -> None:
+def test_back_off_stays_within_its_bounds(attempt: int, ceiling: float) -> None:
     waits = [backoff(attempt, 0.5, 60.0, random.Random(seed)) for seed in range(50)]
     assert all(ceiling / 2 <= wait <= ceiling for wait in waits)
     assert len(set(waits)) > 10
 
 
-def test_what_is_used_evenly_is_the_rate_and_half_of_it_is_forgotten_in_time() -> None:
+def test_usage_equals_the_rate_and_halves_over_time() -> None:
     now = 0.0
     usage = Usage(10.0, lambda: now)
     assert usage.rate == 0.0

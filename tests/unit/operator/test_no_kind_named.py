@@ -60,7 +60,7 @@ def test_no_comparison_with_a_registered_kind() -> None:
     assert not found
 
 
-def test_comparisons_are_found() -> None:
+def test_comparisons_with_kinds_are_found() -> None:
     for text in (
         'key.kind == "TrainingJob"',
         "from x import KIND as JOB\nif key.kind in (JOB.name, other): pass",

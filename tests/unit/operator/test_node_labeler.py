@@ -52,7 +52,7 @@ class Harness:
         return self.api.objects["nodes", "", node]["metadata"].get("labels", {})
 
 
-async def test_one_patch_per_change_and_none_when_right(api: FakeApi) -> None:
+async def test_a_label_is_patched_once_per_change(api: FakeApi) -> None:
     it = Harness(api, "n")
     it.alive.record_sign("n", 100.0)
     for _ in range(3):
@@ -73,7 +73,7 @@ async def test_one_patch_per_change_and_none_when_right(api: FakeApi) -> None:
     assert it.cache.agent_nodes == 0
 
 
-async def test_a_node_that_cannot_be_patched_is_tried_ever_more_rarely(api: FakeApi) -> None:
+async def test_a_node_that_cannot_be_patched_is_retried_with_back_off(api: FakeApi) -> None:
     it = Harness(api, "n")
     api.fail = lambda verb, plural, name: errors.Forbidden(403, "no")
     start = it.now
@@ -84,7 +84,7 @@ async def test_a_node_that_cannot_be_patched_is_tried_ever_more_rarely(api: Fake
     assert 4 <= api.count("patch") <= 10
 
 
-async def test_a_label_is_taken_while_many_are_being_given(api: FakeApi) -> None:
+async def test_a_label_is_removed_while_many_are_being_set(api: FakeApi) -> None:
     nodes = [f"n{count}" for count in range(100)]
     it = Harness(api, *nodes)
     it.alive.record_sign("n99", 100.0)

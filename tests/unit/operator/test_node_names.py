@@ -39,7 +39,7 @@ async def call(channel: Any) -> bytes:
     return found
 
 
-async def test_agents_know_one_another_by_every_name_of_a_node() -> None:
+async def test_agents_verify_each_other_for_node_names_of_any_length() -> None:
     authority = Authority(make_authority(NOW))
     handler: Any = grpc.unary_unary_rpc_method_handler(caller)
     for node in NODES:
@@ -55,11 +55,11 @@ async def test_agents_know_one_another_by_every_name_of_a_node() -> None:
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_an_agent_is_asked_for_by_a_dns_name(node: str) -> None:
+def test_the_server_name_of_an_agent_fits_a_dns_name(node: str) -> None:
     assert len(agent_server_name(node)) <= 253
 
 
-async def test_an_agent_is_no_other_one() -> None:
+async def test_a_certificate_of_another_agent_is_refused() -> None:
     authority = Authority(make_authority(NOW))
     long, other = identity(authority, "n" * 253), identity(authority, "n" * 252)
     credentials = grpc.ssl_server_credentials([(long.key, long.certificate)], long.authority, True)

@@ -113,7 +113,7 @@ class Harness:
         )
 
 
-def test_pods_are_asked_from_three_seconds_on_once_per_second(virtual: Virtual, api: FakeApi) -> None:
+def test_pods_are_probed_after_three_seconds_and_once_per_second(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
         it.record_signs("n")
@@ -136,7 +136,7 @@ def test_pods_are_asked_from_three_seconds_on_once_per_second(virtual: Virtual, 
     virtual(run())
 
 
-def test_one_pod_that_answers_is_enough_and_three_are_asked(virtual: Virtual, api: FakeApi) -> None:
+def test_one_reachable_pod_of_three_probed_makes_a_node_reachable(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
         it.record_signs("n")
@@ -160,7 +160,7 @@ def test_one_pod_that_answers_is_enough_and_three_are_asked(virtual: Virtual, ap
     virtual(run())
 
 
-def test_an_agent_that_is_heard_again_ends_the_asking(virtual: Virtual, api: FakeApi) -> None:
+def test_a_sign_of_the_agent_ends_probing(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
         it.record_signs("n")
@@ -179,9 +179,7 @@ def test_an_agent_that_is_heard_again_ends_the_asking(virtual: Virtual, api: Fak
     virtual(run())
 
 
-def test_a_node_without_pods_is_asked_at_its_agent_while_it_may_be_given_some(
-    virtual: Virtual, api: FakeApi
-) -> None:
+def test_the_agent_of_a_schedulable_node_without_pods_is_probed(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
         it.record_signs("spare", "v6", "named", "unlabelled")
@@ -205,7 +203,7 @@ def test_a_node_without_pods_is_asked_at_its_agent_while_it_may_be_given_some(
     virtual(run())
 
 
-def test_that_nobody_can_be_asked_says_nothing_of_the_node(virtual: Virtual, api: FakeApi) -> None:
+def test_a_probe_that_cannot_be_sent_is_no_evidence(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
         it.record_signs("n")
@@ -217,7 +215,7 @@ def test_that_nobody_can_be_asked_says_nothing_of_the_node(virtual: Virtual, api
     virtual(run())
 
 
-def test_a_mass_of_silent_nodes_is_asked_in_turns(virtual: Virtual, api: FakeApi) -> None:
+def test_many_silent_nodes_are_probed_with_limited_concurrency(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
         for count in range(300):
@@ -234,7 +232,7 @@ def test_a_mass_of_silent_nodes_is_asked_in_turns(virtual: Virtual, api: FakeApi
     virtual(run())
 
 
-def test_the_kubelets_lease_is_looked_at_every_two_seconds(virtual: Virtual, api: FakeApi) -> None:
+def test_the_kubelet_lease_is_read_every_two_seconds(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
         it.record_signs("n", "gone")
@@ -263,7 +261,7 @@ def test_the_kubelets_lease_is_looked_at_every_two_seconds(virtual: Virtual, api
     virtual(run())
 
 
-def test_without_the_nodes_clock_a_renewal_counts_from_when_it_was_first_seen(
+def test_without_the_node_clock_a_lease_renewal_counts_from_its_first_read(
     virtual: Virtual, api: FakeApi
 ) -> None:
     async def run() -> None:
@@ -296,7 +294,7 @@ def test_without_the_nodes_clock_a_renewal_counts_from_when_it_was_first_seen(
     ids=["alone", "a sibling answers", "no pod may be reached", "a stranger answers", "its job is closed",
          "the sibling's agent is quiet, too"],
 )  # fmt: skip
-def test_pods_that_do_not_answer_prove_something_where_others_do(
+def test_unreachable_pods_are_credible_only_if_a_control_is_reachable(
     virtual: Virtual, api: FakeApi, others: list[tuple[str, str, str, str]], credible: bool
 ) -> None:
     async def run() -> None:
@@ -314,7 +312,7 @@ def test_pods_that_do_not_answer_prove_something_where_others_do(
     virtual(run())
 
 
-def test_a_lease_that_was_never_seen_says_that_the_kubelet_may_live(virtual: Virtual, api: FakeApi) -> None:
+def test_an_unread_lease_counts_as_renewed(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
         api.fail = lambda verb, plural, name: errors.Forbidden(403, "no")
@@ -330,7 +328,7 @@ def test_a_lease_that_was_never_seen_says_that_the_kubelet_may_live(virtual: Vir
 
 
 @pytest.mark.parametrize("agent", ["", "10.0.1.1:8472"])
-def test_a_pod_that_is_given_to_a_dead_node_does_not_bring_it_back_to_life(
+def test_a_pod_placed_on_a_dead_node_does_not_make_the_node_reachable(
     virtual: Virtual, api: FakeApi, agent: str
 ) -> None:
     async def run() -> None:

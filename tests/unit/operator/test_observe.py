@@ -73,7 +73,7 @@ def planned(api: FakeApi, parent: CachedObject) -> Plan:
         ({}, "spec.roles"),
     ],
 )
-def test_a_job_that_does_not_validate_is_said_to_be_invalid_and_where(
+def test_an_invalid_job_gets_a_condition_with_the_field_path(
     api: FakeApi, spec: dict[str, Any], path: str
 ) -> None:
     made = planned(api, job(spec))
@@ -97,11 +97,11 @@ def test_an_invalid_job_keeps_the_rest_of_its_status(api: FakeApi) -> None:
     assert made.status["conditions"][1]["lastTransitionTime"] == "2025-01-01T00:00:00Z"
 
 
-def test_a_job_of_another_manager_is_left_alone_even_when_invalid(api: FakeApi) -> None:
+def test_an_invalid_job_of_another_manager_is_ignored(api: FakeApi) -> None:
     assert planned(api, job({"managedBy": "kueue.x-k8s.io/multikueue"})) == Plan()
 
 
-def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names() -> None:
+def test_a_plan_observes_the_labelled_pods_and_the_engine_of_the_job() -> None:
     cache, hub = ClusterCache(), Hub()
     entry = {
         "metadata": {"name": "odb", "uid": "e", "resourceVersion": "1"},
@@ -150,7 +150,7 @@ def store(name: str, *namespaces: str, **s3: Any) -> CachedObject:
 @pytest.mark.parametrize(
     ("named", "found"), [("mine", "mine"), ("nobodys", None), ("broken", None), (None, None)]
 )
-def test_the_plan_sees_the_store_that_the_job_names_and_those_it_may_name(
+def test_a_plan_observes_the_store_of_the_job_and_the_allowed_stores(
     named: str | None, found: str | None
 ) -> None:
     cache = ClusterCache()
@@ -181,7 +181,7 @@ def test_a_store_reports_its_fault(api: FakeApi, parent: CachedObject, reason: s
     assert condition["observedGeneration"] == 2 and words in condition["message"]
 
 
-def test_the_error_of_an_invalid_object_keeps_no_frames_of_its_readers() -> None:
+def test_the_error_of_an_invalid_object_has_no_traceback_frames() -> None:
     models, broken, depths = Models(), store("broken", "*", x=1), []
     for _ in range(3):
         with pytest.raises(ValidationError) as found:

@@ -113,7 +113,9 @@ def normal(reason: str, second: int, **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_the_event_that_tells(events: list[dict[str, Any]], expected: tuple[str, str] | None) -> None:
+def test_the_event_with_the_cause_is_chosen(
+    events: list[dict[str, Any]], expected: tuple[str, str] | None
+) -> None:
     found = warning(events)
     assert (found and (found.reason, found.message)) == expected
     assert warning(reversed(events)) == found, "the API server sorts by name"
@@ -128,7 +130,7 @@ def test_the_event_that_tells(events: list[dict[str, Any]], expected: tuple[str,
         ('configmap "a" not found', 'configmap "b" not found', False),
     ],
 )
-def test_ids_times_and_counters_make_no_other_cause(one: str, other: str, alike: bool) -> None:
+def test_warnings_that_differ_in_ids_or_times_are_equal(one: str, other: str, alike: bool) -> None:
     assert same(PodWarning("R", one), PodWarning("R", other)) is alike
     assert not same(PodWarning("R", one), PodWarning("Q", one))
     assert not same(PodWarning("R", one), None)
@@ -175,7 +177,7 @@ class Bench:
         return self.server.asked[before:]
 
 
-async def test_a_job_is_asked_about_once_in_a_while_however_many_pods_it_has() -> None:
+async def test_events_of_a_job_are_requested_at_a_limited_rate() -> None:
     bench = Bench()
     for number in range(1000):
         bench.pod(str(number))
@@ -189,7 +191,7 @@ async def test_a_job_is_asked_about_once_in_a_while_however_many_pods_it_has() -
     assert await bench.request("2") == []
 
 
-async def test_what_is_found_is_kept_and_wakes_the_job_when_it_changes() -> None:
+async def test_a_warning_is_kept_and_a_change_wakes_the_job() -> None:
     bench = Bench()
     bench.pod("u")
     bench.server.events["u"] = [event("FailedMount", MISSING, 1)]
@@ -205,7 +207,7 @@ async def test_what_is_found_is_kept_and_wakes_the_job_when_it_changes() -> None
     assert bench.cache.pod_warnings == {} and bench.woken == [KEY, KEY]
 
 
-async def test_what_is_known_of_a_pod_goes_with_it() -> None:
+async def test_the_warning_of_a_deleted_pod_is_removed() -> None:
     bench = Bench()
     bench.pod("u")
     bench.server.events["u"] = bench.server.events["late"] = [event("FailedMount", MISSING, 1)]
@@ -218,7 +220,7 @@ async def test_what_is_known_of_a_pod_goes_with_it() -> None:
     assert bench.cache.pod_warnings == {}
 
 
-async def test_an_api_server_that_does_not_answer_is_asked_again_later() -> None:
+async def test_a_failed_request_for_events_is_retried_with_back_off() -> None:
     bench = Bench()
     bench.pod("u")
     bench.server.error = errors.Unavailable(0, "timeout")
@@ -232,7 +234,7 @@ async def test_an_api_server_that_does_not_answer_is_asked_again_later() -> None
     assert await bench.request("u") == [("ns", "u")]
 
 
-async def test_all_jobs_together_ask_so_often_and_no_more() -> None:
+async def test_requests_for_events_of_all_jobs_are_limited() -> None:
     bench = Bench()
     for number in range(200):
         bench.pod(str(number))

@@ -246,7 +246,7 @@ def _status(name: str, state: dict[str, Any]) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_seen_of_a_pod(given: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_a_pod_view_has_the_fields_that_plans_need(given: dict[str, Any], expected: dict[str, Any]) -> None:
     view = pod_view(given)
     assert {name: getattr(view, name) for name in expected} == expected
 
@@ -265,6 +265,6 @@ def test_what_is_seen_of_a_pod(given: dict[str, Any], expected: dict[str, Any]) 
         (raw("Succeeded", {MESH: terminated(0), RANKS: terminated(0)}), True, False),
     ],
 )
-def test_a_pod_ends_with_the_container_of_its_ranks(given: dict[str, Any], over: bool, badly: bool) -> None:
+def test_a_pod_ends_with_its_rank_container(given: dict[str, Any], over: bool, badly: bool) -> None:
     view = pod_view(given)
     assert (ended(view), failed(view)) == (over, badly)

@@ -35,7 +35,7 @@ def get_at_once(queue: WorkQueue[str], key: str) -> None:
         queue.get().send(None)
 
 
-def test_equal_keys_are_one(virtual: Any) -> None:
+def test_equal_keys_are_queued_once(virtual: Any) -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
         for _ in range(5):
@@ -47,7 +47,7 @@ def test_equal_keys_are_one(virtual: Any) -> None:
     virtual(scenario())
 
 
-def test_keys_that_are_due_together_wait_for_no_timer_of_others(virtual: Any) -> None:
+def test_due_keys_do_not_wait_for_timers_of_other_keys(virtual: Any) -> None:
     """Let a worker get one of two due keys just before the timer fires, and add a later key. The other due
     key must not wait for the later one.
     """
@@ -68,7 +68,7 @@ def test_keys_that_are_due_together_wait_for_no_timer_of_others(virtual: Any) ->
     virtual(scenario())
 
 
-def test_a_timer_whose_key_a_worker_has_taken_brings_no_other_key_forward(virtual: Any) -> None:
+def test_a_timer_of_a_key_in_work_does_not_advance_other_keys(virtual: Any) -> None:
     """Let a worker get a due key before the timer fires. The timer must not make the next key due early."""
 
     async def scenario() -> None:
@@ -83,7 +83,7 @@ def test_a_timer_whose_key_a_worker_has_taken_brings_no_other_key_forward(virtua
     virtual(scenario())
 
 
-def test_a_key_never_has_two_workers_and_runs_once_more_when_dirty(virtual: Any) -> None:
+def test_a_key_has_one_worker_and_runs_again_when_dirty(virtual: Any) -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
         queue.add("a")
@@ -99,7 +99,7 @@ def test_a_key_never_has_two_workers_and_runs_once_more_when_dirty(virtual: Any)
     virtual(scenario())
 
 
-def test_a_queue_that_is_not_open_remembers_nothing(virtual: Any) -> None:
+def test_a_closed_queue_drops_keys(virtual: Any) -> None:
     async def scenario() -> None:
         waits: list[float] = []
         queue: WorkQueue[str] = WorkQueue(open=False, on_wait=waits.append)
@@ -115,7 +115,7 @@ def test_a_queue_that_is_not_open_remembers_nothing(virtual: Any) -> None:
     virtual(scenario())
 
 
-def test_news_within_the_debounce_is_gathered_and_not_put_off(virtual: Any) -> None:
+def test_changes_within_the_debounce_are_merged_without_extra_delay(virtual: Any) -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
         began = now()
@@ -128,7 +128,7 @@ def test_news_within_the_debounce_is_gathered_and_not_put_off(virtual: Any) -> N
     virtual(scenario())
 
 
-def test_urgent_news_brings_a_key_forward(virtual: Any) -> None:
+def test_an_urgent_change_advances_a_key(virtual: Any) -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
         began = now()
@@ -142,7 +142,7 @@ def test_urgent_news_brings_a_key_forward(virtual: Any) -> None:
     virtual(scenario())
 
 
-def test_back_off_doubles_up_to_its_limit_and_is_forgotten_after_success(virtual: Any) -> None:
+def test_back_off_doubles_up_to_its_limit_and_resets_after_success(virtual: Any) -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue(0.5, 60)
         queue.add("a")
@@ -167,7 +167,7 @@ def test_back_off_doubles_up_to_its_limit_and_is_forgotten_after_success(virtual
     virtual(scenario())
 
 
-def test_child_events_do_not_cut_a_back_off_short_but_a_spec_change_does(virtual: Any) -> None:
+def test_only_a_spec_change_cuts_a_back_off_short(virtual: Any) -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue(10, 60)
         queue.add("a")
@@ -184,7 +184,7 @@ def test_child_events_do_not_cut_a_back_off_short_but_a_spec_change_does(virtual
     virtual(scenario())
 
 
-def test_urgent_news_during_a_failing_run_is_looked_at_without_waiting(virtual: Any) -> None:
+def test_an_urgent_change_during_a_failing_run_skips_the_back_off(virtual: Any) -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue(10, 60)
         queue.add("a")
@@ -197,7 +197,7 @@ def test_urgent_news_during_a_failing_run_is_looked_at_without_waiting(virtual: 
     virtual(scenario())
 
 
-def test_live_keys_go_first_and_the_others_are_not_starved(virtual: Any) -> None:
+def test_live_keys_have_priority_and_others_are_not_starved(virtual: Any) -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
         for n in range(5):
@@ -217,7 +217,7 @@ def test_live_keys_go_first_and_the_others_are_not_starved(virtual: Any) -> None
     virtual(scenario())
 
 
-def test_a_waiting_low_key_is_lifted_by_news(virtual: Any) -> None:
+def test_a_change_raises_the_priority_of_a_waiting_key(virtual: Any) -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
         for key in ("x", "y", "z"):
@@ -228,7 +228,7 @@ def test_a_waiting_low_key_is_lifted_by_news(virtual: Any) -> None:
     virtual(scenario())
 
 
-def test_a_cancelled_waiter_passes_its_wake_up_on(virtual: Any) -> None:
+def test_a_cancelled_waiter_passes_its_wake_up_to_the_next(virtual: Any) -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
         first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
@@ -240,7 +240,7 @@ def test_a_cancelled_waiter_passes_its_wake_up_on(virtual: Any) -> None:
     virtual(scenario())
 
 
-def test_far_deadlines_of_a_busy_key_do_not_pile_up(virtual: Any) -> None:
+def test_far_deadlines_of_a_busy_key_do_not_accumulate(virtual: Any) -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
         for _ in range(1000):
@@ -260,7 +260,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, seed=st.integers(0, 2**16))
-def test_whatever_is_added_is_worked_on_after_it_was_added_and_never_twice_at_once(
+def test_every_added_key_is_processed_later_and_never_concurrently(
     steps: list[tuple[str, float, bool, bool]], seed: int
 ) -> None:
     async def scenario() -> None:

@@ -93,7 +93,7 @@ async def it(api: FakeApi) -> Harness:
     return Harness(api)
 
 
-async def test_the_status_is_written_once_and_not_again_when_equal(it: Harness) -> None:
+async def test_an_equal_status_is_not_written_again(it: Harness) -> None:
     it.plan = lambda parent, refused: Plan(status={"phase": "Pending", "progress": {"loss": 1.0}})
     await it.reconciler.handle(KEY)
     await it.reconciler.handle(KEY)
@@ -101,7 +101,7 @@ async def test_the_status_is_written_once_and_not_again_when_equal(it: Harness) 
     assert it.api.count("patch_status") == 1
 
 
-async def test_a_reconcile_sees_what_the_one_before_wrote(it: Harness) -> None:
+async def test_a_reconcile_observes_the_writes_of_the_previous_one(it: Harness) -> None:
     seen = []
     it.plan = lambda parent, refused: seen.append(dict(parent.status)) or Plan(status={"n": len(seen)})
     await it.reconciler.handle(KEY)
@@ -109,7 +109,7 @@ async def test_a_reconcile_sees_what_the_one_before_wrote(it: Harness) -> None:
     assert seen == [{}, {"n": 1}], "no watch event came between"
 
 
-async def test_a_conflict_sends_no_command_and_comes_again(it: Harness) -> None:
+async def test_a_conflict_sends_no_command_and_requeues(it: Harness) -> None:
     it.api.put(TRAINING_JOBS, it.api.objects["trainingjobs", "ns", "job"], "ns")
     it.plan = lambda parent, refused: Plan(
         status={"incarnation": 1},
@@ -124,7 +124,7 @@ async def test_a_conflict_sends_no_command_and_comes_again(it: Harness) -> None:
     assert KEY in it.queue
 
 
-async def test_a_risen_incarnation_is_stored_before_children_and_commands(it: Harness) -> None:
+async def test_a_higher_incarnation_is_stored_before_children_and_commands(it: Harness) -> None:
     order: list[str] = []
     it.api.fail = lambda verb, plural, name: order.append(f"{verb} {plural}")  # type: ignore[func-returns-value]
     it.reconciler._context = replace(it.reconciler._context, send=lambda command: order.append("command"))
@@ -138,13 +138,13 @@ async def test_a_risen_incarnation_is_stored_before_children_and_commands(it: Ha
     assert order == ["patch_status trainingjobs", "create pods", "command"]
 
 
-async def test_created_pods_are_seen_at_once(it: Harness) -> None:
+async def test_created_pods_are_observed_immediately(it: Harness) -> None:
     it.plan = lambda parent, refused: Plan(children=creations(*(it.pod(f"job-worker-{n}") for n in range(3))))
     await it.reconciler.handle(KEY)
     assert [pod.name for pod in it.cache.pods.indexed(("ns", "job"))] == [f"job-worker-{n}" for n in range(3)]
 
 
-async def test_at_most_so_many_creates_at_a_time(api: FakeApi) -> None:
+async def test_concurrent_creates_are_limited(api: FakeApi) -> None:
     it = Harness(api, parallel_creates=5)
     under_way = most = 0
     create = api.create
@@ -165,7 +165,7 @@ async def test_at_most_so_many_creates_at_a_time(api: FakeApi) -> None:
     assert most == 5 and len(it.cache.pods) == 20
 
 
-async def test_a_pod_of_ours_that_exists_already_counts_as_created(it: Harness) -> None:
+async def test_an_own_pod_that_exists_already_counts_as_created(it: Harness) -> None:
     it.api.put(PODS, it.pod("job-worker-0"), "ns")
     it.plan = lambda parent, refused: Plan(children=creations(it.pod("job-worker-0")))
     await it.reconciler.handle(KEY)
@@ -173,7 +173,7 @@ async def test_a_pod_of_ours_that_exists_already_counts_as_created(it: Harness) 
     assert it.errors("api") == 0
 
 
-async def test_nothing_is_remembered_of_a_job_that_goes_while_its_pods_are_refused(it: Harness) -> None:
+async def test_a_job_deleted_while_its_pods_are_refused_leaves_no_refusals(it: Harness) -> None:
     def refuse(verb: str, plural: str, name: str) -> Exception | None:
         if (verb, plural) != ("create", "pods"):
             return None
@@ -190,7 +190,7 @@ async def test_nothing_is_remembered_of_a_job_that_goes_while_its_pods_are_refus
     assert it.refusals.wait(job.uid) is None
 
 
-async def test_a_strangers_pod_of_that_name_is_refused_and_said(it: Harness) -> None:
+async def test_a_foreign_pod_of_the_same_name_is_reported(it: Harness) -> None:
     it.api.put(PODS, it.pod("job-worker-0", owner="stranger"), "ns")
     it.plan = lambda parent, refused: Plan(
         children=() if refused else creations(it.pod("job-worker-0")),
@@ -201,7 +201,7 @@ async def test_a_strangers_pod_of_that_name_is_refused_and_said(it: Harness) -> 
     assert it.cache.pods.get("ns", "job-worker-0") is None
 
 
-async def test_a_refused_pod_is_said_in_one_write_and_tried_ever_more_rarely(it: Harness) -> None:
+async def test_a_refused_pod_is_reported_once_and_retried_with_back_off(it: Harness) -> None:
     it.api.fail = lambda verb, plural, name: (
         errors.Invalid(422, "spec.containers: bad") if (verb, plural) == ("create", "pods") else None
     )
@@ -219,7 +219,7 @@ async def test_a_refused_pod_is_said_in_one_write_and_tried_ever_more_rarely(it:
     assert it.api.count("patch_status") == 1, "the status never changes back and forth"
 
 
-async def test_a_new_generation_is_tried_at_once(it: Harness) -> None:
+async def test_a_new_generation_is_tried_immediately(it: Harness) -> None:
     it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "quota") if plural == "pods" else None
     it.plan = lambda parent, refused: Plan(children=() if refused else creations(it.pod("job-worker-0")))
     await it.reconciler.handle(KEY)
@@ -232,7 +232,7 @@ async def test_a_new_generation_is_tried_at_once(it: Harness) -> None:
     assert it.api.count("create", "pods") == 2
 
 
-async def test_deletes_only_the_pod_that_was_seen(it: Harness) -> None:
+async def test_only_the_observed_pod_is_deleted(it: Harness) -> None:
     other = it.api.put(PODS, it.pod("job-worker-0"), "ns")
     it.plan = lambda parent, refused: Plan(
         children=(delete_pod("job-worker-0", "another-uid"), delete_pod("gone", "u"))
@@ -266,7 +266,7 @@ async def test_deletes_only_the_pod_that_was_seen(it: Harness) -> None:
         ),
     ],
 )
-async def test_a_deleted_pod_is_seen_as_the_answer_says(
+async def test_a_deleted_pod_is_stored_as_in_the_response(
     it: Harness, answer: dict[str, Any], known: bool
 ) -> None:
     raw = it.api.put(PODS, it.pod("job-worker-0"), "ns")
@@ -285,7 +285,7 @@ async def test_a_deleted_pod_is_seen_as_the_answer_says(
     assert (seen is not None and seen.view.deleting) is known
 
 
-async def test_progress_is_written_when_its_time_has_come(it: Harness) -> None:
+async def test_progress_is_written_when_due(it: Harness) -> None:
     step = 0
     it.plan = lambda parent, refused: Plan(status={"phase": "Running", "progress": {"step": step}})
     await it.reconciler.handle(KEY)
@@ -296,7 +296,7 @@ async def test_progress_is_written_when_its_time_has_come(it: Harness) -> None:
     assert it.api.count("patch_status") == 1 + 9, "99 s at one in 10 s"
 
 
-async def test_a_bug_in_one_plan_is_told_and_stays_with_its_object(it: Harness) -> None:
+async def test_an_error_in_a_plan_is_reported_and_affects_only_its_object(it: Harness) -> None:
     def broken(parent: Any, refused: Any) -> Plan:
         raise ZeroDivisionError("oops")
 
@@ -313,7 +313,7 @@ async def test_a_bug_in_one_plan_is_told_and_stays_with_its_object(it: Harness) 
     assert it.api.count("patch_status") == 1, "an existing status stays"
 
 
-async def test_pods_are_made_once_their_template_was_tried(it: Harness) -> None:
+async def test_pods_are_created_after_a_dry_run_of_their_template(it: Harness) -> None:
     it.plan = lambda parent, refused: Plan(children=creations(body, dry_run=True)) if not refused else Plan()
     body = it.pod("job-worker-0")
     body["metadata"]["labels"]["convoy.dev/role"] = "worker"
@@ -329,21 +329,21 @@ async def test_pods_are_made_once_their_template_was_tried(it: Harness) -> None:
 
 
 @pytest.mark.parametrize("fault", [errors.Unavailable(503, "down"), errors.TooManyRequests(429, "later")])
-async def test_a_server_that_is_down_is_waited_for(it: Harness, fault: Exception) -> None:
+async def test_an_unavailable_server_is_retried(it: Harness, fault: Exception) -> None:
     it.api.fail = lambda verb, plural, name: fault
     it.plan = lambda parent, refused: Plan(status={"a": 1}, commands=(PickPort("n", "u", 1),))
     await it.reconciler.handle(KEY)
     assert it.errors("api") == 1 and it.sent == [] and KEY in it.queue
 
 
-async def test_nothing_is_decided_before_a_new_leader_has_heard_the_agents(it: Harness) -> None:
+async def test_a_new_leader_decides_nothing_before_agents_report(it: Harness) -> None:
     it.wait = 7.0
     it.plan = lambda parent, refused: pytest.fail("planned")
     await it.reconciler.handle(KEY)
     assert KEY in it.queue
 
 
-async def test_the_parent_is_deleted_by_its_uid(it: Harness) -> None:
+async def test_the_parent_is_deleted_by_uid(it: Harness) -> None:
     it.plan = lambda parent, refused: Plan(delete_parent=True, requeue_after=5)
     await it.reconciler.handle(KEY)
     assert ("trainingjobs", "ns", "job") not in it.api.objects
@@ -352,7 +352,7 @@ async def test_the_parent_is_deleted_by_its_uid(it: Harness) -> None:
     assert it.api.count("delete") == 1
 
 
-async def test_a_deleted_job_is_forgotten(it: Harness) -> None:
+async def test_a_deleted_job_is_dropped(it: Harness) -> None:
     job = it.cache.jobs.get("ns", "job")
     assert job is not None
     it.cache.jobs.remove(job)
@@ -361,7 +361,7 @@ async def test_a_deleted_job_is_forgotten(it: Harness) -> None:
     assert KEY not in it.queue
 
 
-async def test_what_was_refused_and_is_not_wanted_any_more_is_not_tried_again(it: Harness) -> None:
+async def test_a_refused_pod_that_is_no_longer_wanted_is_not_retried(it: Harness) -> None:
     it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "quota") if plural == "pods" else None
     it.plan = lambda parent, refused: Plan(children=() if refused else creations(it.pod("job-worker-0")))
     await it.reconciler.handle(KEY)
@@ -372,7 +372,7 @@ async def test_what_was_refused_and_is_not_wanted_any_more_is_not_tried_again(it
     assert it.refusals.wait(it.uid) is None
 
 
-async def test_the_refusals_of_a_deleted_job_are_forgotten(it: Harness) -> None:
+async def test_refusals_of_a_deleted_job_are_dropped(it: Harness) -> None:
     it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "quota") if plural == "pods" else None
     it.plan = lambda parent, refused: Plan(children=() if refused else creations(it.pod("job-worker-0")))
     await it.reconciler.handle(KEY)
@@ -382,7 +382,7 @@ async def test_the_refusals_of_a_deleted_job_are_forgotten(it: Harness) -> None:
     assert it.refusals.wait(uid) is None
 
 
-async def test_a_restart_is_observed_once_it_is_stored(it: Harness) -> None:
+async def test_a_restart_is_measured_after_the_status_is_stored(it: Harness) -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     restarts = {"total": 1, "last": {"reason": "RankKilled", "at": at.isoformat()}}
     status = {"phase": "Restarting", "incarnation": 2, "restarts": restarts}
@@ -398,7 +398,7 @@ async def test_a_restart_is_observed_once_it_is_stored(it: Harness) -> None:
     ("refusal", "left"),
     [(None, True), (errors.Invalid(422, "no"), False), (errors.Forbidden(403, "no right"), False)],
 )
-async def test_what_runs_beside_the_ranks_is_ended_and_the_pod_stays_where_it_can(
+async def test_an_ended_pod_gets_a_deadline_or_is_deleted_if_that_is_refused(
     it: Harness, refusal: Exception | None, left: bool
 ) -> None:
     uid = it.api.put(PODS, it.pod("job-worker-0"), "ns")["metadata"]["uid"]
@@ -422,7 +422,7 @@ async def test_what_runs_beside_the_ranks_is_ended_and_the_pod_stays_where_it_ca
         (lambda pod: pod["spec"].update(containers=[{"name": "other"}]), "container w"),
     ],
 )
-async def test_a_pod_that_admission_made_unfindable_is_refused_and_not_left_over(
+async def test_a_pod_without_its_label_after_admission_is_refused_and_deleted(
     it: Harness, change: Callable[[Any], None], named: str
 ) -> None:
     wanted = it.pod("job-worker-0")
@@ -450,7 +450,7 @@ async def test_a_pod_that_admission_made_unfindable_is_refused_and_not_left_over
     assert it.api.count("create") == 1, "it is retried when the back-off ends"
 
 
-async def test_a_pod_that_lost_its_label_since_makes_room_for_another(it: Harness) -> None:
+async def test_a_pod_that_lost_its_label_is_replaced(it: Harness) -> None:
     hidden = it.pod("job-worker-0")
     hidden["metadata"]["labels"] = {}
     it.api.put(PODS, hidden, "ns")
@@ -459,7 +459,7 @@ async def test_a_pod_that_lost_its_label_since_makes_room_for_another(it: Harnes
     assert not any(plural == "pods" for plural, _, _ in it.api.objects)
 
 
-async def test_admission_may_change_all_else(it: Harness) -> None:
+async def test_admission_may_change_other_fields(it: Harness) -> None:
     wanted = it.pod("job-worker-0")
     wanted["metadata"]["annotations"]["convoy.dev/container"] = "w"
     create = it.api.create

@@ -93,7 +93,7 @@ def approx(**phases: float) -> dict[str, Any]:
     return {phase: (1, pytest.approx(seconds, abs=1e-5)) for phase, seconds in phases.items()}
 
 
-def test_a_restart_in_place_schedules_nothing() -> None:
+def test_a_restart_in_place_has_no_scheduling_time() -> None:
     it = Harness()
     it.pod("u0", 1, "n0")
     it.restarts(10.25, fault_at=10.0)
@@ -112,7 +112,7 @@ def test_a_restart_in_place_schedules_nothing() -> None:
     assert len(it.meter) == 0
 
 
-def test_a_pod_that_is_replaced_is_fenced_and_scheduled() -> None:
+def test_a_replaced_pod_has_fencing_and_scheduling_times() -> None:
     it = Harness()
     it.pod("u0", 1, "n0")
     it.restarts(10.5, fault_at=4.5)
@@ -131,7 +131,7 @@ def test_a_pod_that_is_replaced_is_fenced_and_scheduled() -> None:
     assert it.found() == approx(detect=6, fence=1.5, schedule=0.5, start=1.75, first_step=0.75, total=10.5)
 
 
-def test_a_leader_that_has_not_seen_the_fault_observes_nothing() -> None:
+def test_a_leader_that_did_not_observe_the_fault_records_nothing() -> None:
     it = Harness()
     it.pod("u0", 1, "n0")
     it.restarts(10.5, fault_at=10.0)
@@ -144,14 +144,14 @@ def test_a_leader_that_has_not_seen_the_fault_observes_nothing() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Suspending", "Suspended", "Failed", "Succeeded"])
-def test_a_job_that_comes_to_no_step_is_not_waited_for(phase: str) -> None:
+def test_a_job_that_stops_before_a_step_is_dropped(phase: str) -> None:
     it = Harness()
     it.restarts(10.5, fault_at=10.0)
     it.meter.after_reconcile(it.job(phase, 2))
     assert len(it.meter) == 0 and it.found() == approx(detect=0.5)
 
 
-def test_a_job_that_is_gone_or_made_anew_leaves_nothing() -> None:
+def test_a_deleted_or_recreated_job_is_dropped() -> None:
     it = Harness()
     it.restarts(10.5, fault_at=10.0)
     it.cache.jobs.remove(it.job("Restarting", 2))
@@ -162,7 +162,7 @@ def test_a_job_that_is_gone_or_made_anew_leaves_nothing() -> None:
     assert len(it.meter) == 0
 
 
-def test_a_restart_that_is_not_stored_is_none_and_one_whose_answer_is_lost_counts_once() -> None:
+def test_a_restart_counts_once_and_only_after_it_is_stored() -> None:
     it = Harness()
     before = it.job("Running", 1)
     last = {"reason": "RankKilled", "at": BEGIN.isoformat()}
@@ -182,7 +182,7 @@ def test_a_restart_that_is_not_stored_is_none_and_one_whose_answer_is_lost_count
     assert value("convoy_restarts_total", killed) == 1
 
 
-def test_a_restart_is_counted_with_what_it_throws_away() -> None:
+def test_a_restart_is_counted_with_its_lost_steps() -> None:
     it = Harness()
     saved = {"incarnation": 1, "step": 30, "tier": "local", "time": BEGIN.isoformat()}
     it.restarts(100.0, fault_at=90.0, progress={"step": 42}, checkpoint=saved)

@@ -105,7 +105,7 @@ REPLACED = IN_PLACE | {"fence", "schedule"}
     ],
     ids=["rank killed", "rank failed", "rank hung", "all pods anew", "node lost", "node lost, Strict"],
 )
-def test_what_was_observed_is_what_happened(
+def test_measured_recovery_times_match_the_simulation(
     strike: Callable[[Any], None], spec: dict[str, Any], phases: set[str]
 ) -> None:
     it = Watched(**spec)
@@ -125,7 +125,7 @@ def test_what_was_observed_is_what_happened(
     assert len(it.meter) == 0
 
 
-def test_a_second_fault_soon_after_is_held_back() -> None:
+def test_an_early_second_fault_delays_the_restart() -> None:
     it = Watched()
     it.cluster.run(20)
     it.faults.kill_rank("job", 1)

@@ -68,7 +68,7 @@ def names(store: Store[Node]) -> set[str]:
     return {item.name for item in store}
 
 
-def test_a_watch_that_ends_goes_on_from_the_last_bookmark(virtual: Any) -> None:
+def test_a_watch_resumes_from_the_last_bookmark(virtual: Any) -> None:
     async def scenario() -> None:
         script = Script(
             [([node("a", 5)], "10")],
@@ -80,7 +80,7 @@ def test_a_watch_that_ends_goes_on_from_the_last_bookmark(virtual: Any) -> None:
     virtual(scenario())
 
 
-def test_an_object_may_lose_the_label_that_is_watched_and_get_it_back(virtual: Any) -> None:
+def test_an_object_may_lose_and_regain_the_watched_label(virtual: Any) -> None:
     async def scenario(selector: str) -> set[str]:
         events = [("DELETED", node("a", 11)), ("ADDED", node("a", 12))]
         return names(await follow(Script([([node("a", 5)], "10")], [events]), selector=selector))
@@ -89,7 +89,7 @@ def test_an_object_may_lose_the_label_that_is_watched_and_get_it_back(virtual: A
     assert virtual(scenario("")) == set()
 
 
-def test_a_compacted_version_lists_again_and_drops_what_is_gone(virtual: Any) -> None:
+def test_a_compacted_version_lists_again_and_drops_deleted_objects(virtual: Any) -> None:
     async def scenario() -> None:
         script = Script(
             [([node("a", 5), node("b", 6)], "10"), ([node("b", 6), node("c", 30)], "50")],
@@ -126,7 +126,7 @@ def test_a_broken_connection_does_not_list_again(virtual: Any) -> None:
 @pytest.mark.parametrize(
     "fault", [errors.Forbidden(403, "no"), errors.Unavailable(503, "no"), errors.TooManyRequests(429, "no")]
 )
-def test_a_list_that_fails_is_tried_until_it_does_not(virtual: Any, fault: Exception) -> None:
+def test_a_failed_list_is_retried_until_success(virtual: Any, fault: Exception) -> None:
     async def scenario() -> None:
         began = asyncio.get_running_loop().time()
         script = Script([fault] * 8 + [([node("a", 5)], "10")], [])
@@ -137,7 +137,7 @@ def test_a_list_that_fails_is_tried_until_it_does_not(virtual: Any, fault: Excep
     virtual(scenario())
 
 
-def test_it_lists_again_after_the_resync_time(virtual: Any) -> None:
+def test_a_reflector_lists_again_after_the_resync_time(virtual: Any) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         script = Script([([node("a", 5)], "10"), ([], "60")], [[("BOOKMARK", bookmark(20))]])
@@ -158,7 +158,7 @@ def test_it_lists_again_after_the_resync_time(virtual: Any) -> None:
     virtual(scenario())
 
 
-def test_a_list_from_outside_ends_a_watch_that_hangs(virtual: Any) -> None:
+def test_a_requested_list_ends_a_hanging_watch(virtual: Any) -> None:
     async def scenario() -> None:
         script = Script([([node("a", 1)], "10"), ([node("b", 21)], "30")], [])
         store: Store[Node] = Store()

@@ -22,7 +22,7 @@ async def it(api: FakeApi) -> Harness:
 
 
 class TestVolume:
-    async def test_it_is_told_and_tried_without_a_secret(self, it: Harness) -> None:
+    async def test_a_volume_is_sent_and_probed_without_a_secret(self, it: Harness) -> None:
         it.put_volume(path="team")
         it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "no") if plural == "secrets" else None
         it.dial("n0")
@@ -33,7 +33,9 @@ class TestVolume:
         it.report("n0", told)
         assert it.seen().probe.reached and not it.seen().probe.unmounted
 
-    async def test_an_agent_that_begins_is_asked_at_once_while_the_claim_is_missed(self, it: Harness) -> None:
+    async def test_a_starting_agent_is_probed_immediately_while_the_claim_is_unmounted(
+        self, it: Harness
+    ) -> None:
         it.put_volume()
         for node in ("n0", "n1"):
             it.dial(node)
@@ -49,7 +51,7 @@ class TestVolume:
         it.report("n1", told)
         assert it.seen().probe.reached and it.dial("n2") == []
 
-    async def test_another_failure_is_no_reason_to_ask_who_begins(self, it: Harness) -> None:
+    async def test_other_failures_do_not_probe_a_starting_agent(self, it: Harness) -> None:
         it.put_volume()
         it.dial("n0")
         await it.resolve()
@@ -59,9 +61,7 @@ class TestVolume:
 
 
 class TestWhoIsTold:
-    async def test_an_agent_is_told_the_stores_of_the_jobs_on_its_node_before_anything_else(
-        self, it: Harness
-    ) -> None:
+    async def test_an_agent_first_receives_the_stores_of_the_jobs_on_its_node(self, it: Harness) -> None:
         await it.resolve()
         it.job("n0")
         it.job("n0", "twin")
@@ -74,7 +74,7 @@ class TestWhoIsTold:
         assert it.dial("n1") == [] and it.dial("n2") == []
 
     @pytest.mark.parametrize(("allowed", "told"), [(("*",), 1), (("default",), 1), (("elsewhere",), 0)])
-    async def test_a_store_is_for_the_jobs_of_its_namespaces(
+    async def test_a_store_is_sent_only_for_jobs_of_its_namespaces(
         self, it: Harness, allowed: tuple[str, ...], told: int
     ) -> None:
         it.put(*allowed)
@@ -82,7 +82,7 @@ class TestWhoIsTold:
         it.job("n0")
         assert len(it.dial("n0")) == told
 
-    async def test_an_assignment_comes_after_its_store_which_is_told_once(self, it: Harness) -> None:
+    async def test_a_store_is_sent_once_and_before_the_assignment(self, it: Harness) -> None:
         it.dial("n0")
         await it.resolve()
         (probed,) = it.sent("n0")
@@ -98,7 +98,7 @@ class TestWhoIsTold:
         assert (use.name, use.every_seconds, use.keep_last, use.keep_every_steps) == ("s3", 600, 2, 5)
 
     @pytest.mark.parametrize("store", [None, "nobodys"])
-    async def test_an_assignment_without_a_known_store_goes_alone(self, it: Harness, store: Any) -> None:
+    async def test_an_assignment_without_a_known_store_is_sent_alone(self, it: Harness, store: Any) -> None:
         await it.resolve()
         it.dial("n0")
         it.hub.commands.send(assignment("n0", store))
@@ -107,7 +107,7 @@ class TestWhoIsTold:
     @pytest.mark.parametrize(
         ("allowed", "node"), [("default", "n1"), ("elsewhere", "n0")], ids=["its own", "another"]
     )
-    async def test_a_store_that_becomes_whole_goes_where_its_jobs_are(
+    async def test_a_store_that_becomes_complete_is_sent_to_the_nodes_of_its_jobs(
         self, it: Harness, allowed: str, node: str
     ) -> None:
         it.put(allowed)
@@ -122,7 +122,7 @@ class TestWhoIsTold:
         assert set(told) == {node}, "without users, the store goes to the probing agent only"
         assert told[node][-1].probe
 
-    async def test_what_was_found_out_goes_to_all_who_know_it(self, it: Harness) -> None:
+    async def test_a_probe_result_is_sent_to_all_agents_with_the_store(self, it: Harness) -> None:
         await it.resolve()
         it.job("n1")
         for node in ("n0", "n1", "n2"):
@@ -137,7 +137,7 @@ class TestWhoIsTold:
         }
         assert it.poll(10) == {}
 
-    async def test_renewed_credentials_go_to_all_who_have_the_old_and_are_tried(self, it: Harness) -> None:
+    async def test_renewed_credentials_are_sent_to_holders_of_the_old_and_probed(self, it: Harness) -> None:
         await it.resolve()
         it.job("n1")
         for node in ("n0", "n1", "n2"):
@@ -161,14 +161,14 @@ class TestWhoIsTold:
         it.now += 31
         assert not it.seen().fresh
 
-    async def test_a_new_stream_knows_nothing(self, it: Harness) -> None:
+    async def test_a_new_stream_receives_the_store_again(self, it: Harness) -> None:
         await it.resolve()
         it.job("n0")
         assert len(it.dial("n0")) == 1
         assert len(it.dial("n0")) == 1
 
 
-def test_a_store_use_that_is_too_long_for_the_wire_is_cut() -> None:
+def test_a_save_interval_too_large_for_the_wire_is_clamped() -> None:
     given = MemoryTiers(1, 0, store=StoreUse("s3", 10**12, 2, 0))
     assert messages._memory(given, str).store.every_seconds == 2**32 - 1
     assert not messages._memory(MemoryTiers(1, 0), str).HasField("store")

@@ -36,11 +36,13 @@ class TestCredentials:
             ({}, {}, ("accessKey", "secretKey")),
         ],
     )  # fmt: skip
-    def test_what_a_secret_holds(self, data: Any, found: dict[str, str], missing: tuple[str, ...]) -> None:
+    def test_the_fields_of_a_secret_are_validated(
+        self, data: Any, found: dict[str, str], missing: tuple[str, ...]
+    ) -> None:
         assert storekeys.decoded(data) == found
         assert storekeys.missing(storekeys.decoded(data)) == missing
 
-    def test_the_version_is_of_everything_and_of_nothing_else(self) -> None:
+    def test_the_version_depends_only_on_the_location_and_the_keys(self) -> None:
         plain = {"bucket": "checkpoints", "credentialsSecret": "keys"}
         others: list[tuple[dict[str, Any], dict[str, str]]] = [
             ({}, KEYS),
@@ -81,15 +83,13 @@ class TestSecret:
             (errors.Forbidden(403, "no"), "operator.storeSecrets"),
         ],
     )
-    async def test_a_secret_that_cannot_be_read_is_said(
-        self, it: Harness, fault: Exception, words: str
-    ) -> None:
+    async def test_an_unreadable_secret_is_reported(self, it: Harness, fault: Exception, words: str) -> None:
         it.api.fail = lambda verb, plural, name: fault if plural == "secrets" else None
         it.dial("n0")
         await it.resolve()
         assert words in it.seen().secret.unreadable and it.poll(60) == {}
 
-    async def test_an_api_server_that_does_not_answer_changes_nothing(self, it: Harness) -> None:
+    async def test_an_unavailable_api_server_changes_no_credentials(self, it: Harness) -> None:
         it.dial("n0")
         await it.resolve()
         (told,) = it.sent("n0")
@@ -99,7 +99,7 @@ class TestSecret:
             await it.resolve()
         assert it.seen().probe.reached and not it.seen().secret.unreadable
 
-    async def test_a_secret_that_is_not_whole_is_not_sent(self, it: Harness) -> None:
+    async def test_an_incomplete_secret_is_not_sent(self, it: Harness) -> None:
         it.dial("n0")
         it.keys(accessKey="a")
         await it.resolve()
@@ -112,7 +112,7 @@ class TestSecret:
         await it.resolve()
         assert it.seen().probe is None and it.seen().secret.missing == ("secretKey",)
 
-    async def test_only_the_operators_namespace_is_asked(self, it: Harness) -> None:
+    async def test_secrets_are_read_only_in_the_namespace_of_the_operator(self, it: Harness) -> None:
         asked: list[Any] = []
         get = it.api.get
 
@@ -124,7 +124,7 @@ class TestSecret:
         await it.resolve()
         assert asked == [("secrets", "convoy-system", "keys")]
 
-    async def test_a_store_that_went_meanwhile_is_not_taken_up(self, it: Harness) -> None:
+    async def test_a_store_deleted_during_the_read_is_not_added(self, it: Harness) -> None:
         found = it.cache.objects(CHECKPOINT_STORE).get("", "s3")
         assert found is not None
         it.cache.objects(CHECKPOINT_STORE).remove(found)
@@ -135,7 +135,7 @@ class TestSecret:
         await it.hub.stores.resolve(found)
         assert it.seen() is None, "this version differs"
 
-    async def test_a_deleted_store_is_forgotten(self, it: Harness) -> None:
+    async def test_a_deleted_store_is_dropped(self, it: Harness) -> None:
         it.job("n0")
         await it.resolve()
         found = it.cache.objects(CHECKPOINT_STORE).get("", "s3")

@@ -34,7 +34,7 @@ async def it(api: FakeApi) -> Harness:
 
 
 class TestTrying:
-    async def test_one_agent_at_a_time_is_asked_and_another_after_a_failure(self, it: Harness) -> None:
+    async def test_one_agent_at_a_time_probes_and_another_after_a_failure(self, it: Harness) -> None:
         for node in ("n0", "n1", "n2"):
             it.dial(node)
         await it.resolve()
@@ -59,7 +59,7 @@ class TestTrying:
             "n2",
         )
 
-    async def test_a_store_that_was_reached_is_tried_again_each_hour_by_the_same(self, it: Harness) -> None:
+    async def test_a_reached_store_is_probed_hourly_by_the_same_agent(self, it: Harness) -> None:
         for node in ("n0", "n1"):
             it.dial(node)
         await it.resolve()
@@ -72,7 +72,7 @@ class TestTrying:
         assert not it.seen().probe.reached
         assert [one.conditional for one in it.poll(5)["n1"]] == [True], "an outage does not change this flag"
 
-    async def test_keys_go_to_the_nodes_that_use_them_before_others(self, it: Harness) -> None:
+    async def test_nodes_that_use_a_store_probe_before_others(self, it: Harness) -> None:
         for node in ("n0", "n1", "n2", "n3"):
             it.dial(node)
         it.job("n1")
@@ -88,7 +88,7 @@ class TestTrying:
             it.report(node, asked, reached=False)
         assert order == ["n1", "n3", "n0", "n1", "n2"], "other nodes probe once all users have failed"
 
-    async def test_who_has_lost_the_use_of_a_store_is_asked_no_more(self, it: Harness) -> None:
+    async def test_an_agent_that_lost_the_use_of_a_store_stops_probing(self, it: Harness) -> None:
         for node in ("n0", "n1"):
             it.dial(node)
         await it.resolve()
@@ -98,14 +98,14 @@ class TestTrying:
         it.poll()
         assert list(it.poll(HOURLY)) == ["n1"]
 
-    async def test_nobody_is_asked_before_somebody_is_there(self, it: Harness) -> None:
+    async def test_without_agents_no_probe_is_sent(self, it: Harness) -> None:
         await it.resolve()
         assert it.poll(100) == {} and it.seen().probing_node == ""
         it.dial("n0")
         assert [one.probe for one in it.poll()["n0"]] == [True]
         assert it.seen().probing_node == "n0"
 
-    async def test_who_does_not_answer_is_asked_no_more(self, it: Harness) -> None:
+    async def test_a_probe_without_a_report_times_out(self, it: Harness) -> None:
         for node in ("n0", "n1"):
             it.dial(node)
         await it.resolve()
@@ -117,7 +117,7 @@ class TestTrying:
         assert it.seen().probe is None, "the report came too late"
 
     @pytest.mark.parametrize("how", ["leaves", "dials again", "is deleted"])
-    async def test_with_its_stream_goes_what_an_agent_was_asked(self, it: Harness, how: str) -> None:
+    async def test_the_probe_of_an_agent_ends_with_its_stream(self, it: Harness, how: str) -> None:
         for node in ("n0", "n1"):
             it.dial(node)
         await it.resolve()
@@ -144,7 +144,7 @@ class TestTrying:
             ("n0", {"name": "other"}),
         ],
     )
-    async def test_a_report_is_believed_of_whom_was_asked_on_what_is(
+    async def test_only_a_report_of_the_probing_agent_on_the_current_version_counts(
         self, it: Harness, node: str, change: dict[str, str]
     ) -> None:
         for one in ("n0", "n1"):
@@ -159,7 +159,7 @@ class TestTrying:
         it.report("n0", asked, reached=False)
         assert it.seen().probe.reached, "the agent was asked once"
 
-    async def test_a_report_on_the_old_credentials_says_nothing_of_the_new(self, it: Harness) -> None:
+    async def test_a_report_on_old_credentials_is_ignored(self, it: Harness) -> None:
         it.dial("n0")
         await it.resolve()
         (old,) = it.sent("n0")
@@ -168,7 +168,7 @@ class TestTrying:
         it.report("n0", old)
         assert it.seen().probe is None
 
-    async def test_a_report_comes_by_the_stream(self, it: Harness) -> None:
+    async def test_a_report_is_received_through_the_stream(self, it: Harness) -> None:
         stream = it.hub.streams.join(wire.Hello(node="n0"))
         await it.resolve()
         asked = stream.outbox.get_nowait().store
@@ -185,7 +185,7 @@ class TestTrying:
         assert it.seen().probe.reached and it.seen().probe.node == "n0"
 
 
-async def test_a_store_is_resolved_before_it_is_planned(it: Harness) -> None:
+async def test_a_store_is_resolved_before_its_plan(it: Harness) -> None:
     queue: WorkQueue[Key] = WorkQueue()
     metrics, settings, refusals = Metrics(), Settings(), Refusals(0.5, 60.0)
     context = ReconcileContext(

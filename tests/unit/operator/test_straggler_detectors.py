@@ -98,7 +98,7 @@ class Hub:
             self.detectors.record(f"n{number}", told)
 
 
-def test_who_is_slow_is_found_and_its_job_is_woken_once() -> None:
+def test_a_slow_rank_is_found_and_its_job_is_woken_once() -> None:
     hub = Hub()
     for step in range(1, 11):
         hub.report(step)
@@ -117,7 +117,7 @@ def test_who_is_slow_is_found_and_its_job_is_woken_once() -> None:
 
 
 @pytest.mark.parametrize(("members", "found"), [("0-5", "group"), ("0-9", None), ("1-0", None)])
-def test_the_slow_communicator_is_found_if_it_is_one_of_the_job(members: str, found: str | None) -> None:
+def test_a_slow_communicator_of_the_job_is_found(members: str, found: str | None) -> None:
     hub = Hub()
     for step in range(1, 60):
         slow = 1.5 if step > 30 else 1.0
@@ -148,7 +148,7 @@ def test_few_ranks_are_not_judged() -> None:
         "too many micro-batches",
     ],
 )
-def test_what_is_not_the_jobs_own_is_not_believed(fault: str) -> None:
+def test_telemetry_of_other_pods_or_incarnations_is_ignored(fault: str) -> None:
     hub = Hub()
     if fault == "another incarnation":
         hub.report(1, incarnation=2)
@@ -181,7 +181,7 @@ def test_what_is_not_the_jobs_own_is_not_believed(fault: str) -> None:
     assert hub.queue.added == []
 
 
-def test_another_incarnation_is_watched_anew() -> None:
+def test_another_incarnation_gets_a_new_detector() -> None:
     hub = Hub()
     for step in range(1, 12):
         hub.report(step, slow={2: 0.5})
@@ -191,7 +191,7 @@ def test_another_incarnation_is_watched_anew() -> None:
     assert view is not None and (view.incarnation, view.slow) == (2, ())
 
 
-def test_a_job_that_is_over_is_forgotten() -> None:
+def test_the_detector_of_an_ended_job_is_dropped() -> None:
     hub = Hub()
     hub.report(1)
     assert hub.detectors.view("uid-job") is not None
@@ -201,7 +201,7 @@ def test_a_job_that_is_over_is_forgotten() -> None:
     assert hub.detectors.view("uid-job") is None, "agents report the last steps after the job's end"
 
 
-def test_a_detector_that_sees_nothing_is_found_out() -> None:
+def test_a_detector_that_misses_the_canary_is_reported() -> None:
     hub = Hub()
     for step in range(1, SETTLE + TABLES + 1):
         hub.report(step)
@@ -217,7 +217,7 @@ def test_a_detector_that_sees_nothing_is_found_out() -> None:
     assert view is not None and view.canary_missed
 
 
-def test_what_lasts_is_held_against_the_node_until_the_job_is_over() -> None:
+def test_a_lasting_slowdown_is_a_suspicion_until_the_job_ends() -> None:
     hub = Hub()
     called: list[int] = []
     hub.detectors.on_suspicion = lambda: called.append(1)
@@ -243,7 +243,7 @@ def test_what_lasts_is_held_against_the_node_until_the_job_is_over() -> None:
     assert hub.detectors.suspicions() == {}
 
 
-def test_what_may_lie_in_a_node_and_need_not_is_noticed_and_held_against_none() -> None:
+def test_a_slow_input_is_noticed_without_a_suspicion() -> None:
     hub = Hub()
     called: list[int] = []
     hub.detectors.on_suspicion = lambda: called.append(1)
@@ -255,7 +255,7 @@ def test_what_may_lie_in_a_node_and_need_not_is_noticed_and_held_against_none() 
     assert hub.detectors.paces()["default/job"].slow == ()
 
 
-def test_what_an_incarnation_held_ends_with_it() -> None:
+def test_suspicions_end_with_their_incarnation() -> None:
     hub = Hub()
     for step in range(1, 60):
         hub.report(step, slow={4: 0.5} if step > 20 else {})
@@ -286,7 +286,7 @@ def spans(count: int, since: int = 1, pod: str = "p0") -> wire.PodTelemetry:
     return wire.PodTelemetry(pod_uid=pod, incarnation=1, windows=windows)
 
 
-def test_a_job_has_so_many_looks_and_then_two_a_second(detections: list[int]) -> None:
+def test_detections_per_job_are_limited(detections: list[int]) -> None:
     """Report more steps than the limit allows. The excess must be dropped, because each detection delays
     all agents by milliseconds.
     """
@@ -302,14 +302,14 @@ def test_a_job_has_so_many_looks_and_then_two_a_second(detections: list[int]) ->
     assert 84 <= len(detections) < 95
 
 
-def test_who_tells_of_a_second_in_a_second_has_every_look(detections: list[int]) -> None:
+def test_a_job_that_reports_once_a_second_has_every_detection(detections: list[int]) -> None:
     hub = Hub()
     for step in range(1, 300):
         hub.report(step)
     assert len(detections) == 299 and not hub.metrics.guard_windows_dropped._value.get()
 
 
-def test_what_was_saved_up_while_nobody_led_is_looked_at(detections: list[int]) -> None:
+def test_windows_saved_during_a_leader_change_are_processed(detections: list[int]) -> None:
     hub = Hub(replicas=1)
     assert hub.detectors.record("n0", spans(32)) == 1
     for since in range(1, 32):
@@ -317,7 +317,7 @@ def test_what_was_saved_up_while_nobody_led_is_looked_at(detections: list[int]) 
     assert len(detections) == 32
 
 
-def test_others_have_a_turn_after_each_look_and_after_some_windows(detections: list[int]) -> None:
+def test_recording_yields_after_each_detection_and_some_windows(detections: list[int]) -> None:
     hub = Hub()
     turns, more, told = 0, 0, spans(60)
     while more := hub.detectors.record("n0", told, more):
@@ -331,7 +331,7 @@ def test_others_have_a_turn_after_each_look_and_after_some_windows(detections: l
     assert len(detections) == before and turns == 15
 
 
-def test_all_looks_together_take_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_detections_together_use_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     hub, seconds = Hub(), 1.0
     began, detections, advance = hub.now, 0, job_detector.advance
 
@@ -350,7 +350,7 @@ def test_all_looks_together_take_half_of_the_time(monkeypatch: pytest.MonkeyPatc
     assert 10 < detections < 5 + 0.6 * (hub.now - began)
 
 
-def test_a_job_that_takes_all_of_the_time_takes_it_from_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_costly_job_loses_only_its_own_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a small job next to a costly one. Only windows of the costly job may be dropped."""
     hub, advance = Hub(), job_detector.advance
     hub.beside("small")
@@ -372,7 +372,7 @@ def test_a_job_that_takes_all_of_the_time_takes_it_from_itself(monkeypatch: pyte
     assert detections["small"] >= 98 and detections["job"] < 50
 
 
-def test_a_job_that_cannot_be_watched_is_looked_at_once_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_creation_of_a_detector_is_retried_once_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Hub()
     tries: list[int] = []
     monkeypatch.setattr(hub.detectors, "_made", lambda parent, incarnation: tries.append(incarnation))

@@ -167,7 +167,7 @@ class Cluster(Operator):
         return [str(message.WhichOneof("body")) for to, message in self.reported if to == node]
 
 
-def test_nodes_that_join_take_no_pods_until_they_have_passed(api: FakeApi) -> None:
+def test_joining_nodes_are_tainted_until_they_pass_a_sweep(api: FakeApi) -> None:
     it = Cluster(api, 10)
     it.slow["n3"] = 0.8
     it.reconcile()
@@ -179,7 +179,7 @@ def test_nodes_that_join_take_no_pods_until_they_have_passed(api: FakeApi) -> No
     assert states["n3"] == "Quarantined" and it.taints("n3") == {"convoy.dev/quarantined": "NoSchedule"}
 
 
-def test_a_single_node_of_an_unknown_class_is_swept_twice_and_then_taken_last(api: FakeApi) -> None:
+def test_a_single_node_of_an_unknown_class_is_suspect_after_two_sweeps(api: FakeApi) -> None:
     it = Cluster(api)
     it.reconcile(2)
     assert it.health()["state"] == "Sweeping"
@@ -202,7 +202,7 @@ def test_a_single_node_of_an_unknown_class_is_swept_twice_and_then_taken_last(ap
     assert it.kinds().count("sweep_received") == 2, "the agent may drop both reports"
 
 
-def test_an_order_is_told_again_until_something_is_heard(api: FakeApi) -> None:
+def test_an_order_is_resent_until_the_agent_reports(api: FakeApi) -> None:
     it = Cluster(api)
     it.silent.add("n0")
     it.reconcile(3)
@@ -218,7 +218,7 @@ def test_an_order_is_told_again_until_something_is_heard(api: FakeApi) -> None:
     assert len(set(lost)) == 1 and len(lost) == 2
 
 
-def test_another_operator_hears_of_what_was_measured_again(api: FakeApi) -> None:
+def test_a_new_operator_sends_the_same_order_again(api: FakeApi) -> None:
     it = Cluster(api)
     it.busy.add("n0")
     it.reconcile(3)
@@ -231,7 +231,7 @@ def test_another_operator_hears_of_what_was_measured_again(api: FakeApi) -> None
 
 
 @pytest.mark.parametrize("verb", ["create", "patch_status"])
-def test_what_cannot_be_written_is_written_later(api: FakeApi, verb: str) -> None:
+def test_a_failed_write_is_retried(api: FakeApi, verb: str) -> None:
     it = Cluster(api)
     it.reconcile()
     api.fail = lambda called, plural, name: errors.Unavailable(503, "away") if called == verb else None
@@ -241,7 +241,7 @@ def test_what_cannot_be_written_is_written_later(api: FakeApi, verb: str) -> Non
     assert it.health()["state"] == "Suspect" and it.health()["sweeps"] == 2
 
 
-def test_a_sweep_that_is_deleted_ends_on_its_nodes(api: FakeApi) -> None:
+def test_a_deleted_sweep_is_cancelled_on_its_nodes(api: FakeApi) -> None:
     it = Cluster(api)
     api.objects.pop((GUARD_POLICIES.plural, "", "p"))
     it.busy.add("n0")
@@ -258,7 +258,7 @@ def test_a_sweep_that_is_deleted_ends_on_its_nodes(api: FakeApi) -> None:
     assert it.kinds() == ["sweep_order", "sweep_cancel", "sweep_received"]
 
 
-def test_what_people_have_swept_counts(api: FakeApi) -> None:
+def test_sweeps_created_by_users_count(api: FakeApi) -> None:
     it = Cluster(api, 10, onJoin="Accept")
     it.reconcile(2)
     assert it.health()["state"] == "Unverified"
@@ -273,7 +273,7 @@ def test_what_people_have_swept_counts(api: FakeApi) -> None:
     assert it.health("n4")["state"] == "Suspect", "an inventory alone is no pass"
 
 
-def test_idle_nodes_are_swept_as_a_matter_of_routine_until_there_is_a_reference(api: FakeApi) -> None:
+def test_idle_nodes_are_swept_routinely_until_there_is_a_reference(api: FakeApi) -> None:
     it = Cluster(api, 10, onJoin="Accept", sweeps={"atOncePercent": 100, "timePercent": 50})
     it.slow["n4"] = 0.8
     it.reconcile(20)
@@ -286,7 +286,7 @@ def test_idle_nodes_are_swept_as_a_matter_of_routine_until_there_is_a_reference(
     assert states.pop(4) == "Suspect" and set(states) == {"Qualified"}
 
 
-def test_a_class_that_has_no_nodes_any_more_is_forgotten(api: FakeApi) -> None:
+def test_a_class_without_nodes_is_deleted(api: FakeApi) -> None:
     it = Cluster(api, 2)
     it.reconcile(20)
     classes = [name for kind, _, name in api.objects if kind == HARDWARE_CLASSES.plural]
@@ -298,7 +298,7 @@ def test_a_class_that_has_no_nodes_any_more_is_forgotten(api: FakeApi) -> None:
     assert (HARDWARE_CLASSES.plural, "", CLASS) not in api.objects
 
 
-def test_a_sweep_whose_time_is_over_is_deleted(api: FakeApi) -> None:
+def test_a_finished_sweep_is_deleted_after_its_ttl(api: FakeApi) -> None:
     it = Cluster(api)
     api.objects.pop((GUARD_POLICIES.plural, "", "p"))
     spec = {"nodes": ["n0"], "ttlSecondsAfterFinished": 60}
@@ -309,7 +309,7 @@ def test_a_sweep_whose_time_is_over_is_deleted(api: FakeApi) -> None:
     assert (HEALTH_SWEEPS.plural, "", "mine") not in api.objects
 
 
-def test_a_node_cannot_fill_the_operator(api: FakeApi) -> None:
+def test_stored_sweep_reports_of_a_node_are_bounded(api: FakeApi) -> None:
     sweeps = Sweeps(lambda node, message: True, lambda node: "")
     for number in range(1000):
         sweeps.record_report("n", wire.SweepReport(name=f"s{number}"))
@@ -336,7 +336,7 @@ def test_a_node_cannot_fill_the_operator(api: FakeApi) -> None:
     assert not list(sweeps.all())
 
 
-def test_what_agents_measure_is_what_nodes_are_judged_by() -> None:
+def test_metrics_of_agents_match_the_judged_metrics() -> None:
     alone = {probe.name for probe in catalogue.ALL.values() if probe.tier is Tier.L1}
     assert alone == set(METRICS)
     for name, (unit, higher) in METRICS.items():
@@ -344,7 +344,7 @@ def test_what_agents_measure_is_what_nodes_are_judged_by() -> None:
     assert {BANDWIDTH, INVENTORY} <= set(catalogue.ALL)
 
 
-def test_an_agent_that_was_restarted_is_ordered_again(api: FakeApi) -> None:
+def test_a_restarted_agent_receives_the_order_again(api: FakeApi) -> None:
     it = Cluster(api)
     it.busy.add("n0")
     it.reconcile(3)
@@ -359,7 +359,7 @@ def test_an_agent_that_was_restarted_is_ordered_again(api: FakeApi) -> None:
     assert it.sweep(it.made()[0])["status"]["phase"] == "Complete"
 
 
-def test_a_sweep_that_cannot_be_looked_at_holds_no_other_up(
+def test_a_sweep_that_fails_to_reconcile_does_not_delay_others(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = Cluster(api)
@@ -378,7 +378,7 @@ def test_a_sweep_that_cannot_be_looked_at_holds_no_other_up(
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["a known class", "a class that it created"])
-def test_what_another_sweep_has_taught_a_class_meanwhile_stays(
+def test_concurrent_changes_of_a_class_by_another_sweep_are_kept(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
     it = Cluster(api, 2)
@@ -428,7 +428,7 @@ def test_a_stored_verdict_is_counted_once(
     assert it.metrics.registry.get_sample_value("convoy_guard_sweeps_total", {"verdict": "Pass"}) == 2
 
 
-def test_a_sweep_sees_its_own_nodes_alone(api: FakeApi) -> None:
+def test_a_sweep_observes_only_its_own_nodes(api: FakeApi) -> None:
     it = Cluster(api, 5)
     api.objects.pop((GUARD_POLICIES.plural, "", "p"))
     api.put(HEALTH_SWEEPS, {"metadata": {"name": "two"}, "spec": {"nodes": ["n3", "n1", "gone"]}})
@@ -446,7 +446,7 @@ def test_a_sweep_sees_its_own_nodes_alone(api: FakeApi) -> None:
     assert (seen("two"), len(seen("all"))) == (["n1", "n3"], 5), "a node that joined later is not swept"
 
 
-def test_an_old_verdict_is_nobody_s_who_came_after_it(api: FakeApi) -> None:
+def test_a_recreated_nodehealth_gets_a_new_sweep(api: FakeApi) -> None:
     it = Cluster(api)
     it.reconcile(20)
     assert it.health()["state"] == "Suspect"
@@ -457,7 +457,7 @@ def test_an_old_verdict_is_nobody_s_who_came_after_it(api: FakeApi) -> None:
     assert it.made()[-1] not in first and it.health()["sweep"]["name"] == it.made()[-1]
 
 
-def test_two_nodes_that_claim_one_hardware_are_not_taken_for_one(api: FakeApi) -> None:
+def test_two_nodes_with_the_same_hardware_id_are_not_swept(api: FakeApi) -> None:
     it = Cluster(api, 2)
     api.objects.pop((GUARD_POLICIES.plural, "", "p"))
     twin = api.objects[NODES.plural, "", "n1"]
@@ -469,7 +469,7 @@ def test_two_nodes_that_claim_one_hardware_are_not_taken_for_one(api: FakeApi) -
     assert set(said.values()) == {"its agent has not reported its hardware"}
 
 
-def test_what_an_agent_refuses_for_nobody_is_forgotten(api: FakeApi) -> None:
+def test_a_refusal_of_an_unknown_order_is_dropped(api: FakeApi) -> None:
     it = Cluster(api)
     it.sweeps.record_report("n0", wire.SweepReport(name="strange", state=wire.SweepReport.REFUSED))
     it.reconcile()

@@ -60,7 +60,7 @@ async def it(api: FakeApi) -> Toy:
     return Toy(api, replicas=2)
 
 
-async def test_its_service_is_applied_once_and_its_status_stored(it: Toy) -> None:
+async def test_the_service_is_applied_once_and_the_status_is_stored(it: Toy) -> None:
     for _ in range(3):
         await it.reconciler.handle(KEY)
     assert it.service is not None
@@ -72,7 +72,7 @@ async def test_its_service_is_applied_once_and_its_status_stored(it: Toy) -> Non
     assert it.api.count("patch_status", "toyservers") == 1
 
 
-async def test_a_service_that_is_not_wanted_any_more_is_deleted(it: Toy) -> None:
+async def test_a_service_that_is_no_longer_wanted_is_deleted(it: Toy) -> None:
     await it.reconciler.handle(KEY)
     it.put(2, replicas=0)
     await it.reconciler.handle(KEY)
@@ -89,7 +89,7 @@ async def test_a_changed_intent_is_applied(it: Toy) -> None:
     assert it.api.count("apply", "services") == before + 1
 
 
-async def test_fields_that_somebody_else_changes_are_put_back(it: Toy) -> None:
+async def test_fields_changed_by_others_are_restored(it: Toy) -> None:
     """Take over an applied field as another manager: three times with long pauses, then once more at once.
     The operator must repair the field each time, but must delay the last repair
     (kubernetes-sigs/mcp-lifecycle-operator#276).
@@ -120,7 +120,7 @@ async def test_fields_that_somebody_else_changes_are_put_back(it: Toy) -> None:
     assert it.service is None
 
 
-async def test_an_object_of_a_process_before_is_applied_once(it: Toy) -> None:
+async def test_an_object_of_an_earlier_process_is_applied_once(it: Toy) -> None:
     await it.reconciler.handle(KEY)
     after = Operator(it.api, controllers=WITH_TOY)
     for resource in (resource_of(KIND), SERVICES):
@@ -131,7 +131,7 @@ async def test_an_object_of_a_process_before_is_applied_once(it: Toy) -> None:
     assert it.api.count("apply", "services") == before + 1
 
 
-async def test_a_service_that_somebody_else_makes_meanwhile_is_left_alone(it: Toy) -> None:
+async def test_a_service_created_concurrently_by_others_is_not_changed(it: Toy) -> None:
     found = it.api.get
 
     async def get(*arguments: Any) -> Any:
@@ -145,7 +145,7 @@ async def test_a_service_that_somebody_else_makes_meanwhile_is_left_alone(it: To
     assert (it.service or {})["spec"] == {"ports": [{"port": 1}]} and KEY in it.queue
 
 
-async def test_a_service_of_somebody_else_is_left_alone(it: Toy) -> None:
+async def test_a_foreign_service_is_not_changed(it: Toy) -> None:
     it.api.put(SERVICES, {"metadata": {"name": "toy"}, "spec": {"ports": [{"port": 1}]}}, "ns")
     await it.reconciler.handle(KEY)
     assert (it.service or {})["spec"] == {"ports": [{"port": 1}]}
@@ -158,7 +158,7 @@ async def test_a_service_of_somebody_else_is_left_alone(it: Toy) -> None:
     assert KEY in it.queue, "the apply is retried later"
 
 
-async def test_a_service_that_goes_wakes_its_owner(it: Toy) -> None:
+async def test_a_deleted_service_wakes_its_owner(it: Toy) -> None:
     await it.reconciler.handle(KEY)
     it.trigger()
     (known,) = it.cache.store(SERVICES)
@@ -176,13 +176,13 @@ async def test_an_invalid_object_gets_a_condition(it: Toy) -> None:
     assert it.service is None
 
 
-async def test_a_server_that_is_down_is_waited_for(it: Toy) -> None:
+async def test_an_unavailable_server_is_retried(it: Toy) -> None:
     it.api.fail = lambda verb, plural, name: errors.Unavailable(503, "away") if plural == "services" else None
     await it.reconciler.handle(KEY)
     assert it.status == {} and KEY in it.queue
 
 
-def test_the_operator_may_do_what_its_plans_ask_and_no_more() -> None:
+def test_rights_of_the_operator_match_the_needs_of_its_plans() -> None:
     before, after = rules(CONTROLLERS), rules(WITH_TOY)
     added = {one["resources"][0]: one["verbs"] for one in after if one not in before}
     assert added == {
@@ -194,7 +194,7 @@ def test_the_operator_may_do_what_its_plans_ask_and_no_more() -> None:
     assert all(one in after for one in before)
 
 
-def test_what_is_watched_is_kept(api: FakeApi) -> None:
+def test_watched_objects_are_cached(api: FakeApi) -> None:
     it = Toy(api)
     kept = views.cached_object(api.put(SERVICES, {"metadata": {"name": "s"}}, "ns"))
     it.cache.store(SERVICES).upsert(kept)
@@ -208,7 +208,7 @@ def job(name: str, uid: str, owner: str, **labels: str) -> dict[str, Any]:
     return raw
 
 
-async def test_children_of_a_kind_that_is_reconciled_are_in_the_cache_of_that_kind(api: FakeApi) -> None:
+async def test_children_of_a_reconciled_kind_are_in_the_cache_of_that_kind(api: FakeApi) -> None:
     def plan(observed: object, now: datetime) -> Plan:
         return Plan(prune=(TRAINING_JOBS,))
 
@@ -228,7 +228,7 @@ async def test_children_of_a_kind_that_is_reconciled_are_in_the_cache_of_that_ki
     assert TRAINING_JOBS not in it.cache.applied and len(kept._applied) == len(it.cache.applied)
 
 
-def test_the_page_of_controllers_has_it() -> None:
+def test_the_page_of_controllers_has_the_toy_kind() -> None:
     assert (
         "## ToyServer\n\nServes a toy.\n\n- Also queued by changes of: Service.\n- A plan applies: Service."
         in page(WITH_TOY)

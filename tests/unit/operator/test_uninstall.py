@@ -21,11 +21,11 @@ def jobs(*names: str) -> dict[str, list[str]]:
     return {"TrainingJob": [*names]}
 
 
-def test_nothing_left_is_no_objection() -> None:
+def test_without_remaining_objects_there_is_no_objection() -> None:
     assert objection({}, []) is None
 
 
-def test_a_few_are_named_and_all_are_counted() -> None:
+def test_an_objection_names_a_few_objects_and_counts_all() -> None:
     words = (
         objection(
             jobs(*(f"team/job-{number}" for number in range(7))), ["team/job-0-worker-0"], undo="undo it"
@@ -38,7 +38,7 @@ def test_a_few_are_named_and_all_are_counted() -> None:
     assert words.endswith("To keep Convoy instead, restore the helm release:\n  undo it")
 
 
-def test_marked_nodes_are_to_be_let_go_first() -> None:
+def test_marked_nodes_must_be_released_first() -> None:
     words = objection({}, [], ["n1"]) or ""
     assert words.splitlines()[0].endswith("Still present: 1 marked node (n1).")
     assert "kubectl delete guardpolicies --all" in words and "trainingjobs" not in words
@@ -47,7 +47,9 @@ def test_marked_nodes_are_to_be_let_go_first() -> None:
     )
 
 
-def test_agents_are_given_time_and_then_it_looks_once_more(api: FakeApi, virtual: Callable[..., Any]) -> None:
+def test_objects_are_checked_again_after_the_agents_had_time(
+    api: FakeApi, virtual: Callable[..., Any]
+) -> None:
     async def checked(made_after: float | None) -> tuple[str | None, float]:
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -80,7 +82,7 @@ def test_a_node_is_marked_by_a_label_or_a_taint(node: dict[str, Any], found: boo
 @pytest.mark.parametrize(
     ("gone_after", "seconds", "words"), [(4.5, 30.0, None), (None, 15.0, "1 marked node (n1)")]
 )
-def test_marks_of_a_policy_that_has_just_gone_have_a_moment(
+def test_marks_of_a_deleted_policy_have_a_grace_time(
     api: FakeApi,
     virtual: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -130,7 +132,7 @@ class Fleet:
         return [node async for page, _ in self.pages(resource, selector) for node in page], "1"
 
 
-def test_of_many_nodes_no_more_than_a_page_is_held(
+def test_nodes_are_read_one_page_at_a_time(
     virtual: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uninstall, "SETTLE_SECONDS", 0.0)

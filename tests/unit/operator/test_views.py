@@ -29,7 +29,7 @@ def state(**container: Any) -> dict[str, Any]:
     return {"containerStatuses": [{"name": "worker", "state": container}]}
 
 
-def test_a_fresh_pod() -> None:
+def test_a_new_pod_is_parsed() -> None:
     pod = views.pod(raw())
     assert (pod.namespace, pod.name, pod.uid, pod.version, pod.job) == ("ns", "job-worker-0", "u", 7, "job")
     view = pod.view
@@ -166,7 +166,7 @@ def test_a_fresh_pod() -> None:
         ),
     ],
 )
-def test_what_is_seen(given: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_a_pod_view_reflects_the_pod_status(given: dict[str, Any], expected: dict[str, Any]) -> None:
     view = views.pod_view(given)
     assert {name: getattr(view, name) for name in expected} == expected
 
@@ -186,11 +186,11 @@ def node(spec: Any = None, conditions: Any = None, **labels: str) -> views.Node:
         (None, False),
     ],
 )
-def test_a_node_is_ready_when_its_kubelet_says_so(conditions: Any, ready: bool) -> None:
+def test_a_node_is_ready_if_its_ready_condition_is_true(conditions: Any, ready: bool) -> None:
     assert node(conditions=conditions).ready is ready
 
 
-def test_a_node_is_cordoned_when_it_says_unschedulable() -> None:
+def test_an_unschedulable_node_is_cordoned() -> None:
     assert node({"unschedulable": True}).cordoned
     assert not node({"unschedulable": False}).cordoned and not node().cordoned
 
@@ -211,7 +211,7 @@ def test_a_parent_keeps_no_managed_fields() -> None:
     assert (parent.version, parent.generation, parent.status) == (3, 4, {})
 
 
-def test_a_parent_knows_when_a_field_that_was_applied_is_another_s() -> None:
+def test_a_change_of_the_owned_fields_is_detected() -> None:
     def held(**changes: Any) -> int:
         ours = {"manager": "convoy-operator", "operation": "Apply", "fieldsV1": {"f:spec": {"f:a": {}}}}
         theirs = {"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {"f:spec": {"f:b": {}}}}
@@ -237,7 +237,7 @@ def test_a_parent_knows_when_a_field_that_was_applied_is_another_s() -> None:
         ("spec.names[]", {"x"}),
     ],
 )
-def test_texts_of_a_field(path: str, texts: set[str]) -> None:
+def test_texts_of_a_field_path_are_found(path: str, texts: set[str]) -> None:
     arms = [{"engine": "a"}, {"engine": "b"}, {"engine": "a"}, {}, None]
     spec = {"engine": {"name": "odb"}, "arms": arms, "names": ["x", 1, ""]}
     raw = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}, "spec": spec}

@@ -111,7 +111,7 @@ def test_jobs_that_need_attention(status: dict[str, Any], made: dict[str, float]
         (False, {"phase": "Running", "reason": "Training"}, {"minutes": 11}, ["Deletion stuck"]),
     ],
 )
-def test_problems_of_external_and_deleting_jobs(
+def test_problems_of_external_and_deleting_jobs_are_listed(
     others: bool, status: dict[str, Any], leaves: dict[str, float] | None, what: list[str]
 ) -> None:
     body = raw(made=ago(hours=2), **status)
@@ -157,7 +157,7 @@ def test_nodes_that_need_attention(state: str, advice: str | None) -> None:
 @pytest.mark.parametrize(
     ("state", "what"), [("Closed", None), ("Open", "Breaker open"), ("HalfOpen", "Breaker half open")]
 )
-def test_breakers(state: str, what: str | None) -> None:
+def test_open_breakers_need_attention(state: str, what: str | None) -> None:
     policy = GuardPolicy.model_validate({"metadata": {"name": "p"}, "status": {"breaker": {"state": state}}})
     found = attention.of_policy(policy)
     assert (found.what if found else None) == what
@@ -171,7 +171,7 @@ def test_breakers(state: str, what: str | None) -> None:
         ([], "no agent has tested the store yet"),
     ],
 )
-def test_stores(conditions: list[dict[str, Any]], why: str | None) -> None:
+def test_stores_with_problems_need_attention(conditions: list[dict[str, Any]], why: str | None) -> None:
     s3 = {"endpoint": "https://s3", "bucket": "bucket", "region": "r", "credentialsSecret": "s"}
     store = CheckpointStore.model_validate(
         {
@@ -184,7 +184,7 @@ def test_stores(conditions: list[dict[str, Any]], why: str | None) -> None:
     assert (found.why if found else None) == why
 
 
-def test_the_worst_is_first_and_then_the_newest() -> None:
+def test_entries_are_sorted_by_severity_then_newest_first() -> None:
     found = attention.gather(
         [
             parsed("slow", ago(hours=3), phase="Pending", reason="Unschedulable"),

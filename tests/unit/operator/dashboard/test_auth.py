@@ -98,7 +98,7 @@ def test_addresses_of_proxies(address: str, inside: bool) -> None:
     assert within(address, (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))) is inside
 
 
-def test_failures_of_one_address_run_out_and_come_back() -> None:
+def test_the_failure_limit_of_an_address_refills_over_time() -> None:
     clock = Clock()
     limit = LoginLimit(clock)
     assert [limit.acquire("a") for _ in range(ADDRESS_BURST + 1)] == [True] * ADDRESS_BURST + [False]
@@ -228,7 +228,7 @@ def test_pages_that_a_reader_may_open(pages: int, own: int, is_full: bool) -> No
     assert is_reached(pages, own, limit=150, limit_each=50) is is_full
 
 
-def test_a_few_readers_cannot_take_all_pages() -> None:
+def test_a_few_readers_cannot_occupy_all_pages() -> None:
     for greedy in (1, 3, 10, 30):
         held = [0] * greedy
         for _ in range(1000):
@@ -299,7 +299,7 @@ def test_all_sessions_of_a_user_share_one_review() -> None:
     asyncio.run(play())
 
 
-def test_decisions_do_not_expire_all_at_once() -> None:
+def test_cached_decisions_expire_at_different_times() -> None:
     clock, reviewer, rolled = Clock(), Reviewer({"list trainingjobs": {"a"}}), iter([0.0, 0.0, 1.0] * 9)
     access = ReviewedAccess(AccessReviews(reviewer, 60, clock, lambda: next(rolled)), ADA)
 
@@ -312,7 +312,7 @@ def test_decisions_do_not_expire_all_at_once() -> None:
     asyncio.run(play())
 
 
-def test_a_page_stops_waiting_for_a_slow_review_that_goes_on(
+def test_a_page_stops_waiting_for_a_slow_review(
     virtual: Callable[[Coroutine[Any, Any, None]], None],
 ) -> None:
     async def play() -> None:
@@ -341,7 +341,7 @@ def test_a_page_stops_waiting_for_a_slow_review_that_goes_on(
         (errors.Forbidden(403, "no right to ask"), False),
     ],
 )
-def test_a_grant_holds_only_while_the_server_does_not_answer(fault: Exception, stays: bool) -> None:
+def test_an_expired_grant_holds_only_while_the_server_is_unavailable(fault: Exception, stays: bool) -> None:
     clock, reviewer = Clock(), Reviewer({"list nodehealths": {"*"}})
     access = ReviewedAccess(AccessReviews(reviewer, 60, clock), ADA)
 
@@ -432,7 +432,7 @@ def test_invalid_cookies_are_ignored(header: str) -> None:
         ({}, False),
     ],
 )
-def test_requests_of_other_sites(headers: dict[str, str], same: bool) -> None:
+def test_cross_site_requests_are_refused(headers: dict[str, str], same: bool) -> None:
     assert same_site(lambda name: headers.get(name, "")) is same
 
 
@@ -478,6 +478,6 @@ def test_without_authentication_pages_listen_on_the_loopback(
     assert (found.pages_address, found.allowed_hosts) == (address, hosts)
 
 
-def test_booleans_are_words() -> None:
+def test_boolean_settings_are_parsed_from_words() -> None:
     found = from_environment({"CONVOY_DASHBOARD_LOGS": "false", "CONVOY_DASHBOARD_SECURE_COOKIE": "True"})
     assert (found.logs, found.secure_cookie) == (False, True)

@@ -243,7 +243,7 @@ def test_a_socket_can_send_events_only_for_pages_of_its_session(
         ("/jobs/a/b?rank=\u00e4", b"/login?back=%2Fjobs%2Fa%2Fb"),
     ],
 )
-def test_the_login_leads_back_to_the_page_that_was_asked_for(path: str, login: bytes) -> None:
+def test_the_login_redirects_to_the_requested_page(path: str, login: bytes) -> None:
     session_resolver = SessionResolver(DashboardSettings(auth_mode="TokenReview"), None)  # type: ignore[arg-type]
     path, _, query = path.partition("?")
     scope = {"type": "http", "path": path, "query_string": query.encode()}

@@ -13,7 +13,7 @@ from convoy_operator.dashboard.core.timeline import newest
 from convoy_operator.dashboard.event_cache import FRESH_SECONDS, MAX_JOBS, EventCache
 
 
-def test_the_newest_are_kept_whatever_their_order() -> None:
+def test_the_newest_events_are_kept_in_any_order() -> None:
     events: list[dict[str, Any]] = [
         {"reason": "b", "lastTimestamp": ago(minutes=2)},
         {"reason": "a", "eventTime": ago(minutes=1)},

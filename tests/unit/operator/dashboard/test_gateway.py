@@ -52,7 +52,7 @@ async def gateway(server: Server) -> AsyncIterator[DashboardGateway]:
             await found.close()
 
 
-async def test_the_newest_events_are_found_however_the_server_sorts_them(
+async def test_the_newest_events_are_found_in_any_server_order(
     server: Server, gateway: DashboardGateway
 ) -> None:
     def respond(request: web.Request) -> web.Response:

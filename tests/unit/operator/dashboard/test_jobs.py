@@ -68,7 +68,7 @@ def test_restarts_outside_the_window_are_no_warning() -> None:
         ({"phase": "Succeeded"}, "Succeeded", Tone.GOOD),
     ],
 )
-def test_phases(status: dict[str, Any], phase: str, tone: Tone) -> None:
+def test_phases_have_a_text_and_a_tone(status: dict[str, Any], phase: str, tone: Tone) -> None:
     cell = jobs.row(parsed(**status), NOW).cells[1]
     assert (cell.text, cell.tone) == (phase, tone)
 
@@ -87,7 +87,7 @@ def test_an_unreadable_job_is_shown_with_its_error() -> None:
     assert "spec.roles.0.replicas" in row.cells[-1].text
 
 
-def test_the_newest_job_is_first_and_phases_are_counted_in_their_order() -> None:
+def test_the_newest_job_is_first_and_phases_are_counted_in_order() -> None:
     found = [
         parsed("old", ago(days=2), phase="Failed"),
         parsed("new", ago(minutes=1), phase="Running"),

@@ -20,7 +20,7 @@ TOY = {
 }
 
 
-async def test_a_toy_kind_is_watched_and_its_changes_notify_the_pages() -> None:
+async def test_changes_of_a_toy_kind_notify_the_pages() -> None:
     feed = Feed()
     gateway: Any = None
     cache = DashboardCache(feed, (*KINDS, toyserver.KIND))

@@ -99,7 +99,7 @@ class Page(nullcontext):  # type: ignore[type-arg]
         self.refreshed.clear()
 
 
-def test_a_page_is_updated_at_once_and_then_at_its_interval(
+def test_a_page_is_updated_immediately_and_then_at_its_interval(
     monkeypatch: pytest.MonkeyPatch, virtual: Run
 ) -> None:
     async def play() -> None:

@@ -56,7 +56,7 @@ def test_a_tail_of_long_lines_is_bounded_by_its_text() -> None:
     assert int(lines[-1]) == MAX_LINES - 1
 
 
-def test_a_long_line_that_comes_in_pieces_keeps_its_rank() -> None:
+def test_a_long_line_received_in_parts_keeps_its_rank() -> None:
     tail = Tail(1)
     tail.add("[3/0] ")
     for _ in range(10):

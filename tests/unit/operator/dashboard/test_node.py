@@ -171,7 +171,7 @@ def test_an_exemption_is_noted_while_it_is_valid(begun: int, end: int | None) ->
     assert list(node.notes(model, NOW)) == notes
 
 
-def test_the_jobs_of_a_node_are_those_that_may_be_seen() -> None:
+def test_only_visible_jobs_of_a_node_are_listed() -> None:
     body = {
         "metadata": {"name": "gpt", "namespace": "team", "uid": "u", "resourceVersion": "1"},
         "spec": training().to_dict()["spec"],

@@ -61,7 +61,7 @@ def test_numbers_in_names_are_numbers() -> None:
         (12_000, "3 h 20 min"), (187_200, "2 d 4 h"), (86_400, "1 d"), (-5, "0 s"),
     ],
 )  # fmt: skip
-def test_lengths_of_time(seconds: float, text: str) -> None:
+def test_durations_are_formatted(seconds: float, text: str) -> None:
     assert formatting.duration(seconds) == text
 
 
@@ -71,18 +71,18 @@ def test_lengths_of_time(seconds: float, text: str) -> None:
      (3e9, "3.000e+09"),
      (-12.5, "-12.5")],
 )  # fmt: skip
-def test_figures(value: float | None, text: str) -> None:
+def test_figures_are_formatted(value: float | None, text: str) -> None:
     assert formatting.figure(value) == text
 
 
-def test_moments() -> None:
+def test_timestamps_are_formatted() -> None:
     assert formatting.until(NOW + timedelta(hours=7), NOW) == "in 7h"
     assert formatting.until(NOW - timedelta(hours=7), NOW) == "7h ago"
     assert (formatting.until(None, NOW), formatting.ago(None, NOW), formatting.clock(None)) == ("-", "-", "-")
     assert formatting.clock(NOW) == "2026-05-01 12:00:00Z"
 
 
-def test_links_hold_names_that_are_no_paths() -> None:
+def test_names_in_links_are_escaped() -> None:
     assert formatting.job_link("a/b", "c?d#<e>") == "/jobs/a%2Fb/c%3Fd%23%3Ce%3E"
     assert formatting.node_link("../x") == "/nodes/..%2Fx"
 

@@ -40,5 +40,5 @@ def test_invalid_parts_of_a_query_are_ignored(query: dict[str, str]) -> None:
     assert table_query.parse_choice(query, "jobs", 10) == Choice()
 
 
-def test_words_are_bounded() -> None:
+def test_search_words_are_bounded() -> None:
     assert len(table_query.parse_choice({"jobs.words": "x" * 9999}, "jobs", 10).words) == table_query.MAX_TEXT
