@@ -43,7 +43,7 @@ async def abandoned(one: Host, two: Host, ranks: list[Rank], step: int) -> None:
     await ranks[1].until(lambda stand: [1, step] not in stand["holds"])
 
 
-async def test_a_copy_of_what_was_given_up_makes_room_for_the_next(
+async def test_copies_of_an_abandoned_generation_are_dropped(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two, ranks = await start_job(make_host, job)
@@ -52,7 +52,7 @@ async def test_a_copy_of_what_was_given_up_makes_room_for_the_next(
     assert await held(one) == await held(two) == {(Generation(1, 30), "0"), (Generation(1, 30), "1")}
 
 
-async def test_agents_that_crash_know_what_was_given_up_and_whose_the_copy_was(
+async def test_crashed_agents_remember_abandoned_generations_and_copy_owners(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two, ranks = await start_job(make_host, job)
@@ -67,7 +67,7 @@ async def test_agents_that_crash_know_what_was_given_up_and_whose_the_copy_was(
     assert (Generation(1, 20), "1") not in await held(one)
 
 
-async def test_two_steps_that_are_given_up_one_after_the_other_are_both_told_of(
+async def test_two_consecutive_abandoned_steps_are_both_notified(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -85,7 +85,7 @@ async def test_two_steps_that_are_given_up_one_after_the_other_are_both_told_of(
     await saved(ranks, 1, 30)
 
 
-async def test_nobody_withdraws_what_others_brought_or_what_stands(
+async def test_a_node_cannot_withdraw_foreign_or_committed_shards(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")

@@ -76,7 +76,7 @@ def silence(host: Host) -> float:
     return watch._clock() - watch._contacts.hub
 
 
-async def test_a_strict_job_is_stopped_where_nobody_is_reached_and_no_other_job_is(
+async def test_only_the_strict_job_is_stopped_on_an_isolated_node(
     make_host: HostMaker, hub: FakeHub, deaf: Deaf
 ) -> None:
     one, two = await unreachable_api(make_host, "one", deaf), await make_host("two")
@@ -107,7 +107,7 @@ async def test_a_strict_job_is_stopped_where_nobody_is_reached_and_no_other_job_
     assert metrics.FENCED._value.get() == fenced + 1
 
 
-async def test_an_api_server_that_refuses_is_an_outage_and_stops_nothing(
+async def test_an_api_server_that_refuses_connections_stops_no_job(
     make_host: HostMaker, hub: FakeHub
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -139,7 +139,7 @@ async def test_a_job_continues_while_hub_and_api_server_are_unreachable(
         assert [entry.node for entry in beat.heartbeat.attestations] == [there]
 
 
-async def test_a_peer_whose_plan_has_no_place_for_the_node_does_not_keep_its_ranks(
+async def test_a_peer_whose_plan_excludes_the_node_does_not_keep_its_ranks(
     make_host: HostMaker, hub: FakeHub, deaf: Deaf
 ) -> None:
     one, two = await unreachable_api(make_host, "one", deaf), await make_host("two")
@@ -150,7 +150,7 @@ async def test_a_peer_whose_plan_has_no_place_for_the_node_does_not_keep_its_ran
     assert (await launcher.receive())["type"] == "shutdown"
 
 
-async def test_an_agent_that_restarts_while_cut_off_counts_from_its_start(
+async def test_an_agent_restarted_in_isolation_counts_from_its_start(
     make_host: HostMaker, hub: FakeHub, deaf: Deaf
 ) -> None:
     one, two = await unreachable_api(make_host, "one", deaf), await make_host("two")

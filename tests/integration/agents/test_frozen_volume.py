@@ -83,7 +83,7 @@ async def stored(ranks: list[Rank], step: int) -> None:
         await rank.stands(Tier.REMOTE, 1, step, TIMEOUT)
 
 
-async def test_saves_go_on_beside_a_disk_that_hangs_and_get_there_when_it_answers(
+async def test_saves_continue_while_the_disk_hangs_and_are_stored_afterwards(
     make_host: HostMaker, hub: FakeHub, folder: Path, job: MemoryJob, disk: Path, tmp_path: Path
 ) -> None:
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
@@ -119,7 +119,7 @@ async def test_saves_go_on_beside_a_disk_that_hangs_and_get_there_when_it_answer
     is_clean(disk, 10, 30)
 
 
-async def test_an_incarnation_begins_with_what_is_in_memory_while_the_disk_hangs(
+async def test_an_incarnation_restores_from_memory_while_the_disk_hangs(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, disk: Path
 ) -> None:
     one, two = await make_host("one"), await make_host("two")

@@ -53,7 +53,7 @@ async def dial(host: Host) -> Pod:
     ],
     ids=["another protocol", "too long", "no object", "no text", "nested without end"],
 )
-async def test_what_is_no_frame_ends_the_connection(host: Host, data: bytes) -> None:
+async def test_a_malformed_frame_ends_the_connection(host: Host, data: bytes) -> None:
     pod = await dial(host)
     pod.writer.write(data)
     assert await pod.ended()
@@ -96,7 +96,7 @@ async def test_a_silent_connection_is_ended(host: Host, monkeypatch: pytest.Monk
     assert await pod.ended()
 
 
-async def test_connections_are_counted(host: Host) -> None:
+async def test_connections_per_pod_are_limited(host: Host) -> None:
     crowd = [await dial(host) for _ in range(limits.MAX_CONNECTIONS)]
     more = await dial(host)
     assert await more.ended()
@@ -124,7 +124,7 @@ async def test_unfinished_frames_are_bounded(host: Host, monkeypatch: pytest.Mon
         task.cancel()
 
 
-async def test_a_flood_is_slowed_and_the_neighbour_is_not(host: Host, hub: FakeHub) -> None:
+async def test_a_flood_is_rate_limited_and_the_neighbour_is_not(host: Host, hub: FakeHub) -> None:
     await host.publish("neighbour")
     flood = await host.rank(UID, 1, 2)
     for step in range(20_000):
@@ -161,7 +161,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-async def test_a_flood_on_all_connections_is_slowed_as_one(
+async def test_a_flood_on_all_connections_shares_one_rate_limit(
     make_host: HostMaker, hub: FakeHub, read: list[int]
 ) -> None:
     host = await make_host("one")
@@ -187,7 +187,7 @@ async def test_a_flood_on_all_connections_is_slowed_as_one(
         pod.close()
 
 
-async def test_the_backlog_of_64_ranks_is_not_slowed(
+async def test_the_backlog_of_64_ranks_is_not_rate_limited(
     make_host: HostMaker, hub: FakeHub, read: list[int]
 ) -> None:
     """After a restart of the agent, 64 ranks send the windows of the last 32 steps at once. The rate limit
@@ -241,7 +241,9 @@ async def test_step_timings_without_an_assignment_are_ignored(
     rank.close()
 
 
-async def test_one_that_reads_nothing_is_cut_off(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_reads_nothing_is_disconnected(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "MAX_UNREAD", 10_000)
     deaf = await host.rank(UID, 0, 2)
     session = host.agent.pods.get(UID)
@@ -285,7 +287,7 @@ async def test_a_seal_of_another_length_than_the_buffer_is_refused(
     await saved(ranks, 1, 6, Tier.LOCAL)
 
 
-async def test_what_a_pod_says_is_told_of_it_alone_whatever_it_calls_itself(host: Host, hub: FakeHub) -> None:
+async def test_a_pod_cannot_report_for_another_pod(host: Host, hub: FakeHub) -> None:
     await host.publish("victim")
     theirs = await host.launcher("victim")
     await hub.report("victim", lambda report: report.launcher_connected)
@@ -305,7 +307,7 @@ async def test_what_a_pod_says_is_told_of_it_alone_whatever_it_calls_itself(host
     assert own and set(own.state.ranks) == {0, 1}, "nor of ranks that are another pod's"
 
 
-async def test_a_rank_reads_no_other_job_s_checkpoints(
+async def test_a_rank_cannot_read_another_job_s_checkpoints(
     make_host: HostMaker, hub: FakeHub, tmp_path: Path
 ) -> None:
     one = await make_host("one")
@@ -325,7 +327,7 @@ async def test_a_rank_reads_no_other_job_s_checkpoints(
     assert not [path for path in inside if "memory" in path or "victim" in path]
 
 
-async def test_what_a_rank_is_given_to_read_it_cannot_write(
+async def test_a_rank_cannot_write_the_files_of_a_restore(
     make_host: HostMaker, hub: FakeHub, tmp_path: Path
 ) -> None:
     one = await make_host("one")

@@ -33,7 +33,7 @@ async def formed(hub: FakeHub, one: Host, two: Host) -> tuple[list[Pod], list[Po
     return launchers, ranks
 
 
-async def test_a_launcher_gets_its_assignment_and_the_hub_its_port(
+async def test_a_launcher_gets_its_assignment_and_the_hub_gets_the_port(
     make_host: HostMaker, hub: FakeHub
 ) -> None:
     one = await make_host("one")
@@ -99,7 +99,9 @@ async def test_ranks_and_their_exits_are_reported(make_host: HostMaker, hub: Fak
     assert len(report.ranks[0].progress.metrics) == 2
 
 
-async def test_it_commits_while_the_hub_is_away(make_host: HostMaker, hub: FakeHub, job: MemoryJob) -> None:
+async def test_a_job_commits_while_the_hub_is_down(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await hub.stop()
@@ -135,7 +137,7 @@ async def test_ranks_of_an_older_incarnation_are_cut_off(make_host: HostMaker, h
     assert await late.ended()
 
 
-async def test_a_launcher_that_comes_back_behind_is_told_again(make_host: HostMaker, hub: FakeHub) -> None:
+async def test_a_reconnected_launcher_gets_the_current_assignment(make_host: HostMaker, hub: FakeHub) -> None:
     one = await make_host("one")
     await one.publish(A)
     first = await one.launcher(A)

@@ -145,7 +145,9 @@ async def test_trainers_and_agents_are_killed_together(
         await killed(*ranks)
 
 
-async def test_of_three_nodes_one_is_left(machine: MachineMaker, hub: FakeHub, job: MemoryJob) -> None:
+async def test_one_of_three_nodes_survives_and_restores_the_job(
+    machine: MachineMaker, hub: FakeHub, job: MemoryJob
+) -> None:
     job.copies = 2
     one, two, three, four, five = [await machine(name) for name in ("one", "two", "three", "four", "five")]
     ranks = await job.start_incarnation(1, [(A, one), (B, two), (C, three)])
@@ -170,7 +172,7 @@ async def test_of_three_nodes_one_is_left(machine: MachineMaker, hub: FakeHub, j
         assert await last[0].read(str(shard)) == state(20, shard)
 
 
-async def test_every_node_is_killed_and_the_store_alone_brings_the_run_back(
+async def test_a_job_is_restored_from_the_store_after_all_nodes_are_killed(
     machine: MachineMaker, hub: FakeHub, job: MemoryJob, folder: Path, server: int
 ) -> None:
     job.store = hub_pb2.StoreUse(name="s3", every_seconds=0, keep_last=2)

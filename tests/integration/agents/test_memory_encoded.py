@@ -43,7 +43,7 @@ async def fetched(host: Host, hub: FakeHub, node: str, *encodings: int) -> list[
         return [piece.data async for piece in call]
 
 
-async def test_a_node_that_is_asked_sends_what_is_understood(
+async def test_a_node_sends_only_encodings_the_requester_supports(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -60,7 +60,7 @@ async def test_a_node_that_is_asked_sends_what_is_understood(
 
 
 @pytest.mark.parametrize("understood", [True, False])
-async def test_copies_and_what_is_restored_from_them_are_the_same_encoded_or_not(
+async def test_copies_and_restores_are_equal_with_and_without_encoding(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, monkeypatch: pytest.MonkeyPatch, understood: bool
 ) -> None:
     if not understood:

@@ -32,7 +32,7 @@ def chain(shard: int, *steps: int) -> list[bytes]:
     return [state(base, shard), *(segment(step, shard) for step in later)]
 
 
-async def test_a_node_that_is_lost_is_restored_with_the_segments_behind_its_base(
+async def test_a_lost_node_is_restored_with_its_base_and_later_segments(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
@@ -63,7 +63,9 @@ async def test_a_node_that_is_lost_is_restored_with_the_segments_behind_its_base
     )
 
 
-async def test_the_next_full_save_makes_room(make_host: HostMaker, hub: FakeHub, job: MemoryJob) -> None:
+async def test_the_next_full_save_frees_the_segments(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     for rank in ranks:
@@ -103,7 +105,7 @@ async def test_ranks_that_cannot_replay_get_the_full_save(
     await saved(again, 2, 11)
 
 
-async def test_a_damaged_base_is_taken_from_the_peer_and_the_segment_from_here(
+async def test_a_damaged_base_is_fetched_from_the_peer_and_the_segment_is_local(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -129,7 +131,7 @@ async def test_a_damaged_base_is_taken_from_the_peer_and_the_segment_from_here(
         {"extends": None},  # this buffer is for segments
     ],
 )
-async def test_a_segment_follows_what_the_rank_has_saved_in_its_own_buffers(
+async def test_a_segment_must_extend_a_save_in_the_rank_s_own_buffers(
     make_host: HostMaker, hub: FakeHub, folder: Path, changes: dict[str, object]
 ) -> None:
     job = MemoryJob(hub, folder, copies=0)
@@ -142,7 +144,7 @@ async def test_a_segment_follows_what_the_rank_has_saved_in_its_own_buffers(
     assert (await rank.request(type="seal", **good, extends=[1, 10]))["type"] == "sealed"
 
 
-async def test_a_journal_that_does_not_fit_is_refused_and_full_saves_go_on(
+async def test_a_journal_over_the_limit_is_refused_and_full_saves_continue(
     make_host: HostMaker, hub: FakeHub, folder: Path
 ) -> None:
     job = MemoryJob(hub, folder, copies=0, limit=40 * 2**20)
@@ -155,9 +157,7 @@ async def test_a_journal_that_does_not_fit_is_refused_and_full_saves_go_on(
     assert (await rank.save(10))["type"] == "sealed"
 
 
-async def test_a_journal_that_is_not_exact_is_reported(
-    make_host: HostMaker, hub: FakeHub, folder: Path
-) -> None:
+async def test_an_inexact_journal_is_reported(make_host: HostMaker, hub: FakeHub, folder: Path) -> None:
     job = MemoryJob(hub, folder, copies=0)
     (rank,) = await job.start_incarnation(1, [(A, await make_host("one"))])
     assert (await rank.request(type="inexact", what="two.weight"))["type"] == "noted"

@@ -27,7 +27,7 @@ would make a full save.
 pytestmark = pytest.mark.timeout(400)
 
 
-async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
+async def test_training_is_bit_identical_after_the_loss_of_ranks_and_a_node(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
@@ -64,7 +64,7 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV], ids=lambda number: number.name)
-async def test_a_rank_that_is_killed_in_the_middle_of_a_copy_leaves_the_save_before(
+async def test_a_rank_killed_during_a_copy_keeps_the_previous_save(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path, number: signal.Signals
 ) -> None:
     one, two = [await make_host(name) for name in ("one", "two")]
@@ -98,7 +98,7 @@ async def _goes_on(rank: Rank, saved_by: int, before: int) -> None:
     assert 0 < step < before
 
 
-async def test_what_a_journal_holds_is_replayed_bit_by_bit(
+async def test_a_journal_is_replayed_bit_for_bit(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path
 ) -> None:
     one, two = [await make_host(name) for name in ("one", "two")]

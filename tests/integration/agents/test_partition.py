@@ -53,7 +53,7 @@ async def start_next_incarnation(job: MemoryJob, members: list[tuple[str, Host]]
     return ranks
 
 
-async def test_what_a_node_prepared_before_it_was_cut_off_is_never_committed_after(
+async def test_a_save_prepared_before_isolation_is_never_committed(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, deaf: Deaf
 ) -> None:
     one, two, three = [await make_host(node) for node in ("one", "two", "three")]

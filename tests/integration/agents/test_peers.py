@@ -51,7 +51,7 @@ async def attests(host: Host, identity: Identity | None, job: str = "uid-of-job"
 
 
 @pytest.mark.parametrize("caller", ["no certificate", "another authority", "another node", "no agent", "hub"])
-async def test_a_stranger_prepares_nothing(
+async def test_a_stranger_cannot_prepare_a_commit(
     make_host: HostMaker, hub: FakeHub, authority: Authority, caller: str
 ) -> None:
     one, _ = await coordinator(make_host, hub)
@@ -71,7 +71,7 @@ KINDS = ["/convoy.wire.Peer/Attest", "/convoy.wire.Shards/Fetch", "/convoy.wire.
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_who_sends_no_request_keeps_nobody_s_calls_out(
+async def test_calls_without_a_request_do_not_block_other_nodes(
     make_host: HostMaker, hub: FakeHub, authority: Authority, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(peer, "MAX_CALLS", 60)
@@ -107,7 +107,7 @@ async def is_answered(host: Host, identity: Identity) -> bool:
     return True
 
 
-async def test_a_request_that_does_not_come_is_not_waited_for(
+async def test_a_call_without_a_request_times_out(
     make_host: HostMaker, hub: FakeHub, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer, "REQUEST_SECONDS", 0.1)
@@ -120,7 +120,7 @@ async def test_a_request_that_does_not_come_is_not_waited_for(
             assert "no request received in time" in await call.details()
 
 
-async def test_a_node_speaks_for_its_own_slots_alone(
+async def test_a_node_can_prepare_only_its_own_slots(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
     one, _ = await coordinator(make_host, hub)
@@ -130,7 +130,7 @@ async def test_a_node_speaks_for_its_own_slots_alone(
         assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_an_agent_answers_what_it_can_at_once(
+async def test_a_prepare_without_a_matching_incarnation_returns_immediately(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
     one, _ = await coordinator(make_host, hub)
@@ -146,7 +146,7 @@ async def test_an_agent_answers_what_it_can_at_once(
     assert (reply.verdict, reply.seen_incarnation) == (hub_pb2.CommitReply.STALE, 3)
 
 
-async def test_a_stranger_cannot_end_a_job_s_commits_with_news(
+async def test_a_stranger_cannot_end_a_job_s_commits_with_a_later_incarnation(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
     one, _ = await coordinator(make_host, hub)
@@ -163,7 +163,7 @@ async def test_a_stranger_cannot_end_a_job_s_commits_with_news(
     assert one.agent.commit_coordinator.seen("uid-of-job") == 2
 
 
-async def test_a_stranger_has_no_say_in_what_a_job_goes_on_from(
+async def test_a_stranger_cannot_influence_the_restore_of_a_job(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
     one, _ = await coordinator(make_host, hub)
@@ -203,7 +203,7 @@ async def test_an_agent_that_does_not_coordinate_replies_unknown(
     assert reply.outcome == hub_pb2.ResumeReply.UNKNOWN
 
 
-async def test_an_agent_attests_members_of_its_jobs_alone(
+async def test_an_agent_attests_only_members_of_its_jobs(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
     one, _ = await coordinator(make_host, hub)
@@ -219,9 +219,7 @@ async def test_an_agent_attests_members_of_its_jobs_alone(
     assert beat.heartbeat.attestations[0].age_ms < 5000
 
 
-async def test_a_call_that_is_given_up_is_not_held(
-    make_host: HostMaker, hub: FakeHub, authority: Authority
-) -> None:
+async def test_a_cancelled_call_is_released(make_host: HostMaker, hub: FakeHub, authority: Authority) -> None:
     one, _ = await coordinator(make_host, hub)
     held = one.agent.commit_coordinator._jobs["uid-of-job"].tiers[Tier.LOCAL].held
     call = asyncio.create_task(prepare(one, authority.identity("two"), seconds=3))

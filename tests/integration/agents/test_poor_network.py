@@ -64,7 +64,7 @@ async def test_copies_are_made_over_a_network_that_loses_packets(
             assert shards == {"0": state(30, 0), "1": state(30, 1)}
 
 
-async def test_a_save_stands_beside_a_connection_that_is_half_open(
+async def test_a_save_completes_despite_a_half_open_connection(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")

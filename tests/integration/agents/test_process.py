@@ -31,7 +31,7 @@ def short(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-async def test_it_starts_serves_and_leaves_on_sigterm(short: Path, hub: FakeHub) -> None:
+async def test_the_agent_starts_serves_and_exits_on_sigterm(short: Path, hub: FakeHub) -> None:
     host = Host(short, "one", hub)
     environment = {
         entry.metadata["env"]: str(getattr(host.settings, entry.name)) for entry in fields(host.settings)

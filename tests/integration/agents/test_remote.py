@@ -84,7 +84,7 @@ async def send_store(hub: FakeHub, proxy: FaultProxy, prefix: str, *hosts: Host,
         hub.send(host.node, store=store)
 
 
-async def test_all_memory_is_lost_and_the_store_brings_it_back(
+async def test_a_job_is_restored_from_the_store_after_all_memory_is_lost(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> None:
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
@@ -124,7 +124,7 @@ async def left_to_the_store(
     return three
 
 
-async def test_a_store_that_is_away_is_not_taken_for_an_empty_one(
+async def test_an_unreachable_store_is_not_treated_as_empty(
     make_host: HostMaker,
     hub: FakeHub,
     job: MemoryJob,
@@ -186,7 +186,7 @@ async def test_a_restore_waits_for_the_store_through_many_refusals(
 
 
 @pytest.mark.parametrize("everything", [True, False], ids=["the store is away", "one object fails"])
-async def test_a_store_that_goes_away_between_the_choice_and_the_reading_costs_no_generation(
+async def test_a_store_failure_after_the_decision_drops_no_generation(
     make_host: HostMaker,
     hub: FakeHub,
     job: MemoryJob,
@@ -208,7 +208,7 @@ async def test_a_store_that_goes_away_between_the_choice_and_the_reading_costs_n
         assert answer["type"] == "broken", "another generation may be whole"
 
 
-async def test_what_memory_has_is_restored_without_the_store(
+async def test_a_generation_in_memory_is_restored_without_the_store(
     make_host: HostMaker,
     hub: FakeHub,
     job: MemoryJob,
@@ -227,7 +227,7 @@ async def test_what_memory_has_is_restored_without_the_store(
     assert answer["generation"] == [1, 10] and BUCKET in answer["message"]
 
 
-async def test_an_upload_outlives_a_store_that_stumbles(
+async def test_an_upload_survives_transient_store_failures(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -241,7 +241,7 @@ async def test_an_upload_outlives_a_store_that_stumbles(
     assert set(inventory.records) == {Generation(1, 10)} and len(inventory.manifests) == 2
 
 
-async def test_a_shard_that_is_damaged_before_it_is_uploaded_is_told_of_until_the_next_is_there(
+async def test_a_shard_damaged_before_upload_is_reported_until_the_next_upload(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -261,7 +261,7 @@ async def test_a_shard_that_is_damaged_before_it_is_uploaded_is_told_of_until_th
     await hub.untroubled(A, mark)
 
 
-async def test_generations_go_to_the_store_no_more_often_than_is_asked(
+async def test_uploads_respect_the_configured_interval(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> None:
     job.store = hub_pb2.StoreUse(name="s3", every_seconds=3600, keep_last=2)
@@ -277,7 +277,7 @@ async def test_generations_go_to_the_store_no_more_often_than_is_asked(
     assert not records[Generation(1, 40)].remote
 
 
-async def test_a_run_that_was_replaced_commits_nothing_there(
+async def test_an_earlier_incarnation_cannot_commit_to_the_store(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
@@ -299,7 +299,7 @@ async def test_a_run_that_was_replaced_commits_nothing_there(
 
 
 @pytest.mark.parametrize("conditional", [True, False])
-async def test_an_agent_tells_what_a_store_can_do(
+async def test_an_agent_reports_the_capabilities_of_a_store(
     make_host: HostMaker, hub: FakeHub, proxy: FaultProxy, prefix: str, conditional: bool
 ) -> None:
     one = await make_host("one")
@@ -312,7 +312,7 @@ async def test_an_agent_tells_what_a_store_can_do(
     assert ("conditional" in said.store.message) != conditional or conditional
 
 
-async def test_an_agent_tells_why_a_store_cannot_be_used(
+async def test_an_agent_reports_why_a_store_is_unusable(
     make_host: HostMaker, hub: FakeHub, proxy: FaultProxy, prefix: str
 ) -> None:
     one = await make_host("one")
@@ -323,7 +323,7 @@ async def test_an_agent_tells_why_a_store_cannot_be_used(
     assert "secret" not in said.store.message
 
 
-async def test_a_job_begins_with_the_state_of_another_one(
+async def test_a_job_resumes_from_another_job_s_checkpoint(
     make_host: HostMaker, hub: FakeHub, folder: Path, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -348,7 +348,7 @@ async def test_a_job_begins_with_the_state_of_another_one(
         assert (await rank.restore())["generation"] == [1, 11]
 
 
-async def test_a_job_that_cannot_begin_with_the_other_one_does_not_begin_at_step_0(
+async def test_a_job_without_the_requested_checkpoint_does_not_start_at_step_0(
     make_host: HostMaker, hub: FakeHub, folder: Path, proxy: FaultProxy, prefix: str
 ) -> None:
     use = hub_pb2.StoreUse(name="s3", every_seconds=0, keep_last=2, resume_uid="nobody")
@@ -364,7 +364,7 @@ async def test_a_job_that_cannot_begin_with_the_other_one_does_not_begin_at_step
     assert refused["type"] == "failed" and "it has no complete checkpoint" in refused["why"]
 
 
-async def test_a_job_does_not_begin_with_the_state_of_another_namespace(
+async def test_a_job_cannot_resume_from_another_namespace(
     make_host: HostMaker, hub: FakeHub, folder: Path, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> None:
     one = await make_host("one")
@@ -382,7 +382,7 @@ async def test_a_job_does_not_begin_with_the_state_of_another_namespace(
     assert refused["type"] == "failed" and "it has no complete checkpoint" in refused["why"]
 
 
-async def test_what_lies_in_the_store_encoded_is_restored_beside_what_does_not(
+async def test_encoded_and_plain_chunks_are_restored_together(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> None:
     job.copies = 0

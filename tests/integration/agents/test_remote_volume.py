@@ -118,7 +118,7 @@ async def upload(host: Host, uid: str) -> None:
         await host.agent.remotes.upload(plan, job_memory, key)
 
 
-async def test_all_memory_is_lost_and_the_volume_brings_it_back(
+async def test_a_job_is_restored_from_the_volume_after_all_memory_is_lost(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, disk: Path
 ) -> None:
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
@@ -140,7 +140,7 @@ async def test_all_memory_is_lost_and_the_volume_brings_it_back(
     assert names(disk, "records") == {"gen-1-10", "gen-2-20"}
 
 
-async def test_a_job_begins_with_the_state_of_another_one(
+async def test_a_job_resumes_from_another_job_s_checkpoint(
     make_host: HostMaker, hub: FakeHub, folder: Path, job: MemoryJob, disk: Path
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -158,7 +158,7 @@ async def test_a_job_begins_with_the_state_of_another_one(
         assert shards == {"0": state(10, 0), "1": state(10, 1)}
 
 
-async def test_what_is_obsolete_goes_and_its_chunks_once_they_are_old(
+async def test_obsolete_generations_and_their_old_chunks_are_deleted(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, disk: Path
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -179,7 +179,7 @@ async def test_what_is_obsolete_goes_and_its_chunks_once_they_are_old(
     await eventually(lambda: not names(disk, "chunks") & first)
 
 
-async def test_a_claim_that_is_not_mounted_is_said_and_nothing_is_written_in_its_place(
+async def test_an_unmounted_claim_is_reported_and_not_written_to(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, disk: Path
 ) -> None:
     job.copies = 0
@@ -205,7 +205,9 @@ async def test_a_claim_that_is_not_mounted_is_said_and_nothing_is_written_in_its
     assert names(disk, "records") == {"gen-1-10"} and (await tried(hub, one)).reached
 
 
-async def test_what_a_volume_can_do_is_told(make_host: HostMaker, hub: FakeHub, disk: Path) -> None:
+async def test_the_capabilities_of_a_volume_are_reported(
+    make_host: HostMaker, hub: FakeHub, disk: Path
+) -> None:
     one = await make_host("one")
     mount(disk, one)
     report = await tried(hub, one)
@@ -218,7 +220,7 @@ async def test_what_a_volume_can_do_is_told(make_host: HostMaker, hub: FakeHub, 
     assert not files(disk)
 
 
-async def test_a_volume_that_is_read_only_is_said(make_host: HostMaker, hub: FakeHub, disk: Path) -> None:
+async def test_a_read_only_volume_is_reported(make_host: HostMaker, hub: FakeHub, disk: Path) -> None:
     one = await make_host("one")
     mounts.bind_read_only(disk, target(one))
     report = await tried(hub, one)
@@ -226,7 +228,7 @@ async def test_a_volume_that_is_read_only_is_said(make_host: HostMaker, hub: Fak
     assert CLAIM in report.message and "the volume is read-only; mount it for writing" in report.message
 
 
-async def test_a_volume_that_is_full_is_said_and_used_again_when_there_is_room(
+async def test_a_full_volume_is_reported_and_used_again_when_space_is_free(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     job.copies = 0
@@ -259,7 +261,7 @@ async def two_old_saves(rank: Rank, disk: Path) -> None:
 
 
 @pytest.mark.usefixtures("plain")
-async def test_a_volume_that_is_full_of_what_is_obsolete_gets_room(
+async def test_a_volume_full_of_obsolete_generations_is_collected(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     job.copies = 0
@@ -278,7 +280,7 @@ async def test_a_volume_that_is_full_of_what_is_obsolete_gets_room(
 
 
 @pytest.mark.usefixtures("plain")
-async def test_a_volume_that_gets_full_at_the_record_gets_room_once(
+async def test_a_volume_that_fills_up_at_the_record_is_collected_once(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job.copies = 0
@@ -304,7 +306,7 @@ async def test_a_volume_that_gets_full_at_the_record_gets_room_once(
     assert not [1 for _, said in hub.messages[mark:] if "the volume is full" in str(said)]
 
 
-async def test_a_volume_that_hangs_is_said_and_used_again_when_it_is_back(
+async def test_a_hung_volume_is_reported_and_used_again_when_it_responds(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls, "ANSWER_SECONDS", 1.5)

@@ -18,7 +18,9 @@ __all__ = ["folder", "job"]
 UID, PEER = "aaaa-1111", "bbbb-2222"
 
 
-async def test_sockets_are_bound_anew_and_the_pod_goes_on(make_host: HostMaker, hub: FakeHub) -> None:
+async def test_a_restarted_agent_binds_its_sockets_and_the_pod_continues(
+    make_host: HostMaker, hub: FakeHub
+) -> None:
     host = await make_host("one")
     await host.publish(UID)
     launcher = await host.launcher(UID)
@@ -76,7 +78,7 @@ async def test_a_commit_and_a_later_incarnation_are_remembered(
     assert marks[Tier.LOCAL] == Generation(1, 10)
 
 
-async def test_an_unreadable_memory_costs_the_memory_only(make_host: HostMaker, hub: FakeHub) -> None:
+async def test_an_unreadable_state_file_loses_only_the_state(make_host: HostMaker, hub: FakeHub) -> None:
     host = await make_host("one")
     await host.publish(UID)
     await host.crash()
@@ -94,7 +96,7 @@ async def test_an_unreadable_memory_costs_the_memory_only(make_host: HostMaker, 
     await hub.report(UID, lambda report: report.ranks and report.ranks[0].progress.step == 7, mark)
 
 
-async def test_a_new_version_brings_its_library_and_leaves_running_pods_theirs(make_host: HostMaker) -> None:
+async def test_a_new_version_adds_its_library_and_keeps_those_of_running_pods(make_host: HostMaker) -> None:
     host = await make_host("one")
     await host.publish(UID)
     await host.stop()

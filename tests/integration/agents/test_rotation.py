@@ -35,7 +35,9 @@ LIVES = 3
 """Duration of a test, in lifetimes of a certificate."""
 
 
-async def test_saves_and_their_copies_go_on(make_host: HostMaker, hub: FakeHub, tmp_path: Path) -> None:
+async def test_saves_and_copies_continue_during_certificate_rotation(
+    make_host: HostMaker, hub: FakeHub, tmp_path: Path
+) -> None:
     hub.certificate_seconds = LIFE
     one, two = await make_host("one"), await make_host("two")
     ranks = await MemoryJob(hub, tmp_path).start_incarnation(1, [("aaaa-1111", one), ("bbbb-2222", two)])
@@ -83,7 +85,7 @@ def short_path() -> Iterator[Path]:
         yield Path(name)
 
 
-async def test_no_agent_is_missed_while_its_sessions_end_and_begin(
+async def test_no_agent_counts_as_lost_while_sessions_are_renewed(
     installation: Installation, monkeypatch: pytest.MonkeyPatch, short_path: Path
 ) -> None:
     dialled: list[str] = []
@@ -112,7 +114,7 @@ async def test_no_agent_is_missed_while_its_sessions_end_and_begin(
     assert max(again.values()) <= 2 * LIVES, f"and nothing else has ended sessions: {again}"
 
 
-async def test_a_stolen_certificate_is_worth_nothing_to_the_hub_once_it_has_run_out(
+async def test_the_hub_refuses_a_stolen_certificate_after_its_expiry(
     installation: Installation,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

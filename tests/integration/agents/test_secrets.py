@@ -94,7 +94,7 @@ def keys() -> dict[str, str]:
     return {name: f"{name}-{secrets.token_hex(8)}" for name in ("accessKey", "secretKey", "sessionToken")}
 
 
-async def test_no_key_token_or_credential_is_logged_or_told(
+async def test_no_key_token_or_credential_is_logged_or_reported(
     installation: Installation,
     proxy: FaultProxy,
     monkeypatch: pytest.MonkeyPatch,

@@ -27,7 +27,9 @@ def kind(wanted: str) -> Any:
     return lambda _, said: said.WhichOneof("body") == wanted
 
 
-async def test_hello_names_node_peer_and_pods_and_hearts_beat(make_host: HostMaker, hub: FakeHub) -> None:
+async def test_hello_names_node_peer_and_pods_and_heartbeats_follow(
+    make_host: HostMaker, hub: FakeHub
+) -> None:
     host = await make_host("one")
     hello = (await hub.until(kind("hello"))).hello
     assert (hello.node, hello.peer_address) == ("one", f"127.0.0.1:{host.agent.peer_port}")
@@ -38,7 +40,7 @@ async def test_hello_names_node_peer_and_pods_and_hearts_beat(make_host: HostMak
     assert 900 <= gap <= 3000
 
 
-async def test_it_dials_again_and_says_everything_again(make_host: HostMaker, hub: FakeHub) -> None:
+async def test_an_agent_reconnects_and_sends_its_full_state(make_host: HostMaker, hub: FakeHub) -> None:
     host = await make_host("one")
     await hub.until(kind("hello"))
     hub.hang_up("one")
@@ -49,7 +51,7 @@ async def test_it_dials_again_and_says_everything_again(make_host: HostMaker, hu
     assert hello.hello.boot_id == hub.messages[0][1].hello.boot_id
 
 
-async def test_a_hub_that_answers_no_heartbeat_is_left(
+async def test_an_agent_leaves_a_hub_that_does_not_reply_to_heartbeats(
     make_host: HostMaker, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub_client, "HEARTBEAT_SECONDS", 0.1)
@@ -64,7 +66,7 @@ async def test_a_hub_that_answers_no_heartbeat_is_left(
     assert hub.sessions == 2
 
 
-async def test_it_follows_a_redirect_to_the_leader(
+async def test_an_agent_follows_a_redirect_to_the_leader(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
     leader = FakeHub(authority)
@@ -81,7 +83,7 @@ async def test_it_follows_a_redirect_to_the_leader(
         await leader.stop()
 
 
-async def test_a_leader_that_answers_no_more_is_named_to_whoever_else_answers(
+async def test_an_unreachable_leader_is_reported_to_the_next_hub(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
     leader = FakeHub(authority)
@@ -97,7 +99,7 @@ async def test_a_leader_that_answers_no_more_is_named_to_whoever_else_answers(
     assert hello.unreachable == address
 
 
-async def test_hubs_that_point_at_one_another_are_not_hammered(
+async def test_a_redirect_loop_is_followed_with_back_off(
     make_host: HostMaker, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
@@ -108,7 +110,7 @@ async def test_hubs_that_point_at_one_another_are_not_hammered(
     assert len(pauses) == 3  # the agent follows five redirects without a pause, and three after a pause
 
 
-async def test_a_planned_exit_says_goodbye(make_host: HostMaker, hub: FakeHub) -> None:
+async def test_a_planned_exit_sends_goodbye(make_host: HostMaker, hub: FakeHub) -> None:
     host = await make_host("one")
     await hub.until(kind("heartbeat"))
     await host.stop()
@@ -128,7 +130,7 @@ async def test_pods_start_and_leave_without_a_hub(make_host: HostMaker, hub: Fak
     assert asyncio.get_running_loop().time() - began < 2
 
 
-async def test_progress_is_folded_and_exits_are_not(make_host: HostMaker, hub: FakeHub) -> None:
+async def test_progress_is_batched_and_exits_are_sent_immediately(make_host: HostMaker, hub: FakeHub) -> None:
     host = await make_host("one")
     await host.publish(UID)
     launcher = await host.launcher(UID, incarnation=1)
@@ -152,7 +154,7 @@ async def test_progress_is_folded_and_exits_are_not(make_host: HostMaker, hub: F
     assert asyncio.get_running_loop().time() - began < 0.9
 
 
-async def test_a_certificate_is_renewed_before_it_ends(make_host: HostMaker, hub: FakeHub) -> None:
+async def test_a_certificate_is_renewed_before_its_expiry(make_host: HostMaker, hub: FakeHub) -> None:
     hub.certificate_seconds = 4.0
     host = await make_host("one")
     first = await host.agent.enrolment.ready()
@@ -164,7 +166,7 @@ async def test_a_certificate_is_renewed_before_it_ends(make_host: HostMaker, hub
 
 
 @pytest.mark.parametrize("fault", ["token", "node", "ca", "no ca"])
-async def test_enrolment_fails_for_what_is_wrong(
+async def test_an_enrolment_error_names_the_cause(
     tmp_path: Path, hub: FakeHub, authority: Authority, fault: str
 ) -> None:
     token, authorities = tmp_path / "token", tmp_path / "ca.crt"

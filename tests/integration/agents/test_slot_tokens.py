@@ -104,7 +104,7 @@ ANY_SLOT: dict[str, tuple[str, Signed]] = {
 
 
 @pytest.mark.parametrize("shown", ANY_SLOT.values(), ids=ANY_SLOT)
-async def test_a_slot_token_that_is_none_opens_nothing(
+async def test_an_invalid_slot_token_is_denied(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, shown: tuple[str, Signed]
 ) -> None:
     one, manifest = await running(make_host, job)
@@ -119,7 +119,7 @@ async def test_a_slot_token_that_is_none_opens_nothing(
         assert await code(one, hub, caller, call) == "PERMISSION_DENIED"
 
 
-async def test_a_slot_of_the_job_opens_what_slots_need(
+async def test_a_valid_slot_token_allows_the_calls_a_slot_needs(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, manifest = await running(make_host, job)
@@ -132,7 +132,7 @@ async def test_a_slot_of_the_job_opens_what_slots_need(
 @pytest.mark.parametrize(
     ("incarnation", "slot"), [(1, 0), (2, 1)], ids=["of an earlier one", "of another slot"]
 )
-async def test_nobody_ends_an_incarnation_without_the_hub_s_word_that_a_later_one_begins_with_it(
+async def test_only_a_later_slot_token_can_end_an_incarnation(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, member: bool, incarnation: int, slot: int
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -142,7 +142,7 @@ async def test_nobody_ends_an_incarnation_without_the_hub_s_word_that_a_later_on
     await saved(ranks, 1, 10)
 
 
-async def test_a_node_that_a_job_has_left_reads_nothing_of_it_any_more_and_brings_nothing(
+async def test_a_node_outside_the_newest_incarnation_can_neither_read_nor_write(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     three = await make_host("three")
@@ -194,7 +194,7 @@ async def test_idle_put_calls_do_not_block_copies_from_other_nodes(
             call.cancel()
 
 
-async def test_a_copy_ends_with_the_certificate_of_who_brings_it(
+async def test_a_copy_ends_when_the_sender_s_certificate_expires(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -216,7 +216,7 @@ async def test_a_copy_ends_with_the_certificate_of_who_brings_it(
         assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_what_is_read_ends_with_the_certificate_of_who_reads_it(
+async def test_a_fetch_ends_when_the_reader_s_certificate_expires(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, manifest = await running(make_host, job)
@@ -235,7 +235,7 @@ async def test_what_is_read_ends_with_the_certificate_of_who_reads_it(
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_who_reads_nothing_keeps_nobody_from_reading(
+async def test_idle_readers_do_not_block_other_readers(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, manifest = await running(make_host, job)
@@ -260,7 +260,7 @@ async def test_who_reads_nothing_keeps_nobody_from_reading(
             await channel.close()
 
 
-async def test_what_lies_here_is_told_by_the_slot_token_of_an_authority_that_has_followed(
+async def test_held_jobs_are_reported_with_slot_tokens_of_a_renewed_authority(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")

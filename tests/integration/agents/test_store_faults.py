@@ -197,7 +197,7 @@ SAVING = {
 
 
 @pytest.mark.parametrize("trouble", SAVING.values(), ids=SAVING.keys())
-async def test_a_generation_gets_there_once_whatever_the_store_does_for_a_while(
+async def test_a_generation_is_stored_once_despite_transient_faults(
     make_host: HostMaker, job: MemoryJob, there: Remote, trouble: Trouble
 ) -> None:
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
@@ -225,7 +225,7 @@ READING = {
 
 
 @pytest.mark.parametrize("trouble", READING.values(), ids=READING.keys())
-async def test_what_is_read_is_what_was_saved_whatever_the_store_does_for_a_while(
+async def test_a_restore_returns_the_saved_state_despite_transient_faults(
     make_host: HostMaker, job: MemoryJob, there: Remote, trouble: Trouble
 ) -> None:
     job.copies = 0
@@ -243,7 +243,7 @@ async def test_what_is_read_is_what_was_saved_whatever_the_store_does_for_a_whil
     assert rule.fired
 
 
-async def test_credentials_that_are_refused_are_told_of_and_renewed(
+async def test_refused_credentials_are_reported_and_renewed(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, there: Remote
 ) -> None:
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
@@ -269,7 +269,7 @@ async def test_credentials_that_are_refused_are_told_of_and_renewed(
     await restores(job, [(C, three), (D, four)], 20)
 
 
-async def test_a_full_store_keeps_what_it_has_and_says_so(
+async def test_a_full_store_keeps_its_objects_and_is_reported(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, there: Remote
 ) -> None:
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
@@ -288,7 +288,7 @@ async def test_a_full_store_keeps_what_it_has_and_says_so(
     await restores(job, [(C, three), (D, four)], 10)
 
 
-async def test_what_goes_from_the_store_before_the_commit_is_sent_again(
+async def test_objects_lost_before_the_commit_are_sent_again(
     make_host: HostMaker, job: MemoryJob, there: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
@@ -310,7 +310,7 @@ async def test_what_goes_from_the_store_before_the_commit_is_sent_again(
     await restores(job, [(C, three), (D, four)], 20)
 
 
-async def test_in_a_store_that_ignores_conditions_nothing_is_committed(
+async def test_a_store_that_ignores_conditions_gets_no_commits(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, there: Remote
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
@@ -328,7 +328,7 @@ async def test_in_a_store_that_ignores_conditions_nothing_is_committed(
     )
 
 
-async def test_a_store_that_has_lost_everything_is_told_of(
+async def test_a_store_that_lost_all_objects_is_reported(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, there: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deciding, "SILENT_NODE_SECONDS", 0.5)

@@ -59,7 +59,7 @@ def alive(pid: int) -> bool:
     ],
     ids=["good", "killed", "segv", "exit", "silent", "garbage", "two", "100 MB", "100 MB of stderr"],
 )
-async def test_what_becomes_of_a_child(code: str, outcome: Outcome, words: str) -> None:
+async def test_each_end_of_a_child_has_its_outcome(code: str, outcome: Outcome, words: str) -> None:
     ended = await child(code)
     found = finding.from_exit(ended)
     assert found.outcome is outcome
@@ -68,7 +68,7 @@ async def test_what_becomes_of_a_child(code: str, outcome: Outcome, words: str) 
     assert len(ended.stderr) <= process.MAX_STDERR
 
 
-async def test_what_hangs_is_killed_at_its_deadline_however_deaf_it_is() -> None:
+async def test_a_hung_child_is_killed_at_its_deadline_despite_ignored_signals() -> None:
     code = (
         "import signal, time\n"
         "for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(one, signal.SIG_IGN)\n"
@@ -81,7 +81,9 @@ async def test_what_hangs_is_killed_at_its_deadline_however_deaf_it_is() -> None
 
 
 @pytest.mark.parametrize("session", [False, True], ids=["in its group", "in a session of its own"])
-async def test_what_a_child_has_started_ends_with_it(session: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_processes_started_by_a_child_end_with_the_child(
+    session: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not session:
         monkeypatch.setattr(cgroup, "own_v2", lambda: None)
     with cgroup.Group() as group:
@@ -118,7 +120,7 @@ async def test_a_cancelled_child_is_dead() -> None:
         os.close(end)
 
 
-async def test_no_more_are_started_where_too_many_are_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_child_is_started_while_too_many_are_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "KILL_SECONDS", 0.05)
     monkeypatch.setattr(process._Child, "kill", lambda self: None)
     children = Children()
@@ -154,7 +156,9 @@ def freezer() -> Iterator[Path]:
         folder.rmdir()
 
 
-async def test_what_the_kernel_holds_is_given_up(freezer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_stuck_in_the_kernel_is_abandoned(
+    freezer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(process, "KILL_SECONDS", 0.3)
     children = Children()
     state = freezer / "freezer.state"
@@ -170,7 +174,7 @@ async def test_what_the_kernel_holds_is_given_up(freezer: Path, monkeypatch: pyt
     await eventually(lambda: children.stuck == 0)
 
 
-async def test_a_probe_may_take_so_much_memory_and_no_more() -> None:
+async def test_a_probe_s_memory_is_limited() -> None:
     code = (
         "from convoy_agents.guard.sweep import child, probe\n"
         "import json\n"
@@ -183,7 +187,7 @@ async def test_a_probe_may_take_so_much_memory_and_no_more() -> None:
     assert finding.from_exit(await child(code.replace("{size}", "256"))).outcome is Outcome.OUT_OF_MEMORY
 
 
-async def test_a_child_gives_way_and_dies_with_its_agent() -> None:
+async def test_a_child_has_low_priority_and_dies_with_its_agent() -> None:
     code = (
         "from convoy_agents.guard.sweep import child\n"
         "import ctypes, os, resource\n"
@@ -234,12 +238,12 @@ async def test_every_probe_of_a_node_measures(name: str, tmp_path: Path) -> None
     assert not any(os.scandir(tmp_path))
 
 
-async def test_without_an_accelerator_a_probe_says_so(tmp_path: Path) -> None:
+async def test_an_accelerator_probe_without_accelerator_is_not_available(tmp_path: Path) -> None:
     (result,) = await sweep(tmp_path, catalogue.ALL["hbm"], devices=tmp_path)
     assert (result.accelerator, result.finding.outcome) == (0, Outcome.NOT_AVAILABLE)
 
 
-async def test_each_accelerator_has_a_child_and_an_interpreter_may_be_missing(tmp_path: Path) -> None:
+async def test_each_accelerator_has_a_child_and_a_missing_interpreter_fails(tmp_path: Path) -> None:
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
     probes = [catalogue.ALL[name] for name in ("hbm", "nccl")]
@@ -248,7 +252,7 @@ async def test_each_accelerator_has_a_child_and_an_interpreter_may_be_missing(tm
     assert {one.finding.outcome for one in results} == {Outcome.FAILED}
 
 
-async def test_a_disk_probe_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_killed_disk_probe_leaves_no_files(tmp_path: Path) -> None:
     launch = Launch(tmp_path, seconds=lambda _: 1.5)
     told: list[Result] = []
 
@@ -263,9 +267,7 @@ async def test_a_disk_probe_that_is_killed_leaves_nothing(tmp_path: Path) -> Non
     assert not any(os.scandir(tmp_path))
 
 
-def test_children_learn_nothing_of_the_agents_environment(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_children_do_not_get_the_agent_s_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
     monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "all")
     env = Launch(tmp_path).env(catalogue.ALL["fingerprint"])

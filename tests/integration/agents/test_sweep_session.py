@@ -87,7 +87,7 @@ async def test_an_order_is_run_and_reported(join: HostMaker, hub: FakeHub, short
     assert not probe_children(host)
 
 
-async def test_an_order_told_twice_begins_one_sweep(join: HostMaker, hub: FakeHub, short: Any) -> None:
+async def test_a_repeated_order_starts_one_sweep(join: HostMaker, hub: FakeHub, short: Any) -> None:
     await join("one")
     order = hub_pb2.SweepOrder(name="a/1", tiers=["L1"], probes=["jitter"])
     hub.send("one", sweep_order=order)
@@ -101,7 +101,7 @@ async def test_an_order_told_twice_begins_one_sweep(join: HostMaker, hub: FakeHu
     assert max(len(one.metrics) for one in running) <= 1
 
 
-async def test_a_report_comes_again_in_each_session_until_it_is_confirmed(
+async def test_a_report_is_resent_in_each_session_until_confirmed(
     join: HostMaker, hub: FakeHub, short: Any
 ) -> None:
     await join("one")
@@ -123,7 +123,7 @@ async def test_a_report_comes_again_in_each_session_until_it_is_confirmed(
     assert "a/1" not in {one.sweep.name for _, one in hub.messages[mark:] if one.HasField("sweep")}
 
 
-async def test_a_sweep_is_cancelled_and_another_has_to_wait(
+async def test_a_sweep_can_be_cancelled_and_a_second_one_must_wait(
     join: HostMaker, hub: FakeHub, short: Any
 ) -> None:
     host = await join("one")
@@ -173,7 +173,7 @@ async def test_an_agent_that_leaves_ends_its_sweep(join: HostMaker, hub: FakeHub
         ({"tiers": ["L2"], "probes": []}, "pair"),
     ],
 )
-async def test_an_order_that_cannot_be_is_refused(
+async def test_an_invalid_order_is_refused(
     join: HostMaker, hub: FakeHub, changes: dict[str, Any], words: str
 ) -> None:
     await join("one")
@@ -190,7 +190,7 @@ def pair(name: str, role: Any, partner: Host) -> Any:
     )
 
 
-async def test_two_nodes_measure_the_line_between_them(
+async def test_two_nodes_measure_the_network_between_them(
     join: HostMaker, hub: FakeHub, short: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pair_probes, "TRANSFER_BYTES", 2 * pair_probes.PIECE_BYTES)
@@ -210,9 +210,7 @@ async def test_two_nodes_measure_the_line_between_them(
         assert [one.higher_is_better for one in said.metrics] == [False, True]
 
 
-async def test_a_partner_that_is_not_there_is_no_measurement(
-    join: HostMaker, hub: FakeHub, short: Any
-) -> None:
+async def test_an_absent_partner_gives_no_measurement(join: HostMaker, hub: FakeHub, short: Any) -> None:
     await join("one")
     two = await join("two")
     order = pair("p", hub_pb2.SweepPair.MEASURER, two)
@@ -234,7 +232,7 @@ async def echo(host: Host, identity: Identity | None, sweep: str) -> grpc.Status
     return grpc.StatusCode.OK
 
 
-async def test_a_stranger_does_not_keep_the_partner_waiting(
+async def test_a_stranger_does_not_delay_the_partner(
     join: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
     one, two = await join("one"), await join("two")

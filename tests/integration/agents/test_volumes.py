@@ -47,7 +47,7 @@ async def test_the_kubelet_finds_the_driver_by_its_registration(make_host: HostM
         assert (await node.NodeGetInfo(csi_pb2.NodeGetInfoRequest())).node_id == "one"
 
 
-async def test_a_pod_finds_its_socket_and_the_library_and_can_change_neither(make_host: HostMaker) -> None:
+async def test_a_pod_can_read_but_not_change_its_socket_and_library(make_host: HostMaker) -> None:
     host = await make_host("one")
     await host.publish(UID)
     target = host.target(UID)
@@ -79,7 +79,7 @@ async def test_a_pod_finds_its_socket_and_the_library_and_can_change_neither(mak
     assert os.statvfs(target).f_flag & (os.ST_NOSUID | os.ST_NODEV) == os.ST_NOSUID | os.ST_NODEV
 
 
-async def test_publishing_twice_is_publishing_once(make_host: HostMaker) -> None:
+async def test_publishing_is_idempotent(make_host: HostMaker) -> None:
     host = await make_host("one")
     await host.publish(UID)
     launcher = await host.launcher(UID)
@@ -92,9 +92,7 @@ async def test_publishing_twice_is_publishing_once(make_host: HostMaker) -> None
     await eventually(lambda: session.state.master_port == 30000)
 
 
-async def test_unpublishing_removes_every_trace_and_may_be_repeated(
-    make_host: HostMaker, hub: FakeHub
-) -> None:
+async def test_unpublishing_removes_all_files_and_is_idempotent(make_host: HostMaker, hub: FakeHub) -> None:
     host = await make_host("one")
     await host.publish(UID)
     launcher = await host.launcher(UID)
@@ -110,7 +108,7 @@ async def test_unpublishing_removes_every_trace_and_may_be_repeated(
     await host.unpublish("never-heard-of")
 
 
-async def test_a_pod_with_two_volumes_lives_until_the_second_goes(make_host: HostMaker) -> None:
+async def test_a_pod_with_two_volumes_stays_until_the_second_is_unpublished(make_host: HostMaker) -> None:
     host = await make_host("one")
     await host.publish(UID)
     second = host.target(UID).parent.parent / "other" / "mount"
@@ -151,7 +149,7 @@ async def test_an_incomplete_mount_is_completed(make_host: HostMaker) -> None:
     ],
     ids=["no volume", "no pod", "elsewhere", "relative", "another pod's folder", "a path for a uid"],
 )
-async def test_a_request_that_makes_no_sense_is_refused(
+async def test_an_invalid_request_is_refused(
     make_host: HostMaker, changes: dict[str, object], what: str
 ) -> None:
     host = await make_host("one")
@@ -166,7 +164,7 @@ async def test_a_request_that_makes_no_sense_is_refused(
     ("number", "code"),
     [(errno.ENOSPC, grpc.StatusCode.RESOURCE_EXHAUSTED), (errno.EIO, grpc.StatusCode.INTERNAL)],
 )
-async def test_a_full_disk_is_named_and_leaves_nothing_behind(
+async def test_a_full_disk_is_reported_and_leaves_no_files(
     make_host: HostMaker, monkeypatch: pytest.MonkeyPatch, number: int, code: grpc.StatusCode
 ) -> None:
     host = await make_host("one")
@@ -186,7 +184,7 @@ async def test_a_full_disk_is_named_and_leaves_nothing_behind(
     assert mounted(host) == 1
 
 
-async def test_a_failing_repeat_leaves_the_running_pod_alone(
+async def test_a_failed_repeated_publish_keeps_the_running_pod(
     make_host: HostMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = await make_host("one")
@@ -198,7 +196,7 @@ async def test_a_failing_repeat_leaves_the_running_pod_alone(
     assert await host.launcher(UID)
 
 
-async def test_a_folder_whose_mount_vanished_is_swept(make_host: HostMaker, hub: FakeHub) -> None:
+async def test_a_folder_whose_mount_vanished_is_removed(make_host: HostMaker, hub: FakeHub) -> None:
     host = await make_host("one")
     await host.publish(UID)
     await host.publish("stays-here")
@@ -210,7 +208,7 @@ async def test_a_folder_whose_mount_vanished_is_swept(make_host: HostMaker, hub:
     assert len(folders_of(host)) == 1
 
 
-def test_folders_without_state_are_kept_while_something_mounts_them(tmp_path: Path) -> None:
+def test_folders_without_state_are_kept_while_mounted(tmp_path: Path) -> None:
     library = tmp_path / "lib-1"
     library.mkdir()
     folders = Folders(tmp_path, library)

@@ -44,7 +44,7 @@ def test_an_assignment_contains_no_store_credentials() -> None:
     assert "keep_last" in told and not credentials & told
 
 
-def test_it_survives_the_wire_and_the_state_file() -> None:
+def test_an_assignment_round_trips_over_the_wire_and_the_state_file() -> None:
     read = assignment.from_wire(message())
     assert read.ranks == range(2, 4)
     assert read.members[0].peer_address == "10.0.0.1:1"
@@ -53,7 +53,7 @@ def test_it_survives_the_wire_and_the_state_file() -> None:
     assert assignment.from_json(json.loads(json.dumps(read.to_json()))) == read
 
 
-def test_what_its_nodes_keep_survives_too() -> None:
+def test_the_memory_tiers_round_trip() -> None:
     tiers = hub_pb2.MemoryTiers(
         copies=1,
         limit=7,
@@ -85,6 +85,6 @@ def test_what_its_nodes_keep_survives_too() -> None:
         ({"members": [hub_pb2.Member(slot=1, pod_uid="b")]}, "slot order"),
     ],
 )
-def test_what_contradicts_itself_is_refused(changes: dict[str, Any], why: str) -> None:
+def test_a_contradictory_assignment_is_refused(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(AssignmentError, match=why):
         assignment.from_wire(message(**changes))

@@ -43,12 +43,12 @@ def test_a_certificate_names_one_agent_or_none(names: tuple[str, ...], node: str
     assert node_of(context) == node
 
 
-def test_one_that_has_run_out_names_nobody_any_more() -> None:
+def test_an_expired_certificate_names_no_agent() -> None:
     context = Context(ONE, life=timedelta(seconds=-1))
     assert caller(context).node == "node-1" and node_of(context) == ""
 
 
-def test_who_has_shown_no_certificate_is_nobody() -> None:
+def test_a_caller_without_certificate_has_no_name() -> None:
     class Bare:
         def auth_context(self) -> dict[str, Any]:
             return {}
@@ -57,5 +57,5 @@ def test_who_has_shown_no_certificate_is_nobody() -> None:
 
 
 @pytest.mark.parametrize(("now", "outdated"), [(99.9, False), (100.0, True), (101.0, True)])
-def test_it_runs_out_at_its_end(now: float, outdated: bool) -> None:
+def test_a_caller_expires_with_its_certificate(now: float, outdated: bool) -> None:
     assert Caller("n", 100.0).expired(now) is outdated

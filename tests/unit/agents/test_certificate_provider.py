@@ -41,7 +41,7 @@ def test_grpc_receives_a_configuration_only_after_a_change(pauses: list[float]) 
     assert its.poll() == "configuration of first"
 
 
-def test_of_many_that_ask_one_is_told(pauses: list[float]) -> None:
+def test_one_of_many_concurrent_polls_gets_the_change(pauses: list[float]) -> None:
     now = "first"
     its: Any = CertificateProvider(lambda: now, lambda name: name)  # type: ignore[arg-type, return-value]
     now, told = "second", []
@@ -53,7 +53,7 @@ def test_of_many_that_ask_one_is_told(pauses: list[float]) -> None:
     assert sorted(filter(None, told)) == ["second"] and len(told) == 32
 
 
-def test_what_cannot_be_told_is_tried_again(pauses: list[float]) -> None:
+def test_a_failed_configuration_is_retried(pauses: list[float]) -> None:
     now = "first"
 
     def configuration(name: str) -> str:
@@ -80,7 +80,7 @@ class FakeEnrolment:
         return self.current
 
 
-async def test_an_agent_s_port_tells_grpc_of_a_renewed_certificate_and_of_nothing_else(
+async def test_grpc_gets_only_renewed_certificates_of_the_agent_s_port(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float]
 ) -> None:
     asked: list[Callable[[], grpc.ServerCertificateConfiguration | None]] = []

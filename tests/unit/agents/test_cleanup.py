@@ -22,7 +22,9 @@ EMPTY = ("run/lib-0123/convoy/__init__.py", "run/lib-4567.new/a.py", "run/pods/"
         ((*EMPTY, "plugin/csi.sock"), ["plugin"]),
     ],
 )
-def test_it_takes_what_is_its_own_and_empty(tmp_path: Path, there: tuple[str, ...], stays: list[str]) -> None:
+def test_cleanup_removes_only_the_agent_s_own_empty_folders(
+    tmp_path: Path, there: tuple[str, ...], stays: list[str]
+) -> None:
     for folder in ("run", "plugin"):
         (tmp_path / folder).mkdir()
     for name in there:

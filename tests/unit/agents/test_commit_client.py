@@ -70,7 +70,7 @@ def verdicts(*asked: asyncio.Task[CommitOutcome]) -> list[Verdict | None]:
     return [one.result().verdict if one.done() else None for one in asked]
 
 
-def test_slots_meet_although_one_writes_for_longer_than_a_call_is_held(virtual: Run) -> None:  # noqa: F811
+def test_a_commit_waits_for_a_slow_slot_beyond_one_call(virtual: Run) -> None:  # noqa: F811
     async def work() -> None:
         node = Node()
         fast = node.request_commit(FAST, ONE)
@@ -84,7 +84,7 @@ def test_slots_meet_although_one_writes_for_longer_than_a_call_is_held(virtual: 
     virtual(work())
 
 
-def test_patience_ends(virtual: Run) -> None:  # noqa: F811
+def test_an_incomplete_commit_expires(virtual: Run) -> None:  # noqa: F811
     async def work() -> None:
         node = Node()
         fast = node.request_commit(FAST, ONE)
@@ -94,7 +94,7 @@ def test_patience_ends(virtual: Run) -> None:  # noqa: F811
     virtual(work())
 
 
-def test_a_call_that_is_given_up_counts_no_longer(virtual: Run) -> None:  # noqa: F811
+def test_a_cancelled_call_has_no_vote(virtual: Run) -> None:  # noqa: F811
     async def work() -> None:
         node = Node()
         given_up = node.request_commit(SLOW, ONE)
@@ -111,7 +111,7 @@ def test_a_call_that_is_given_up_counts_no_longer(virtual: Run) -> None:  # noqa
     virtual(work())
 
 
-def test_what_cannot_be_written_down_is_asked_for_again(virtual: Run) -> None:  # noqa: F811
+def test_a_commit_is_retried_until_the_ledger_can_be_written(virtual: Run) -> None:  # noqa: F811
     async def work() -> None:
         node = Node()
         node.ledger.full = True
@@ -126,7 +126,7 @@ def test_what_cannot_be_written_down_is_asked_for_again(virtual: Run) -> None:  
 
 
 @pytest.mark.parametrize("later", ["heard of", "planned"])
-def test_a_later_incarnation_ends_what_is_asked_for(virtual: Run, later: str) -> None:  # noqa: F811
+def test_a_later_incarnation_ends_pending_commits_as_stale(virtual: Run, later: str) -> None:  # noqa: F811
     async def work() -> None:
         node = Node()
         fast = node.request_commit(FAST, ONE)
@@ -142,7 +142,7 @@ def test_a_later_incarnation_ends_what_is_asked_for(virtual: Run, later: str) ->
     virtual(work())
 
 
-def test_a_job_that_keeps_nothing_in_memory_is_coordinated_by_nobody(virtual: Run) -> None:  # noqa: F811
+def test_a_job_without_memory_tiers_has_no_commit_coordinator(virtual: Run) -> None:  # noqa: F811
     async def work() -> None:
         node = Node()
         node.coordinator.update(pod(replace(FAST, incarnation=2, memory=None)))

@@ -59,12 +59,12 @@ def test_a_body_of_any_bytes_is_an_object_or_a_frame_error(body: bytes, _: int) 
     ],
     ids=["empty", "null", "list", "no type", "typeless", "NaN", "infinity", "no text", "huge number", "deep"],
 )
-def test_what_is_no_message_is_a_frame_error(body: bytes) -> None:
+def test_a_malformed_body_is_a_frame_error(body: bytes) -> None:
     with pytest.raises(FrameError):
         Decoder().feed(len(body).to_bytes(HEADER, "big") + body)
 
 
-def test_the_longest_frame_passes_and_one_byte_more_does_not() -> None:
+def test_a_frame_of_maximum_length_passes_and_a_longer_one_fails() -> None:
     room = MAX_FRAME - len(json.dumps({"type": "t", "x": ""}, separators=(",", ":")))
     frame = encode({"type": "t", "x": "a" * room})
     assert Decoder().feed(frame)[0]["x"] == "a" * room
@@ -74,6 +74,6 @@ def test_the_longest_frame_passes_and_one_byte_more_does_not() -> None:
         Decoder().feed((MAX_FRAME + 1).to_bytes(HEADER, "big"))
 
 
-def test_no_number_is_not_encoded() -> None:
+def test_nan_and_infinity_are_not_encoded() -> None:
     with pytest.raises(FrameError):
         encode({"type": "t", "x": float("nan")})

@@ -28,21 +28,21 @@ def machine(root: Path, *uuids: str, version: str = VERSION) -> Path:
     return root
 
 
-def test_all_accelerators_and_their_driver(tmp_path: Path) -> None:
+def test_detect_reports_all_accelerators_and_their_driver(tmp_path: Path) -> None:
     told = detect(machine(tmp_path, ONE, TWO))
     assert told.known and list(told.accelerators) == [ONE, TWO] and told.driver == "550.54.15"
 
 
-def test_the_open_module_says_its_version_in_other_words(tmp_path: Path) -> None:
+def test_the_driver_version_of_the_open_module_is_parsed(tmp_path: Path) -> None:
     words = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (dvs)\n"
     assert detect(machine(tmp_path, ONE, version=words)).driver == "570.86.10"
 
 
-def test_a_node_without_any_is_known(tmp_path: Path) -> None:
+def test_a_node_without_accelerators_is_known(tmp_path: Path) -> None:
     told = detect(tmp_path / "nowhere")
     assert told.known and not told.accelerators and told.driver == ""
 
 
-def test_a_gpu_that_has_no_uuid_yet_is_not_guessed(tmp_path: Path) -> None:
+def test_a_node_with_a_gpu_without_uuid_is_unknown(tmp_path: Path) -> None:
     unknown = "GPU-????????-????-????-????-????????????"
     assert not detect(machine(tmp_path, ONE, unknown)).known

@@ -33,7 +33,7 @@ def test_collectives_are_read() -> None:
     assert other == hub_pb2.Collective(kind="tp", members="7")
 
 
-def test_what_is_not_said_is_nothing() -> None:
+def test_missing_fields_have_default_values() -> None:
     assert parse(frame(ONE), rank=0) == (hub_pb2.StepWindow(first=5, last=8),)
     assert parse(frame(), rank=0) == ()
 
@@ -81,7 +81,7 @@ fields = st.sampled_from(["first", "last", "wall", "compute", "tokens", "micro"]
 
 
 @given(st.lists(st.dictionaries(fields, scalars | st.lists(scalars, max_size=3)), max_size=3))
-def test_any_frame_is_windows_that_the_wire_can_carry_or_an_error(windows: list[dict[str, Any]]) -> None:
+def test_any_frame_gives_serializable_windows_or_an_error(windows: list[dict[str, Any]]) -> None:
     try:
         read = parse({"type": "telemetry", "windows": windows}, rank=1)
     except MessageError as error:
@@ -100,7 +100,7 @@ def sent(buffer: TelemetryBuffer) -> dict[str, tuple[int, list[tuple[int, int]]]
     return {pod.pod_uid: (pod.incarnation, [(one.rank, one.last) for one in pod.windows]) for pod in pods}
 
 
-def test_what_was_said_goes_once() -> None:
+def test_buffered_windows_are_sent_once() -> None:
     buffer = TelemetryBuffer()
     buffer.add("a", 1, (window(1, 3), window(1, 4)))
     buffer.add("a", 1, (window(0, 3),))
@@ -111,7 +111,9 @@ def test_what_was_said_goes_once() -> None:
     assert buffer.pop_message() is None
 
 
-def test_what_does_not_fit_into_one_message_goes_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_beyond_the_message_limit_are_sent_in_the_next_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("convoy_agents.guard.telemetry_buffer.MESSAGE_BYTES", 10)
     buffer = TelemetryBuffer()
     for uid in "abc":
@@ -119,14 +121,14 @@ def test_what_does_not_fit_into_one_message_goes_with_the_next(monkeypatch: pyte
     assert [list(sent(buffer)) for _ in range(4)] == [["a"], ["b"], ["c"], []]
 
 
-def test_what_an_incarnation_said_goes_with_it() -> None:
+def test_a_later_incarnation_discards_earlier_windows() -> None:
     buffer = TelemetryBuffer()
     buffer.add("a", 1, (window(0, 3),))
     buffer.add("a", 2, (window(0, 2),))
     assert sent(buffer) == {"a": (2, [(0, 2)])}
 
 
-def test_while_no_hub_listens_the_oldest_is_dropped() -> None:
+def test_the_oldest_windows_are_dropped_while_the_hub_is_disconnected() -> None:
     buffer = TelemetryBuffer()
     dropped = metrics.TELEMETRY_DROPPED._value.get()
     for last in range(1, MAX_WINDOWS + 11):
@@ -137,7 +139,7 @@ def test_while_no_hub_listens_the_oldest_is_dropped() -> None:
     assert metrics.TELEMETRY_DROPPED._value.get() - dropped == 20
 
 
-def test_what_waits_for_a_hub_is_bounded_and_each_rank_keeps_its_newest(
+def test_the_buffer_is_bounded_and_keeps_the_newest_window_of_each_rank(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("convoy_agents.guard.telemetry_buffer.MAX_BYTES", 10 * window(1, 1).ByteSize())

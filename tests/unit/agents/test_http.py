@@ -88,7 +88,7 @@ async def test_probes_are_answered_while_a_hundred_idle_connections_are_open(
             assert await clients.get(path) == "HTTP/1.1 200 OK"
 
 
-async def test_who_has_its_share_loses_its_own_oldest_connection_and_nobody_else_one(
+async def test_a_client_over_its_limit_loses_its_own_oldest_connection(
     clients: Clients,
 ) -> None:
     slow = await clients.connect(KUBELET)
@@ -99,7 +99,7 @@ async def test_who_has_its_share_loses_its_own_oldest_connection_and_nobody_else
     assert await slow[0].readline() == b"HTTP/1.1 200 OK\r\n"
 
 
-async def test_when_all_places_are_taken_who_has_most_of_them_loses_one(clients: Clients) -> None:
+async def test_at_the_total_limit_the_client_with_most_connections_loses_one(clients: Clients) -> None:
     slow = await clients.connect(KUBELET)
     crowd = [await clients.connect("127.0.0.2") for _ in range(MAX_CLIENTS_EACH)]
     for number in range(MAX_CLIENTS - MAX_CLIENTS_EACH - 1):
@@ -110,7 +110,9 @@ async def test_when_all_places_are_taken_who_has_most_of_them_loses_one(clients:
     ]  # fmt: skip
 
 
-async def test_who_reads_no_answer_is_given_up(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_read_is_disconnected(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(http, "REQUEST_SECONDS", 0.5)
     reader, writer = await asyncio.open_connection("127.0.0.1", clients.port, limit=1024)
     writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
@@ -124,7 +126,7 @@ async def test_who_reads_no_answer_is_given_up(clients: Clients, monkeypatch: py
     writer.close()
 
 
-async def test_what_is_missing_is_said_and_what_is_not_there_too(unused_tcp_port: int) -> None:
+async def test_readyz_names_missing_parts_and_unknown_paths_return_404(unused_tcp_port: int) -> None:
     missing = ["a", "b"]
     server = HttpServer({"/readyz": http.ready(lambda: ", ".join(missing))})
     port = await server.start(unused_tcp_port, "127.0.0.1")

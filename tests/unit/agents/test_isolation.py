@@ -74,7 +74,7 @@ class Surroundings:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-def test_a_node_that_is_cut_off_stops_its_strict_job_once(
+def test_an_isolated_node_stops_its_strict_job_once(
     virtual: Run,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -125,7 +125,7 @@ def test_an_outage_of_the_control_plane_stops_nothing(
     virtual(work())
 
 
-def test_who_is_heard_again_in_time_goes_on(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_node_reconnected_in_time_stops_nothing(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     async def work() -> None:
         surroundings = Surroundings(monkeypatch)
         for _ in range(5):
@@ -137,7 +137,7 @@ def test_who_is_heard_again_in_time_goes_on(virtual: Run, monkeypatch: pytest.Mo
     virtual(work())
 
 
-def test_an_answer_counts_from_when_it_was_asked_for(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_reply_counts_from_the_time_of_its_request(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     async def work() -> None:
         surroundings = Surroundings(monkeypatch)
         await asyncio.sleep(10)
@@ -171,7 +171,7 @@ def test_jobs_under_commit_fencing_are_left_alone(virtual: Run, monkeypatch: pyt
     virtual(work())
 
 
-def test_a_later_incarnation_is_watched_anew(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_later_incarnation_can_be_stopped_too(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     async def work() -> None:
         surroundings = Surroundings(monkeypatch)
         await asyncio.sleep(30)
@@ -186,7 +186,7 @@ def test_a_later_incarnation_is_watched_anew(virtual: Run, monkeypatch: pytest.M
     virtual(work())
 
 
-def test_a_suspended_machine_counts_the_time_it_slept(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_time_in_suspend_counts_toward_the_timeout(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     async def work() -> None:
         surroundings = Surroundings(monkeypatch)
         await surroundings.hub_replies(5)
@@ -199,7 +199,7 @@ def test_a_suspended_machine_counts_the_time_it_slept(virtual: Run, monkeypatch:
     virtual(work())
 
 
-async def test_a_refusal_is_an_answer_and_silence_is_none() -> None:
+async def test_a_refused_connection_is_reachable_and_a_silent_one_is_not() -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, backlog=1)
     port = server.sockets[0].getsockname()[1]
     assert await isolation.reachable("127.0.0.1", port, 5)

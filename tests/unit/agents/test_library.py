@@ -29,7 +29,7 @@ def sources(tmp_path: Path) -> Sources:
     return sources
 
 
-def test_the_library_is_named_after_its_content_and_made_once(tmp_path: Path, sources: Sources) -> None:
+def test_the_library_is_named_after_its_content_and_created_once(tmp_path: Path, sources: Sources) -> None:
     first = library.prepare(tmp_path, sources)
     made = (first / "convoy_launch.py").stat().st_ino
     assert library.prepare(tmp_path, sources) == first
@@ -40,7 +40,7 @@ def test_the_library_is_named_after_its_content_and_made_once(tmp_path: Path, so
     assert not first.exists()
 
 
-def test_an_interrupted_preparation_is_begun_anew(tmp_path: Path, sources: Sources) -> None:
+def test_an_interrupted_preparation_is_restarted(tmp_path: Path, sources: Sources) -> None:
     name = library.prepare(tmp_path, sources).rename(tmp_path / "elsewhere")
     left = tmp_path / f"{library.PREFIX}whatever.new"
     left.mkdir()
@@ -50,7 +50,7 @@ def test_an_interrupted_preparation_is_begun_anew(tmp_path: Path, sources: Sourc
     assert [path.name for path in tmp_path.glob("lib-*")] == [again.name]
 
 
-def test_pods_share_one_copy(tmp_path: Path, sources: Sources) -> None:
+def test_pods_share_one_copy_of_the_library(tmp_path: Path, sources: Sources) -> None:
     shelf = library.prepare(tmp_path, sources)
     library.link(shelf, tmp_path / "pod")
     assert (tmp_path / "pod/convoy_launch.py").samefile(shelf / "convoy_launch.py")
@@ -60,7 +60,7 @@ def test_pods_share_one_copy(tmp_path: Path, sources: Sources) -> None:
     assert sorted(read) == ["__init__.py", "python.py"]
 
 
-def test_without_hard_links_there_are_copies(
+def test_the_library_is_copied_if_hard_links_fail(
     tmp_path: Path, sources: Sources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf = library.prepare(tmp_path, sources)
@@ -77,7 +77,7 @@ def test_a_missing_launcher_is_named(tmp_path: Path, sources: Sources) -> None:
         library.prepare(tmp_path, sources)
 
 
-def test_finding_the_sources_imports_none_of_them() -> None:
+def test_locating_the_sources_does_not_import_the_sources() -> None:
     script = (
         "import sys; from convoy_agents.csi import library; found = library.installed(); "
         "assert (found.workloads / 'launcher' / 'convoy_launch.py').is_file(), found; "
@@ -87,7 +87,7 @@ def test_finding_the_sources_imports_none_of_them() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, env={"PYTHONPATH": ":".join(sys.path)})
 
 
-def test_the_mount_table_is_read_with_its_escapes() -> None:
+def test_escapes_in_the_mount_table_are_decoded() -> None:
     text = (
         "36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 - ext3 /dev/root rw\n37 35 0:1 / / ro - tmpfs t rw\n"
     )
@@ -98,5 +98,5 @@ def test_the_own_mount_table_can_be_read() -> None:
     assert "/" in {entry.target for entry in mounts.table()}
 
 
-def test_undoing_no_mount_is_no_error(tmp_path: Path) -> None:
+def test_unmounting_a_folder_without_mount_is_no_error(tmp_path: Path) -> None:
     assert mounts.unmount(tmp_path / "nothing") is False

@@ -162,7 +162,7 @@ types = st.sampled_from(["hello", "rank", "portPicked", "progress", "?"])
 @given(
     types, st.dictionaries(names, values) | st.fixed_dictionaries({"step": st.just(1), "metrics": metrics})
 )
-def test_any_frame_is_a_message_that_the_wire_can_carry_or_an_error(kind: str, body: dict[str, Any]) -> None:
+def test_any_frame_gives_a_serializable_message_or_an_error(kind: str, body: dict[str, Any]) -> None:
     for parse in (parse_hello, parse_from_launcher, parse_progress):
         try:
             message = parse({**body, "type": kind})
@@ -176,7 +176,7 @@ def test_any_frame_is_a_message_that_the_wire_can_carry_or_an_error(kind: str, b
             to_wire(reduce(state, message).state).SerializeToString()
 
 
-def test_the_end_of_stderr_is_kept_in_whole_characters() -> None:
+def test_the_tail_of_stderr_is_cut_between_characters() -> None:
     update = parse_from_launcher({**RANK, "stderr": "begin" + "é" * 3000})
     assert isinstance(update, RankUpdate)
     assert len(update.stderr.encode()) <= 2048

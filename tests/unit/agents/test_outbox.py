@@ -56,12 +56,12 @@ def sent_at(puts: list[tuple[float, Urgency]]) -> list[float]:
         "rare",
     ],
 )
-def test_when_reports_leave(puts: list[tuple[float, Urgency]], sent: list[float]) -> None:
+def test_reports_are_sent_when_due(puts: list[tuple[float, Urgency]], sent: list[float]) -> None:
     assert sent_at(puts) == pytest.approx(sent)
 
 
 @given(st.lists(st.tuples(st.floats(10, 20), st.sampled_from([BATCHED, NOW])), min_size=1, max_size=40))
-def test_rates_hold_and_the_last_change_is_always_sent(puts: list[tuple[float, Urgency]]) -> None:
+def test_report_rates_are_limited_and_the_last_change_is_sent(puts: list[tuple[float, Urgency]]) -> None:
     sent = sent_at(puts)
     gaps = [later - earlier for earlier, later in itertools.pairwise(sent)]
     assert all(gap >= NOW_SECONDS - 1e-9 for gap in gaps)
@@ -71,7 +71,7 @@ def test_rates_hold_and_the_last_change_is_always_sent(puts: list[tuple[float, U
     assert last <= sent[-1] + 1e-9 <= last + REPORT_SECONDS + 1e-6
 
 
-def test_a_pod_that_is_gone_is_only_that() -> None:
+def test_a_removed_pod_has_no_pending_report() -> None:
     outbox = Outbox()
     outbox.put("a", NOW, 1.0)
     outbox.put("b", NOW, 1.0)
@@ -81,7 +81,7 @@ def test_a_pod_that_is_gone_is_only_that() -> None:
     assert outbox.next_due() is None
 
 
-def test_a_hello_says_it_all() -> None:
+def test_a_hello_clears_pending_reports_and_removals() -> None:
     outbox = Outbox()
     outbox.put("a", NOW, 1.0)
     outbox.add_removed("b")
@@ -91,7 +91,7 @@ def test_a_hello_says_it_all() -> None:
     assert outbox.next_due() == 2.5
 
 
-def test_departures_are_bounded_while_the_hub_is_away() -> None:
+def test_removals_are_bounded_while_the_hub_is_disconnected() -> None:
     outbox = Outbox()
     for number in range(MAX_REMOVED + 10):
         outbox.add_removed(str(number))
@@ -100,7 +100,7 @@ def test_departures_are_bounded_while_the_hub_is_away() -> None:
     assert gone[-1] == str(MAX_REMOVED + 9)
 
 
-def test_pauses_double_are_jittered_and_capped() -> None:
+def test_backoff_pauses_double_with_jitter_and_a_cap() -> None:
     backoff = Backoff(first=0.2, cap=5.0, random=random.Random(1))
     pauses = [backoff.next() for _ in range(10)]
     for pause, bound in zip(pauses, [0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5, 5], strict=True):
@@ -111,7 +111,7 @@ def test_pauses_double_are_jittered_and_capped() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 50), st.floats(0, 5)), min_size=1, max_size=50))
-def test_a_bucket_that_is_obeyed_lets_no_more_through_than_its_rate(takes: list[tuple[float, float]]) -> None:
+def test_the_token_bucket_limits_the_rate(takes: list[tuple[float, float]]) -> None:
     rate, burst = 10.0, 50.0
     bucket, now, spent = TokenBucket(rate, burst, 0.0), 0.0, 0.0
     for cost, idle in takes:

@@ -35,14 +35,14 @@ def test_a_member_s_node_is_attested_and_remembered() -> None:
     assert attestation.recent() == []
 
 
-def test_neither_a_stranger_nor_a_job_of_others_is() -> None:
+def test_a_stranger_and_an_unknown_job_are_not_attested() -> None:
     attestation = PeerAttestation(lambda: [PodState("new"), *holds(1)], Clock())
     assert not attestation.request("three", "job")
     assert not attestation.request("two", "another job")
     assert attestation.recent() == []
 
 
-def test_a_node_that_the_job_went_on_without_is_not() -> None:
+def test_a_node_outside_the_newest_plan_is_not_attested() -> None:
     later = plan(2)
     later = replace(later, members=(later.members[0], replace(later.members[1], node="three")))
     attestation = PeerAttestation(lambda: [*holds(1), PodState("pod-2", assignment=later)], Clock())
@@ -50,7 +50,7 @@ def test_a_node_that_the_job_went_on_without_is_not() -> None:
     assert attestation.request("three", "job")
 
 
-def test_memory_is_bounded() -> None:
+def test_the_number_of_attestations_is_bounded() -> None:
     known = plan(1)
     members = tuple(replace(known.members[0], node=f"n{number}") for number in range(MAX_NODES + 5))
     pod = PodState("pod", assignment=replace(known, members=members))

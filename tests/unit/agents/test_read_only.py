@@ -26,7 +26,7 @@ def fails(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr(mounts, "_call", call)
 
 
-def test_a_kernel_that_knows_no_such_call_gives_an_ordinary_one(
+def test_a_kernel_without_the_system_call_gets_a_read_only_open(
     shard: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fails(monkeypatch, errno.ENOSYS)
@@ -39,7 +39,7 @@ def test_a_kernel_that_knows_no_such_call_gives_an_ordinary_one(
         os.close(fd)
 
 
-def test_what_else_goes_wrong_is_told(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_of_the_system_call_are_raised(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fails(monkeypatch, errno.EPERM)
     with pytest.raises(PermissionError, match=str(shard)):
         mounts.open_read_only(shard)

@@ -16,7 +16,7 @@ class Session:
         raise ValueError("a bug")
 
 
-def test_what_one_pods_command_brings_about_does_not_end_the_session_of_all() -> None:
+def test_a_failed_command_for_one_pod_does_not_end_the_hub_session() -> None:
     pods = Pods(Outbox())
     pods._sessions["p"] = Session()  # type: ignore[assignment]
     pods.command(hub_pb2.HubMessage(shutdown=hub_pb2.Shutdown(pod_uid="p", reason="over")))

@@ -76,7 +76,7 @@ UP = run(hello(), plan(1)).state
 REFUSED = {"type": "refused", "incarnation": 1, "step": 10}
 
 
-def test_troubles_are_those_of_the_incarnation_and_only_news_is_reported() -> None:
+def test_only_changed_troubles_of_the_incarnation_are_reported() -> None:
     told = {"NOT_STORED": "the store is busy", "LOST": "nothing is whole"}
     known = run(plan(1), CheckpointTroubles(1, told))
     assert known.urgency is Urgency.BATCHED and known.state.troubles == told
@@ -91,20 +91,20 @@ def test_troubles_are_those_of_the_incarnation_and_only_news_is_reported() -> No
     assert not to_wire(run(plan(2), state=known.state).state).troubles
 
 
-def test_a_long_story_is_cut() -> None:
+def test_a_long_trouble_message_is_truncated() -> None:
     state = run(plan(1), CheckpointTroubles(1, {"LOST": "x" * 5000})).state
     assert len(to_wire(state).troubles[0].message) == MAX_TROUBLE
 
 
 class TestLauncher:
-    def test_an_assignment_is_saved_before_it_is_told_and_reported_at_once(self) -> None:
+    def test_an_assignment_is_saved_sent_to_the_launcher_and_reported(self) -> None:
         outcome = run(hello(), plan(1))
         assert outcome.save
         assert [frame["incarnation"] for frame in outcome.to_launcher] == [1]
         assert outcome.urgency is Urgency.NOW
         assert to_wire(outcome.state).incarnation == 1
 
-    def test_without_a_launcher_it_waits_for_the_hello(self) -> None:
+    def test_an_assignment_waits_for_the_launcher_s_hello(self) -> None:
         outcome = run(plan(1))
         assert outcome.to_launcher == ()
         assert to_wire(outcome.state).incarnation == 0
@@ -115,14 +115,14 @@ class TestLauncher:
     @pytest.mark.parametrize(
         ("at", "told"), [(0, [3]), (2, [3]), (3, []), (4, [])], ids=["new", "behind", "same", "ahead"]
     )
-    def test_a_launcher_that_dials_again_is_told_what_it_lacks(self, at: int, told: list[int]) -> None:
+    def test_a_reconnected_launcher_gets_only_a_newer_assignment(self, at: int, told: list[int]) -> None:
         state = run(hello(), plan(3), LauncherDisconnected()).state
         outcome = run(hello(at), state=state)
         assert [frame["incarnation"] for frame in outcome.to_launcher] == told
         assert outcome.state.launcher_incarnation == max(3, at)
 
     @pytest.mark.parametrize("incarnation", [1, 2])
-    def test_an_assignment_that_is_not_newer_starts_nothing(self, incarnation: int) -> None:
+    def test_an_old_or_repeated_assignment_starts_nothing(self, incarnation: int) -> None:
         state = run(hello(), plan(2)).state
         outcome = run(plan(incarnation), state=state)
         assert outcome.to_launcher == ()
@@ -131,14 +131,14 @@ class TestLauncher:
         # the hub repeated the assignment, so it needs a report that the agent has it
         assert outcome.urgency is Urgency.NOW
 
-    def test_the_same_incarnation_may_bring_a_peer_s_new_address(self) -> None:
+    def test_the_same_incarnation_can_update_a_peer_s_address(self) -> None:
         moved = plan(1, address="10.0.0.9:8472")
         outcome = run(moved, state=UP)
         assert outcome.to_launcher == ()
         assert outcome.save
         assert outcome.state.assignment == moved
 
-    def test_the_same_incarnation_may_bring_another_interval(self) -> None:
+    def test_the_same_incarnation_can_update_the_interval(self) -> None:
         slower = replace(plan(1), memory=MemoryTiers(1, 0, interval_seconds=42))
         outcome = run(slower, state=UP)
         assert (outcome.to_launcher, outcome.save, outcome.urgency) == ((), True, Urgency.NOW)
@@ -151,7 +151,7 @@ class TestLauncher:
     @pytest.mark.parametrize(
         ("remembered", "told"), [([], 0), ([plan(2)], 2)], ids=["nothing", "an older one"]
     )
-    def test_an_agent_that_lost_its_memory_asks_to_be_told_again(
+    def test_an_agent_without_state_reports_no_assignment_to_get_a_resend(
         self, remembered: list[Event], told: int
     ) -> None:
         state = run(*remembered, hello(3), RankUpdate(3, 0, "RUNNING")).state
@@ -162,7 +162,7 @@ class TestLauncher:
         report = to_wire(outcome.state)
         assert (report.incarnation, len(report.ranks)) == (3, 1)
 
-    def test_a_moved_coordinator_is_reported_as_it_is_known(self) -> None:
+    def test_the_moved_coordinator_s_new_address_is_reported(self) -> None:
         node = plan(1).members[0].node
         assert not to_wire(run(hello()).state).peers
         assert [one.peer_address for one in to_wire(UP).peers] == [plan(1).members[0].peer_address]
@@ -174,19 +174,19 @@ class TestLauncher:
         assert run(PeerMoved("elsewhere", "x:1"), state=UP).state == UP
         assert run(PeerMoved(node, "x:1")).state == PodState(UID)
 
-    def test_a_new_incarnation_forgets_the_ranks_of_the_old(self) -> None:
+    def test_a_new_incarnation_drops_the_ranks_of_the_previous_one(self) -> None:
         state = run(RankUpdate(1, 0, "RUNNING"), progress_of(0, Progress(10)), state=UP).state
         state = run(plan(2), state=state).state
         assert state.ranks == {}
         assert run(RankUpdate(1, 0, "EXITED"), state=state).state == state
 
-    def test_shutdown_outlasts_a_lost_line_and_ends_with_a_new_incarnation(self) -> None:
+    def test_shutdown_survives_a_reconnect_and_ends_with_the_incarnation(self) -> None:
         outcome = run(Shutdown(3, "why", immediate=True), LauncherDisconnected(), hello(1), state=UP)
         told = {"type": "shutdown", "exitCode": 3, "reason": "why", "immediate": True}
         assert outcome.to_launcher == (told,)
         assert run(plan(2), LauncherDisconnected(), hello(2), state=outcome.state).to_launcher == ()
 
-    def test_a_port_is_asked_for_once_and_kept(self) -> None:
+    def test_a_port_is_requested_once_and_kept(self) -> None:
         outcome = run(PickPort(2), state=UP)
         assert outcome.to_launcher == ({"type": "pickPort", "incarnation": 2},)
         assert outcome.save
@@ -199,11 +199,11 @@ class TestLauncher:
         assert (repeated.to_launcher, repeated.urgency) == ((), Urgency.NOW)
 
     @pytest.mark.parametrize("incarnation", [1, 3])
-    def test_a_port_nobody_asked_for_is_not_believed(self, incarnation: int) -> None:
+    def test_an_unrequested_port_is_ignored(self, incarnation: int) -> None:
         state = run(PickPort(2), state=UP).state
         assert run(PortPicked(incarnation, 31000), state=state).state == state
 
-    def test_a_new_agent_learns_the_port_unasked(self) -> None:
+    def test_a_restarted_agent_accepts_the_port_without_a_request(self) -> None:
         assert run(hello(), PortPicked(2, 31000)).state.master_port == 31000
 
 
@@ -232,14 +232,14 @@ class TestRanks:
         assert bool(outcome.problem) is problem
         assert (update.rank in outcome.state.ranks) is (update == RankUpdate(1, 1, "RUNNING"))
 
-    def test_without_an_assignment_ranks_are_few(self) -> None:
+    def test_the_number_of_ranks_is_limited_without_an_assignment(self) -> None:
         state = run(hello(1)).state
         for rank in range(64):
             state = run(RankUpdate(1, rank, "RUNNING"), state=state).state
         assert run(RankUpdate(1, 64, "RUNNING"), state=state).problem
         assert not run(RankUpdate(1, 63, "EXITED"), state=state).problem
 
-    def test_a_first_step_makes_a_rank_run_and_the_rest_is_folded(self) -> None:
+    def test_a_first_step_is_sent_now_and_later_steps_are_batched(self) -> None:
         outcome = run(RankUpdate(1, 0, "STARTING"), progress_of(0, Progress(0)), state=UP)
         assert (outcome.state.ranks[0].update.state, outcome.urgency) == ("STARTING", Urgency.BATCHED)
         outcome = run(progress_of(0, Progress(1)), state=outcome.state)
@@ -248,7 +248,7 @@ class TestRanks:
         assert outcome.urgency is Urgency.BATCHED
 
     @pytest.mark.parametrize("progress_first", [False, True])
-    def test_the_beginning_of_a_rank_is_known_whoever_speaks_first(self, progress_first: bool) -> None:
+    def test_a_rank_s_start_time_is_known_in_either_message_order(self, progress_first: bool) -> None:
         events: list[Event] = [
             RankUpdate(1, 0, "RUNNING", started_ms=70),
             progress_of(0, Progress(1, time_ms=90)),
@@ -279,7 +279,7 @@ class TestRanks:
             (95, 70, False), (95, 70, True),
         ]  # fmt: skip
 
-    def test_the_end_of_the_first_step_is_told_at_once_and_once(self) -> None:
+    def test_the_end_of_the_first_step_is_reported_immediately_and_once(self) -> None:
         state = run(RankUpdate(1, 0, "RUNNING", started_ms=70), progress_of(0, Progress(40)), state=UP).state
         outcome = run(progress_of(0, Progress(41, time_ms=90, first_step_ms=90)), state=state)
         assert outcome.urgency is Urgency.NOW
@@ -340,12 +340,12 @@ class TestRanks:
         [report] = to_wire(state).ranks
         assert (report.exit_code, report.progress.step, report.progress.loss) == (1, 5, 0.5)
 
-    def test_a_loss_that_is_no_number_is_told_as_that(self) -> None:
+    def test_a_diverged_loss_is_reported_without_a_value(self) -> None:
         for diverged in (True, False):
             [report] = to_wire(run(progress_of(0, Progress(5, diverged=diverged)), state=UP).state).ranks
             assert (report.progress.diverged, report.progress.HasField("loss")) == (diverged, False)
 
-    def test_of_each_figure_the_report_has_the_lowest_rank_s(self) -> None:
+    def test_each_metric_is_reported_from_the_lowest_rank(self) -> None:
         both = Progress(5, metrics=(Metric("ratio", None, 5), Metric("rate", 2.0, 4)))
         other = Progress(6, metrics=(Metric("rate", 3.0, 6), Metric("last_stage", 0.25, 6)))
         state = run(progress_of(1, other), progress_of(0, both), state=UP).state
@@ -356,7 +356,7 @@ class TestRanks:
         ]
         assert [(one.name, one.value) for one in second.progress.metrics] == [("last_stage", 0.25)]
 
-    def test_a_pod_reports_a_bounded_number_of_figures(self) -> None:
+    def test_a_pod_reports_a_bounded_number_of_metrics(self) -> None:
         events = [
             progress_of(
                 rank,
@@ -370,13 +370,13 @@ class TestRanks:
 
 class TestGenerations:
     @pytest.mark.parametrize("tier", list(Tier))
-    def test_committed_is_reported_and_kept(self, tier: Tier) -> None:
+    def test_a_commit_is_reported_and_saved(self, tier: Tier) -> None:
         outcome = run(CommitDecided(tier, Generation(1, 10), Verdict.COMMITTED, 1, 77), state=UP)
         assert (outcome.save, outcome.urgency, outcome.to_ranks) == (True, Urgency.NOW, None)
         (report,) = to_wire(outcome.state).committed
         assert (report.incarnation, report.step, report.time_unix_ms, report.tier) == (1, 10, 77, tier.value)
 
-    def test_a_late_verdict_never_takes_the_newest_commit_back(self) -> None:
+    def test_a_late_verdict_does_not_replace_a_newer_commit(self) -> None:
         newest = Committed(Generation(2, 5), 1)
         state = replace(UP, committed={Tier.REMOTE: newest})
         outcome = run(CommitDecided(Tier.REMOTE, Generation(1, 90), Verdict.COMMITTED, 1, 2), state=state)
@@ -387,7 +387,7 @@ class TestGenerations:
         [(Verdict.STALE, 2, True), (Verdict.STALE, 1, False), (Verdict.EXPIRED, 0, False)],
         ids=["a later incarnation", "overtaken", "no answer"],
     )
-    def test_only_a_later_incarnation_is_a_refusal(self, verdict: Verdict, seen: int, told: bool) -> None:
+    def test_only_a_later_incarnation_causes_a_refusal(self, verdict: Verdict, seen: int, told: bool) -> None:
         outcome = run(CommitDecided(Tier.LOCAL, Generation(1, 10), verdict, seen, 0), state=UP)
         assert outcome.to_ranks == ({**REFUSED, "seen": 2} if told else None)
         assert outcome.state.committed == {}
@@ -395,12 +395,12 @@ class TestGenerations:
     @pytest.mark.parametrize(
         "later", [plan(2), PickPort(2), hello(2)], ids=["assigned", "port asked for", "launcher knows it"]
     )
-    def test_what_this_agent_has_heard_itself_makes_a_refusal_too(self, later: Event) -> None:
+    def test_a_later_assignment_of_the_own_pod_causes_a_refusal_too(self, later: Event) -> None:
         outcome = run(later, CommitDecided(Tier.LOCAL, Generation(1, 10), Verdict.STALE, 1, 0), state=UP)
         assert outcome.to_ranks == {**REFUSED, "seen": 2}
 
 
-def test_what_is_remembered_is_what_a_new_agent_needs() -> None:
+def test_the_state_file_has_the_state_a_restarted_agent_needs() -> None:
     state = run(
         PickPort(2), CommitDecided(Tier.REMOTE, Generation(1, 10), Verdict.COMMITTED, 1, 77), state=UP
     ).state
@@ -486,7 +486,7 @@ TestAnyHistory.settings = settings(max_examples=150, stateful_step_count=40)
 
 @given(st.lists(events, max_size=30))
 @settings(max_examples=200)
-def test_memory_round_trips_from_any_state(history: list[Event]) -> None:
+def test_the_state_file_round_trips_from_any_state(history: list[Event]) -> None:
     state = run(*history).state
     again = state_file.load(UID, state_file.dump(state))
     assert again.assignment == state.assignment

@@ -43,7 +43,7 @@ def altered(token: str, **claims: Any) -> str:
     ],
     ids=["p-256", "p-384", "p-521", "ed25519", "rsa"],
 )
-def test_what_an_authority_signs_is_read_whatever_its_key(key: Any) -> None:
+def test_a_slot_token_verifies_with_any_supported_key(key: Any) -> None:
     authority = Authority(key)
     token = slot_tokens.sign(TOKEN, key)
     assert slot_tokens.verify(token, authority.pem) == TOKEN
@@ -52,7 +52,7 @@ def test_what_an_authority_signs_is_read_whatever_its_key(key: Any) -> None:
     assert slot_tokens.verify(token, OTHERS.pem + authority.pem) == TOKEN
 
 
-def test_no_key_of_another_kind_signs() -> None:
+def test_an_unsupported_key_type_cannot_sign() -> None:
     with pytest.raises(ValueError, match="secp256k1"):
         slot_tokens.sign(TOKEN, ec.generate_private_key(ec.SECP256K1()))
 
@@ -82,19 +82,19 @@ GOOD = slot_tokens.sign(TOKEN, OURS.key)
         encoded({**CLAIMS, "incarnation": "first"}),
     ],
 )
-def test_what_does_not_hold_is_forged(token: str) -> None:
+def test_an_altered_token_is_refused(token: str) -> None:
     with pytest.raises(InvalidSlotToken):
         slot_tokens.verify(token, OURS.pem)
     assert slot_tokens.verify(GOOD, OURS.pem) == TOKEN
 
 
 @pytest.mark.parametrize("authority", [b"", b"no certificate", OTHERS.pem])
-def test_nothing_holds_without_its_authority(authority: bytes) -> None:
+def test_a_token_of_another_authority_is_refused(authority: bytes) -> None:
     with pytest.raises(InvalidSlotToken, match="signed by another authority"):
         slot_tokens.verify(GOOD, authority)
 
 
-def test_every_word_is_signed() -> None:
+def test_every_field_is_signed() -> None:
     tokens = {
         slot_tokens.verify(slot_tokens.sign(replace(TOKEN, **{field: value}), OURS.key), OURS.pem)
         for field, value in (("job_uid", "b"), ("incarnation", 4), ("slot", 8), ("node", "node-2"))
@@ -103,5 +103,5 @@ def test_every_word_is_signed() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "nonsense", "a.b.c", "x" * 10_000])
-def test_what_is_no_token_names_no_key(token: str) -> None:
+def test_a_malformed_token_has_no_key_id(token: str) -> None:
     assert slot_tokens.signing_key_id(token) == ""

@@ -40,11 +40,11 @@ def ended(*ranks: int) -> dict[int, RankState]:
         "half known", "half over",
     ],
 )  # fmt: skip
-def test_which_pods_have_something_to_stop(state: PodState, found: bool) -> None:
+def test_strict_jobs_contain_only_pods_that_must_be_stopped(state: PodState, found: bool) -> None:
     assert [one.pods for one in strict_jobs([state], "one")] == ([("pod",)] if found else [])
 
 
-def test_a_job_is_its_newest_plan_without_this_node() -> None:
+def test_a_strict_job_has_the_other_nodes_of_its_newest_plan() -> None:
     old = replace(STRICT, members=(STRICT.members[0], replace(STRICT.members[1], node="gone")))
     new = replace(plan(2), strict=True)
     [one] = strict_jobs([pod(old, "leaving"), pod(new)], "one")

@@ -47,14 +47,14 @@ def test_a_result_is_read() -> None:
         (ChildExit(0, b"\xff\xfe", ""), Outcome.GARBAGE),
     ],
 )
-def test_each_end_has_its_outcome(ended: ChildExit, outcome: Outcome) -> None:
+def test_each_exit_has_its_outcome(ended: ChildExit, outcome: Outcome) -> None:
     found = finding.from_exit(ended)
     assert found.outcome is outcome
     assert bool(found.samples) is (outcome is Outcome.MEASURED)
     assert found.message or outcome is Outcome.MEASURED
 
 
-def test_the_signal_and_the_last_words_are_told() -> None:
+def test_the_signal_and_the_last_line_of_stderr_are_reported() -> None:
     found = finding.from_exit(ChildExit(-signal.SIGSEGV, b"", "first\nlast words\n"))
     assert found.message == "the probe was killed by SIGSEGV: last words"
 
@@ -86,13 +86,13 @@ def test_the_signal_and_the_last_words_are_told() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_result_is_garbage(changes: dict[str, Any]) -> None:
+def test_a_malformed_result_is_garbage(changes: dict[str, Any]) -> None:
     assert finding_of(GOOD).outcome is Outcome.MEASURED
     assert finding_of({**GOOD, **changes}).outcome is Outcome.GARBAGE
 
 
 @pytest.mark.parametrize("outcome", ["NotAvailable", "Failed", "OutOfMemory"])
-def test_a_child_may_say_why_there_is_nothing(outcome: str) -> None:
+def test_a_child_can_report_the_reason_for_a_missing_result(outcome: str) -> None:
     found = finding_of({"outcome": outcome, "message": "m" * 9999})
     assert (found.outcome, len(found.message)) == (Outcome(outcome), 512)
 
@@ -103,5 +103,5 @@ names = st.sampled_from(["outcome", "samples", "digests", "facts", "message"])
 
 
 @given(st.dictionaries(names, values) | values)
-def test_nothing_that_a_child_says_raises(output: object) -> None:
+def test_no_output_of_a_child_raises_an_error(output: object) -> None:
     assert finding_of(output).outcome in set(Outcome)

@@ -82,7 +82,7 @@ async def bench() -> Bench:
     return Bench()
 
 
-async def test_what_was_told_is_not_told_again_in_the_same_session(bench: Bench) -> None:
+async def test_a_report_is_sent_once_per_session(bench: Bench) -> None:
     bench.order()
     assert bench.states() == {"a": State.RUNNING}
     assert bench.states() == {}
@@ -93,7 +93,7 @@ async def test_what_was_told_is_not_told_again_in_the_same_session(bench: Bench)
     assert bench.woken >= 2
 
 
-async def test_a_report_that_was_taken_does_not_change(bench: Bench) -> None:
+async def test_a_report_is_a_snapshot(bench: Bench) -> None:
     bench.order()
     (first,) = bench.orders.reports(again=False)
     bench.runner.go_on.set()
@@ -101,7 +101,7 @@ async def test_a_report_that_was_taken_does_not_change(bench: Bench) -> None:
     assert (first.state, len(first.metrics)) == (State.RUNNING, 0)
 
 
-async def test_a_new_session_hears_what_runs_and_what_nobody_has_confirmed(bench: Bench) -> None:
+async def test_a_new_session_gets_running_and_unconfirmed_sweeps(bench: Bench) -> None:
     bench.order("a")
     bench.received("a")  # the sweep is still running, so this does not confirm its final report
     assert bench.states(again=True) == {"a": State.RUNNING}
@@ -120,7 +120,7 @@ async def test_a_new_session_hears_what_runs_and_what_nobody_has_confirmed(bench
     assert bench.runner.started == 2
 
 
-async def test_an_order_that_is_cancelled_at_once_leaves_room_for_the_next(bench: Bench) -> None:
+async def test_an_order_cancelled_before_its_start_frees_the_slot(bench: Bench) -> None:
     bench.order("a")
     bench.cancel("a")
     await settle()
@@ -131,7 +131,7 @@ async def test_an_order_that_is_cancelled_at_once_leaves_room_for_the_next(bench
     assert bench.states() == {"b": State.RUNNING}
 
 
-async def test_a_runner_that_fails_is_told_of(bench: Bench) -> None:
+async def test_a_failed_runner_is_reported(bench: Bench) -> None:
     bench.runner.fails = True
     bench.runner.go_on.set()
     bench.order()
@@ -140,7 +140,7 @@ async def test_a_runner_that_fails_is_told_of(bench: Bench) -> None:
     assert (told.state, told.message) == (State.DONE, "RuntimeError: no")
 
 
-async def test_a_refusal_is_not_remembered(bench: Bench) -> None:
+async def test_a_refused_order_is_not_stored(bench: Bench) -> None:
     bench.order("a")
     bench.order("b")
     assert bench.states()["b"] == State.REFUSED
@@ -151,7 +151,7 @@ async def test_a_refusal_is_not_remembered(bench: Bench) -> None:
     assert bench.states()["b"] == State.RUNNING
 
 
-async def test_so_many_reports_are_kept_and_no_more(bench: Bench) -> None:
+async def test_the_number_of_stored_reports_is_bounded(bench: Bench) -> None:
     bench.runner.go_on.set()
     for number in range(MAX_REPORTS + 1):
         bench.order(str(number))
@@ -161,7 +161,7 @@ async def test_so_many_reports_are_kept_and_no_more(bench: Bench) -> None:
     assert set(bench.states(again=True)) == {str(number) for number in range(1, MAX_REPORTS + 1)} < set(told)
 
 
-async def test_close_ends_what_runs(bench: Bench) -> None:
+async def test_close_cancels_the_running_sweep(bench: Bench) -> None:
     bench.order()
     await bench.orders.close()
     await settle()
@@ -169,7 +169,7 @@ async def test_close_ends_what_runs(bench: Bench) -> None:
     await bench.orders.close()
 
 
-async def test_a_report_has_what_the_judge_takes(bench: Bench) -> None:
+async def test_a_report_has_the_fields_the_judge_needs(bench: Bench) -> None:
     bench.runner.go_on.set()
     bench.runner.found = Finding(Outcome.MEASURED, samples=(10.0, 10.1, 9.9) * 5)
     bench.order("a", probes=["jitter"])
@@ -189,7 +189,7 @@ async def test_a_report_has_what_the_judge_takes(bench: Bench) -> None:
     assert (said.outcome, said.reason) == (verdict.Outcome.FAIL, verdict.Reason.CORRUPT)
 
 
-async def test_facts_are_the_reports_inventory(bench: Bench) -> None:
+async def test_facts_become_the_report_s_inventory(bench: Bench) -> None:
     bench.runner.go_on.set()
     bench.runner.found = Finding(Outcome.MEASURED, digests=("d",), facts={"cpu": "x"})
     bench.order("a", tiers=["L0"], probes=["inventory"])
@@ -199,7 +199,7 @@ async def test_facts_are_the_reports_inventory(bench: Bench) -> None:
     assert not told.metrics[0].digests
 
 
-def test_each_outcome_has_a_word_on_the_wire() -> None:
+def test_each_outcome_has_a_wire_value() -> None:
     assert set(TO_WIRE) == set(Outcome)
     assert sorted(TO_WIRE.values()) == sorted(hub_pb2.SweepMetric.Outcome.values())
     for outcome, number in TO_WIRE.items():
@@ -207,5 +207,5 @@ def test_each_outcome_has_a_word_on_the_wire() -> None:
         assert name.replace("_", "").lower() == outcome.value.lower()
 
 
-def test_there_is_no_deadline_where_none_is_said() -> None:
+def test_an_order_without_deadline_has_a_very_long_one() -> None:
     assert orders.NO_DEADLINE > 3600

@@ -100,7 +100,7 @@ def measured(line: MeasuringSide, metric: str, seconds: float = 20) -> asyncio.T
 
 @pytest.mark.parametrize("answers", [0, 2], ids=["before it answers", "while it is measured"])
 @pytest.mark.parametrize("metric", [LATENCY, BANDWIDTH])
-async def test_a_channel_that_is_closed_below_a_call_is_dialled_anew(
+async def test_a_channel_closed_during_a_call_is_dialled_again(
     line: MeasuringSide, two: FakePartner, metric: str, answers: int
 ) -> None:
     two.answers = answers
@@ -113,16 +113,16 @@ async def test_a_channel_that_is_closed_below_a_call_is_dialled_anew(
     assert len(found.samples) >= 3
 
 
-async def test_so_is_one_that_is_closed_between_two_calls(line: MeasuringSide, two: FakePartner) -> None:
+async def test_a_channel_closed_between_two_calls_is_dialled_again(
+    line: MeasuringSide, two: FakePartner
+) -> None:
     two.hangs = False
     line.closes_next = True
     assert (await measured(line, LATENCY)).outcome is Outcome.MEASURED
     assert line.dialled == 2
 
 
-async def test_who_is_cancelled_itself_ends_and_so_does_the_time(
-    line: MeasuringSide, two: FakePartner
-) -> None:
+async def test_a_probe_ends_when_cancelled_or_timed_out(line: MeasuringSide, two: FakePartner) -> None:
     work = measured(line, LATENCY)
     await two.called.wait()
     work.cancel()
@@ -131,7 +131,7 @@ async def test_who_is_cancelled_itself_ends_and_so_does_the_time(
     assert (await measured(line, LATENCY, 0.05)).outcome is Outcome.TIMED_OUT
 
 
-async def test_a_partner_that_cannot_be_told_of_the_end_holds_nobody_up(
+async def test_release_returns_although_the_partner_is_unreachable(
     line: MeasuringSide, two: FakePartner
 ) -> None:
     pair = PairProbes(line.stub)

@@ -37,7 +37,7 @@ def write(root: Path, **files: str) -> None:
         path.write_text(text)
 
 
-def test_samples_end_by_time_or_number() -> None:
+def test_sampling_ends_by_time_or_count() -> None:
     assert list(sample_numbers(0)) == [0, 1, 2]
     assert list(sample_numbers(0, minimum=5)) == [0, 1, 2, 3, 4]
     assert sum(1 for _ in sample_numbers(3600)) == MAX_SAMPLES
@@ -63,11 +63,13 @@ def test_every_probe_can_be_found(name: str) -> None:
         ([], ["jitter"], 0, []),
     ],
 )
-def test_probes_are_chosen(tiers: list[str], names: list[str], accelerators: int, found: list[str]) -> None:
+def test_probes_are_selected_by_tier_and_name(
+    tiers: list[str], names: list[str], accelerators: int, found: list[str]
+) -> None:
     assert [one.name for one in catalogue.select(tiers, names, accelerators)] == found
 
 
-def test_those_of_accelerators_are_left_out_without_any() -> None:
+def test_accelerator_probes_are_skipped_without_accelerators() -> None:
     without = {one.name for one in catalogue.select(["L1"], [], 0)}
     with_one = {one.name for one in catalogue.select(["L1"], [], 1)}
     assert (
@@ -97,7 +99,7 @@ class FakeChildren(Children):
     ("name", "together", "found"),
     [("hbm", 3, [0, 1, 2]), ("pcie-h2d", 1, [0, 1, 2]), ("nccl", 1, [None]), ("jitter", 1, [None])],
 )
-async def test_accelerators_are_taken_at_once_or_in_turn(
+async def test_accelerators_are_probed_in_parallel_or_in_turn(
     tmp_path: Path, name: str, together: int, found: list[int | None]
 ) -> None:
     write(tmp_path, nvidia0="", nvidia1="", nvidia2="", nvidiactl="")
@@ -114,14 +116,16 @@ async def test_accelerators_are_taken_at_once_or_in_turn(
     assert children.begun == [[name, str(one or 0)] for one in found]
 
 
-def test_an_interpreter_of_its_own_runs_probes_of_accelerators_alone() -> None:
+def test_a_configured_interpreter_runs_accelerator_probes_only() -> None:
     launch = Launch(Path("/d"), "/opt/torch/bin/python")
     assert launch.argv(catalogue.ALL["hbm"], 3)[0] == "/opt/torch/bin/python"
     assert launch.argv(catalogue.ALL["hbm"], 3)[-4:] == ["hbm", "3", "10", "/d"]
     assert launch.argv(catalogue.ALL["jitter"], None)[0] != "/opt/torch/bin/python"
 
 
-def test_the_same_training_has_the_same_bits_and_another_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_training_fingerprint_is_deterministic_and_detects_a_bit_flip(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     first = fingerprint.train(3)
     assert fingerprint.train(3) == first
     assert fingerprint.train(4) != first
@@ -138,7 +142,7 @@ def test_the_same_training_has_the_same_bits_and_another_has_not(monkeypatch: py
     assert fingerprint.train(3) != first
 
 
-def test_the_training_goes_on_moving_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fingerprint_training_changes_until_its_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
     # The values must stay finite and must keep changing, because otherwise they would hide computation
     # errors.
     sizes: list[float] = []
@@ -156,7 +160,7 @@ def test_the_training_goes_on_moving_to_its_end(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("cache", "buffer"), [(0, 32), (40, 80), (600, 960)])
-def test_copies_are_of_more_than_caches_hold(
+def test_copied_buffers_are_larger_than_the_caches(
     cache: int, buffer: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
@@ -172,13 +176,13 @@ def test_copies_are_of_more_than_caches_hold(
     assert sizes == [buffer, buffer]
 
 
-def test_what_caches_could_hold_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_copy_is_not_available_if_the_caches_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_copy, "last_level_cache", lambda: 1000 << 20)
     with pytest.raises(NotAvailable, match="caches hold 1000 MiB"):
         memory_copy.run(0, 0.0)
 
 
-def test_the_biggest_cache_counts(tmp_path: Path) -> None:
+def test_the_largest_cache_is_used(tmp_path: Path) -> None:
     assert memory_copy.last_level_cache(tmp_path) == 0
     for index, size in enumerate(("64K", "1024K", "32M")):
         write(tmp_path, **{f"index{index}/size": f"{size}\n"})
@@ -195,18 +199,18 @@ def test_the_biggest_cache_counts(tmp_path: Path) -> None:
         ({"memory.max": "1000", "memory.current": "1400"}, 1),
     ],
 )
-def test_room_in_a_container(tmp_path: Path, files: dict[str, str], left: int | None) -> None:
+def test_available_memory_in_a_container(tmp_path: Path, files: dict[str, str], left: int | None) -> None:
     write(tmp_path, **files)
     assert memory._v2(tmp_path) == left
 
 
-def test_the_bound_of_a_group_without_controllers_is_that_above(tmp_path: Path) -> None:
+def test_a_cgroup_without_controllers_uses_its_parent_s_limit(tmp_path: Path) -> None:
     write(tmp_path, **{"memory.max": "1000", "memory.current": "400", "convoy-probe-1/cgroup.procs": "1"})
     assert memory._v2(tmp_path / "convoy-probe-1") == 600
     assert memory._v2(None) is None
 
 
-def test_room_on_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_available_memory_on_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_v2", lambda folder: 300 * 2**20)
     monkeypatch.setattr(memory, "_v1", lambda folder: None)
     write(tmp_path, meminfo="MemTotal: 9 kB\nMemAvailable:  204800 kB\n")
@@ -251,7 +255,7 @@ NODE = {
 }
 
 
-def test_what_a_node_is_made_of(tmp_path: Path) -> None:
+def test_the_inventory_of_a_node(tmp_path: Path) -> None:
     write(tmp_path, **NODE)
     facts = inventory.common(tmp_path)
     assert facts["cpu.model"] == "A 9000"
@@ -279,7 +283,7 @@ def test_what_a_node_is_made_of(tmp_path: Path) -> None:
         ("sys/devices/system/edac/mc/mc0/ue_count", "2", False),
     ],
 )
-def test_the_digest_has_what_a_class_has_in_common(
+def test_the_digest_covers_only_facts_common_to_a_class(
     tmp_path: Path, name: str, text: str, drifts: bool
 ) -> None:
     write(tmp_path, **NODE)
@@ -288,7 +292,7 @@ def test_the_digest_has_what_a_class_has_in_common(
     assert (inventory.digest(inventory.common(tmp_path)) != before) is drifts
 
 
-def test_the_torch_that_measures_is_part_of_the_class(
+def test_the_torch_version_is_part_of_the_class_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = inventory.torch("")
@@ -330,7 +334,7 @@ def test_accelerators_are_read(tmp_path: Path) -> None:
     assert nvidia.common([]) == {}
 
 
-def test_the_driver_is_known_of_open_modules_too(tmp_path: Path) -> None:
+def test_the_driver_version_of_open_modules_is_parsed(tmp_path: Path) -> None:
     write(tmp_path, v="NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release\n")
     assert provenance.driver(tmp_path / "v") == "570.86.15"
     assert provenance.driver(tmp_path / "nothing") == ""

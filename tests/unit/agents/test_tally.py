@@ -66,7 +66,7 @@ class Pod:
 HELLO = LauncherHello(0, 1, "3.11")
 
 
-def test_a_fresh_pod_and_a_restart_in_place() -> None:
+def test_start_times_of_a_fresh_pod_and_a_restart_in_place() -> None:
     pod = Pod().dispatch(HELLO, plan(1), rank(0, started_ms=101_500), rank(1, started_ms=101_250))
     assert (pod.starts, pod.in_place) == ([0.5, 0.25], 0)
     pod.dispatch(rank(0, started_ms=101_500), rank(0, state="EXITED", started_ms=101_500, ended_ms=107_000))
@@ -77,14 +77,14 @@ def test_a_fresh_pod_and_a_restart_in_place() -> None:
     assert pod.in_place == 1, "told again, begun once"
 
 
-def test_an_incarnation_that_came_while_the_launcher_was_away() -> None:
+def test_a_restart_in_place_counts_after_the_launcher_reconnects() -> None:
     pod = Pod().dispatch(HELLO, plan(1), LauncherDisconnected(), plan(2))
     assert pod.in_place == 0, "it has not heard of it"
     pod.dispatch(LauncherHello(1, 1, "3.11"), rank(0, 2, started_ms=104_250))
     assert (pod.starts, pod.in_place) == ([0.25], 1)
 
 
-def test_another_agent_counts_no_start_and_no_end_that_was_before_it() -> None:
+def test_a_restarted_agent_does_not_count_earlier_starts_and_exits() -> None:
     pod = Pod()
     pod.dispatch(LauncherHello(3, 1, "3.11"), rank(0, 3, started_ms=50_000))
     pod.dispatch(rank(1, 3, "EXITED", exit_code=1, started_ms=50_000, ended_ms=99_000))
@@ -104,6 +104,6 @@ def test_another_agent_counts_no_start_and_no_end_that_was_before_it() -> None:
         ({"exit_code": 127, "command_not_found": True}, "command_not_found"),
     ],
 )
-def test_how_a_rank_ended(facts: dict[str, Any], kind: str) -> None:
+def test_exits_are_counted_by_result(facts: dict[str, Any], kind: str) -> None:
     assert Pod().dispatch(HELLO, plan(1), rank(0, state="EXITED", **facts)).exits == [kind]
     assert kind in tally.EXITS

@@ -60,14 +60,14 @@ async def slot0() -> AsyncIterator[Slot0]:
     await found.abandoned.close()
 
 
-async def test_each_is_told_of_whatever_is_abandoned_after_it(slot0: Slot0) -> None:
+async def test_each_abandoned_generation_is_notified(slot0: Slot0) -> None:
     slot0.abandon(10, 20)
     slot0.answers.set()
     await eventually(lambda: slot0.notified == [10, 20])
     assert slot0.known(10, 20, 30) == [True, True, False]
 
 
-async def test_what_two_ranks_abandon_is_told_of_once_at_a_time(slot0: Slot0) -> None:
+async def test_concurrent_reports_of_two_ranks_cause_one_notification(slot0: Slot0) -> None:
     slot0.abandon(10, 10)
     await eventually(lambda: slot0.attempts == [10])
     slot0.answers.set()
@@ -77,7 +77,7 @@ async def test_what_two_ranks_abandon_is_told_of_once_at_a_time(slot0: Slot0) ->
     await eventually(lambda: slot0.notified == [10, 10])
 
 
-async def test_the_oldest_make_room(slot0: Slot0) -> None:
+async def test_the_oldest_abandoned_generations_are_dropped(slot0: Slot0) -> None:
     steps = range(1, MAX_ABANDONED + 3)
     slot0.abandon(*steps)
     slot0.abandon(3)  # Step 3 becomes the newest entry.
@@ -87,7 +87,7 @@ async def test_the_oldest_make_room(slot0: Slot0) -> None:
     await eventually(lambda: sorted(slot0.notified) == [3, *range(5, MAX_ABANDONED + 3), 99])
 
 
-async def test_a_pod_that_left_is_forgotten(slot0: Slot0) -> None:
+async def test_a_removed_pod_s_generations_are_dropped(slot0: Slot0) -> None:
     slot0.abandon(10)
     await eventually(lambda: slot0.attempts == [10])
     slot0.abandoned.drop_pod(POD)
@@ -107,7 +107,7 @@ def owner(folder: Path) -> ShardStore:
     return store
 
 
-def test_what_was_given_up_is_told_of_once_it_is_gone_by_the_next_agent_too(tmp_path: Path) -> None:
+def test_a_given_up_shard_is_reported_after_its_drop_and_after_a_restart(tmp_path: Path) -> None:
     store = owner(tmp_path)
     one = sealed(store, "0-0", 10)
     store.give_up([one.id, "of somebody else"])
@@ -117,7 +117,7 @@ def test_what_was_given_up_is_told_of_once_it_is_gone_by_the_next_agent_too(tmp_
     assert owner(tmp_path).dropped_withdrawn() == [one.id]
 
 
-def test_an_agent_that_ends_before_it_is_gone_has_not_given_it_up(tmp_path: Path) -> None:
+def test_a_restart_before_the_drop_undoes_giving_up_a_shard(tmp_path: Path) -> None:
     store = owner(tmp_path)
     one = sealed(store, "0-0", 10)
     store.give_up([one.id])
@@ -127,7 +127,7 @@ def test_an_agent_that_ends_before_it_is_gone_has_not_given_it_up(tmp_path: Path
     assert again.dropped_withdrawn() == []
 
 
-def test_what_is_withdrawn_is_bounded_and_ends_with_the_incarnation(tmp_path: Path) -> None:
+def test_withdrawn_shards_are_bounded_and_end_with_the_incarnation(tmp_path: Path) -> None:
     store, ids = owner(tmp_path), []
     for step in range(1, MAX_WITHDRAWN + 3):
         ids.append(sealed(store, "0-0", step).id)
@@ -151,7 +151,7 @@ def brought(store: ShardStore, manifest: Manifest, data: bytes, copy_of: str, co
 
 
 @pytest.mark.parametrize("count", [1, 3], ids=["on its way", "whole"])
-def test_a_copy_makes_room_when_its_owner_gives_it_back(tmp_path: Path, count: int) -> None:
+def test_a_copy_released_by_its_owner_frees_memory(tmp_path: Path, count: int) -> None:
     store = ShardStore(tmp_path)
     copy = named(noise(10), 10)
     brought(store, copy, noise(10), "two", count)
@@ -162,7 +162,7 @@ def test_a_copy_makes_room_when_its_owner_gives_it_back(tmp_path: Path, count: i
     assert not [*(tmp_path / "files").iterdir()]
 
 
-def test_what_stands_or_is_extended_stays_whoever_gives_it_back(tmp_path: Path) -> None:
+def test_committed_and_extended_shards_survive_a_release(tmp_path: Path) -> None:
     store = ShardStore(tmp_path)
     base, other = named(noise(10), 10), named(noise(11), 11, "1")
     brought(store, base, noise(10), "two")
@@ -176,7 +176,7 @@ def test_what_stands_or_is_extended_stays_whoever_gives_it_back(tmp_path: Path) 
     assert store.manifests.keys() == {base.id, other.id, segment.id}
 
 
-def test_nobody_becomes_the_giver_of_what_is_here_by_itself(tmp_path: Path) -> None:
+def test_an_offer_of_an_existing_shard_does_not_change_its_owner(tmp_path: Path) -> None:
     store = owner(tmp_path)
     mine = sealed(store, "0-0", 10)
     copy = named(noise(11), 11, "1")

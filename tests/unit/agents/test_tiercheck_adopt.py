@@ -47,7 +47,9 @@ def restored(store: Store) -> tuple[restore.Restore, list[bytes]]:
     return found, [b"".join(map(store.get_chunk, one)) for one in chunks]
 
 
-def test_the_newest_is_copied_and_outlives_its_source(stores: tuple[Store, Store], tmp_path: Path) -> None:
+def test_the_newest_generation_is_copied_and_outlives_its_source(
+    stores: tuple[Store, Store], tmp_path: Path
+) -> None:
     source, target = stores
     full(source, 10)
     newest = full(source, 20)
@@ -65,7 +67,7 @@ def test_the_newest_is_copied_and_outlives_its_source(stores: tuple[Store, Store
     )
 
 
-def test_a_step_may_be_named(stores: tuple[Store, Store]) -> None:
+def test_adopt_copies_the_requested_step(stores: tuple[Store, Store]) -> None:
     source, target = stores
     older = full(source, 10)
     full(source, 20)
@@ -74,7 +76,7 @@ def test_a_step_may_be_named(stores: tuple[Store, Store]) -> None:
     assert found.record.generation == Generation(0, 10) and data == older
 
 
-def test_a_journal_comes_with_what_it_follows(stores: tuple[Store, Store]) -> None:
+def test_a_journal_is_adopted_with_its_base(stores: tuple[Store, Store]) -> None:
     source, target = stores
     bases = [put(source, shard(10, [noise(name)], name), [noise(name)]) for name in ("0", "1")]
     assert source.commit(record_of(*bases))
@@ -91,7 +93,7 @@ def test_a_journal_comes_with_what_it_follows(stores: tuple[Store, Store]) -> No
     assert data == [noise("0") + noise(("j", "0")), noise("1") + noise(("j", "1"))]
 
 
-def test_what_broke_off_goes_on(stores: tuple[Store, Store]) -> None:
+def test_an_interrupted_adoption_is_resumed(stores: tuple[Store, Store]) -> None:
     source, target = stores
     newest = full(source, 20)
     stop = threading.Event()
@@ -106,7 +108,7 @@ def test_what_broke_off_goes_on(stores: tuple[Store, Store]) -> None:
 
 
 @pytest.mark.parametrize("step", [0, 15])
-def test_nothing_to_begin_with(stores: tuple[Store, Store], step: int) -> None:
+def test_adopt_fails_without_a_complete_checkpoint(stores: tuple[Store, Store], step: int) -> None:
     source, target = stores
     if step:
         full(source, 10)

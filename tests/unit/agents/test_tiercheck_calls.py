@@ -47,7 +47,7 @@ def hangs(timer: ResponseTimer, over: threading.Event) -> Callable[[], None]:
     return do
 
 
-def test_the_operation_that_waits_longest_is_what_counts() -> None:
+def test_the_timer_reports_the_longest_silent_operation() -> None:
     now = [0.0]
     timer = ResponseTimer(lambda: now[0])
     assert timer.silent_seconds == 0
@@ -64,7 +64,7 @@ def test_the_operation_that_waits_longest_is_what_counts() -> None:
     assert timer.silent_seconds == 0
 
 
-def test_every_operation_of_a_store_is_watched() -> None:
+def test_every_store_operation_is_timed() -> None:
     heard: list[tuple[str, bool]] = []
     timer = ResponseTimer(lambda: 1.0)
 
@@ -109,14 +109,14 @@ def test_every_operation_of_a_store_is_watched() -> None:
     assert names == [1, 2, 3] and not timer._last_response
 
 
-def test_a_volume_says_while_it_lists_that_it_lives(tmp_path: Path) -> None:
+def test_a_volume_reports_liveness_during_a_listing(tmp_path: Path) -> None:
     volume, said = Volume(tmp_path), []
     for number in range(3):
         volume.put(f"a/{number}", b"")
     assert len(volume.names("a", lambda: said.append(1)).written) == len(said) == 3
 
 
-async def test_what_a_call_gives_or_raises_comes_through() -> None:
+async def test_results_and_errors_of_a_call_are_passed_on() -> None:
     some = Calls("here")
     assert await some.run(ResponseTimer(), lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
@@ -124,7 +124,7 @@ async def test_what_a_call_gives_or_raises_comes_through() -> None:
     some.close()
 
 
-async def test_a_call_of_many_operations_may_take_as_long_as_they_need() -> None:
+async def test_a_call_with_many_short_operations_does_not_time_out() -> None:
     some, timer = Calls("here"), ResponseTimer()
     waits = threading.Event()
 
@@ -141,7 +141,7 @@ async def test_a_call_of_many_operations_may_take_as_long_as_they_need() -> None
     some.close()
 
 
-async def test_who_waits_for_a_store_that_hangs_hears_of_it_and_so_does_who_waits_for_a_thread(
+async def test_calls_to_a_hung_store_and_calls_waiting_for_a_thread_time_out(
     over: threading.Event,
 ) -> None:
     some = Calls("here", threads=2)
@@ -169,7 +169,7 @@ async def test_who_waits_for_a_store_that_hangs_hears_of_it_and_so_does_who_wait
     some.close()
 
 
-async def test_a_call_that_its_caller_has_left_holds_its_thread_until_it_ends(over: threading.Event) -> None:
+async def test_a_cancelled_call_occupies_its_thread_until_it_ends(over: threading.Event) -> None:
     some, timer, begun = Calls("here", threads=1), ResponseTimer(), threading.Event()
 
     def do() -> None:
@@ -186,7 +186,7 @@ async def test_a_call_that_its_caller_has_left_holds_its_thread_until_it_ends(ov
     some.close()
 
 
-async def test_what_waits_for_a_store_that_is_replaced_is_told_so(over: threading.Event) -> None:
+async def test_calls_waiting_for_a_replaced_store_fail_with_a_retriable_error(over: threading.Event) -> None:
     some, timer, begun = Calls("here", threads=1), ResponseTimer(), threading.Event()
 
     def do() -> int:
@@ -235,7 +235,7 @@ class Remote:
         return replace(PLAN, memory=memory)
 
 
-async def test_a_store_that_hangs_holds_up_no_other_one(
+async def test_a_hung_store_does_not_delay_other_stores(
     tmp_path: Path, over: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = Remote(tmp_path, over, monkeypatch)

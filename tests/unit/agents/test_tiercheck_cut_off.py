@@ -158,7 +158,7 @@ async def running_call(kind: str) -> AsyncIterator[tuple[grpc.aio.Channel, async
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_channel_that_is_closed_below_a_call_is_a_node_that_cannot_be_reached(kind: str) -> None:
+async def test_a_channel_closed_during_a_call_raises_unreachable(kind: str) -> None:
     async with running_call(kind) as (channel, call):
         await channel.close(0.01)
         with pytest.raises(Unreachable, match="two"):
@@ -166,14 +166,14 @@ async def test_a_channel_that_is_closed_below_a_call_is_a_node_that_cannot_be_re
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_who_is_cancelled_itself_ends(kind: str) -> None:
+async def test_a_cancelled_call_raises_cancelled_error(kind: str) -> None:
     async with running_call(kind) as (_, call):
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
 
 
-async def test_a_channel_that_is_closed_between_two_calls_is_so_as_well() -> None:
+async def test_a_channel_closed_between_two_calls_raises_unreachable() -> None:
     async with asyncio.timeout(20), dialled(OtherNode("")) as channel:
         with pytest.raises(Unreachable, match="two"):
             await run_call("chunks", channel, lambda: channel.close(None))
@@ -189,7 +189,7 @@ async def test_a_fault_of_this_node_is_raised_unchanged(breaks: bool) -> None:
             await run_call("give", channel, packing=ZeroDivisionError("packing"))
 
 
-async def test_a_node_that_leaves_while_it_is_given_something_cannot_be_reached() -> None:
+async def test_a_node_that_leaves_during_a_transfer_raises_unreachable() -> None:
     async with asyncio.timeout(20), dialled(OtherNode("", breaks=True)) as channel:
         with pytest.raises(Unreachable, match="it leaves"):
             await run_call("give", channel)

@@ -278,7 +278,7 @@ def test_damage_in_transit_to_another_node_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(cases(300))
-def test_no_damaged_manifest_is_another_shard_s() -> None:
+def test_a_damaged_manifest_never_has_the_id_of_the_original() -> None:
     rng = random.Random(9)
     for case in range(TEXT_CASES):
         one = named(rng.choice((OLD, BASE, NEWEST)), rng.choice("01"))

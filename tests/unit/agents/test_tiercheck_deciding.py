@@ -54,7 +54,7 @@ def raises(error: BaseException) -> Callable[[], None]:
     "error",
     [RestoreFailed("no answer"), OSError("no room"), ValueError("no record"), asyncio.CancelledError()],
 )
-async def test_whoever_asks_again_finds_it_tried_again(error: BaseException) -> None:
+async def test_a_request_after_a_failure_retries_the_decision(error: BaseException) -> None:
     slot = Slot0(raises(error), succeed)
     askers = [asyncio.create_task(slot.decide_once()) for _ in range(3)]
     await asyncio.sleep(0)
@@ -68,7 +68,7 @@ async def test_whoever_asks_again_finds_it_tried_again(error: BaseException) -> 
     assert again == hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.FRESH)
 
 
-async def test_what_is_decided_stays_although_an_asker_has_gone() -> None:
+async def test_a_decision_stays_although_a_requester_is_cancelled() -> None:
     slot = Slot0(succeed)
     gone, stays = asyncio.create_task(slot.decide_once()), asyncio.create_task(slot.decide_once())
     await asyncio.sleep(0)

@@ -25,7 +25,9 @@ class CountingPool(ThreadPoolExecutor):
 
 
 @pytest.mark.parametrize("length", [1, MAX_CHUNK, 5 * MAX_CHUNK + 7])
-def test_threads_find_the_chunks_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+def test_threads_compute_the_same_chunks_as_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
     monkeypatch.setattr(digest, "AHEAD", 2)
     data = random.Random(length).randbytes(length)
     path = tmp_path / "file"
@@ -38,7 +40,7 @@ def test_threads_find_the_chunks_of_one(tmp_path: Path, monkeypatch: pytest.Monk
         assert digest.chunks(file.fileno(), length) == wanted
 
 
-def test_a_file_that_is_too_short_ends_the_computation(tmp_path: Path) -> None:
+def test_a_truncated_file_ends_the_computation(tmp_path: Path) -> None:
     """A rank reports the length, so it may be wrong. The first missing chunk must end the computation."""
     path = tmp_path / "file"
     path.write_bytes(b"short")

@@ -76,7 +76,7 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"a": [Damaged("bits")], "b": [Unreachable("away")]}, ["a", "b"], ["a", "b"]),
     ],
 )
-async def test_one_place_after_the_other_is_asked(
+async def test_sources_are_tried_in_order(
     answers: dict[str, list[Exception | None]], asked: list[str], broken: list[str]
 ) -> None:
     peers = Peers(**answers)
@@ -85,7 +85,7 @@ async def test_one_place_after_the_other_is_asked(
     assert bool(came) == (GIVES in answers[asked[-1]])
 
 
-async def test_who_refuses_is_asked_again_after_all_others_and_is_not_broken(
+async def test_a_source_that_denies_is_retried_last_and_not_marked_broken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(restoring, "FETCH_SECONDS", 60.0)
@@ -95,7 +95,7 @@ async def test_who_refuses_is_asked_again_after_all_others_and_is_not_broken(
     assert found == [("b", "key")] and came == {"key"}
 
 
-async def test_where_nobody_else_is_left_a_refusal_is_the_reason() -> None:
+async def test_a_denial_is_the_error_if_no_other_source_is_left() -> None:
     peers = Peers(a=[Denied("no slot")], b=[Damaged("bits")])
     with pytest.raises(RestoreFailed, match="no slot"):
         await fetched(peers)

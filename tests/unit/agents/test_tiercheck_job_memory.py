@@ -97,9 +97,7 @@ async def test_a_dropped_copy_loses_its_mark(tmpfs: Tmpfs, pool: ThreadPoolExecu
     assert job_memory.uses.copies == {copies[-1].id}
 
 
-async def test_a_copy_that_was_damaged_while_it_was_read_is_counted_on(
-    tmpfs: Tmpfs, pool: ThreadPoolExecutor
-) -> None:
+async def test_a_copy_fetched_again_after_damage_is_kept(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
     job_memory = await open_job_memory(tmpfs, pool)
     copy = named(noise(1), 1)
     await transfer(job_memory, copy, copy_of="two")
@@ -120,7 +118,7 @@ async def fill(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_damage_to_the_file_of_shares_takes_no_memory_from_the_job(
+async def test_damage_to_the_shares_file_does_not_shrink_the_job_s_share(
     tmpfs: Tmpfs, pool: ThreadPoolExecutor, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Damage the file that stores the job's bytes by purpose. The next agent must recover a share that
@@ -149,7 +147,7 @@ async def test_damage_to_the_file_of_shares_takes_no_memory_from_the_job(
     assert await after.inspect(lambda store: set(store.manifests)) == {named(noise(1), 1).id, more.id}
 
 
-async def test_what_was_given_out_is_found_again(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
+async def test_granted_shares_are_read_back(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
     await fill(tmpfs, pool)
     found = shares.read(tmpfs.folder)
     assert found == {"buffers of 10": 100 * SIZE, "buffers of j10": 3 * SIZE, OTHERS: SIZE}

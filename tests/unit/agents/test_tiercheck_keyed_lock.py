@@ -33,7 +33,7 @@ async def run_until_all_wait() -> None:
 
 
 @pytest.mark.parametrize("later", [0, 1, 2, 3])
-async def test_a_third_waits_for_a_second_that_waited_for_a_first(later: int) -> None:
+async def test_a_third_task_waits_during_the_handover_to_the_second(later: int) -> None:
     """The first task releases the lock to the second. The third task comes during this handover, `later`
     turns of the event loop after the release, and must wait.
     """
@@ -53,7 +53,7 @@ async def test_a_third_waits_for_a_second_that_waited_for_a_first(later: int) ->
     assert at.order == ["a", "b", "c"] and not len(at.lock)
 
 
-async def test_who_does_not_wait_any_more_leaves_the_others_their_turn() -> None:
+async def test_a_cancelled_waiter_does_not_block_the_next() -> None:
     at, first, last = Holders(), asyncio.Event(), asyncio.Event()
     a = asyncio.create_task(at.work("a", first))
     await run_until_all_wait()
@@ -66,7 +66,7 @@ async def test_who_does_not_wait_any_more_leaves_the_others_their_turn() -> None
     assert at.order == ["a", "c"] and not len(at.lock)
 
 
-async def test_others_are_not_waited_for() -> None:
+async def test_locks_of_other_keys_are_independent() -> None:
     at, leave = Holders(), asyncio.Event()
     leave.set()
     async with at.lock.hold("one"):

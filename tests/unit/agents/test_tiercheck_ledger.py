@@ -125,7 +125,7 @@ async def test_drop_job_drops_the_state_of_the_commits(tmp_path: Path) -> None:
     assert memory.collections == 2
 
 
-async def test_nor_is_it_when_the_job_ends_while_something_is_committed(tmp_path: Path) -> None:
+async def test_a_job_that_ends_during_a_commit_gets_no_upload(tmp_path: Path) -> None:
     memory: Any = FakeMemory(tmp_path)
     plan: Any = Plan()
     ledger = MemoryLedger(memory, memory, TroubleReporter(lambda *_: None))
@@ -137,7 +137,7 @@ async def test_nor_is_it_when_the_job_ends_while_something_is_committed(tmp_path
 
 
 @pytest.mark.parametrize("given_back", [True, False])
-async def test_a_job_is_over_once_its_memory_is_given_back(
+async def test_a_job_ends_only_after_its_memory_is_released(
     tmp_path: Path, given_back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def close(folder: Path) -> None:

@@ -53,20 +53,20 @@ def mean(value: float) -> Mean:
         (1, 2.5, 0.16, 9, PROBE_EVERY, True),
     ],
 )  # fmt: skip
-def test_a_chunk_is_encoded_where_that_takes_less_time_than_it_saves(
+def test_a_chunk_is_encoded_if_that_saves_time(
     send: float, encode: float, saved: float, ahead: float, plain: int, wanted: bool
 ) -> None:
     costs = Costs(mean(send * NS), mean(encode * NS), mean(saved), plain)
     assert encoding_pays(costs, ahead) == wanted
 
 
-def test_what_is_not_known_is_found_out() -> None:
+def test_unknown_costs_are_measured() -> None:
     assert encoding_pays(Costs(), 5)
     assert not encoding_pays(Costs(encode=mean(1), saved=mean(0.5))), "until something has been sent"
 
 
 @given(st.floats(1e-12, 1e-3), st.floats(1e-12, 1e-3), st.floats(0, 1), st.floats(0, 100))
-def test_a_slower_link_is_never_a_reason_not_to(
+def test_a_slower_link_never_disables_encoding(
     send: float, encode: float, saved: float, ahead: float
 ) -> None:
     costs = Costs(mean(send), mean(encode), mean(saved))
@@ -76,7 +76,7 @@ def test_a_slower_link_is_never_a_reason_not_to(
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, CHUNK)), min_size=1, max_size=50))
-def test_an_average_lies_among_what_was_measured(measured: list[tuple[float, int]]) -> None:
+def test_a_mean_is_within_the_measured_values(measured: list[tuple[float, int]]) -> None:
     found = Mean()
     for value, size in measured:
         found = found.add(value * size, size)
@@ -85,7 +85,7 @@ def test_an_average_lies_among_what_was_measured(measured: list[tuple[float, int
     assert min(values) - 1e-9 <= found.value <= max(values) + 1e-9
 
 
-def test_an_average_follows_and_small_chunks_say_little() -> None:
+def test_a_mean_follows_changes_weighted_by_size() -> None:
     found = Mean().add(1.0 * HALF_LIFE, HALF_LIFE)
     for _ in range(10):
         found = found.add(1000.0 * 1000, 1000)
@@ -112,7 +112,9 @@ def go(way: Link, data: bytes, seconds_per_byte: float) -> int:
     return len(body)
 
 
-def test_a_slow_link_gets_all_encoded_and_a_fast_one_a_few(way: Link, counted: list[tuple[int, int]]) -> None:
+def test_a_slow_link_encodes_all_chunks_and_a_fast_one_only_probes(
+    way: Link, counted: list[tuple[int, int]]
+) -> None:
     assert all(go(way, GRADIENTS, 1.0) < 0.9 * len(GRADIENTS) for _ in range(5))
     assert counted[0] == (len(GRADIENTS), counted[-1][1])
     fast = Link(Encoders(1), lambda *_: None)
@@ -121,7 +123,7 @@ def test_a_slow_link_gets_all_encoded_and_a_fast_one_a_few(way: Link, counted: l
     assert encoded == [0, PROBE_EVERY + 1, 2 * (PROBE_EVERY + 1)]
 
 
-def test_a_link_that_gets_slow_is_encoded_for_and_one_that_gets_fast_no_more(way: Link) -> None:
+def test_encoding_follows_changes_of_the_link_s_speed(way: Link) -> None:
     def turns(seconds_per_byte: float, wanted: bool) -> bool:
         for _ in range(20 * HALF_LIFE // len(GRADIENTS)):
             way.record_sent(CHUNK, CHUNK, seconds_per_byte * CHUNK)
@@ -133,12 +135,12 @@ def test_a_link_that_gets_slow_is_encoded_for_and_one_that_gets_fast_no_more(way
     assert turns(1.0, True) and turns(1e-15, False) and turns(1.0, True)
 
 
-def test_what_gets_no_shorter_goes_as_it_is(way: Link) -> None:
+def test_incompressible_chunks_are_sent_plain(way: Link) -> None:
     assert [go(way, NOISE, 1.0) for _ in range(3)] == [len(NOISE)] * 3
     assert not encoding_pays(way.costs)
 
 
-def test_no_more_are_encoded_at_once_than_there_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_threads_limits_concurrent_encodings(monkeypatch: pytest.MonkeyPatch) -> None:
     threads, lock = 2, threading.Lock()
     now, most, meet = [0], [0], threading.Barrier(threads)
     encode = planes.encode
@@ -161,7 +163,7 @@ def test_no_more_are_encoded_at_once_than_there_are_threads(monkeypatch: pytest.
     assert encoders.ahead == 0
 
 
-async def test_the_event_loop_goes_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_encoding_does_not_block_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     may = threading.Event()
     encode = planes.encode
 
@@ -184,7 +186,7 @@ async def test_the_event_loop_goes_on_meanwhile(monkeypatch: pytest.MonkeyPatch)
     assert len(await first) < len(GRADIENTS)
 
 
-def test_only_so_many_nodes_are_remembered() -> None:
+def test_the_number_of_stored_links_is_bounded() -> None:
     links = Links(Encoders(1), lambda *_: None)
     first, second = links.to("first"), links.to("second")
     for number in range(MAX_LINKS - 1):

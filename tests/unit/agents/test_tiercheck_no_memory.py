@@ -34,13 +34,13 @@ def refused(memory_manager: MemoryManager) -> JobMemory:
     return job_memory
 
 
-async def test_the_scrubber_passes_over_it(memory_manager: MemoryManager) -> None:
+async def test_the_scrubber_skips_a_job_without_memory(memory_manager: MemoryManager) -> None:
     with pytest.raises(BudgetExceeded, match="the node's limit is 0 bytes"):
         await refused(memory_manager).inspect(lambda store: store)
     await Scrubber("one", memory_manager, NOBODY, lambda: [], 1.0).scrub()
 
 
-async def test_whoever_offers_a_copy_hears_to_come_later_and_why(memory_manager: MemoryManager) -> None:
+async def test_an_offer_of_a_copy_gets_later_with_the_reason(memory_manager: MemoryManager) -> None:
     async def shown(*_: Any) -> Any:
         return SimpleNamespace(incarnation=1, node="two")
 

@@ -53,7 +53,7 @@ CHUNKS = st.one_of(
 @example(SPECIAL * 40, 4)
 @example(SIGNALLING * 40, 4)
 @example(SPECIAL * 40 + b"x", 2)
-def test_a_chunk_comes_back_bit_for_bit(data: bytes, word: int) -> None:
+def test_a_chunk_round_trips_bit_for_bit(data: bytes, word: int) -> None:
     found = planes.encode(data, word)
     if found is not None:
         assert planes.decode(found, len(data)) == data
@@ -65,12 +65,12 @@ def test_a_chunk_comes_back_bit_for_bit(data: bytes, word: int) -> None:
 
 @pytest.mark.parametrize("word", planes.WORDS)
 @pytest.mark.parametrize("rest", range(4))
-def test_what_is_left_behind_the_last_word_comes_back_too(word: int, rest: int) -> None:
+def test_bytes_after_the_last_whole_word_round_trip(word: int, rest: int) -> None:
     data = gradients(3000) + b"abc"[:rest]
     assert planes.decode(encoded(data, word), len(data)) == data
 
 
-def test_the_longest_chunk_that_a_manifest_may_name_is_taken() -> None:
+def test_a_chunk_of_maximum_length_is_encoded() -> None:
     data = bytes(2 * MAX_CHUNK)
     assert planes.decode(encoded(data), len(data)) == data
 
@@ -80,27 +80,27 @@ def test_the_longest_chunk_that_a_manifest_may_name_is_taken() -> None:
     [(gradients(2**18), 4, 0.86), (bfloat16(2**19), 2, 0.72), (bytes(2**20), 2, 0.001)],
     ids=["float32", "bfloat16", "zeros"],
 )
-def test_the_word_that_gains_most_is_found(data: bytes, word: int, most: float) -> None:
+def test_the_word_size_with_the_best_ratio_is_selected(data: bytes, word: int, most: float) -> None:
     assert planes.best_word(data) == word
     assert len(encoded(data, word)) <= most * len(data)
     other = planes.encode(data, 6 - word)
     assert other is None or len(encoded(data, word)) <= len(other)
 
 
-def test_a_chunk_of_several_types_is_encoded_as_what_most_of_it_is() -> None:
+def test_a_chunk_of_mixed_types_uses_the_word_size_of_the_majority() -> None:
     data = gradients(3 * 2**16) + bfloat16(2**16) + b"{}" * 500
     assert planes.best_word(data) == 4
     assert planes.decode(encoded(data), len(data)) == data
 
 
 @pytest.mark.parametrize("data", [b"", b"a", random.Random(1).randbytes(10_001), gradients(4)], ids=len)
-def test_what_gets_hardly_shorter_stays_as_it_is(data: bytes) -> None:
+def test_a_chunk_that_hardly_shrinks_is_not_encoded(data: bytes) -> None:
     assert planes.encode(data, 4) is None and planes.encode(data, 2) is None
     assert planes.best_word(data) == 0 or len(data) < MIN_ENCODED_BYTES
 
 
 @given(st.data())
-def test_damage_is_seen_or_gives_bytes_of_the_same_length(data: st.DataObject) -> None:
+def test_damage_is_detected_or_decodes_to_the_same_length(data: st.DataObject) -> None:
     chunk = gradients(600) + b"x"
     found = bytearray(encoded(chunk))
     at, bit = data.draw(st.integers(0, len(found) - 1)), data.draw(st.integers(0, 7))
@@ -113,7 +113,7 @@ def test_damage_is_seen_or_gives_bytes_of_the_same_length(data: st.DataObject) -
 
 
 @given(st.integers(0, 2000), st.booleans())
-def test_what_is_cut_or_goes_on_is_refused(by: int, longer: bool) -> None:
+def test_truncated_or_extended_input_is_refused(by: int, longer: bool) -> None:
     chunk = gradients(600)
     found = encoded(chunk)
     wrong = found + bytes(by + 1) if longer else found[: -by - 1]
@@ -151,7 +151,7 @@ HUGE = bytes.fromhex("28b52ffd e0") + (2**40).to_bytes(8, "little") + bytes(3)
 """A zstd frame (RFC 8878) of one segment, whose header states a size of 1 TiB."""
 
 
-def test_planes_that_fit_are_taken() -> None:
+def test_planes_of_the_right_length_are_decoded() -> None:
     assert planes.decode(chunk_with_planes(4000, GOOD, GOOD), 4000) == bytes(4000)
     assert planes.decode(chunk_with_planes(4000, GOOD, bytes(2000), flags=0b01), 4000) == bytes(4000)
 
@@ -172,7 +172,7 @@ def test_planes_that_fit_are_taken() -> None:
         chunk_with_planes(4000, GOOD, bytes(1999), flags=0b01),
     ],
 )
-def test_planes_of_other_lengths_are_refused_before_there_is_memory_for_them(wrong: bytes) -> None:
+def test_planes_of_wrong_length_are_refused_before_allocation(wrong: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(Damaged):
@@ -182,7 +182,7 @@ def test_planes_of_other_lengths_are_refused_before_there_is_memory_for_them(wro
         tracemalloc.stop()
 
 
-def test_a_frame_with_a_large_window_gets_no_memory_for_it() -> None:
+def test_a_frame_with_a_large_window_is_refused() -> None:
     # A decoder would allocate 128 MiB for this window before it notices that the frame is truncated.
     window = (
         bytes.fromhex("28b52ffd 80 88") + (2000).to_bytes(4, "little") + (2000 << 3 | 3).to_bytes(3, "little")

@@ -45,7 +45,7 @@ SEAL = {"type": "seal", "buffer": "0-1", "step": 7, "length": 4096, "world": 2, 
         ({"type": "inexact", "what": "two.weight"}, Inexact("two.weight")),
     ],
 )
-def test_questions(frame: dict[str, Any], wanted: RankRequest) -> None:
+def test_rank_requests_are_parsed(frame: dict[str, Any], wanted: RankRequest) -> None:
     assert parse(frame) == wanted
 
 
@@ -72,7 +72,7 @@ def test_questions(frame: dict[str, Any], wanted: RankRequest) -> None:
         ({"type": "restore", "attempt": 0, "broken": [["n", "i"]] * 5000}, "broken"),
     ],
 )
-def test_what_is_no_question_is_named(frame: dict[str, Any], word: str) -> None:
+def test_a_malformed_request_names_the_bad_field(frame: dict[str, Any], word: str) -> None:
     with pytest.raises(MessageError, match=word):
         parse(frame)
 
@@ -89,6 +89,6 @@ names = st.sampled_from(
 
 
 @given(kinds, st.dictionaries(names, json, max_size=4))
-def test_any_frame_is_a_question_or_an_error(kind: str, body: dict[str, Any]) -> None:
+def test_any_frame_is_a_rank_request_or_an_error(kind: str, body: dict[str, Any]) -> None:
     with contextlib.suppress(MessageError):
         parse({**body, "type": kind})

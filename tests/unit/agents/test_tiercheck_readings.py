@@ -82,7 +82,7 @@ class Node:
         return heard
 
 
-async def test_a_pod_that_leaves_while_it_is_decided_keeps_nothing() -> None:
+async def test_a_pod_that_leaves_during_the_decision_keeps_no_pins() -> None:
     node = Node()
     node.assigned("a", 1)
     node.decided.clear()
@@ -96,7 +96,7 @@ async def test_a_pod_that_leaves_while_it_is_decided_keeps_nothing() -> None:
     assert node.unpinned == 1
 
 
-async def test_what_an_earlier_incarnation_has_not_read_to_its_end_keeps_nothing() -> None:
+async def test_unfinished_reads_of_an_earlier_incarnation_keep_no_pins() -> None:
     node = Node()
     node.assigned("a", 1)
     await node.serve("a", "restore")
@@ -105,7 +105,7 @@ async def test_what_an_earlier_incarnation_has_not_read_to_its_end_keeps_nothing
     assert node.unpinned == 1
 
 
-async def test_what_another_pod_reads_in_this_incarnation_or_a_later_one_stays() -> None:
+async def test_shards_read_by_another_pod_stay_pinned() -> None:
     for incarnation in (1, 2):
         node = Node()
         node.assigned("a", incarnation)

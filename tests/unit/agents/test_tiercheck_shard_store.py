@@ -70,7 +70,7 @@ def whole(store: ShardStore, manifest: Manifest) -> bytes:
     return b"".join(store.read(manifest.id, index) for index in range(len(manifest.chunks)))
 
 
-def test_a_buffer_is_written_by_nobody_while_a_watermark_stands_on_it(store: ShardStore) -> None:
+def test_a_buffer_under_a_watermark_is_not_writable(store: ShardStore) -> None:
     store.reserve("0", 2, SIZE)
     assert store.writable("0") == ["0-0", "0-1"]
     first = sealed(store, "0-0", 1)
@@ -86,7 +86,7 @@ def test_a_buffer_is_written_by_nobody_while_a_watermark_stands_on_it(store: Sha
         store.seal(named(b"xyz", 3), "0-1")
 
 
-def test_what_is_being_read_stays(store: ShardStore) -> None:
+def test_a_pinned_shard_survives_a_collection(store: ShardStore) -> None:
     manifest = named(noise(1), 1)
     send(store, manifest, noise(1))
     store.start_incarnation(2, {})
@@ -96,7 +96,7 @@ def test_what_is_being_read_stays(store: ShardStore) -> None:
     assert not store.manifests
 
 
-def test_it_is_found_again_by_the_next_agent(store: ShardStore, tmp_path: Path) -> None:
+def test_a_restarted_agent_recovers_the_store(store: ShardStore, tmp_path: Path) -> None:
     store.reserve("0", 2, SIZE)
     manifest = sealed(store, "0-1", 5)
     store.add_branch(Branch(1))
@@ -111,7 +111,7 @@ def test_it_is_found_again_by_the_next_agent(store: ShardStore, tmp_path: Path) 
     assert again.writable("0") == ["0-0"]
 
 
-def test_what_was_under_way_is_forgotten_by_the_next_agent(store: ShardStore, tmp_path: Path) -> None:
+def test_a_restarted_agent_drops_incomplete_shards(store: ShardStore, tmp_path: Path) -> None:
     store.reserve("0", 1, SIZE)
     half = named(noise(1), 1, shard="1")
     store.expect(half)
@@ -121,14 +121,14 @@ def test_what_was_under_way_is_forgotten_by_the_next_agent(store: ShardStore, tm
     assert not list((tmp_path / "files").iterdir())
 
 
-def test_a_manifest_whose_bytes_are_gone_is_not_believed(store: ShardStore, tmp_path: Path) -> None:
+def test_a_manifest_without_data_is_dropped(store: ShardStore, tmp_path: Path) -> None:
     manifest = named(noise(1), 1)
     send(store, manifest, noise(1))
     store.path(manifest.id).unlink()
     assert not ShardStore(tmp_path).manifests and not list((tmp_path / "manifests").iterdir())
 
 
-def test_chunks_that_are_here_already_are_not_sent_again(store: ShardStore) -> None:
+def test_existing_chunks_are_not_sent_again(store: ShardStore) -> None:
     store.reserve("0", 1, SIZE)
     old = sealed(store, "0-0", 1)
     data = noise(1)[: SIZE // 3] + noise(2)[SIZE // 3 :]
@@ -139,7 +139,7 @@ def test_chunks_that_are_here_already_are_not_sent_again(store: ShardStore) -> N
     assert whole(store, named(data, 2)) == data, "it has its own bytes"
 
 
-def test_a_damaged_chunk_is_not_taken_over_from_another_shard(store: ShardStore) -> None:
+def test_a_damaged_chunk_is_not_reused_from_another_shard(store: ShardStore) -> None:
     old = named(noise(1), 1)
     send(store, old, noise(1))
     with store.path(old.id).open("r+b") as file:
@@ -149,7 +149,7 @@ def test_a_damaged_chunk_is_not_taken_over_from_another_shard(store: ShardStore)
 
 
 @pytest.mark.parametrize("data", [b"", b"b" * 4, b"a" * 3, b"a" * 5])
-def test_a_chunk_that_is_not_what_it_is_called_is_refused(store: ShardStore, data: bytes) -> None:
+def test_a_chunk_that_does_not_match_its_digest_is_refused(store: ShardStore, data: bytes) -> None:
     manifest = named(b"a" * 12, 1)
     store.expect(manifest)
     with pytest.raises(Damaged):
@@ -162,7 +162,7 @@ def test_a_chunk_that_is_not_what_it_is_called_is_refused(store: ShardStore, dat
     assert not store.manifests
 
 
-def test_every_flipped_bit_is_found(store: ShardStore) -> None:
+def test_every_bit_flip_is_detected(store: ShardStore) -> None:
     data = noise(3, 96)
     manifest = named(data, 1)
     send(store, manifest, data)
@@ -178,7 +178,7 @@ def test_every_flipped_bit_is_found(store: ShardStore) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 31, 32, 95])
-def test_a_torn_file_is_found(store: ShardStore, length: int) -> None:
+def test_a_torn_file_is_detected(store: ShardStore, length: int) -> None:
     data = noise(3, 96)
     manifest = named(data, 1)
     send(store, manifest, data)
@@ -187,7 +187,9 @@ def test_a_torn_file_is_found(store: ShardStore, length: int) -> None:
         whole(store, manifest)
 
 
-def test_too_much_is_refused_with_what_is_missing(store: ShardStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_oversized_reservation_names_the_missing_bytes(
+    store: ShardStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda folder: 2 * SIZE)
     with pytest.raises(memory.ShareExhausted) as refused:
         store.reserve("0", 3, SIZE)
@@ -195,7 +197,7 @@ def test_too_much_is_refused_with_what_is_missing(store: ShardStore, monkeypatch
     assert len(store.reserve("0", 2, SIZE)) == 2
 
 
-def test_a_full_memory_keeps_what_it_has(
+def test_a_refused_shard_leaves_no_files(
     store: ShardStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(memory, "free_bytes", lambda folder: 5)
@@ -204,7 +206,7 @@ def test_a_full_memory_keeps_what_it_has(
     assert not list((tmp_path / "files").iterdir())
 
 
-def test_pages_are_touched_before_anybody_needs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_a_buffer_are_allocated_in_advance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Libc:
         touched: ClassVar[list[int]] = []
 
@@ -219,7 +221,7 @@ def test_pages_are_touched_before_anybody_needs_them(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("there", [b"", b"needed"])
-def test_a_file_that_cannot_grow_is_as_it_was(
+def test_a_file_that_cannot_grow_is_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bytes
 ) -> None:
     def full(fd: int, offset: int, size: int) -> None:
@@ -321,7 +323,7 @@ TestShardStore = ShardStoreMachine.TestCase
 TestShardStore.settings = settings(max_examples=60, stateful_step_count=30)
 
 
-def test_a_smaller_reservation_cuts_nothing_off(store: ShardStore) -> None:
+def test_a_smaller_reservation_does_not_truncate_a_buffer(store: ShardStore) -> None:
     store.reserve("0", 2, SIZE)
     manifest = sealed(store, "0-0", 1)
     commit(store, manifest, Tier.LOCAL, Tier.PEER)
@@ -330,7 +332,7 @@ def test_a_smaller_reservation_cuts_nothing_off(store: ShardStore) -> None:
     assert store.buffers.path("0-1").stat().st_size == SIZE
 
 
-def test_a_buffer_whose_digests_are_being_taken_is_nobody_s(store: ShardStore) -> None:
+def test_a_buffer_is_not_writable_during_its_digests(store: ShardStore) -> None:
     store.reserve("0", 2, SIZE)
     store.sealing.add("0-0")
     assert store.writable("0") == ["0-1"]
@@ -338,7 +340,7 @@ def test_a_buffer_whose_digests_are_being_taken_is_nobody_s(store: ShardStore) -
     assert store.buffers.path("0-0").exists() and not store.buffers.path("0-1").exists()
 
 
-def test_a_seal_that_cannot_be_written_down_has_not_happened(
+def test_a_seal_whose_manifest_cannot_be_written_has_no_effect(
     store: ShardStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.reserve("0", 1, SIZE)
@@ -354,7 +356,7 @@ def test_a_seal_that_cannot_be_written_down_has_not_happened(
 
 
 @pytest.mark.parametrize("pinned, left", [(False, 0), (True, 1)])
-def test_what_was_on_its_way_in_an_earlier_incarnation_makes_room(
+def test_incomplete_shards_of_an_earlier_incarnation_are_dropped(
     store: ShardStore, tmp_path: Path, pinned: bool, left: int
 ) -> None:
     late = named(noise(1), 1, shard="1")
@@ -365,7 +367,7 @@ def test_what_was_on_its_way_in_an_earlier_incarnation_makes_room(
     assert store.unbuffered_bytes == left * SIZE and len(list((tmp_path / "files").iterdir())) == left
 
 
-def test_who_has_looked_is_remembered_by_the_next_agent(store: ShardStore, tmp_path: Path) -> None:
+def test_the_seen_incarnation_survives_a_restart(store: ShardStore, tmp_path: Path) -> None:
     store.record_seen(7)
     store.record_seen(3)
     assert ShardStore(tmp_path).seen == 7

@@ -14,7 +14,7 @@ steps = st.lists(st.tuples(st.sampled_from(["pin", "unpin", "claim", "release", 
 
 
 @given(steps)
-def test_a_shard_stays_for_as_long_as_a_use_of_it_lasts(done: list[tuple[str, set[str]]]) -> None:
+def test_a_shard_stays_while_a_use_of_the_shard_lasts(done: list[tuple[str, set[str]]]) -> None:
     uses = ShardUses()
     pinned: set[str] = set()
     claimed: set[str] = set()

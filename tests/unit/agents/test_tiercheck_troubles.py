@@ -19,7 +19,7 @@ def test_kinds_have_the_names_of_the_wire() -> None:
 
 
 @given(st.lists(st.tuples(causes, st.sampled_from(["", "one", "two"]))))
-def test_each_cause_lasts_until_it_is_over_whatever_becomes_of_the_others(
+def test_each_cause_lasts_until_its_end_independent_of_others(
     words: list[tuple[Cause, str]],
 ) -> None:
     known: Troubles = {}
@@ -35,7 +35,7 @@ def test_each_cause_lasts_until_it_is_over_whatever_becomes_of_the_others(
         assert message in by_kind(known)[cause.kind.value]
 
 
-def test_what_is_said_of_a_kind_is_in_one_order_whoever_came_first() -> None:
+def test_messages_of_a_kind_have_a_fixed_order() -> None:
     ranks = [(Cause(Kind.NO_MEMORY, "saving", rank), f"rank {rank}") for rank in (10, 2)]
     first: Troubles = dict([*ranks, (LOST, "all"), (STORE, "busy"), (SHARD, "bad")])
     other: Troubles = dict(reversed(first.items()))

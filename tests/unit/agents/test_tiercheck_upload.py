@@ -94,7 +94,7 @@ def puts(proxy: FaultProxy, folder: str = "chunks") -> int:
 
 
 @pytest.mark.parametrize("threads", [1, 8])
-def test_a_shard_comes_back_as_it_went(store: Store, threads: int) -> None:
+def test_a_shard_round_trips(store: Store, threads: int) -> None:
     pieces = pieces_of(20)
     done = send(store, pieces, threads=threads)
     assert (done.sent_bytes, done.skipped_bytes) == (20 * SIZE, 0)
@@ -103,7 +103,7 @@ def test_a_shard_comes_back_as_it_went(store: Store, threads: int) -> None:
     assert store.inventory().manifests == {shard(pieces).id: shard(pieces)}
 
 
-def test_equal_chunks_go_once_and_come_once(store: Store, proxy: FaultProxy) -> None:
+def test_equal_chunks_are_sent_once_and_fetched_once(store: Store, proxy: FaultProxy) -> None:
     pieces = [b"a" * SIZE, b"b" * SIZE] * 3
     done = send(store, pieces)
     assert (done.sent_bytes, done.skipped_bytes, puts(proxy)) == (2 * SIZE, 4 * SIZE, 2)
@@ -112,7 +112,7 @@ def test_equal_chunks_go_once_and_come_once(store: Store, proxy: FaultProxy) -> 
     assert len(proxy.seen) == 2
 
 
-def test_what_broke_off_goes_on_where_it_was(store: Store, proxy: FaultProxy) -> None:
+def test_an_interrupted_upload_resumes(store: Store, proxy: FaultProxy) -> None:
     pieces = pieces_of(10)
     proxy.inject(fault_proxy.refuse(403, "AccessDenied"), "PUT", shard(pieces).chunks[6].digest)
     with pytest.raises(StoreError, match="AccessDenied"):
@@ -126,7 +126,7 @@ def test_what_broke_off_goes_on_where_it_was(store: Store, proxy: FaultProxy) ->
     assert send(store, pieces).sent_bytes == 0 and puts(proxy) == 0
 
 
-def test_a_chunk_that_is_known_to_be_damaged_there_is_sent_again(store: Store, prefix: str) -> None:
+def test_a_chunk_known_to_be_damaged_is_sent_again(store: Store, prefix: str) -> None:
     pieces = pieces_of(3)
     send(store, pieces)
     bad = shard(pieces).chunks[1].digest
@@ -137,7 +137,7 @@ def test_a_chunk_that_is_known_to_be_damaged_there_is_sent_again(store: Store, p
     assert fetch(store, pieces) == dict(enumerate(pieces))
 
 
-def test_what_is_read_must_be_what_the_manifest_says(store: Store) -> None:
+def test_an_upload_refuses_data_that_does_not_match_the_manifest(store: Store) -> None:
     pieces = pieces_of(3)
     with pytest.raises(Damaged):
         upload(
@@ -152,9 +152,7 @@ def test_what_is_read_must_be_what_the_manifest_says(store: Store) -> None:
 
 
 @pytest.mark.parametrize("fault", [fault_proxy.refuse(503), fault_proxy.drop, fault_proxy.lose])
-def test_what_may_succeed_later_is_tried_again(
-    store: Store, proxy: FaultProxy, fault: fault_proxy.Fault
-) -> None:
+def test_retriable_failures_are_retried(store: Store, proxy: FaultProxy, fault: fault_proxy.Fault) -> None:
     pieces = pieces_of(4)
     proxy.inject(fault, times=4)
     done = send(store, pieces)
@@ -163,7 +161,7 @@ def test_what_may_succeed_later_is_tried_again(
     assert fetch(store, pieces) == dict(enumerate(pieces))
 
 
-def test_an_operation_has_so_many_attempts(store: Store, proxy: FaultProxy) -> None:
+def test_the_attempts_of_an_operation_are_limited(store: Store, proxy: FaultProxy) -> None:
     pieces = pieces_of(1)
     proxy.inject(fault_proxy.refuse(503), "PUT")
     with pytest.raises(StoreError, match="503") as failed:
@@ -171,7 +169,7 @@ def test_an_operation_has_so_many_attempts(store: Store, proxy: FaultProxy) -> N
     assert failed.value.retriable and puts(proxy) == AT_ONCE.attempts
 
 
-def test_a_store_that_is_down_is_not_asked_for_each_chunk(store: Store, proxy: FaultProxy) -> None:
+def test_the_retry_budget_limits_requests_to_a_failed_store(store: Store, proxy: FaultProxy) -> None:
     pieces = pieces_of(40)
     proxy.inject(fault_proxy.refuse(503), "PUT")
     with pytest.raises(StoreError):
@@ -179,14 +177,14 @@ def test_a_store_that_is_down_is_not_asked_for_each_chunk(store: Store, proxy: F
     assert puts(proxy) <= 10 + 8, "the retries, and the first attempt of each thread"
 
 
-def test_what_will_not_succeed_is_not_tried_again(store: Store, proxy: FaultProxy) -> None:
+def test_permanent_failures_are_not_retried(store: Store, proxy: FaultProxy) -> None:
     proxy.inject(fault_proxy.refuse(403, "AccessDenied"), "PUT")
     with pytest.raises(StoreError, match="AccessDenied"):
         send(store, pieces_of(3), threads=1)
     assert puts(proxy) == 1
 
 
-def test_a_body_that_is_cut_is_read_again(store: Store, proxy: FaultProxy) -> None:
+def test_a_truncated_body_is_read_again(store: Store, proxy: FaultProxy) -> None:
     pieces = pieces_of(3)
     send(store, pieces)
     proxy.inject(fault_proxy.cut, "GET", "/chunks/", times=3)
@@ -197,7 +195,7 @@ def test_a_body_that_is_cut_is_read_again(store: Store, proxy: FaultProxy) -> No
     assert failed.value.retriable
 
 
-def test_a_bit_that_flips_on_the_way_is_seen(store: Store, proxy: FaultProxy) -> None:
+def test_a_bit_flip_in_transit_is_detected(store: Store, proxy: FaultProxy) -> None:
     pieces = pieces_of(3)
     send(store, pieces)
     proxy.inject(fault_proxy.flip, "GET", "/chunks/", times=1)
@@ -215,14 +213,14 @@ def test_a_bit_that_flips_on_the_way_is_seen(store: Store, proxy: FaultProxy) ->
     assert 2 not in written
 
 
-def test_a_request_that_comes_twice_changes_nothing(store: Store, proxy: FaultProxy) -> None:
+def test_a_duplicated_request_changes_nothing(store: Store, proxy: FaultProxy) -> None:
     pieces = pieces_of(3)
     proxy.inject(fault_proxy.duplicate)
     send(store, pieces)
     assert fetch(store, pieces) == dict(enumerate(pieces))
 
 
-def test_no_more_chunks_are_in_memory_than_there_are_threads(store: Store, proxy: FaultProxy) -> None:
+def test_the_number_of_threads_limits_chunks_in_memory(store: Store, proxy: FaultProxy) -> None:
     pieces = pieces_of(16)
     threads = 4
     proxy.inject(fault_proxy.meet(threading.Barrier(threads)), "PUT", "/chunks/")
@@ -243,7 +241,7 @@ def test_no_more_chunks_are_in_memory_than_there_are_threads(store: Store, proxy
 
 
 @pytest.mark.parametrize("moves", [send, fetch], ids=["upload", "download"])
-def test_it_stops_when_it_is_wanted_no_more(
+def test_a_transfer_stops_on_the_stop_flag(
     store: Store, proxy: FaultProxy, moves: Callable[..., Any]
 ) -> None:
     pieces, stop = pieces_of(10), threading.Event()
@@ -264,9 +262,7 @@ def test_it_stops_when_it_is_wanted_no_more(
 
 
 @pytest.mark.parametrize("waits_for", ["rate", "retry"])
-def test_it_does_not_wait_on_when_it_is_wanted_no_more(
-    store: Store, proxy: FaultProxy, waits_for: str
-) -> None:
+def test_a_waiting_transfer_stops_on_the_stop_flag(store: Store, proxy: FaultProxy, waits_for: str) -> None:
     class Stop:
         """A stop flag that becomes set when a thread waits for it."""
 
@@ -288,7 +284,7 @@ def test_it_does_not_wait_on_when_it_is_wanted_no_more(
         send(store, pieces_of(2), stop=Stop(), **slow)
 
 
-def test_others_stop_when_one_fails(store: Store, proxy: FaultProxy) -> None:
+def test_other_threads_stop_when_one_fails(store: Store, proxy: FaultProxy) -> None:
     pieces = pieces_of(8)
     bad = shard(pieces).chunks[1].digest
     proxy.inject(fault_proxy.refuse(503), "PUT")
@@ -300,7 +296,9 @@ def test_others_stop_when_one_fails(store: Store, proxy: FaultProxy) -> None:
 @given(
     st.lists(st.tuples(st.floats(0, 10), st.integers(1, 10_000)), min_size=1, max_size=40), st.floats(1, 1e5)
 )
-def test_the_rate_is_kept_whoever_asks_whenever(asked: list[tuple[float, int]], rate: float) -> None:
+def test_the_rate_limit_holds_for_any_sequence_of_requests(
+    asked: list[tuple[float, int]], rate: float
+) -> None:
     now = [0.0]
     bucket = Rate(rate, lambda: now[0])
     ends: list[tuple[float, float, int]] = []
@@ -314,7 +312,7 @@ def test_the_rate_is_kept_whoever_asks_whenever(asked: list[tuple[float, int]], 
     assert Rate(0).delay(10**12) == 0
 
 
-def test_the_cap_is_for_all_threads_together(store: Store) -> None:
+def test_the_rate_limit_covers_all_threads_together(store: Store) -> None:
     class RecordingFlag:
         """A stop flag that is never set. It records the duration of each wait in seconds."""
 
@@ -336,7 +334,7 @@ def test_the_cap_is_for_all_threads_together(store: Store) -> None:
     assert not free.waits
 
 
-def test_all_that_is_damaged_is_named_and_all_is_looked_at(
+def test_verification_checks_all_chunks_and_names_the_damaged_ones(
     store: Store, proxy: FaultProxy, prefix: str
 ) -> None:
     pieces = pieces_of(6)
@@ -359,7 +357,7 @@ def test_all_that_is_damaged_is_named_and_all_is_looked_at(
     assert looked == Counter(chunks)
 
 
-def test_a_store_that_fails_ends_the_look_and_is_no_damage(store: Store, proxy: FaultProxy) -> None:
+def test_a_store_failure_ends_the_verification_and_is_no_damage(store: Store, proxy: FaultProxy) -> None:
     pieces = pieces_of(3)
     send(store, pieces)
     proxy.inject(fault_proxy.refuse(403, "AccessDenied"), "GET", "/chunks/")

@@ -33,7 +33,7 @@ def drain(work: UploadQueue) -> list[str]:
     return found
 
 
-def test_every_shard_is_sent_once_and_looked_for_again_now_and_then() -> None:
+def test_every_shard_is_sent_once_and_rechecked_periodically() -> None:
     work = UploadQueue({"b", "a"})
     assert drain(work) == ["a", "b"]
     for _ in range(3):
@@ -44,7 +44,7 @@ def test_every_shard_is_sent_once_and_looked_for_again_now_and_then() -> None:
         assert drain(work) == ["a", "b"]
 
 
-def test_what_fails_is_the_next_again() -> None:
+def test_a_failed_shard_is_the_next_again() -> None:
     work = UploadQueue({"a", "b"})
     work.mark_sent()
     assert work.next == work.next == "b"
@@ -110,7 +110,7 @@ class Slot:
         await asyncio.sleep(0)
 
 
-async def test_an_upload_that_gives_way_leaves_what_its_successor_sends(
+async def test_a_superseded_upload_keeps_the_shards_of_its_successor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(JobMemory, "use", AsyncMock())
@@ -136,9 +136,7 @@ async def test_an_upload_that_gives_way_leaves_what_its_successor_sends(
         (TimeoutError("60 s"), "gen-1-20: 60 s; the next generation is uploaded instead"),
     ],
 )
-async def test_an_upload_that_ends_early_is_told_of_until_a_generation_is_there(
-    error: Exception, words: str
-) -> None:
+async def test_a_failed_upload_is_reported_until_a_generation_is_stored(error: Exception, words: str) -> None:
     slot, before = Slot(error), upload_counts()
     await slot.upload(20, "a")
     assert upload_counts() - before == Counter(failed=1)
@@ -150,7 +148,7 @@ async def test_an_upload_that_ends_early_is_told_of_until_a_generation_is_there(
     assert upload_counts() - before == Counter(failed=1, stored=1)
 
 
-async def test_an_upload_that_gives_way_is_superseded_and_one_that_is_too_late_refused() -> None:
+async def test_uploads_are_counted_as_superseded_or_refused() -> None:
     slot, before = Slot(), upload_counts()
     first, second = Generation(1, 10), Generation(1, 20)
     others = asyncio.all_tasks()
@@ -164,7 +162,7 @@ async def test_an_upload_that_gives_way_is_superseded_and_one_that_is_too_late_r
 
 
 @pytest.mark.parametrize("over", ["the memory is given back", "the pod left"])
-async def test_an_upload_that_ends_with_the_job_is_no_news(over: str) -> None:
+async def test_an_upload_that_ends_with_the_job_is_not_reported(over: str) -> None:
     slot = Slot(OSError("the job is over"))
     slot.memory.closed = over == "the memory is given back"
 

@@ -25,7 +25,7 @@ from convoy_controllers.checkpoint.retention import Keep
 
 
 @pytest.mark.parametrize("off", [-3 * GRACE, 3 * GRACE], ids=["behind", "ahead"])
-def test_what_goes_from_a_bucket_is_told_by_the_bucket_s_clock(
+def test_bucket_garbage_collection_uses_the_bucket_s_clock(
     server: int, monkeypatch: pytest.MonkeyPatch, off: float
 ) -> None:
     there = s3_place(f"http://127.0.0.1:{server}")

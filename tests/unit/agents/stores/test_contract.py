@@ -34,7 +34,7 @@ from convoy_controllers.checkpoint.records import Branch, Inventory, Record
 from convoy_controllers.checkpoint.retention import Garbage
 
 
-def test_a_chunk_comes_back_as_it_went_and_others_are_not_taken_for_it(place: Place) -> None:
+def test_a_chunk_round_trips_and_other_bytes_are_refused(place: Place) -> None:
     store, data = place.store(), noise(1)
     chunk = chunk_of(data)
     for wrong in (data[:-1], noise(2)):
@@ -51,7 +51,7 @@ def test_a_chunk_comes_back_as_it_went_and_others_are_not_taken_for_it(place: Pl
 
 
 @pytest.mark.parametrize("at", [0, 150, 299])
-def test_damage_where_a_chunk_lies_is_seen(place: Place, at: int) -> None:
+def test_damage_to_a_stored_chunk_is_detected(place: Place, at: int) -> None:
     store, data = place.store(), noise(1)
     chunk = chunk_of(data)
     store.put_chunk(chunk, data)
@@ -61,7 +61,7 @@ def test_damage_where_a_chunk_lies_is_seen(place: Place, at: int) -> None:
             store.get_chunk(chunk)
 
 
-def test_what_was_put_is_listed_by_the_time_it_was_put(place: Place) -> None:
+def test_chunks_are_listed_with_the_time_of_their_put(place: Place) -> None:
     store = place.store()
     first, second = chunk_of(noise(1)), chunk_of(noise(2))
     store.put_chunk(first, noise(1))
@@ -113,7 +113,7 @@ def test_folders_and_sizes_are_listed(place: Place) -> None:
     assert place.store().listing("chunks").sizes == {chunk_of(noise(1)).digest: 300}
 
 
-def test_a_record_stands_once_all_below_it_is_there_and_for_good(place: Place) -> None:
+def test_a_commit_needs_all_manifests_and_chunks_and_is_final(place: Place) -> None:
     store = place.store()
     base = shard(1, [noise(1), noise(2)])
     journal = shard(2, [noise(3)], extends=base.id)
@@ -140,7 +140,7 @@ def test_a_record_stands_once_all_below_it_is_there_and_for_good(place: Place) -
     )
 
 
-def test_of_many_who_commit_at_once_one_does(place: Place) -> None:
+def test_one_of_many_concurrent_commits_wins(place: Place) -> None:
     store = place.store()
     manifest = put(store, shard(1, [noise(1)]), [noise(1)])
     rivals = [record_of(manifest, saved=float(number)) for number in range(6)]
@@ -172,7 +172,7 @@ def test_a_branch_is_decided_once(place: Place) -> None:
     assert store.inventory().branches == {3: decided}
 
 
-def test_what_is_malformed_is_said_and_passed_over(place: Place) -> None:
+def test_malformed_objects_are_reported_and_skipped(place: Place) -> None:
     store = place.store()
     good = saved(store, 1, noise(1))
     saved(store, 3, noise(3))
@@ -199,7 +199,7 @@ def test_what_is_malformed_is_said_and_passed_over(place: Place) -> None:
         assert [one for one in place.said if key in one], key
 
 
-def test_what_is_too_long_to_be_ours_is_not_read(tmp_path: Path) -> None:
+def test_an_object_over_the_length_limit_is_not_read(tmp_path: Path) -> None:
     said: list[str] = []
     store = Store(Volume(tmp_path), "team", "uid-1", report=said.append)
     good = saved(store, 1, noise(1))
@@ -209,7 +209,7 @@ def test_what_is_too_long_to_be_ours_is_not_read(tmp_path: Path) -> None:
     assert sum(f"longer than {MAX_TEXT} bytes" in one for one in said) == 2, said
 
 
-def test_jobs_do_not_see_each_other(place: Place) -> None:
+def test_jobs_are_isolated_from_each_other(place: Place) -> None:
     store, other = place.store(), Store(place.blobs, "team", "uid-12", rules=RULES)
     saved(store, 1, noise(1))
     assert other.inventory() == Inventory() and not other.chunks()
@@ -220,7 +220,7 @@ def test_jobs_do_not_see_each_other(place: Place) -> None:
             Store(place.blobs, "team", bad)
 
 
-def test_a_record_that_points_out_of_its_job_finds_nothing(place: Place) -> None:
+def test_a_record_cannot_refer_to_another_job_s_manifest(place: Place) -> None:
     saved(Store(place.blobs, "team", "uid-2", rules=RULES), 1, noise(1))
     other = shard(1, [noise(1)])
     for out in (f"../../uid-2/manifests/{other.id}", "a\0b", ""):
@@ -229,7 +229,7 @@ def test_a_record_that_points_out_of_its_job_finds_nothing(place: Place) -> None
         assert missing.value.manifests == {out}
 
 
-def test_a_manifest_is_the_one_of_its_name(place: Place) -> None:
+def test_a_manifest_must_match_its_name(place: Place) -> None:
     store = place.store()
     put(store, shard(1, [noise(1)]), [noise(1)])
     other = shard(2, [noise(2)])
@@ -239,7 +239,7 @@ def test_a_manifest_is_the_one_of_its_name(place: Place) -> None:
     assert missing.value.manifests == {other.id}
 
 
-def test_without_conditional_writes_nothing_is_committed_and_all_is_read(place: Place) -> None:
+def test_a_store_without_conditional_writes_is_read_only(place: Place) -> None:
     record = saved(place.store(), 1, noise(1))
     store = place.store(conditional=False)
     other = put(store, shard(2, [noise(2)]), [noise(2)])
@@ -252,7 +252,7 @@ def test_without_conditional_writes_nothing_is_committed_and_all_is_read(place: 
     assert store.inventory().records == {record.generation: record}
 
 
-def test_more_than_a_blob_may_have_is_not_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blob_over_the_size_limit_is_not_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     store = place.store()
     record = saved(store, 1, noise(1))
     place.blobs.put("a/b", noise(2))
@@ -272,7 +272,7 @@ def test_more_than_a_blob_may_have_is_not_read(place: Place, monkeypatch: pytest
     assert sum(seen) <= 2000 + MAX_TEXT
 
 
-def test_names_that_are_nobodys_are_left_alone(place: Place) -> None:
+def test_objects_with_foreign_names_are_kept(place: Place) -> None:
     store = place.store()
     saved(store, 1, noise(1))
     strange = {f"{HOME}/{folder}/{name}" for folder in FOLDERS for name in ("file", "0" * 31, "gen-1-1x")}

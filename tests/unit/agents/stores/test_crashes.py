@@ -33,7 +33,7 @@ from convoy_controllers.checkpoint.retention import Keep
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-def test_a_crash_between_any_two_operations_leaves_no_record_of_what_is_not_there(done: bool) -> None:
+def test_a_crash_between_any_two_operations_leaves_no_broken_record(done: bool) -> None:
     total = count_operations()
     assert total > 20
     for number in range(total):

@@ -25,7 +25,7 @@ from convoy_controllers.checkpoint.records import Branch
 from convoy_controllers.checkpoint.retention import Garbage, Keep
 
 
-def test_a_collection_deletes_all_that_is_obsolete_and_old_and_nothing_else(place: Place) -> None:
+def test_a_collection_deletes_only_obsolete_objects_past_the_grace_period(place: Place) -> None:
     store = place.store()
     saved(store, 1, noise(1), noise(2))
     base = saved(store, 2, noise(2), noise(3), parent=1)
@@ -52,7 +52,7 @@ def test_a_collection_deletes_all_that_is_obsolete_and_old_and_nothing_else(plac
     assert len(place.keys()) == 3, "nothing else stays"
 
 
-def test_branches_go_with_what_they_tell_of(place: Place) -> None:
+def test_obsolete_branches_are_deleted(place: Place) -> None:
     store = place.store()
     store.put_branch(Branch(1))
     store.put_branch(Branch(2, decided=False))
@@ -60,7 +60,7 @@ def test_branches_go_with_what_they_tell_of(place: Place) -> None:
     assert not place.keys()
 
 
-def test_a_chunk_that_is_promised_anew_outlives_a_collection_that_had_it_on_its_list(place: Place) -> None:
+def test_a_chunk_reused_during_a_collection_is_not_deleted(place: Place) -> None:
     store = place.store()
     saved(store, 1, noise(1), noise(2))
     saved(store, 2, noise(3), parent=1)
@@ -76,7 +76,7 @@ def test_a_chunk_that_is_promised_anew_outlives_a_collection_that_had_it_on_its_
     assert store.get_chunk(chunk_of(noise(1))) == noise(1)
 
 
-def test_a_commit_makes_young_what_it_stands_on(place: Place) -> None:
+def test_a_commit_touches_its_chunks_and_manifests(place: Place) -> None:
     store = place.store()
     manifest = put(store, shard(1, [noise(1), noise(2)]), [noise(1), noise(2)])
     place.age_all()
@@ -85,7 +85,7 @@ def test_a_commit_makes_young_what_it_stands_on(place: Place) -> None:
     assert store.delete(Garbage(manifests=frozenset({manifest.id}))).manifests == set()
 
 
-def test_nothing_in_use_is_deleted_whoever_asks(place: Place) -> None:
+def test_a_delete_request_keeps_objects_in_use(place: Place) -> None:
     store = place.store()
     saved(store, 1, noise(1))
     place.age_all()
@@ -109,7 +109,7 @@ def test_chunks_stay_while_a_manifest_in_use_cannot_be_read(place: Place) -> Non
     assert store.get_chunk(chunk_of(noise(1))) == noise(1)
 
 
-def test_no_commit_while_somebody_deletes_unless_he_has_long_gone(place: Place) -> None:
+def test_a_commit_waits_until_the_deletion_marker_expires(place: Place) -> None:
     store = place.store()
     manifest = put(store, shard(1, [noise(1)]), [noise(1)])
     word = f"{HOME}/deletions/0123456789abcdef"
@@ -147,7 +147,7 @@ def test_a_collection_without_garbage_writes_no_marker(place: Place) -> None:
     assert [key for key in said if "/deletions/" in key]
 
 
-def test_a_collection_whose_listings_outlast_its_marker_deletes_nothing(place: Place) -> None:
+def test_a_collection_with_listings_longer_than_its_marker_deletes_nothing(place: Place) -> None:
     ticks = iter([0.0, MARKER_SECONDS / 2 + 1])
     store = place.store(clock=lambda: next(ticks))
     store.put_chunk(chunk_of(noise(1)), noise(1))
@@ -157,7 +157,7 @@ def test_a_collection_whose_listings_outlast_its_marker_deletes_nothing(place: P
     assert failed.value.retriable and place.held("chunks")
 
 
-def test_a_collection_that_takes_too_long_stops_and_the_next_goes_on(place: Place) -> None:
+def test_a_collection_stops_at_its_time_limit_and_the_next_continues(place: Place) -> None:
     ticks = iter([0.0, 0.0, 1.0, DELETE_SECONDS, DELETE_SECONDS])
     store = place.store(clock=lambda: next(ticks))
     for number in range(3):

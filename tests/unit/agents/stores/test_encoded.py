@@ -68,7 +68,7 @@ def stored_size(place: Place, data: bytes) -> int:
     return len(found)
 
 
-def test_a_chunk_comes_back_however_it_was_put_and_whoever_put_it_last(place: Place) -> None:
+def test_a_chunk_round_trips_encoded_or_plain(place: Place) -> None:
     packing, plain, data = place.store(packer=AlwaysEncode()), place.store(), numbers(1)
     chunk = chunk_of(data)
     for store, shorter in [(packing, True), (plain, False), (packing, True), (packing, True)]:
@@ -79,14 +79,14 @@ def test_a_chunk_comes_back_however_it_was_put_and_whoever_put_it_last(place: Pl
     assert chunk.fits(stored_size(place, data))
 
 
-def test_what_gets_no_shorter_stored_size_it_is(place: Place) -> None:
+def test_an_incompressible_chunk_is_stored_plain(place: Place) -> None:
     packer = AlwaysEncode()
     store = place.store(packer=packer)
     store.put_chunk(chunk_of(noise(1)), noise(1))
     assert stored_size(place, noise(1)) == 300 and packer.sent == [(300, 300)]
 
 
-def test_bytes_that_are_not_the_chunk_are_not_put_encoded_either(place: Place) -> None:
+def test_encoding_refuses_bytes_that_do_not_match_the_chunk(place: Place) -> None:
     store = place.store(packer=AlwaysEncode())
     with pytest.raises(Damaged):
         store.put_chunk(chunk_of(numbers(1)), numbers(2))
@@ -94,7 +94,7 @@ def test_bytes_that_are_not_the_chunk_are_not_put_encoded_either(place: Place) -
 
 
 @pytest.mark.parametrize("at", [0, 5, 8, 13, 40, -1])
-def test_damage_where_an_encoded_chunk_lies_is_seen(place: Place, at: int) -> None:
+def test_damage_to_a_stored_encoded_chunk_is_detected(place: Place, at: int) -> None:
     store, data = place.store(packer=AlwaysEncode()), numbers(1)
     chunk, key = chunk_of(data), f"{HOME}/chunks/{chunk_of(data).digest}"
     store.put_chunk(chunk, data)
@@ -107,7 +107,7 @@ def test_damage_where_an_encoded_chunk_lies_is_seen(place: Place, at: int) -> No
     assert verify_chunks(store, [chunk], lambda _: None, stop=STOP).keys() == {chunk.digest}
 
 
-def test_another_chunk_that_is_encoded_is_not_taken_for_it(place: Place) -> None:
+def test_an_encoded_chunk_under_another_name_is_refused(place: Place) -> None:
     store = place.store(packer=AlwaysEncode())
     one, other = numbers(4), numbers(8)
     for data in (one, other):
@@ -125,7 +125,7 @@ def fetched(store: Store, pieces: list[bytes]) -> list[bytes]:
     return [found[index] for index in range(len(pieces))]
 
 
-def test_an_upload_that_broke_off_goes_on_whoever_encodes(place: Place) -> None:
+def test_an_interrupted_upload_resumes_with_or_without_encoding(place: Place) -> None:
     pieces = pieces_of(9)
     reads: list[int] = []
 
@@ -157,7 +157,7 @@ def test_an_upload_that_broke_off_goes_on_whoever_encodes(place: Place) -> None:
         assert fetched(store, pieces) == pieces
 
 
-def test_an_upload_says_what_went_for_its_chunks(place: Place) -> None:
+def test_an_upload_reports_the_encoded_bytes_sent(place: Place) -> None:
     pieces, packer = pieces_of(9), AlwaysEncode()
     done = upload(place.store(packer=packer), shard(1, pieces), pieces.__getitem__, stop=STOP)
     assert done.sent_bytes == sum(map(len, pieces)) > done.wire_bytes
@@ -169,7 +169,7 @@ def test_an_upload_says_what_went_for_its_chunks(place: Place) -> None:
     assert sorted(length for length, _ in packer.sent) == sorted(map(len, pieces))
 
 
-def test_the_rate_is_that_of_what_goes_and_is_kept_before_it_goes(place: Place) -> None:
+def test_the_rate_limit_counts_encoded_bytes_before_the_put(place: Place) -> None:
     waited: list[int] = []
 
     def pace(size: int) -> None:
@@ -180,7 +180,7 @@ def test_the_rate_is_that_of_what_goes_and_is_kept_before_it_goes(place: Place) 
     assert waited == [size] and size < len(numbers(1))
 
 
-def test_a_job_begins_with_what_another_one_has_encoded(tmp_path: Path) -> None:
+def test_a_job_adopts_encoded_chunks_of_another_job(tmp_path: Path) -> None:
     blobs = volume_place(tmp_path).blobs
     pieces = pieces_of(4)
     source = Store(blobs, "team", "source", packer=AlwaysEncode())

@@ -19,7 +19,7 @@ from convoy_agents.tiercheck.stores.probe import Capabilities, probe
 from convoy_agents.tiercheck.stores.volume import Volume
 
 
-def test_the_probe_says_what_a_store_does_and_leaves_nothing(place: Place) -> None:
+def test_the_probe_reports_capabilities_and_leaves_no_objects(place: Place) -> None:
     assert probe(place.blobs) == Capabilities(
         conditional=True, listing=True, ranges=True, touch=True, checksums=False
     )
@@ -39,7 +39,7 @@ def test_the_probe_leaves_no_folder(tmp_path: Path) -> None:
         (fault_proxy.empty_list, "GET", "list-type", "listing"),
     ],
 )
-def test_the_probe_finds_what_a_store_ignores(
+def test_the_probe_detects_ignored_request_features(
     proxy: FaultProxy, fault: fault_proxy.Fault, method: str, path: str, wanting: str
 ) -> None:
     prefix = f"probed-{uuid4()}"
@@ -52,7 +52,7 @@ def test_the_probe_finds_what_a_store_ignores(
     assert not fault_proxy.keys(prefix)
 
 
-def test_the_probe_sees_that_damage_is_refused(proxy: FaultProxy) -> None:
+def test_the_probe_detects_checksum_verification(proxy: FaultProxy) -> None:
     proxy.inject(fault_proxy.check_crc32, "PUT")
     found = probe(bucket(proxy.url))
     assert found == Capabilities(conditional=True, listing=True, ranges=True, touch=True, checksums=True)
@@ -60,7 +60,7 @@ def test_the_probe_sees_that_damage_is_refused(proxy: FaultProxy) -> None:
     assert "nothing is committed" in replace(found, conditional=False).summary
 
 
-def test_the_probe_of_a_store_that_is_down_finds_nothing_out(proxy: FaultProxy) -> None:
+def test_the_probe_fails_if_the_store_is_down(proxy: FaultProxy) -> None:
     proxy.inject(fault_proxy.refuse(503))
     with pytest.raises(StoreError):
         probe(bucket(proxy.url))

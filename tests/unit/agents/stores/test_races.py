@@ -113,7 +113,7 @@ def race(seed: int, kind: type[Store]) -> list[str]:
     return memory.broken()
 
 
-def test_whoever_uploads_and_deletes_at_the_same_time_no_record_is_broken() -> None:
+def test_concurrent_uploads_and_deletions_break_no_record() -> None:
     for seed in range(150):
         assert not race(seed, Serial), seed
 
@@ -134,5 +134,5 @@ class IgnoresMarkers(Serial):
 
 
 @pytest.mark.parametrize("kind", [CommitsUnchecked, IgnoresMarkers])
-def test_those_races_are_lost_by_who_does_not_look(kind: type[Store]) -> None:
+def test_the_races_break_records_without_the_checks(kind: type[Store]) -> None:
     assert any(race(seed, kind) for seed in range(150))

@@ -27,7 +27,7 @@ from convoy_agents.tiercheck.stores.s3 import Credentials
 from convoy_agents.tiercheck.stores.upload import upload
 
 
-def test_a_commit_whose_answer_is_lost_has_won(proxy: FaultProxy) -> None:
+def test_a_commit_succeeds_although_its_response_is_lost(proxy: FaultProxy) -> None:
     for attempts in (1, 2):
         place = s3_place(proxy.url)
         place.blobs = bucket(proxy.url, f"lost-{uuid4()}", attempts=attempts)
@@ -43,7 +43,7 @@ def test_a_commit_whose_answer_is_lost_has_won(proxy: FaultProxy) -> None:
         assert store.inventory().records == {record.generation: record}
 
 
-def test_a_commit_that_comes_twice_has_won(proxy: FaultProxy) -> None:
+def test_a_commit_succeeds_although_its_request_is_duplicated(proxy: FaultProxy) -> None:
     store = s3_place(proxy.url).store()
     record = record_of(put(store, shard(1, [noise(1)]), [noise(1)]))
     proxy.inject(fault_proxy.duplicate, "PUT", "/records/")
@@ -52,7 +52,7 @@ def test_a_commit_that_comes_twice_has_won(proxy: FaultProxy) -> None:
     assert store.inventory().records == {record.generation: record}
 
 
-def test_two_who_both_saw_no_record_have_one_winner(proxy: FaultProxy) -> None:
+def test_one_of_two_racing_commits_wins(proxy: FaultProxy) -> None:
     store = s3_place(proxy.url).store()
     manifest = put(store, shard(1, [noise(1)]), [noise(1)])
     proxy.inject(fault_proxy.meet(threading.Barrier(2)), "PUT", "/records/", times=2)
@@ -63,7 +63,7 @@ def test_two_who_both_saw_no_record_have_one_winner(proxy: FaultProxy) -> None:
     assert store.inventory().records == {manifest.generation: rivals[done.index(True)]}
 
 
-def test_a_server_that_ignores_conditions_has_two_winners_which_the_probe_finds(proxy: FaultProxy) -> None:
+def test_the_probe_detects_a_server_that_lets_two_commits_win(proxy: FaultProxy) -> None:
     proxy.inject(fault_proxy.without("if-none-match"), "PUT")
     assert not probe(bucket(proxy.url)).conditional
     store = s3_place(proxy.url).store()
@@ -100,7 +100,7 @@ def test_a_server_that_ignores_conditions_has_two_winners_which_the_probe_finds(
         (fault_proxy.refuse(418, "Teapot"), "418 Teapot", False),
     ],
 )
-def test_an_error_names_the_bucket_what_was_done_and_the_way_out(
+def test_an_error_names_the_bucket_the_operation_and_the_remedy(
     proxy: FaultProxy, fault: fault_proxy.Fault, word: str, retriable: bool
 ) -> None:
     blobs = bucket(proxy.url, "part")
@@ -121,7 +121,7 @@ def test_an_error_names_the_bucket_what_was_done_and_the_way_out(
             assert secret not in message + repr(blobs) + repr(KEYS)
 
 
-def test_an_answer_that_breaks_off_is_no_answer(proxy: FaultProxy) -> None:
+def test_a_truncated_response_is_a_retriable_error(proxy: FaultProxy) -> None:
     blobs = bucket(proxy.url)
     blobs.put("a/b", noise(1))
     proxy.inject(fault_proxy.cut)
@@ -131,7 +131,7 @@ def test_an_answer_that_breaks_off_is_no_answer(proxy: FaultProxy) -> None:
         assert failed.value.retriable
 
 
-def test_a_store_that_does_not_answer_is_not_waited_for(proxy: FaultProxy) -> None:
+def test_a_request_to_an_unresponsive_store_times_out(proxy: FaultProxy) -> None:
     over = threading.Event()
 
     def stall(request: fault_proxy.Request, forward: fault_proxy.Forward) -> None:
@@ -144,7 +144,7 @@ def test_a_store_that_does_not_answer_is_not_waited_for(proxy: FaultProxy) -> No
     assert failed.value.retriable
 
 
-def test_a_store_that_cannot_copy_has_chunks_sent_again(proxy: FaultProxy) -> None:
+def test_chunks_are_sent_again_if_the_store_cannot_copy(proxy: FaultProxy) -> None:
     place = s3_place(proxy.url)
     store = place.store()
     store.put_chunk(chunk_of(noise(1)), noise(1))
@@ -170,7 +170,7 @@ def test_credentials_can_be_renewed(proxy: FaultProxy) -> None:
     assert ["another-key" in one.headers["authorization"] for one in proxy.seen] == [False, True]
 
 
-def test_md5_goes_with_the_bytes_where_it_is_asked_for(proxy: FaultProxy) -> None:
+def test_a_put_sends_the_configured_checksum(proxy: FaultProxy) -> None:
     bucket(proxy.url, checksum="md5").put("a/b", b"")
     bucket(proxy.url).put("a/b", b"")
     sent = [{"content-md5", "x-amz-checksum-crc32"} & one.headers.keys() for one in proxy.seen]

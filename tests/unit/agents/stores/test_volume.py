@@ -30,7 +30,7 @@ from convoy_controllers.checkpoint.retention import Keep
 
 @pytest.mark.parametrize("call", ["open", "write", "fsync"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
-def test_what_a_disk_refuses_is_said_and_leaves_nothing(
+def test_a_disk_error_is_reported_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
 ) -> None:
     place = volume_place(tmp_path)
@@ -51,7 +51,7 @@ def test_what_a_disk_refuses_is_said_and_leaves_nothing(
     store.put_chunk(chunk_of(noise(2)), noise(2))
 
 
-def test_a_volume_that_is_not_mounted_is_no_empty_store(tmp_path: Path) -> None:
+def test_a_missing_volume_is_an_error_and_not_an_empty_store(tmp_path: Path) -> None:
     store = Store(Volume(tmp_path / "gone"), "team", "uid-1")
     for use in (
         lambda: store.put_chunk(chunk_of(noise(1)), noise(1)),
@@ -65,7 +65,7 @@ def test_a_volume_that_is_not_mounted_is_no_empty_store(tmp_path: Path) -> None:
     assert not (tmp_path / "gone").exists()
 
 
-def test_part_of_a_volume_is_made_and_nothing_else_is_touched(tmp_path: Path) -> None:
+def test_the_subfolder_of_a_volume_is_created_and_other_files_are_kept(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     volume = Volume(tmp_path, "clusters/one", claim="disk")
     assert volume.folders("") == set() and volume.get("a/b") is None
@@ -75,7 +75,7 @@ def test_part_of_a_volume_is_made_and_nothing_else_is_touched(tmp_path: Path) ->
     assert {path.name for path in tmp_path.iterdir()} == {"other", "clusters"}
 
 
-def test_a_folder_where_nothing_is_mounted_is_not_written_to(tmp_path: Path) -> None:
+def test_an_unmounted_folder_is_not_written_to(tmp_path: Path) -> None:
     there = [False]
     volume = Volume(tmp_path, "clusters/one", claim="disk", mounted=lambda root: there[0])
     for use in (
@@ -94,7 +94,7 @@ def test_a_folder_where_nothing_is_mounted_is_not_written_to(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK])
-def test_a_file_system_without_hard_links_is_found_out(
+def test_a_file_system_without_hard_links_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def fail(*args: object, **more: object) -> None:
@@ -106,9 +106,7 @@ def test_a_file_system_without_hard_links_is_found_out(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_of_two_at_the_last_step_of_creating_a_file_one_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_of_two_concurrent_creates_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = threading.Barrier(2)
 
     def meeting(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,7 +125,7 @@ def test_of_two_at_the_last_step_of_creating_a_file_one_does(
     assert volume.get("a/b") == str(done.index(True)).encode()
 
 
-def test_who_reads_a_file_that_is_replaced_reads_the_old_one_to_its_end(tmp_path: Path) -> None:
+def test_a_reader_of_a_replaced_file_reads_the_old_content(tmp_path: Path) -> None:
     volume = Volume(tmp_path)
     volume.put("a/b", b"old")
     with (tmp_path / "a" / "b").open("rb") as file:
@@ -136,16 +134,14 @@ def test_who_reads_a_file_that_is_replaced_reads_the_old_one_to_its_end(tmp_path
     assert volume.get("a/b") == b"newer"
 
 
-def test_a_kernel_that_writes_little_at_a_time_is_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:7]))
     Volume(tmp_path).put("a/b", noise(1))
     assert (tmp_path / "a" / "b").read_bytes() == noise(1)
 
 
-def test_what_broke_off_on_a_volume_is_cleared_up(tmp_path: Path) -> None:
+def test_temporary_files_of_interrupted_writes_are_removed(tmp_path: Path) -> None:
     place = volume_place(tmp_path)
     store = place.store()
     saved(store, 1, noise(1))
@@ -179,9 +175,7 @@ class Synced:
         return [path for path in paths if path.stat().st_ino not in self.inodes]
 
 
-def test_a_record_that_somebody_left_behind_stands_only_once_it_is_durable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_existing_record_counts_only_after_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = volume_place(tmp_path).store()
     record = saved(store, 1, noise(1))
     store.put_branch(Branch(1))

@@ -74,7 +74,7 @@ def uses(volume: Volume, key: str) -> list[Callable[[], object]]:
 
 @pytest.mark.parametrize("link", [link_to_folder, link_to_file, link_to_nothing, pipe, device])
 @pytest.mark.parametrize("depth", range(5))
-def test_no_link_in_place_of_a_folder_leads_out_of_a_volume(
+def test_a_symlink_in_place_of_a_folder_is_not_followed(
     tmp_path: Path, outside: Path, depth: int, link: Planted
 ) -> None:
     root = tmp_path / "disk"
@@ -93,7 +93,7 @@ def test_no_link_in_place_of_a_folder_leads_out_of_a_volume(
 
 
 @pytest.mark.parametrize("link", [link_to_folder, link_to_file, link_to_nothing, pipe, device])
-def test_what_is_no_regular_file_is_not_read_and_gives_way_to_one(
+def test_a_non_regular_file_is_not_read_and_can_be_replaced(
     tmp_path: Path, outside: Path, link: Planted
 ) -> None:
     root = tmp_path / "disk"
@@ -114,7 +114,7 @@ def test_what_is_no_regular_file_is_not_read_and_gives_way_to_one(
     assert not os.path.lexists(at) and untouched(outside)
 
 
-def test_a_link_that_is_planted_under_a_temporary_name_is_not_written_through(
+def test_a_symlink_under_a_temporary_name_is_not_followed(
     tmp_path: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "disk"
