@@ -7,10 +7,10 @@ from e2e.rights import UsedElsewhere
 OPERATOR = "convoy-operator"
 INTEGRATION = "tests/integration"
 RARE = f"{INTEGRATION}/operator/test_rights.py"
-GUARDING = f"{INTEGRATION}/operator/test_guarding.py::test_a_slow_node_is_marked_and_its_pod_leaves"
+GUARDING = f"{INTEGRATION}/operator/test_guarding.py::test_a_slow_node_is_cordoned_and_its_pod_is_evicted"
 STORES = (
     f"{INTEGRATION}/operator/test_stores.py"
-    "::test_a_store_is_tried_by_an_agent_and_again_when_its_keys_are_renewed"
+    "::test_an_agent_probes_a_store_and_probes_again_when_its_keys_change"
 )
 USED_ELSEWHERE = (
     UsedElsewhere(
@@ -18,7 +18,7 @@ USED_ELSEWHERE = (
         "update",
         "trainingjobs/finalizers.convoy.dev",
         "an admission plugin of this cluster checks it when a pod is created with an owner",
-        "e2e/tests/test_life.py::test_a_job_goes_from_apply_to_succeeded_and_its_held_out_loss_falls",
+        "e2e/tests/test_life.py::test_an_applied_job_succeeds_and_its_held_out_loss_falls",
         uncertain=True,
     ),
     UsedElsewhere(
@@ -26,7 +26,7 @@ USED_ELSEWHERE = (
         "get",
         "pods",
         "a pod with the name already exists: a foreign one, or the operator's own after a lost response",
-        f"{RARE}::test_a_pod_that_has_the_name_already_is_read_and_left_alone",
+        f"{RARE}::test_an_existing_pod_of_the_same_name_is_read_and_not_changed",
         uncertain=True,
     ),
     UsedElsewhere(
@@ -34,7 +34,7 @@ USED_ELSEWHERE = (
         "get",
         "nodehealths.convoy.dev hardwareclasses.convoy.dev",
         "another leader has just created the object",
-        f"{RARE}::test_an_object_that_another_leader_has_made_is_read",
+        f"{RARE}::test_an_object_created_by_another_leader_is_read",
         uncertain=True,
     ),
     UsedElsewhere(
@@ -42,7 +42,7 @@ USED_ELSEWHERE = (
         "list",
         "events",
         "used only for a pod that starts late, which is rare in the slice",
-        f"{INTEGRATION}/operator/test_mutated_pods.py::test_what_only_events_tell_reaches_the_job",
+        f"{INTEGRATION}/operator/test_mutated_pods.py::test_causes_reported_only_by_events_reach_the_job",
         uncertain=True,
     ),
     UsedElsewhere(
@@ -59,14 +59,14 @@ USED_ELSEWHERE = (
         "create",
         "healthsweeps.convoy.dev",
         "the tests of the slice create their sweeps themselves",
-        f"{INTEGRATION}/operator/test_sweeping.py::test_nodes_that_join_are_gated_swept_and_let_in",
+        f"{INTEGRATION}/operator/test_sweeping.py::test_nodes_that_join_are_gated_swept_and_admitted",
     ),
     UsedElsewhere(
         OPERATOR,
         "delete",
         "healthsweeps.convoy.dev hardwareclasses.convoy.dev",
         "the objects are kept for at least a minute, or for a year",
-        f"{RARE}::test_what_nobody_needs_any_more_is_deleted",
+        f"{RARE}::test_obsolete_objects_are_deleted",
     ),
     UsedElsewhere(OPERATOR, "get", "secrets", "the slice has no CheckpointStore", STORES),
     UsedElsewhere(
@@ -77,8 +77,7 @@ USED_ELSEWHERE = (
         "list",
         "trainingjobs.convoy.dev pods nodes",
         "the slice deletes its cluster without an uninstallation",
-        f"{INTEGRATION}/chart/test_uninstall.py"
-        "::test_it_uses_every_right_that_the_chart_gives_it_and_asks_for_no_other",
+        f"{INTEGRATION}/chart/test_uninstall.py::test_the_uninstall_hook_uses_exactly_its_rights",
     ),
 )
 """Rights that the slice (the e2e tests that CI runs) does not use, each with the reason and a test that

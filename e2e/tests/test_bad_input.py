@@ -47,7 +47,7 @@ def restarts(cluster: Cluster) -> dict[str, int]:
     ],
     ids=["no-replicas", "min-above", "no-command", "long-name", "no-role"],
 )
-def test_the_api_server_refuses_it_at_the_door(
+def test_the_api_server_rejects_invalid_input_at_admission(
     jobs: Jobs, name: str, spec: dict[str, Any], words: list[str]
 ) -> None:
     with pytest.raises(ApiException) as refused:
@@ -138,7 +138,7 @@ def test_the_api_server_refuses_it_at_the_door(
     ],
     ids=lambda value: value if isinstance(value, str) and value.islower() else "",
 )
-def test_a_condition_says_what_is_wrong_and_where(
+def test_a_condition_reports_the_error_and_its_field(
     jobs: Jobs, name: str, spec: dict[str, Any], phase: str, reason: str, words: list[str]
 ) -> None:
     jobs.create(name, **spec)
@@ -151,13 +151,13 @@ def test_a_condition_says_what_is_wrong_and_where(
     jobs.wait(lambda: reason in jobs.events(name), 10, f"an event {reason}")
 
 
-def test_parameters_that_only_the_engine_can_refuse_fail_the_job(jobs: Jobs) -> None:
+def test_parameters_that_only_the_engine_rejects_fail_the_job(jobs: Jobs) -> None:
     jobs.create("refused", engine={"name": "gpt", "params": {**SMALL, "width": 63}})
     status = jobs.wait_reason("refused", "ParamsRefused", 60)
     assert status["phase"] == "Failed" and "width: 63 must be a multiple of heads=2" in status["message"]
 
 
-def test_an_unknown_engine_heals_when_it_is_created(jobs: Jobs) -> None:
+def test_a_job_with_an_unknown_engine_starts_when_the_engine_is_created(jobs: Jobs) -> None:
     engine = jobs.custom.get_cluster_custom_object("convoy.dev", "v1alpha1", "engines", "gpt")
     late = {**engine, "metadata": {"name": "late"}}
     late.pop("status", None)
@@ -170,7 +170,7 @@ def test_an_unknown_engine_heals_when_it_is_created(jobs: Jobs) -> None:
         jobs.custom.delete_cluster_custom_object("convoy.dev", "v1alpha1", "engines", "late")
 
 
-def test_other_jobs_do_not_notice_and_the_operator_does_not_loop(
+def test_invalid_jobs_do_not_affect_other_jobs_or_make_the_operator_loop(
     cluster: Cluster, jobs: Jobs, before: dict[str, int]
 ) -> None:
     bad = own_container("python", "-c", "pass", securityContext={"privileged": True})

@@ -42,7 +42,7 @@ def convoy(cluster: Cluster, jobs: Jobs) -> Run:
     return run
 
 
-def test_a_job_is_watched_and_steered_from_the_terminal(convoy: Run, cluster: Cluster, jobs: Jobs) -> None:
+def test_a_job_is_watched_and_controlled_from_the_terminal(convoy: Run, cluster: Cluster, jobs: Jobs) -> None:
     jobs.create("cli", engine={"name": "gpt", "params": {**SMALL, "steps": 100_000}})
     jobs.wait_step("cli", 1)
     assert "cli" in (line := convoy("get")) and "Running" in line and "2/2" in line
@@ -72,11 +72,11 @@ def test_a_job_is_watched_and_steered_from_the_terminal(convoy: Run, cluster: Cl
     assert "not found" in convoy("why", "cli", code=1)
 
 
-def test_an_engine_s_parameters_are_told(convoy: Run) -> None:
+def test_the_parameters_of_an_engine_are_shown(convoy: Run) -> None:
     assert "steps" in (text := convoy("engine", "gpt")) and "Number of optimizer steps." in text
     assert "did you mean 'gpt'?" in convoy("engine", "gtp", code=1)
 
 
-def test_a_wrong_rank_is_refused_with_the_ranks_there_are(convoy: Run, jobs: Jobs) -> None:
+def test_a_wrong_rank_is_rejected_with_the_valid_ranks(convoy: Run, jobs: Jobs) -> None:
     jobs.create("ranks", suspend=True)
     assert "its ranks are 0 to 1" in convoy("logs", "ranks", "--rank", "2", code=1)

@@ -65,7 +65,7 @@ def unschedulable_template(cluster: Cluster) -> Iterator[tuple[dict[str, Any], C
         cluster.kubectl("label", "node", node, f"{label}-")
 
 
-def test_a_reader_sees_a_job_go_to_its_end_and_its_log(
+def test_a_reader_sees_the_progress_and_the_log_of_a_job(
     cluster: Cluster, jobs: Jobs, dashboard: str, browser: Browser
 ) -> None:
     key = f"{jobs.namespace}/seen"
@@ -98,7 +98,7 @@ def test_a_reader_sees_a_job_go_to_its_end_and_its_log(
         assert browser.console_errors() == []
 
 
-def test_who_may_see_nothing_is_told_so(
+def test_a_user_without_permissions_gets_an_explanation(
     cluster: Cluster, jobs: Jobs, dashboard: str, browser: Browser
 ) -> None:
     browser.open(dashboard)
@@ -114,7 +114,7 @@ def test_who_may_see_nothing_is_told_so(
         assert not browser.find("section[aria-labelledby=nodes]").is_displayed()
 
 
-def test_its_pod_is_of_the_restricted_standard(cluster: Cluster, namespace: str) -> None:
+def test_the_dashboard_pod_meets_the_restricted_standard(cluster: Cluster, namespace: str) -> None:
     def refused(workload: str) -> str:
         """Return the API server's error for a pod of this workload in a restricted namespace; empty if it
         has none.
@@ -136,7 +136,7 @@ def test_its_pod_is_of_the_restricted_standard(cluster: Cluster, namespace: str)
     assert {one["type"]: one["status"] for one in pod["status"]["conditions"]}["Ready"] == "True"
 
 
-def test_its_account_can_change_nothing(cluster: Cluster) -> None:
+def test_the_dashboard_account_cannot_change_objects(cluster: Cluster) -> None:
     asked = ("tokenreviews", "subjectaccessreviews")
     anybody = ("selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews")
     assert granted(cluster, DASHBOARD, CHANGES) == {("create", plural) for plural in (*asked, *anybody)}

@@ -29,7 +29,7 @@ END = re.compile(r"state after step (\d+): sha256 [0-9a-f]{64}")
         for number, entry in enumerate(TRAINING)
     ],
 )
-def test_it_trains_to_its_end_and_status_has_the_metrics_that_it_declares(
+def test_an_engine_trains_to_its_end_and_status_has_its_declared_metrics(
     jobs: Jobs, entry: EngineEntry
 ) -> None:
     name = f"engine-{entry.name}"
@@ -46,7 +46,7 @@ def test_it_trains_to_its_end_and_status_has_the_metrics_that_it_declares(
 @pytest.mark.full
 @pytest.mark.timeout(1300)
 @pytest.mark.parametrize("entry", ENGINES, ids=lambda entry: entry.name)
-def test_a_small_run_of_its_bench_has_all_rows_and_publishes_nothing(entry: EngineEntry) -> None:
+def test_a_small_benchmark_run_has_all_rows_and_publishes_nothing(entry: EngineEntry) -> None:
     published = FOLDER / f"engine-{entry.name}.json"
     before = published.read_bytes() if published.exists() else None
     command = [sys.executable, "-m", "convoy_workloads.bench", entry.name, "--size", "small", "--rounds", "1"]

@@ -60,7 +60,7 @@ def ranks_log(cluster: Cluster, name: str) -> str:
     return cluster.kubectl("-n", NAMESPACE, "logs", "-l", f"convoy.dev/job={name}", "--tail=-1")
 
 
-def test_a_sidecar_that_admission_puts_first_confuses_nobody(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_sidecar_that_admission_puts_first_does_not_affect_the_job(cluster: Cluster, jobs: Jobs) -> None:
     cluster.kubectl("apply", "-f", str(FIELD / "sidecar-first-policy.yaml"))
     try:
         jobs.wait(lambda: _injected(cluster), 30, "the policy is active")
@@ -94,7 +94,7 @@ def _injected(cluster: Cluster) -> bool:
     return "mesh-proxy" in made
 
 
-def test_an_init_container_that_fails_is_named_with_its_last_words(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_failed_init_container_is_named_with_its_last_output(cluster: Cluster, jobs: Jobs) -> None:
     apply(cluster, "init-fails.yaml")
     status = jobs.wait_phase("initfails", "Failed", 180)
     for words in ("fetch-data", "42", "no such bucket: traning-data"):
@@ -121,7 +121,7 @@ def test_a_queue_evicts_with_the_template_restored(cluster: Cluster, jobs: Jobs)
     assert "kubernetes.io/hostname" not in jobs.pods("queued")[0].spec.node_selector
 
 
-def test_torchrun_forms_one_group_wherever_it_is_called(cluster: Cluster, jobs: Jobs) -> None:
+def test_torchrun_forms_one_group_in_every_kind_of_command(cluster: Cluster, jobs: Jobs) -> None:
     apply(cluster, "torchrun.yaml")
     jobs.wait_phase("dashdash", "Succeeded", 180)
     assert "rank 1 of world 2: sum 2 argv ['--epochs', '3']" in ranks_log(cluster, "dashdash")
@@ -136,7 +136,7 @@ def test_torchrun_forms_one_group_wherever_it_is_called(cluster: Cluster, jobs: 
     assert jobs.pods("nproc-two") == []
 
 
-def test_an_image_that_knows_no_user_has_a_home(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_user_without_an_account_in_the_image_has_a_home(cluster: Cluster, jobs: Jobs) -> None:
     apply(cluster, "foreign-image.yaml")
     jobs.wait_phase("nouser", "Succeeded", 120)
     log = ranks_log(cluster, "nouser")
@@ -146,7 +146,7 @@ def test_an_image_that_knows_no_user_has_a_home(cluster: Cluster, jobs: Jobs) ->
     assert "runAsUser" in message_text and "runAsNonRoot: false" in message_text, message_text
 
 
-def test_helpers_of_a_rank_that_is_over_hold_nothing(cluster: Cluster, jobs: Jobs) -> None:
+def test_helpers_of_an_ended_rank_release_their_ports(cluster: Cluster, jobs: Jobs) -> None:
     apply(cluster, "left-children.yaml")
     jobs.wait_step("leftover", 2, 120)
     pod = jobs.pods("leftover")[0]
@@ -157,14 +157,14 @@ def test_helpers_of_a_rank_that_is_over_hold_nothing(cluster: Cluster, jobs: Job
 
 
 @pytest.mark.parametrize("manner", [("--server-side=false",), ("--server-side",)], ids=["client", "server"])
-def test_fields_without_a_value_are_as_good_as_left_out(
+def test_fields_without_a_value_equal_omitted_fields(
     cluster: Cluster, jobs: Jobs, manner: tuple[str, ...]
 ) -> None:
     apply(cluster, "nulls.yaml", *manner)
     jobs.wait_phase("nulls", "Succeeded", 120)
 
 
-def test_a_null_in_an_affinity_does_not_stall_a_job_that_runs(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_null_in_an_affinity_does_not_stall_a_running_job(cluster: Cluster, jobs: Jobs) -> None:
     apply(cluster, "affinity-null.yaml")
     jobs.wait_phase("affnull", "Running", 120)
     # The rank starts without the zygote, so its process is not named after the rank. Find it by its command
@@ -178,7 +178,9 @@ def test_a_null_in_an_affinity_does_not_stall_a_job_that_runs(cluster: Cluster, 
     )
 
 
-def test_a_template_that_no_pod_can_be_made_of_is_refused_with_its_path(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_template_that_makes_no_valid_pod_is_rejected_with_its_field_path(
+    cluster: Cluster, jobs: Jobs
+) -> None:
     made = subprocess.run(
         [cluster.binaries / "kubectl", "-n", NAMESPACE, "apply", "-f", FIELD / "no-mount-path.yaml"],
         env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
@@ -196,7 +198,7 @@ def test_a_template_that_no_pod_can_be_made_of_is_refused_with_its_path(cluster:
     assert "spec.roles[0].template.spec.containers[0].volumeMounts[0].mountPath" in message_text, message_text
 
 
-def test_a_rank_that_ends_well_too_early_is_the_cause(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_rank_that_exits_with_0_too_early_is_the_cause(cluster: Cluster, jobs: Jobs) -> None:
     apply(cluster, "early-exit.yaml")
     status = jobs.wait_phase("early", "Failed", 240)
     message_text = message(jobs, "early", "Failed")
@@ -208,7 +210,7 @@ def test_a_rank_that_ends_well_too_early_is_the_cause(cluster: Cluster, jobs: Jo
     assert status["restarts"]["total"] < 10 and not status.get("offenders")
 
 
-def test_a_program_below_a_shell_saves_before_it_leaves(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_program_below_a_shell_saves_before_the_pod_ends(cluster: Cluster, jobs: Jobs) -> None:
     apply(cluster, "shell-around-program.yaml")
     pod = "slowterm-shell-worker-0"
     jobs.wait(lambda: jobs.pods("slowterm-shell") and "runs" in _log_so_far(jobs, pod), 120, "it runs")
@@ -232,7 +234,7 @@ def _log_so_far(jobs: Jobs, pod: str) -> str:
         return ""
 
 
-def test_a_script_that_closes_no_file_loses_nothing(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_script_that_closes_no_file_loses_no_output(cluster: Cluster, jobs: Jobs) -> None:
     apply(cluster, "ends.yaml")
     jobs.wait_phase("ends", "Succeeded", 120)
     jobs.wait(
@@ -242,7 +244,7 @@ def test_a_script_that_closes_no_file_loses_nothing(cluster: Cluster, jobs: Jobs
     )
 
 
-def test_what_a_pod_waits_for_outlives_the_pod(cluster: Cluster, jobs: Jobs) -> None:
+def test_the_reason_a_pod_waits_outlives_the_pod(cluster: Cluster, jobs: Jobs) -> None:
     apply(cluster, "missing-config.yaml")
     jobs.wait(lambda: "scritps" in jobs.status("noconfig").get("message", ""), 60, "the ConfigMap is named")
     jobs.wait(lambda: "wandb" in jobs.status("nosecret").get("message", ""), 60, "the Secret is named")

@@ -35,7 +35,7 @@ def volume(cluster: Cluster, jobs: Jobs) -> Iterator[str]:
 
 
 @pytest.mark.full
-def test_each_cause_agrees_with_what_happened(cluster: Cluster, jobs: Jobs, volume: str) -> None:
+def test_each_cause_of_lost_time_agrees_with_the_faults(cluster: Cluster, jobs: Jobs, volume: str) -> None:
     decided: list[float] = []
     with timed_script(jobs, NAME, volume, STEPS) as spec:
         jobs.create(NAME, **spec, recovery={"fencing": "Commit"})

@@ -59,7 +59,7 @@ def throttled(
 
 
 @pytest.mark.full
-def test_a_rank_that_is_throttled_is_named(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_throttled_rank_is_named(cluster: Cluster, jobs: Jobs) -> None:
     with throttled(cluster, jobs, "convoy") as pods:
         jobs.wait(lambda: straggler(jobs, "convoy").get("status") == "True", 240, "a straggler is named")
         message = straggler(jobs, "convoy")["message"]
@@ -70,7 +70,9 @@ def test_a_rank_that_is_throttled_is_named(cluster: Cluster, jobs: Jobs) -> None
 
 
 @pytest.mark.full
-def test_what_lasts_is_an_event_and_who_recovers_is_named_no_more(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_persistent_straggler_gets_an_event_and_is_cleared_on_recovery(
+    cluster: Cluster, jobs: Jobs
+) -> None:
     with throttled(cluster, jobs, "lasting") as pods:
         jobs.wait(lambda: "Straggler" in jobs.events("lasting"), 600, "it lasts")
         assert straggler(jobs, "lasting")["status"] == "True"
@@ -78,7 +80,7 @@ def test_what_lasts_is_an_event_and_who_recovers_is_named_no_more(cluster: Clust
         jobs.wait(lambda: straggler(jobs, "lasting").get("status") == "False", 600, "no straggler is named")
 
 
-def test_of_two_ranks_nobody_is_judged(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_job_of_two_ranks_names_no_straggler(cluster: Cluster, jobs: Jobs) -> None:
     name = "pair"
     # Use two threads per rank. With one thread, steps take only milliseconds, and the condition appears later
     # than this test waits.
@@ -130,7 +132,7 @@ def test_real_nodes_measure_themselves_and_each_other(cluster: Cluster, jobs: Jo
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("share", [0.7, 0.5])
-def test_a_job_is_swapped_off_a_slow_node_and_people_put_it_back(
+def test_a_job_is_swapped_off_a_slow_node_and_users_return_the_node(
     cluster: Cluster, jobs: Jobs, share: float
 ) -> None:
     """A rank's node gets `share` of the processors that each other node has."""

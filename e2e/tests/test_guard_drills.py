@@ -31,7 +31,7 @@ def _enough_nodes(cluster: Cluster) -> None:
         ("network", 4.0, "Communication", []),
     ],
 )
-def test_what_is_no_fault_of_a_node_is_told_and_held_against_none(
+def test_slowness_not_caused_by_a_node_is_reported_and_no_node_is_cordoned(
     cluster: Cluster, jobs: Jobs, kind: str, size: float, cause: str, culprits: list[int]
 ) -> None:
     """The job's slowness is not due to a node, or the responsible node is unknown. The cause is reported,
@@ -55,7 +55,7 @@ def test_what_is_no_fault_of_a_node_is_told_and_held_against_none(
             assert [one["spec"]["nodes"] for one in found] == [[drill.node.name]]
 
 
-def test_a_hog_beside_a_rank_is_named_and_nobody_else(cluster: Cluster, jobs: Jobs) -> None:
+def test_only_the_rank_beside_a_cpu_hog_is_named(cluster: Cluster, jobs: Jobs) -> None:
     with policy(cluster, "hogged", POLICY), drill_job(cluster, jobs, "hogged") as drill:
         slow = drill.node.name
         with drill.inject("cpu_pressure", 1.0):
@@ -70,7 +70,7 @@ def test_a_hog_beside_a_rank_is_named_and_nobody_else(cluster: Cluster, jobs: Jo
         assert nodes_ever_acted_on(cluster) == {slow}
 
 
-def test_a_rank_that_is_slow_by_itself_costs_no_node_its_service(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_rank_that_is_slow_by_itself_does_not_cordon_a_node(cluster: Cluster, jobs: Jobs) -> None:
     """The rank is slow on every node. The guard swaps its pod once, sees no gain, and returns the node to
     service.
     """

@@ -38,7 +38,7 @@ def first(early: Jobs) -> str:
     return "first"
 
 
-def test_a_job_goes_from_apply_to_succeeded_and_its_held_out_loss_falls(
+def test_an_applied_job_succeeds_and_its_held_out_loss_falls(
     early: Jobs, short: JobWatch, first: str
 ) -> None:
     status = early.wait_phase(first, "Succeeded", 120)
@@ -86,7 +86,7 @@ def test_an_unmodified_torchrun_script_trains_in_an_image_without_convoy(jobs: J
     assert status["progress"]["step"] > 0, "steps are detected in an unmodified script"
 
 
-def test_suspend_gives_the_pods_back_and_resume_continues_from_the_checkpoint(jobs: Jobs) -> None:
+def test_suspend_deletes_the_pods_and_resume_continues_from_the_checkpoint(jobs: Jobs) -> None:
     jobs.create(
         "paused",
         engine={"name": "gpt", "params": {**SMALL, "steps": 100_000}},
@@ -139,7 +139,7 @@ def test_deletion_leaves_no_object_process_mount_cgroup_or_memory(cluster: Clust
     )
 
 
-def test_helm_test_trains_a_job_and_leaves_nothing(cluster: Cluster) -> None:
+def test_helm_test_trains_a_job_and_leaves_no_objects(cluster: Cluster) -> None:
     assert "Succeeded" in helm(cluster, "test", "convoy", "--timeout=300s", deadline=320)
     left = cluster.kubectl("get", "trainingjobs", "-n", NAMESPACE, "convoy-test", "--ignore-not-found")
     assert left.strip() == ""

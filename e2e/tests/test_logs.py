@@ -74,7 +74,7 @@ def part_logs(cluster: Cluster, name: str) -> str:
     return "\n".join(log(cluster, pod) for pod in pods(cluster, NAMESPACE, selector))
 
 
-def test_nothing_in_confidence_is_in_a_log_or_an_event(cluster: Cluster, jobs: Jobs) -> None:
+def test_no_secret_is_in_a_log_or_an_event(cluster: Cluster, jobs: Jobs) -> None:
     name = "discreet"
     jobs.create(
         name,
@@ -116,7 +116,7 @@ def test_nothing_in_confidence_is_in_a_log_or_an_event(cluster: Cluster, jobs: J
 
 
 @pytest.mark.full
-def test_the_processes_of_a_worker_have_nothing_of_its_store(cluster: Cluster, jobs: Jobs) -> None:
+def test_the_processes_of_a_worker_have_no_credentials_of_its_store(cluster: Cluster, jobs: Jobs) -> None:
     """Searches the store's keys in environment and arguments of the launcher, and in those that a rank
     prints.
 

@@ -34,7 +34,7 @@ def jobs_in_memory(node: Node) -> list[str]:
     return node.run(["sh", "-c", "ls /run/convoy/memory 2>/dev/null; true"]).split()
 
 
-def test_what_is_left_brings_the_job_back_with_the_same_bits(cluster: Cluster, jobs: Jobs) -> None:
+def test_the_job_resumes_from_remaining_copies_with_the_same_bits(cluster: Cluster, jobs: Jobs) -> None:
     """Kill a rank, an agent, a pod and a node of a job. Its final state equals that of a job without
     faults.
     """
@@ -100,7 +100,7 @@ def inject(cluster: Cluster, jobs: Jobs, name: str, fault: str) -> None:
         assert jobs.status(name)["incarnation"] == 2
 
 
-def test_a_job_that_does_not_fit_says_what_is_missing(jobs: Jobs) -> None:
+def test_a_job_that_does_not_fit_reports_the_missing_memory(jobs: Jobs) -> None:
     small = {"interval": "1s", "tiers": {"local": {"memory": "9Mi"}}}
     jobs.create("large", **{**memory_job_spec("large", 100_000, replicas=1), "checkpoint": small})
     try:
@@ -149,14 +149,16 @@ def lose_all_memory(
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-def test_all_memory_is_lost_and_the_store_brings_the_job_back(cluster: Cluster, jobs: Jobs) -> None:
+def test_the_job_resumes_from_the_store_after_the_loss_of_all_memory(cluster: Cluster, jobs: Jobs) -> None:
     with s3_server(cluster) as found, checkpoint_store(cluster, found) as store:
         lose_all_memory(cluster, jobs, "stored", store, found.names)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1200)
-def test_all_memory_is_lost_and_a_shared_volume_brings_the_job_back(cluster: Cluster, jobs: Jobs) -> None:
+def test_the_job_resumes_from_a_shared_volume_after_the_loss_of_all_memory(
+    cluster: Cluster, jobs: Jobs
+) -> None:
     with volume_store(cluster) as folder:
 
         def names() -> list[str]:
@@ -178,7 +180,7 @@ def steps_per_second(jobs: Jobs, name: str) -> float:
 
 @pytest.mark.full
 @pytest.mark.timeout(4800)
-def test_a_node_is_lost_every_minute(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_job_trains_while_a_node_is_lost_every_minute(cluster: Cluster, jobs: Jobs) -> None:
     """Crash and restart a node every minute, with one node more than ranks. The final weights equal the
     control job's.
     """

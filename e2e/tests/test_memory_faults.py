@@ -49,7 +49,7 @@ def pod_folder(node: Node, uid: str) -> str:
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
-def test_a_kubelet_that_is_killed_disturbs_nobody_and_takes_down_what_it_has_put_up(
+def test_a_killed_kubelet_does_not_disturb_jobs_and_unmounts_volumes_later(
     cluster: Cluster, jobs: Jobs
 ) -> None:
     with training_job(cluster, jobs, "kubelet", **memory_job_spec("kubelet", 100_000)) as job:
@@ -83,7 +83,7 @@ LIMIT_MIB = 1024
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-def test_a_rank_that_the_kernel_kills_for_memory_goes_on_where_it_was(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_rank_killed_by_the_kernel_for_memory_resumes_at_its_step(cluster: Cluster, jobs: Jobs) -> None:
     wanted = undisturbed_state(jobs, "control-starved")
     body = memory_job_spec("starved", STEPS)
     limits = {"limits": {"memory": f"{LIMIT_MIB}Mi"}}
@@ -103,7 +103,7 @@ def test_a_rank_that_the_kernel_kills_for_memory_goes_on_where_it_was(cluster: C
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-def test_a_poor_network_costs_no_restart_and_no_bit(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_poor_network_causes_no_restart_and_no_changed_bit(cluster: Cluster, jobs: Jobs) -> None:
     """Copies get through a lossy, slow network. After the loss of the other node they restore the job."""
     wanted = undisturbed_state(jobs, "control-poor")
     with training_job(cluster, jobs, "poor", **memory_job_spec("poor", STEPS)) as job:
@@ -120,7 +120,7 @@ def test_a_poor_network_costs_no_restart_and_no_bit(cluster: Cluster, jobs: Jobs
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
-def test_steps_go_on_beside_a_connection_that_is_half_open(cluster: Cluster, jobs: Jobs) -> None:
+def test_steps_continue_while_a_connection_is_half_open(cluster: Cluster, jobs: Jobs) -> None:
     """One node receives no copies and the senders get no error. Steps continue, and later copies get
     through.
     """

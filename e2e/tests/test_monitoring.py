@@ -69,7 +69,7 @@ def label_values(text: str) -> set[str]:
     return {value for family in families for one in family.samples for value in one.labels.values()}
 
 
-def test_whatever_has_metrics_is_scraped(cluster: Cluster, jobs: Jobs, prometheus: Prometheus) -> None:
+def test_every_part_with_metrics_is_scraped(cluster: Cluster, jobs: Jobs, prometheus: Prometheus) -> None:
     wanted = {
         (pod["metadata"]["name"], pod["spec"]["nodeName"])
         for pod in cluster.get("-n", NAMESPACE, "pods")["items"]
@@ -91,7 +91,7 @@ def test_whatever_has_metrics_is_scraped(cluster: Cluster, jobs: Jobs, prometheu
     jobs.wait(lambda: scraped() == dict.fromkeys(wanted, "up"), 30, f"all targets are up: {wanted}")
 
 
-def test_a_job_that_fails_is_told_of_until_it_is_gone(
+def test_an_alert_for_a_failed_job_fires_until_the_job_is_deleted(
     cluster: Cluster, jobs: Jobs, shipped: list[Body], prometheus: Prometheus
 ) -> None:
     # The alert compares the number of failed jobs with an earlier number, so Prometheus must have recorded
@@ -148,7 +148,7 @@ def test_no_metric_names_a_job_a_pod_a_node_or_a_namespace(
     jobs.delete(name)
 
 
-def test_a_job_that_waits_for_a_person_is_told_of(jobs: Jobs, prometheus: Prometheus) -> None:
+def test_an_alert_fires_for_a_job_that_waits_for_a_person(jobs: Jobs, prometheus: Prometheus) -> None:
     image = own_container("python", "-c", "pass", image="nowhere.invalid/no:1")
     jobs.create("pictureless", engine=None, roles=one_role(image))
     fires(jobs, prometheus, "ConvoyJobsNeedAttention", reason="ImagePullFailed")
@@ -156,7 +156,7 @@ def test_a_job_that_waits_for_a_person_is_told_of(jobs: Jobs, prometheus: Promet
     ends(jobs, prometheus, "ConvoyJobsNeedAttention", reason="ImagePullFailed")
 
 
-def test_an_agent_that_the_hub_does_not_answer_is_told_of_by_its_node(
+def test_an_alert_with_the_node_fires_for_an_agent_without_hub_responses(
     cluster: Cluster, jobs: Jobs, prometheus: Prometheus
 ) -> None:
     # An operator's traffic to the agent on its own node does not cross the node's link, so take another node.
@@ -171,7 +171,7 @@ def test_an_agent_that_the_hub_does_not_answer_is_told_of_by_its_node(
 
 
 @pytest.mark.full
-def test_an_operator_that_is_gone_is_told_of(cluster: Cluster, jobs: Jobs, prometheus: Prometheus) -> None:
+def test_an_alert_fires_for_a_missing_operator(cluster: Cluster, jobs: Jobs, prometheus: Prometheus) -> None:
     replicas = cluster.get("-n", NAMESPACE, "deployment", "convoy-operator")["spec"]["replicas"]
 
     def scale(count: int) -> None:
@@ -188,7 +188,7 @@ def test_an_operator_that_is_gone_is_told_of(cluster: Cluster, jobs: Jobs, prome
     ends(jobs, prometheus, "ConvoyLeaderAbsent")
 
 
-def test_no_rule_was_ever_in_error(jobs: Jobs, prometheus: Prometheus) -> None:
+def test_no_rule_evaluation_failed(jobs: Jobs, prometheus: Prometheus) -> None:
     jobs.wait(lambda: prometheus.has("prometheus_rule_evaluations_total > 0"), 30, "rules are evaluated")
     assert [rule for rule in prometheus.rules() if rule["health"] != "ok"] == []
     assert prometheus.value("sum(prometheus_rule_evaluation_failures_total)") == 0

@@ -121,7 +121,7 @@ def restart_all_parts(cluster: Cluster) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(program() is None, reason="CONVOY_E2E_KUBE_ROUTER is not set")
-def test_with_policies_convoy_works_and_others_reach_only_what_is_meant_for_them(
+def test_convoy_works_with_network_policies_and_others_reach_only_allowed_ports(
     cluster: Cluster, jobs: Jobs
 ) -> None:
     router = program()

@@ -62,7 +62,7 @@ def given(cluster: Cluster, namespace: str) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.parametrize("page", PLAYED, ids=lambda path: str(path.relative_to(CHECKOUT)))
-def test_commands_do_what_they_are_there_for(
+def test_commands_of_pages_have_the_expected_result(
     page: Path, given: dict[str, str], cluster: Cluster, tmp_path: Path
 ) -> None:
     environment = shell(cluster, given["NAMESPACE"], tmp_path)

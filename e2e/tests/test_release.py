@@ -116,7 +116,7 @@ def wait_removed(cluster: Cluster, jobs: Jobs, kept: dict[str, list[str]]) -> No
 
 @pytest.mark.full
 @pytest.mark.timeout(1500)
-def test_a_job_trains_through_an_upgrade_and_what_is_known_stays(jobs: Jobs, empty_cluster: Cluster) -> None:
+def test_a_job_trains_through_an_upgrade_and_its_status_is_kept(jobs: Jobs, empty_cluster: Cluster) -> None:
     """Upgrade from an earlier chart with its own images, so that agents and launchers of two releases work
     together.
     """
@@ -176,7 +176,7 @@ def make_older(definition: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(1200)
-def test_nothing_is_left_of_a_release_that_goes(jobs: Jobs, empty_cluster: Cluster) -> None:
+def test_an_uninstalled_release_leaves_no_objects(jobs: Jobs, empty_cluster: Cluster) -> None:
     change(empty_cluster, "install", *OWN_CHART)
     jobs.wait(
         lambda: len(nodes_with_agent(empty_cluster)) == len(empty_cluster.nodes),

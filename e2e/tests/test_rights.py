@@ -43,7 +43,7 @@ def granted(cluster: Cluster) -> frozenset[Right]:
     return rights.granted(rendered(cluster.binaries, "--set=dashboard.enabled=true"), ACCOUNTS)
 
 
-def test_nothing_that_we_ask_for_is_refused(requests: list[Request]) -> None:
+def test_no_request_of_convoy_is_forbidden(requests: list[Request]) -> None:
     refused = Counter(str(one) for one in requests if one.refused and not _explained(one))
     assert not refused
     assert any(one.right.account == OPERATOR for one in requests), (
@@ -68,7 +68,7 @@ def test_every_right_is_used(
     )
 
 
-def test_an_agent_has_no_right_and_no_token_to_ask_with(
+def test_an_agent_has_no_right_and_no_token_for_the_api_server(
     cluster: Cluster, requests: list[Request], granted: frozenset[Right]
 ) -> None:
     assert not [one for one in granted if one.account in ("convoy-agent", "default")]

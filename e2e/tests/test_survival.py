@@ -31,23 +31,25 @@ class TestOneJob:
         with training_job(cluster, early, "survivor") as job:
             yield job
 
-    def test_a_killed_rank_steps_again_in_its_pod(self, job: JobUnderTest) -> None:
+    def test_a_killed_rank_restarts_in_its_pod(self, job: JobUnderTest) -> None:
         recovery = job.kill_rank()
         assert (recovery.reason, recovery.replaced, recovery.incarnations) == ("RankKilled", 0, 1)
 
-    def test_of_a_deleted_pod_only_itself_is_replaced(self, job: JobUnderTest) -> None:
+    def test_only_the_deleted_pod_is_replaced(self, job: JobUnderTest) -> None:
         counted = job.watch.status["restarts"]["counted"]
         recovery = job.delete_pod()
         assert (recovery.reason, recovery.replaced) == ("PodDeleted", 1)
         assert job.watch.status["restarts"]["counted"] == counted
 
-    def test_the_leader_may_vanish(self, cluster: Cluster, job: JobUnderTest) -> None:
+    def test_a_job_continues_after_the_loss_of_the_leader(self, cluster: Cluster, job: JobUnderTest) -> None:
         with undisturbed(job):
             kill_processes(cluster.node(leader(cluster)[1]), "convoy-operator")
             wait_progress(job, job.watch.status["progress"]["step"])
         assert job.kill_rank().replaced == 0
 
-    def test_a_dead_node_s_pod_moves(self, cluster: Cluster, job: JobUnderTest) -> None:
+    def test_the_pod_of_a_dead_node_is_replaced_on_another_node(
+        self, cluster: Cluster, job: JobUnderTest
+    ) -> None:
         dead, counted = job.pods[1].spec.node_name, job.watch.status["restarts"]["counted"]
         faults = offenders(job).get(dead, 0)
         # Wait until the job has made more steps than before any earlier fault. Otherwise the operator sees no
@@ -69,14 +71,14 @@ def offenders(job: JobUnderTest) -> dict[str, int]:
     return {one["node"]: one["faults"] for one in job.watch.status.get("offenders", ())}
 
 
-def test_a_killed_rank_of_an_unmodified_script_too(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_killed_rank_of_an_unmodified_script_restarts_in_its_pod(cluster: Cluster, jobs: Jobs) -> None:
     with own_script(jobs, "script") as spec, training_job(cluster, jobs, "script", **spec) as job:
         recovery = job.kill_rank()
         assert (recovery.reason, recovery.replaced) == ("RankKilled", 0)
 
 
 @pytest.mark.full
-def test_an_elastic_job_goes_on_without_a_dead_node_and_regrows(cluster: Cluster, jobs: Jobs) -> None:
+def test_an_elastic_job_continues_without_a_dead_node_and_regrows(cluster: Cluster, jobs: Jobs) -> None:
     role = {"name": "worker", "replicas": 3, "minReplicas": 2, "template": on_separate_nodes("elastic")}
     with training_job(cluster, jobs, "elastic", roles=[role]) as job:
         job.kill_node()
@@ -94,7 +96,9 @@ def test_an_elastic_job_goes_on_without_a_dead_node_and_regrows(cluster: Cluster
 
 
 @pytest.mark.full
-def test_a_strict_job_moves_only_when_its_worker_must_have_stopped(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_strict_job_is_replaced_only_after_its_old_worker_must_have_stopped(
+    cluster: Cluster, jobs: Jobs
+) -> None:
     with own_script(jobs, "strict") as spec, training_job(cluster, jobs, "strict", **spec) as job:
         pod = job.pods[1]
         node, uid = cluster.node(pod.spec.node_name), pod.metadata.uid
@@ -117,7 +121,7 @@ def ranks_of(cluster: Cluster, node: str, uid: str) -> list[str]:
 @pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fencing", ["Commit", "Strict"])
-def test_a_node_that_is_cut_off_with_all_it_needs_commits_nothing_once_it_is_replaced(
+def test_a_partitioned_node_commits_nothing_after_its_replacement(
     cluster: Cluster, jobs: Jobs, fencing: str
 ) -> None:
     """A job's only worker is on a cut-off node that can still write to the job's store, a volume.
@@ -156,7 +160,7 @@ def test_a_node_that_is_cut_off_with_all_it_needs_commits_nothing_once_it_is_rep
 
 
 @pytest.mark.full
-def test_an_agent_that_is_killed_or_replaced_disturbs_nobody(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_killed_or_replaced_agent_does_not_disturb_jobs(cluster: Cluster, jobs: Jobs) -> None:
     with training_job(cluster, jobs, "agent") as job:
         incarnation = job.watch.status["incarnation"]
         node = cluster.node(job.pods[1].spec.node_name)
@@ -183,7 +187,7 @@ OUTAGE_SECONDS = 60.0
 
 
 @pytest.mark.full
-def test_the_api_server_may_vanish(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_job_continues_during_an_outage_of_the_api_server(cluster: Cluster, jobs: Jobs) -> None:
     """During an outage of the API server, training and commits continue, also to the store.
 
     The agents do not stop the job with fencing Strict.
@@ -220,7 +224,7 @@ FAILOVER_SECONDS = 15.0
 
 
 @pytest.mark.full
-def test_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_job_recovers_when_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs) -> None:
     """Kill the leader between restarts and during restarts. No pod is created twice, and a new leader
     starts soon.
     """
@@ -262,7 +266,7 @@ def test_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs) ->
 
 
 @pytest.mark.full
-def test_a_drained_pod_saves_its_state_and_moves(cluster: Cluster, jobs: Jobs) -> None:
+def test_a_drained_pod_saves_its_state_and_is_replaced(cluster: Cluster, jobs: Jobs) -> None:
     roles = [{"name": "worker", "replicas": 2, "template": on_separate_nodes("drained")}]
     jobs.create("drained", engine={"name": "gpt", "params": ENDLESS}, checkpoint=memory("1h"), roles=roles)
     try:
@@ -282,7 +286,7 @@ def test_a_drained_pod_saves_its_state_and_moves(cluster: Cluster, jobs: Jobs) -
         jobs.delete("drained")
 
 
-def test_a_crash_loop_ends_at_the_budget_with_its_stderr(jobs: Jobs) -> None:
+def test_a_crash_loop_ends_at_the_restart_budget_with_its_stderr(jobs: Jobs) -> None:
     crash = {"image": "convoy/torch:dev", "command": ["python", "-c", "raise SystemExit('no such dataset')"]}
     role = {"name": "worker", "replicas": 1, "template": {"spec": {"containers": [crash]}}}
     jobs.create("loop", engine=None, roles=[role], recovery={"maxRestarts": 2})
@@ -297,7 +301,7 @@ def test_a_crash_loop_ends_at_the_budget_with_its_stderr(jobs: Jobs) -> None:
 MEMORY_PROGRAM = "import torch; a = []\nwhile True: a.append(torch.ones(1 << 22)); a[-1] += 1"
 
 
-def test_a_rank_that_runs_out_of_memory_says_so(jobs: Jobs) -> None:
+def test_a_rank_that_runs_out_of_memory_is_reported(jobs: Jobs) -> None:
     eater = {
         "image": "convoy/torch:dev",
         "command": ["python", "-c", MEMORY_PROGRAM],
@@ -314,7 +318,7 @@ def test_a_rank_that_runs_out_of_memory_says_so(jobs: Jobs) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("world", [2, 3])
-def test_faults_do_not_change_a_bit_of_the_curve(cluster: Cluster, jobs: Jobs, world: int) -> None:
+def test_faults_do_not_change_a_bit_of_the_loss_curve(cluster: Cluster, jobs: Jobs, world: int) -> None:
     spec: dict[str, Any] = {
         "engine": {"name": "gpt", "params": {**SMALL, "steps": 600, "held_out_every": 20}},
         "checkpoint": memory(),

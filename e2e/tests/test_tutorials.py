@@ -55,7 +55,9 @@ def folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     "name",
     [pytest.param(name, marks=pytest.mark.full if name == LONG else ()) for name in PAGES],
 )
-def test_its_commands_run_and_say_what_it_shows(name: str, folder: Path, environment: dict[str, str]) -> None:
+def test_the_commands_of_a_tutorial_print_the_shown_output(
+    name: str, folder: Path, environment: dict[str, str]
+) -> None:
     page = FOLDER / f"{name}.md"
     assert any(one.is_output for one in blocks(page.read_text()))
     run_page(page, folder, environment)
