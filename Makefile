@@ -98,7 +98,7 @@ foreign-images: venv ## Run the launcher in images of other distributions, Pytho
 .PHONY: warm-and-cold
 warm-and-cold: venv ## Ranks forked and executed, compared under every Python of this machine (3 minutes).
 	@CONVOY_WARM_AND_COLD=1 $(BIN)/python -m pytest tests/integration/workloads/test_warm_and_cold.py \
-		tests/integration/workloads/test_launcher.py::test_it_runs_under_old_pythons -q
+		tests/integration/workloads/test_launcher.py::test_the_launcher_runs_under_old_pythons -q
 
 .PHONY: e2e
 e2e: binaries ## The slice of e2e tests on a real multi-node cluster that CI runs.

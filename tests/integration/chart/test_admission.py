@@ -126,11 +126,11 @@ def refusal_of(control_plane: Any, held: dict[str, str]) -> RefusalOf:
     return refusal_of
 
 
-def test_there_is_none_unless_it_is_asked_for(helm: Path) -> None:
+def test_the_admission_policy_is_disabled_by_default(helm: Path) -> None:
     assert not [body for body in render(helm) if body["kind"].startswith("ValidatingAdmission")]
 
 
-def test_it_denies_in_the_namespaces_that_are_selected(helm: Path) -> None:
+def test_the_admission_policy_denies_in_selected_namespaces(helm: Path) -> None:
     chosen = {"matchExpressions": [{"key": "team", "operator": "Exists"}]}
     values = {"admission": {"trainingJobs": {"enabled": True, "namespaceSelector": chosen}}}
     for given, selector in (({"admission": {"trainingJobs": {"enabled": True}}}, {}), (values, chosen)):
@@ -164,7 +164,7 @@ def test_it_denies_in_the_namespaces_that_are_selected(helm: Path) -> None:
     ],
     ids=str,
 )
-def test_templates_that_ask_for_more_are_refused_whichever_role_has_them(
+def test_privileged_templates_are_rejected_in_every_role(
     refusal_of: RefusalOf, template: dict[str, Any], why: str
 ) -> None:
     for roles in ([template], [{}, template]):
@@ -191,11 +191,11 @@ def test_templates_that_ask_for_more_are_refused_whichever_role_has_them(
     ],
     ids=str,
 )
-def test_others_are_taken(refusal_of: RefusalOf, template: dict[str, Any]) -> None:
+def test_other_templates_are_accepted(refusal_of: RefusalOf, template: dict[str, Any]) -> None:
     assert refusal_of(job(template)) == ""
 
 
-def test_jobs_without_a_template_our_examples_and_helm_test_s_are_taken(refusal_of: RefusalOf) -> None:
+def test_jobs_without_template_examples_and_the_helm_test_are_accepted(refusal_of: RefusalOf) -> None:
     assert refusal_of(job()) == ""
     for template in (None, {"spec": None}, {"metadata": None}):
         body = job()
@@ -228,7 +228,7 @@ def test_jobs_without_a_template_our_examples_and_helm_test_s_are_taken(refusal_
         ({"memory": "99999999999999999Ti"}, "", "", MOST),
     ],
 )
-def test_memory_for_checkpoints_is_named_and_bounded_where_that_is_asked_for(
+def test_checkpoint_memory_must_be_declared_and_bounded_if_required(
     refusal_of: RefusalOf, local: dict[str, Any] | None, plain: str, required: str, capped: str
 ) -> None:
     for name, why in (("plain", plain), ("required", required), ("capped", capped)):
@@ -236,7 +236,7 @@ def test_memory_for_checkpoints_is_named_and_bounded_where_that_is_asked_for(
         assert (why in words) if why else (words == ""), (name, words)
 
 
-def test_a_job_that_is_there_already_goes_on_and_ends_but_asks_for_nothing_more(
+def test_an_existing_job_may_continue_but_not_add_privileges(
     control_plane: Any, held: dict[str, str]
 ) -> None:
     namespace = control_plane.namespace("labelled-later")

@@ -36,7 +36,7 @@ def creates(bodies: Bodies) -> set[str]:
 
 
 @pytest.mark.parametrize("mode", CA_MAKERS)
-def test_the_operator_is_told_who_makes_it(helm: Path, mode: str) -> None:
+def test_the_operator_knows_the_issuer_of_the_ca(helm: Path, mode: str) -> None:
     bodies = render(helm, f"certificates.mode={mode}", apis=CERT_MANAGER)
     assert from_environment(environment(bodies)).ca_maker == mode
     by_operator = mode == "Operator"
@@ -55,6 +55,6 @@ def test_cert_manager_writes_where_the_operator_reads_and_keeps_the_key(helm: Pa
     assert issuer["spec"] == {"selfSigned": {}}
 
 
-def test_a_cluster_without_cert_manager_is_told_so(helm: Path) -> None:
+def test_a_missing_cert_manager_is_reported(helm: Path) -> None:
     with pytest.raises(ValueError, match=r"this cluster has no cert-manager\.io/v1: install cert-manager"):
         render(helm, BY_CERT_MANAGER)

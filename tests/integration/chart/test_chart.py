@@ -17,11 +17,11 @@ from .conftest import CHART, one, render
 from .test_rendered import pods
 
 
-def test_it_lints(helm: Path) -> None:
+def test_the_chart_passes_helm_lint(helm: Path) -> None:
     subprocess.run([str(helm), "lint", "--strict", str(CHART)], check=True, capture_output=True, timeout=60)
 
 
-def test_definitions_are_kept_at_uninstall_unless_told_otherwise(helm: Path) -> None:
+def test_definitions_are_kept_at_uninstall_by_default(helm: Path) -> None:
     kept = one(render(helm), "CustomResourceDefinition", "trainingjobs.convoy.dev")
     assert kept["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     loose = one(render(helm, "crds.keep=false"), "CustomResourceDefinition", "trainingjobs.convoy.dev")
@@ -29,7 +29,7 @@ def test_definitions_are_kept_at_uninstall_unless_told_otherwise(helm: Path) -> 
     assert not [b for b in render(helm, "crds.enabled=false") if b["kind"] == "CustomResourceDefinition"]
 
 
-def test_engines_run_the_image_that_the_values_name(helm: Path) -> None:
+def test_engines_run_the_image_of_the_values(helm: Path) -> None:
     bodies = render(helm, "images.registry=registry.example.com", "images.tag=v7")
     files = one(bodies, "ConfigMap", "convoy-engines")["data"]
     engine = Engine.model_validate(yaml.safe_load(files["gpt.yaml"]))
@@ -37,7 +37,7 @@ def test_engines_run_the_image_that_the_values_name(helm: Path) -> None:
     assert one(render(helm, "engines.enabled=false"), "ConfigMap", "convoy-engines").get("data") is None
 
 
-def test_a_digest_counts_instead_of_the_tag_of_its_own_image_alone(helm: Path) -> None:
+def test_a_digest_replaces_only_the_tag_of_its_own_image(helm: Path) -> None:
     digest = "sha256:" + "0a" * 32
     bodies = render(
         helm, "images.registry=r.example.com", "images.tag=v7", "dashboard.enabled=true",
@@ -54,7 +54,7 @@ def test_a_digest_counts_instead_of_the_tag_of_its_own_image_alone(helm: Path) -
     }
 
 
-def test_replicas_of_the_operator_are_spread_but_wait_for_no_node_or_zone(helm: Path) -> None:
+def test_operator_replicas_are_spread_without_blocking_scheduling(helm: Path) -> None:
     template = one(render(helm), "Deployment", "convoy-operator")["spec"]["template"]
     found = template["spec"]["topologySpreadConstraints"]
     assert [one["topologyKey"] for one in found] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
@@ -66,9 +66,7 @@ def test_replicas_of_the_operator_are_spread_but_wait_for_no_node_or_zone(helm: 
 
 
 @pytest.mark.parametrize("part", ["operator", "dashboard"])
-def test_a_constraint_of_the_user_s_counts_the_pods_that_it_names_or_those_of_the_part(
-    helm: Path, part: str
-) -> None:
+def test_a_spread_constraint_counts_its_selected_pods_or_those_of_the_part(helm: Path, part: str) -> None:
     rack = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
     own = {**rack, "labelSelector": {"matchLabels": {"team": "a"}}}
     values = {part: {"topologySpreadConstraints": [rack, own]}}
@@ -81,7 +79,7 @@ def test_a_constraint_of_the_user_s_counts_the_pods_that_it_names_or_those_of_th
     assert labels.items() <= template["metadata"]["labels"].items()
 
 
-def test_a_dashboard_is_not_spread_unless_asked_to(helm: Path) -> None:
+def test_the_dashboard_is_not_spread_by_default(helm: Path) -> None:
     pod = one(render(helm, "dashboard.enabled=true"), "Deployment", "convoy-dashboard")["spec"]["template"]
     assert "topologySpreadConstraints" not in pod["spec"]
 
@@ -98,7 +96,7 @@ def test_only_the_agent_is_privileged_and_the_operator_passes_the_restricted_sta
     assert "privileged" not in security
 
 
-def test_no_role_reaches_for_everything_and_agents_have_none(helm: Path) -> None:
+def test_no_role_has_a_wildcard_and_agents_have_no_role(helm: Path) -> None:
     bodies = render(helm)
     for role in (body for body in bodies if body["kind"] in ("ClusterRole", "Role")):
         for rule in role["rules"]:
@@ -136,7 +134,7 @@ def test_the_operator_reads_secrets_by_name_in_its_own_namespace(
     assert [rule.get("resourceNames") for _, _, rule in found] == [["convoy-ca"], names]
 
 
-def test_the_operator_writes_nothing_of_a_store_but_its_status(helm: Path) -> None:
+def test_the_operator_writes_only_the_status_of_a_store(helm: Path) -> None:
     bodies = render(helm)
     rules = one(bodies, "ClusterRole", "convoy-operator")["rules"]
     verbs = {
@@ -152,7 +150,7 @@ def test_the_operator_writes_nothing_of_a_store_but_its_status(helm: Path) -> No
     assert one(bodies, "CustomResourceDefinition", "checkpointstores.convoy.dev")
 
 
-def test_each_claim_for_checkpoints_is_mounted_where_agents_look_for_it(helm: Path) -> None:
+def test_each_checkpoint_claim_is_mounted_at_the_path_that_agents_use(helm: Path) -> None:
     def pod(*settings: str) -> dict[str, Any]:
         return dict(one(render(helm, *settings), "DaemonSet", "convoy-agent")["spec"]["template"]["spec"])
 
@@ -170,7 +168,7 @@ def test_each_claim_for_checkpoints_is_mounted_where_agents_look_for_it(helm: Pa
     ]
 
 
-def test_before_an_uninstallation_helm_asks_whether_jobs_are_left(helm: Path) -> None:
+def test_a_pre_delete_hook_checks_for_remaining_jobs(helm: Path) -> None:
     bodies = render(helm, "images.registry=registry.example.com", "images.tag=v7")
     hooks = [
         b for b in bodies if (b["metadata"].get("annotations") or {}).get("helm.sh/hook") == "pre-delete"

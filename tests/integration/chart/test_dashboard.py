@@ -22,11 +22,11 @@ def settings(bodies: list[dict[str, Any]]) -> Any:
     return from_environment({entry["name"]: entry["value"] for entry in container["env"]})
 
 
-def test_there_is_none_unless_it_is_asked_for(helm: Path) -> None:
+def test_the_dashboard_is_disabled_by_default(helm: Path) -> None:
     assert not [body for body in render(helm) if body["metadata"]["name"] == "convoy-dashboard"]
 
 
-def test_it_passes_the_restricted_standard_and_writes_to_tmp_alone(helm: Path) -> None:
+def test_the_dashboard_passes_the_restricted_standard_and_writes_only_to_tmp(helm: Path) -> None:
     pod = one(render(helm, ON), "Deployment", "convoy-dashboard")["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -50,12 +50,12 @@ def test_it_passes_the_restricted_standard_and_writes_to_tmp_alone(helm: Path) -
         ("Job", "convoy-trains-a-job"),
     ],
 )
-def test_services_are_no_settings(helm: Path, kind: str, name: str) -> None:
+def test_pods_get_no_service_variables(helm: Path, kind: str, name: str) -> None:
     pod = one(render(helm, ON), kind, name)["spec"]["template"]["spec"]
     assert pod["enableServiceLinks"] is False
 
 
-def test_its_settings_are_those_of_the_values(helm: Path) -> None:
+def test_the_dashboard_settings_are_those_of_the_values(helm: Path) -> None:
     found = settings(render(helm, ON))
     assert (found.auth_mode, found.logs, found.secure_cookie) == ("TokenReview", True, False)
     found = settings(
@@ -73,13 +73,13 @@ def test_its_settings_are_those_of_the_values(helm: Path) -> None:
     ["dashboard.auth.mode=", "dashboard.auth.mode=none", "dashboard.auth.mode=Proxy",
      "dashboard.auth.mode=null", "dashboard.auth.proxyCIDRs={everybody}", "dashboard.unknown=1"],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(helm: Path, setting: str) -> None:
+def test_invalid_dashboard_values_are_rejected(helm: Path, setting: str) -> None:
     with pytest.raises(ValueError, match="dashboard"):
         render(helm, ON, setting)
 
 
 @pytest.mark.parametrize("logs", [True, False])
-def test_it_reads_and_asks_and_can_do_nothing_else(helm: Path, logs: bool) -> None:
+def test_the_dashboard_has_only_rights_to_read_and_to_review_access(helm: Path, logs: bool) -> None:
     bodies = render(helm, ON, f"dashboard.logs={str(logs).lower()}")
     rules = one(bodies, "ClusterRole", "convoy-dashboard")["rules"]
     may = {(verb, one) for rule in rules for one in rule["resources"] for verb in rule["verbs"]}
@@ -106,12 +106,12 @@ OUTSIDE = (ON, "dashboard.ingress.enabled=true", "dashboard.ingress.host=jobs.ex
 PROXY = ("dashboard.auth.mode=Proxy", "dashboard.auth.proxyCIDRs={10.0.0.0/8}")
 
 
-def test_it_has_no_ingress_unless_asked_for_and_none_without_it(helm: Path) -> None:
+def test_the_dashboard_has_an_ingress_only_if_both_are_enabled(helm: Path) -> None:
     for settings in ((ON,), OUTSIDE[1:]):
         assert of_kind(render(helm, *settings), "Ingress") == []
 
 
-def test_its_ingress_leads_the_whole_host_to_its_pages(helm: Path) -> None:
+def test_the_ingress_routes_the_whole_host_to_the_dashboard(helm: Path) -> None:
     bodies = render(helm, *OUTSIDE, "dashboard.ingress.tls.secretName=cert")
     ingress = one(bodies, "Ingress", "convoy-dashboard")["spec"]
     service = {"name": "convoy-dashboard", "port": {"name": "pages"}}
@@ -129,7 +129,7 @@ def test_its_ingress_leads_the_whole_host_to_its_pages(helm: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "named", "secure"), [("Ingress", True, True), ("Elsewhere", False, True), ("None", False, False)]
 )
-def test_the_session_s_cookie_goes_over_tls_alone_where_there_is_tls(
+def test_the_session_cookie_is_sent_only_over_tls_if_tls_is_enabled(
     helm: Path, mode: str, named: bool, secure: bool
 ) -> None:
     bodies = render(helm, *OUTSIDE, f"dashboard.ingress.tls.mode={mode}")
@@ -137,7 +137,7 @@ def test_the_session_s_cookie_goes_over_tls_alone_where_there_is_tls(
     assert settings(bodies).secure_cookie is secure
 
 
-def test_it_answers_to_the_ingress_s_host_and_to_port_forward_and_to_what_the_user_names(helm: Path) -> None:
+def test_allowed_hosts_are_those_of_ingress_port_forward_and_values(helm: Path) -> None:
     assert settings(render(helm, ON)).allowed_hosts == frozenset()
     assert settings(render(helm, *OUTSIDE)).allowed_hosts == {"jobs.example.com"} | LOCAL_NAMES
     values = {"dashboard": {"env": {"CONVOY_DASHBOARD_HOSTS": "a.example, b.example", "TZ": "UTC"}}}
@@ -164,12 +164,12 @@ def test_it_answers_to_the_ingress_s_host_and_to_port_forward_and_to_what_the_us
         ),
     ],
 )
-def test_an_ingress_that_is_not_safe_is_refused(helm: Path, given: tuple[str, ...], why: str) -> None:
+def test_an_unsafe_ingress_is_rejected(helm: Path, given: tuple[str, ...], why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(why)):
         render(helm, *given)
 
 
-def test_an_ingress_that_asks_people_who_they_are_may_lead_to_a_dashboard_that_believes_it(
+def test_an_authenticating_ingress_allows_a_dashboard_in_proxy_mode(
     helm: Path,
 ) -> None:
     found = settings(render(helm, *OUTSIDE, *PROXY, "dashboard.ingress.authenticates=true"))

@@ -214,7 +214,7 @@ def grouped(names: set[str], wanted: set[str]) -> set[str]:
     return {next((star for start, star in stars.items() if n.startswith(start)), n) for n in names}
 
 
-def test_every_value_is_here() -> None:
+def test_every_value_has_a_declared_effect() -> None:
     paths = {path for path, _ in in_schema(SCHEMA) if not optional(path)}
     sections = {path for path in paths if any(other.startswith(path + ".") for other in paths)}
     assert paths - sections <= set(EFFECTS)
@@ -227,7 +227,7 @@ def before(helm: Path) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("path", sorted(EFFECTS))
-def test_a_value_changes_what_it_is_about_and_nothing_else(
+def test_a_value_changes_only_its_declared_objects(
     helm: Path, before: dict[str, dict[str, str]], path: str
 ) -> None:
     effect = EFFECTS[path]

@@ -31,7 +31,7 @@ def hooks(bodies: Bodies) -> Bodies:
     return [b for b in bodies if (b["metadata"].get("annotations") or {}).get("helm.sh/hook") == "test"]
 
 
-def test_it_is_run_by_helm_test_alone_with_an_account_of_its_own(helm: Path) -> None:
+def test_only_helm_test_runs_the_test_job_with_its_own_account(helm: Path) -> None:
     bodies = render(helm, "images.registry=registry.example.com", "images.tag=v7")
     found = hooks(bodies)
     assert [b["kind"] for b in found] == ["ServiceAccount", "Role", "RoleBinding", "Job"]
@@ -44,7 +44,7 @@ def test_it_is_run_by_helm_test_alone_with_an_account_of_its_own(helm: Path) -> 
     assert named == [[NAME]]
 
 
-def test_it_trains_what_the_values_say(helm: Path) -> None:
+def test_the_helm_test_trains_the_job_of_the_values(helm: Path) -> None:
     values = {"test": {"engine": "mine", "params": {"words": 'a "b"', "number": 3}, "seconds": 90}}
     job = one(render(helm, values=values), "Job", "convoy-trains-a-job")
     engine, params, seconds, _ = job["spec"]["template"]["spec"]["containers"][0]["args"]
@@ -53,12 +53,12 @@ def test_it_trains_what_the_values_say(helm: Path) -> None:
     assert job["spec"]["activeDeadlineSeconds"] > 90
 
 
-def test_another_engine_gets_no_parameters_of_this_one(helm: Path) -> None:
+def test_another_engine_gets_no_parameters_of_the_default_engine(helm: Path) -> None:
     job = one(render(helm, "test.engine=mine"), "Job", "convoy-trains-a-job")
     assert job["spec"]["template"]["spec"]["containers"][0]["args"][1] == "{}"
 
 
-def test_its_worker_is_pulled_as_the_chart_s_own_images_and_bears_the_taints_of_the_values(
+def test_the_worker_uses_the_pull_secrets_and_tolerations_of_the_values(
     helm: Path,
 ) -> None:
     taint = {"key": "accelerator", "operator": "Exists"}
@@ -68,7 +68,7 @@ def test_its_worker_is_pulled_as_the_chart_s_own_images_and_bears_the_taints_of_
     assert pod == {"imagePullSecrets": [{"name": "pull"}], "tolerations": [taint]}
 
 
-def test_by_default_it_is_an_engine_of_the_chart_with_parameters_that_it_takes(helm: Path) -> None:
+def test_the_default_engine_is_in_the_chart_and_accepts_the_parameters(helm: Path) -> None:
     job = one(render(helm), "Job", "convoy-trains-a-job")
     engine, params, *_ = job["spec"]["template"]["spec"]["containers"][0]["args"]
     spec = yaml.safe_load((CHART / "files" / "engines" / f"{engine}.yaml").read_text())["spec"]
@@ -101,7 +101,7 @@ def account(control_plane: Any, helm: Path) -> Iterator[tuple[str, Path]]:
         ({"phase": "Failed"}, 1, "the job failed: Why: that is why"),
     ],
 )
-def test_the_rights_of_the_chart_are_enough_and_nothing_is_left(
+def test_the_rights_of_the_chart_suffice_and_no_object_remains(
     control_plane: Any, account: tuple[str, Path], status: dict[str, Any], code: int, words: str
 ) -> None:
     namespace, kubeconfig = account
@@ -145,7 +145,7 @@ def play_operator(
         time.sleep(0.1)
 
 
-def test_its_settings_are_the_operators(helm: Path) -> None:
+def test_the_test_job_has_the_settings_of_the_operator(helm: Path) -> None:
     job = one(render(helm), "Job", "convoy-trains-a-job")
     (entry,) = job["spec"]["template"]["spec"]["containers"][0]["env"]
     assert entry["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.namespace"

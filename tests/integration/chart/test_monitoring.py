@@ -101,12 +101,12 @@ def firing_test(alert: str, given: Series, minutes: int, expected: list[dict[str
     }
 
 
-def test_promtool_takes_the_rules() -> None:
+def test_promtool_accepts_the_rules() -> None:
     assert f"{len(ALERTS)} rules found" in promtool("check", "rules", RULES)
 
 
 @pytest.mark.parametrize("alert", sorted(ALERTS))
-def test_an_alert_fires_when_it_should_and_not_else(alert: str, tmp_path: Path) -> None:
+def test_an_alert_fires_only_under_its_condition(alert: str, tmp_path: Path) -> None:
     case, severity = CASES[alert], ALERTS[alert]["labels"]["severity"]
     labels = {"alertname": alert, "alertstate": "firing", "severity": severity, **case.labels}
     written = ",".join(f'{name}="{value}"' for name, value in labels.items())
@@ -121,7 +121,7 @@ def test_an_alert_fires_when_it_should_and_not_else(alert: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("alert", sorted(ALERTS))
-def test_an_alert_reads_what_is_exported_and_has_a_runbook(alert: str) -> None:
+def test_an_alert_reads_exported_metrics_and_has_a_runbook(alert: str) -> None:
     rule = ALERTS[alert]
     assert unnamed(rule["expr"]) == set()
     assert set(rule["annotations"]) == {"summary", "description"}
@@ -133,7 +133,7 @@ def test_an_alert_reads_what_is_exported_and_has_a_runbook(alert: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(RUNBOOKS.glob("*.md")), ids=lambda path: path.stem)
-def test_a_runbook_looks_for_what_is_logged_and_leads_to_what_is_there(path: Path) -> None:
+def test_a_runbook_refers_to_existing_log_messages_and_pages(path: Path) -> None:
     text, root = path.read_text(), RUNBOOKS.parents[1]
     code = "".join(
         file.read_text() for part in ("operator", "agents") for file in (root / part).rglob("*.py")
@@ -147,7 +147,7 @@ def test_a_runbook_looks_for_what_is_logged_and_leads_to_what_is_there(path: Pat
     assert [page for page in re.findall(r"\bdocs/[\w-]+\.md", text) if not (root / page).exists()] == []
 
 
-def test_no_runbook_and_no_case_is_of_an_alert_that_is_gone() -> None:
+def test_every_runbook_and_case_belongs_to_an_existing_alert() -> None:
     assert {path.stem for path in RUNBOOKS.glob("convoy-*.md")} == {kebab(alert) for alert in ALERTS}
     assert set(CASES) == set(ALERTS)
 
@@ -163,24 +163,24 @@ def test_no_runbook_and_no_case_is_of_an_alert_that_is_gone() -> None:
         ('sum by (le) (convoy_queue_seconds_bucket{instance="a"})', set()),
     ],
 )
-def test_a_query_of_what_nobody_exports_is_found(expr: str, found: set[str]) -> None:
+def test_a_query_of_a_metric_without_exporter_is_detected(expr: str, found: set[str]) -> None:
     assert unnamed(expr) == found
 
 
-def test_nothing_of_it_is_there_unless_asked_for(helm: Path) -> None:
+def test_monitoring_objects_are_disabled_by_default(helm: Path) -> None:
     bodies = render(helm, apis=PROMETHEUS)
     assert not {"ServiceMonitor", "PrometheusRule"} & {body["kind"] for body in bodies}
     assert not [b for b in of_kind(bodies, "ConfigMap") if "dashboard" in b["metadata"]["name"]]
 
 
 @pytest.mark.parametrize("what", ["serviceMonitor", "prometheusRule"])
-def test_a_cluster_without_the_prometheus_operator_is_told_so(helm: Path, what: str) -> None:
+def test_a_missing_prometheus_operator_is_reported(helm: Path, what: str) -> None:
     words = rf"monitoring\.{what}\.enabled: this cluster has no monitoring\.coreos\.com/v1"
     with pytest.raises(ValueError, match=words):
         render(helm, f"monitoring.{what}.enabled=true")
 
 
-def test_the_rules_are_the_file_with_the_addresses_of_runbooks(helm: Path, tmp_path: Path) -> None:
+def test_the_rules_are_those_of_the_file_with_runbook_addresses(helm: Path, tmp_path: Path) -> None:
     settings = ("monitoring.prometheusRule.enabled=true", "monitoring.runbooks=https://example.com/books/")
     values = {"monitoring": {"prometheusRule": {"namespace": "mon", "labels": {"release": "prom"}}}}
     rule = one(render(helm, *settings, apis=PROMETHEUS, values=values), "PrometheusRule", "convoy")
@@ -209,7 +209,7 @@ def test_runbooks_may_be_pages_of_the_site(helm: Path) -> None:
         assert (RUNBOOKS.parent / f"{page}.md").exists()
 
 
-def test_alerts_name_no_page_that_nobody_can_open(helm: Path) -> None:
+def test_alerts_link_only_to_public_pages(helm: Path) -> None:
     rule = one(
         render(helm, "monitoring.prometheusRule.enabled=true", apis=PROMETHEUS), "PrometheusRule", "convoy"
     )
@@ -244,13 +244,13 @@ def test_prometheus_finds_the_metrics_of_every_part(helm: Path, part: str) -> No
     assert port["name"] == endpoint["port"]
 
 
-def test_a_dashboard_that_is_not_there_is_not_scraped(helm: Path) -> None:
+def test_a_disabled_dashboard_is_not_scraped(helm: Path) -> None:
     bodies = render(helm, "monitoring.serviceMonitor.enabled=true", apis=PROMETHEUS)
     names = [body["metadata"]["name"] for body in of_kind(bodies, "ServiceMonitor")]
     assert names == ["convoy-operator", "convoy-agent"]
 
 
-def test_each_dashboard_is_a_config_map_that_grafana_looks_for(helm: Path) -> None:
+def test_each_dashboard_is_a_config_map_with_the_label_of_grafana(helm: Path) -> None:
     values = {"monitoring": {"grafanaDashboards": {"namespace": "mon", "labels": {"mine": "yes"}}}}
     bodies = of_kind(render(helm, "monitoring.grafanaDashboards.enabled=true", values=values), "ConfigMap")
     maps = [body for body in bodies if "dashboard" in body["metadata"]["name"]]
@@ -262,7 +262,7 @@ def test_each_dashboard_is_a_config_map_that_grafana_looks_for(helm: Path) -> No
         assert json.loads(text) == json.loads(path.read_text())
 
 
-def test_promtool_takes_the_query_of_every_panel(tmp_path: Path) -> None:
+def test_promtool_accepts_the_query_of_every_panel(tmp_path: Path) -> None:
     queries = [re.sub(r"\$__(rate_interval|range|interval)", "5m", expr) for *_, expr in panels()]
     assert len(queries) > 20
     rules = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(queries)]
@@ -272,7 +272,7 @@ def test_promtool_takes_the_query_of_every_panel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("dashboard", "panel", "expr"), list(panels()))
-def test_a_panel_reads_what_is_exported(dashboard: str, panel: str, expr: str) -> None:
+def test_a_panel_reads_exported_metrics(dashboard: str, panel: str, expr: str) -> None:
     assert unnamed(expr) == set(), f"{dashboard}: {panel}"
 
 

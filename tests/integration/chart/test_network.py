@@ -68,7 +68,7 @@ def policy(bodies: Bodies, name: str) -> dict[str, Any]:
 COMMON = {("any", 53), ("any", 443), ("any", 6443)}
 
 
-def test_there_are_none_unless_asked_for(helm: Path) -> None:
+def test_network_policies_are_disabled_by_default(helm: Path) -> None:
     assert of_kind(render(helm), "NetworkPolicy") == []
     names = [body["metadata"]["name"] for body in of_kind(render(helm, ON), "NetworkPolicy")]
     assert names == ["convoy-operator", "convoy-agent", "convoy-hooks", "convoy-uninstalled"]
@@ -94,7 +94,7 @@ def test_there_are_none_unless_asked_for(helm: Path) -> None:
         ("convoy-uninstalled", set(), COMMON),
     ],
 )
-def test_what_each_part_may_reach_and_be_reached_by(
+def test_each_part_has_the_expected_connections(
     helm: Path, name: str, ingress: set[tuple[str, int]], egress: set[tuple[str, int]]
 ) -> None:
     spec = policy(render(helm, ON, WITH_PAGES), name)
@@ -102,7 +102,7 @@ def test_what_each_part_may_reach_and_be_reached_by(
     assert pairs(spec["egress"], "to") == egress
 
 
-def test_each_policy_holds_the_pods_of_its_part_and_no_others(helm: Path) -> None:
+def test_each_policy_selects_only_the_pods_of_its_part(helm: Path) -> None:
     bodies = render(helm, ON, WITH_PAGES)
     for name in METRICS:
         kind = "DaemonSet" if name == "convoy-agent" else "Deployment"
@@ -120,7 +120,7 @@ def test_each_policy_holds_the_pods_of_its_part_and_no_others(helm: Path) -> Non
         assert labels["app.kubernetes.io/component"] in parts["values"]
 
 
-def test_a_hook_that_runs_when_the_release_is_gone_has_a_policy_of_its_own(helm: Path) -> None:
+def test_a_post_delete_hook_has_a_policy_of_its_own(helm: Path) -> None:
     bodies = render(helm, ON)
     job = one(bodies, "Job", "convoy-leaves-nothing")["metadata"]["annotations"]
     own = one(bodies, "NetworkPolicy", "convoy-uninstalled")["metadata"]["annotations"]
@@ -132,7 +132,7 @@ def test_a_hook_that_runs_when_the_release_is_gone_has_a_policy_of_its_own(helm:
     assert "annotations" not in one(bodies, "NetworkPolicy", "convoy-hooks")["metadata"]
 
 
-def test_metrics_are_read_by_whom_the_values_name_alone(helm: Path) -> None:
+def test_only_peers_named_in_the_values_read_metrics(helm: Path) -> None:
     peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
     bodies = render(helm, ON, WITH_PAGES, values={"networkPolicies": {"metricsFrom": [peer]}})
     for name, port in METRICS.items():
@@ -140,7 +140,7 @@ def test_metrics_are_read_by_whom_the_values_name_alone(helm: Path) -> None:
         assert rule == {"from": [peer], "ports": [{"protocol": "TCP", "port": port}]}
 
 
-def test_an_ingress_controller_opens_pages_unless_others_alone_are_named(helm: Path) -> None:
+def test_an_ingress_controller_reaches_pages_unless_only_others_are_named(helm: Path) -> None:
     outside = ("dashboard.ingress.enabled=true", "dashboard.ingress.host=jobs.example.com")
     assert policy(render(helm, ON, WITH_PAGES, *outside), "convoy-dashboard")["ingress"] == [
         {"ports": [{"protocol": "TCP", "port": PAGES.port}]}
@@ -159,7 +159,7 @@ def test_an_ingress_controller_opens_pages_unless_others_alone_are_named(helm: P
     assert ports[port["targetPort"]] == PAGES.port
 
 
-def test_where_the_api_server_dns_and_stores_are_can_be_told(helm: Path) -> None:
+def test_addresses_of_the_api_server_dns_and_stores_can_be_configured(helm: Path) -> None:
     block, dns, store = "10.0.0.1/32", {"namespaceSelector": {}}, {"ipBlock": {"cidr": "192.0.2.0/24"}}
     values = {
         "apiServer": {"cidrs": [block], "ports": [8443]},
@@ -185,7 +185,7 @@ def test_where_the_api_server_dns_and_stores_are_can_be_told(helm: Path) -> None
         (("operator.podDisruptionBudget.enabled=false",), False),
     ],
 )
-def test_one_replica_stays_where_there_are_several(
+def test_a_disruption_budget_keeps_one_of_several_replicas(
     helm: Path, settings: tuple[str, ...], there: bool
 ) -> None:
     bodies = render(helm, *settings)

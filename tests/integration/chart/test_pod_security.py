@@ -43,14 +43,14 @@ def test_every_pod_but_the_agents_passes_the_restricted_standard(
     assert ("Deployment convoy-dashboard" in found) is bool(values)
 
 
-def test_an_agent_asks_for_what_it_needs_and_no_more(helm: Path) -> None:
+def test_an_agent_requests_only_the_privileges_that_its_work_needs(helm: Path) -> None:
     spec = pods(render(helm))["DaemonSet convoy-agent"]["spec"]
     folders = {volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
     assert folders == {"/var/lib/kubelet", "/run/convoy"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
 
 
-def test_an_agent_has_no_token_that_the_api_server_takes(helm: Path) -> None:
+def test_an_agent_has_no_token_that_the_api_server_accepts(helm: Path) -> None:
     bodies = render(helm, values=DASHBOARD)
     spec = pods(bodies)["DaemonSet convoy-agent"]["spec"]
     assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("convoy-agent", False)

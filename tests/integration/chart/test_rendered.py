@@ -92,7 +92,7 @@ def pods(bodies: Bodies) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
-def test_a_bare_cluster_takes_every_object_and_knows_every_field(
+def test_a_plain_cluster_accepts_every_object_and_field(
     control_plane: Any, helm: Path, values: dict[str, Any]
 ) -> None:
     try:
@@ -111,9 +111,7 @@ def test_a_bare_cluster_takes_every_object_and_knows_every_field(
 
 
 @pytest.mark.parametrize(("values", "apis"), EVERY)
-def test_no_object_is_there_twice_and_all_are_labelled(
-    helm: Path, values: dict[str, Any], apis: tuple[str, ...]
-) -> None:
+def test_objects_are_unique_and_labelled(helm: Path, values: dict[str, Any], apis: tuple[str, ...]) -> None:
     bodies = render(helm, values=values, apis=apis)
     names = [(b["kind"], b["metadata"].get("namespace"), b["metadata"]["name"]) for b in bodies]
     assert len(set(names)) == len(names)
@@ -163,7 +161,7 @@ def test_the_values_for_every_pod_reach_every_pod(helm: Path) -> None:
             assert spec["nodeSelector"] == {**LINUX, "a": "b"}, owner
 
 
-def test_by_default_pods_go_to_nodes_that_can_run_them_alone(helm: Path) -> None:
+def test_pods_select_only_suitable_nodes_by_default(helm: Path) -> None:
     for owner, template in pods(render(helm, "dashboard.enabled=true")).items():
         assert template["spec"]["nodeSelector"] == LINUX, owner
     others = {
@@ -173,7 +171,7 @@ def test_by_default_pods_go_to_nodes_that_can_run_them_alone(helm: Path) -> None
         assert "nodeSelector" not in template["spec"], owner
 
 
-def test_what_the_agent_is_given_of_its_node_is_said_beside_it() -> None:
+def test_each_host_access_of_the_agent_has_a_comment() -> None:
     lines = [line.strip() for line in (CHART / "templates" / "agent.yaml").read_text().splitlines()]
     needs = [
         n for n, line in enumerate(lines) if "mountPath:" in line or line.startswith(("privileged", "runAs"))
@@ -262,7 +260,7 @@ def test_what_the_agent_is_given_of_its_node_is_said_beside_it() -> None:
         ),
     ],
 )
-def test_helm_says_what_is_next(
+def test_helm_notes_contain_the_next_steps(
     control_plane: Any,
     helm: Path,
     settings: tuple[str, ...],
@@ -282,7 +280,7 @@ def test_helm_says_what_is_next(
 @pytest.mark.parametrize(
     ("way", "taken"), [((), False), (("--take-ownership",), True), (("--set=crds.enabled=false",), True)]
 )
-def test_definitions_that_another_release_has_left_stand_in_no_ones_way(
+def test_definitions_left_by_another_release_do_not_prevent_an_install(
     control_plane: Any, helm: Path, way: tuple[str, ...], taken: bool
 ) -> None:
     """The CustomResourceDefinitions of the fixture belong to no release, which docs/install.md explains."""

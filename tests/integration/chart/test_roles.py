@@ -47,13 +47,13 @@ def test_every_kind_of_the_source_is_in_the_chart() -> None:
     assert sources == {path.name for path in CHART.glob("files/roles/*")}
 
 
-def test_what_decides_over_nodes_and_keys_is_edited_by_administrators() -> None:
+def test_only_administrators_edit_kinds_that_control_nodes_and_keys() -> None:
     by_administrators = {kind.plural for kind in KINDS if kind.editors is Editors.CLUSTER_ADMINS}
     assert by_administrators >= EDITED_BY_ADMINISTRATORS
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.makes_pods], ids=lambda kind: kind.name)
-def test_every_kind_that_makes_pods_has_a_policy_to_turn_on(helm: Path, kind: Kind[Any]) -> None:
+def test_every_kind_that_creates_pods_has_an_optional_policy(helm: Path, kind: Kind[Any]) -> None:
     settings = to_camel(kind.attribute)
     assert yaml.safe_load((CHART / "values.yaml").read_text())["admission"][settings]["enabled"] is False
     bodies = render(helm, values={"admission": {settings: {"enabled": True}}})
@@ -64,7 +64,7 @@ def test_every_kind_that_makes_pods_has_a_policy_to_turn_on(helm: Path, kind: Ki
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
-def test_every_kind_has_a_role_to_see_and_one_to_change_it(helm: Path, kind: Kind[Any]) -> None:
+def test_every_kind_has_a_viewer_role_and_an_editor_role(helm: Path, kind: Kind[Any]) -> None:
     bodies = render(helm)
     viewer = one(bodies, "ClusterRole", f"convoy-{kind.plural}-viewer")
     editor = one(bodies, "ClusterRole", f"convoy-{kind.plural}-editor")
@@ -79,7 +79,7 @@ def test_every_kind_has_a_role_to_see_and_one_to_change_it(helm: Path, kind: Kin
     assert aggregated(editor) == wanted
 
 
-def test_aggregation_can_be_left_off(helm: Path) -> None:
+def test_aggregation_can_be_disabled(helm: Path) -> None:
     roles = [
         role
         for role in of_kind(render(helm, "rbac.aggregate=false"), "ClusterRole")
@@ -118,7 +118,7 @@ def rights_of_page(page: str) -> Iterator[rights.Right]:
             yield rights.Right(account, group, resource, verb, name, namespace)
 
 
-def test_each_right_stands_on_the_page_of_security_with_what_it_is_for(helm: Path) -> None:
+def test_the_security_page_lists_each_right_with_its_purpose(helm: Path) -> None:
     bodies = render(helm, "dashboard.enabled=true")
     accounts = [body["metadata"]["name"] for body in of_kind(bodies, "ServiceAccount")]
     page = list(rights_of_page(PAGE.read_text()))

@@ -40,7 +40,7 @@ def bodies(helm: Path, tmp_path_factory: pytest.TempPathFactory) -> Bodies:
     return render(helm, values=values, chart=chart)
 
 
-def test_people_and_the_dashboard_get_rights(bodies: Bodies) -> None:
+def test_users_and_the_dashboard_get_rights_for_the_kind(bodies: Bodies) -> None:
     assert one(bodies, "CustomResourceDefinition", KIND.crd)
     for name in ("viewer", "editor"):
         (objects, _) = one(bodies, "ClusterRole", f"{NAME}-{name}")["rules"]
@@ -87,7 +87,7 @@ def toy(pod: dict[str, Any] | None) -> dict[str, Any]:
     return {"apiVersion": KIND.api_version, "kind": KIND.name, "metadata": {"name": "toy"}, "spec": spec}
 
 
-def test_its_pods_are_held_to_the_rules_of_admission(control_plane: Any, toys: str) -> None:
+def test_admission_rules_apply_to_pods_of_the_kind(control_plane: Any, toys: str) -> None:
     refused = partial(refusal, control_plane, "POST", f"{toys}?dryRun=All")
     container = {"name": "server", "image": "i"}
     assert "hostPath volumes are not allowed for jobs" in refused(

@@ -115,7 +115,9 @@ def run_uninstall(control_plane: Any, helm: Path) -> Any:
     return uninstall
 
 
-def test_jobs_and_their_pods_stand_in_the_way_and_are_named(control_plane: Any, run_uninstall: Any) -> None:
+def test_remaining_jobs_and_pods_block_the_uninstall_and_are_named(
+    control_plane: Any, run_uninstall: Any
+) -> None:
     assert run_uninstall() == (0, "")
     jobs = f"{JOBS}/namespaces/{run_uninstall.namespace}/trainingjobs"
     control_plane.request("POST", jobs, JOB)
@@ -135,7 +137,7 @@ def test_jobs_and_their_pods_stand_in_the_way_and_are_named(control_plane: Any, 
     assert run_uninstall() == (0, "")
 
 
-def test_afterwards_no_node_has_an_agent_and_nobody_leads(control_plane: Any, helm: Path) -> None:
+def test_an_uninstall_removes_node_labels_and_the_leader_lease(control_plane: Any, helm: Path) -> None:
     namespace, name = control_plane.namespace("uninstalled"), "convoy-uninstalled"
     kubeconfig = account(control_plane, namespace, name)
     may: frozenset[rights.Right] = frozenset()
@@ -163,7 +165,7 @@ def test_afterwards_no_node_has_an_agent_and_nobody_leads(control_plane: Any, he
             control_plane.request("DELETE", f"/api/v1/nodes/{node}")
 
 
-def test_what_is_left_is_named(control_plane: Any) -> None:
+def test_remaining_objects_are_named(control_plane: Any) -> None:
     namespace = control_plane.namespace("uninstalled")
     kubeconfig = account(control_plane, namespace, "without-rights")
     code, words = run("convoy_operator.uninstalled", kubeconfig, CONVOY_NAMESPACE=namespace)
@@ -171,8 +173,6 @@ def test_what_is_left_is_named(control_plane: Any) -> None:
     assert "nodes may still have the label convoy.dev/agent-ready" in words and "403" in words
 
 
-def test_it_uses_every_right_that_the_chart_gives_it_and_asks_for_no_other(
-    control_plane: Any, run_uninstall: Any
-) -> None:
+def test_the_uninstall_hook_uses_exactly_its_rights(control_plane: Any, run_uninstall: Any) -> None:
     assert run_uninstall() == (0, "")
     assert_exact_rights(control_plane, run_uninstall.namespace, "convoy-uninstall", run_uninstall.may)

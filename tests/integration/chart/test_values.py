@@ -82,7 +82,7 @@ def test_every_default_is_in_the_schema_and_every_setting_has_a_default() -> Non
     assert {path for path in named - given if not optional(path)} == set(), "not in values.yaml"
 
 
-def test_every_setting_is_described_in_both() -> None:
+def test_every_setting_is_described_in_values_and_schema() -> None:
     parts_of_kubernetes = r"\.(resources\.\w+|affinity\.\w+)$"
     for path, schema in in_schema(SCHEMA):
         if not re.search(parts_of_kubernetes, path):
@@ -174,7 +174,7 @@ def test_every_setting_is_described_in_both() -> None:
         "monitoring.grafanaDashboards.enabled=yes",
     ],
 )
-def test_wrong_values_are_refused_and_named(helm: Path, setting: str) -> None:
+def test_invalid_values_are_rejected_by_name(helm: Path, setting: str) -> None:
     path = setting.split("=", maxsplit=1)[0]
     with pytest.raises(ValueError, match="values don't meet the specifications of the schema") as refused:
         render(helm, setting)
@@ -186,7 +186,7 @@ def test_wrong_values_are_refused_and_named(helm: Path, setting: str) -> None:
 @pytest.mark.parametrize(
     ("part", "kind"), [("operator", "Deployment"), ("agent", "DaemonSet"), ("dashboard", "Deployment")]
 )
-def test_no_variable_that_the_chart_sets_can_be_given_again(helm: Path, part: str, kind: str) -> None:
+def test_variables_that_the_chart_sets_cannot_be_overridden(helm: Path, part: str, kind: str) -> None:
     body = one(render(helm, "dashboard.enabled=true"), kind, f"convoy-{part}")
     names = [entry["name"] for entry in body["spec"]["template"]["spec"]["containers"][0]["env"]]
     assert len(set(names)) == len(names) > 4
@@ -221,7 +221,7 @@ for accounts, and for mounts. A user must not set them.
 
 
 @pytest.mark.parametrize("part", FOLLOWED)
-def test_no_variable_can_be_given_that_the_chart_could_not_follow(helm: Path, part: str) -> None:
+def test_variables_that_other_objects_depend_on_are_rejected(helm: Path, part: str) -> None:
     names = FOLLOWED[part]
     assert len(names) > 2
     taken = []
@@ -271,7 +271,7 @@ def lacking(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "settings", [(), ("dashboard.enabled=true",), ASKED], ids=["defaults", "dashboard", "asked for"]
 )
-def test_a_release_whose_values_lack_settings_is_upgraded_as_if_it_had_the_defaults(
+def test_an_upgrade_fills_missing_settings_with_defaults(
     helm: Path, tmp_path: Path, settings: tuple[str, ...]
 ) -> None:
     assert render(helm, *settings, chart=lacking(tmp_path)) == render(helm, *settings)

@@ -90,7 +90,7 @@ def test_errors_of_an_invalid_object_name_their_fields(
     assert words in found[path], found
 
 
-def test_the_other_kinds(client: Client, control_plane: Any) -> None:
+def test_objects_of_other_kinds_are_created_and_read(client: Client, control_plane: Any) -> None:
     store = CheckpointStore.model_validate(
         {
             "metadata": {"name": "client-store"},
@@ -134,7 +134,7 @@ def test_the_other_kinds(client: Client, control_plane: Any) -> None:
         client.hardware_classes.get("client-class")
 
 
-def test_decisions_about_a_node(client: Client, control_plane: Any) -> None:
+def test_decisions_about_a_node_are_recorded(client: Client, control_plane: Any) -> None:
     path = "/apis/convoy.dev/v1alpha1/nodehealths"
     head = {"apiVersion": "convoy.dev/v1alpha1", "kind": "NodeHealth", "spec": {}}
     control_plane.request("POST", path, {**head, "metadata": {"name": "client-hw"}})
@@ -160,9 +160,7 @@ def test_decisions_about_a_node(client: Client, control_plane: Any) -> None:
         healths.exempt("client-node", "long", hours=73)
 
 
-def test_a_log_that_the_server_cannot_give_is_an_error(
-    client: Client, control_plane: Any, report: Report
-) -> None:
+def test_an_unavailable_log_is_an_error(client: Client, control_plane: Any, report: Report) -> None:
     client.training_jobs.create({"metadata": {"name": "gpt"}, "spec": SPEC})
     with pytest.raises(Refused, match="has no pods"):
         client.training_jobs.logs("gpt")

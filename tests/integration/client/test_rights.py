@@ -48,7 +48,7 @@ def _allowed(client: Client) -> bool:
     return True
 
 
-def test_the_role_is_enough_for_jobs(limited: Client, report: Report) -> None:
+def test_the_role_suffices_for_jobs(limited: Client, report: Report) -> None:
     jobs = limited.training_jobs
     jobs.create({"metadata": {"name": "gpt"}, "spec": SPEC})
     report("gpt", phase="Running", incarnation=1, conditions=[condition("Running")])

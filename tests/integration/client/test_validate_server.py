@@ -48,7 +48,7 @@ def job(name: str = "job", **pod: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_good_job_passes_and_nothing_is_made(validate: Validate, client: Client) -> None:
+def test_a_valid_job_passes_and_no_object_is_created(validate: Validate, client: Client) -> None:
     assert validate(job())[0] == 0
     assert client.training_jobs.list() == []
     assert client.api.core.list_namespaced_pod(client.namespace).items == []
@@ -76,13 +76,17 @@ def test_a_good_job_passes_and_nothing_is_made(validate: Validate, client: Clien
         ),
     ],
 )
-def test_only_the_server_knows(validate: Validate, pod: dict[str, Any], words: str) -> None:
+def test_errors_that_only_the_server_detects_are_reported(
+    validate: Validate, pod: dict[str, Any], words: str
+) -> None:
     assert validate(job(**pod), server=False)[0] == 0
     code, output = validate(job(**pod))
     assert code == 1 and f"TrainingJob job: {words}" in output, output
 
 
-def test_a_change_is_checked_as_one(validate: Validate, client: Client, report: Any) -> None:
+def test_a_change_of_an_existing_job_is_checked_as_an_update(
+    validate: Validate, client: Client, report: Any
+) -> None:
     client.training_jobs.create(job())
     assert validate(job())[0] == 0
     report("job", phase="Running", incarnation=1)
@@ -91,7 +95,7 @@ def test_a_change_is_checked_as_one(validate: Validate, client: Client, report: 
     assert code == 1 and "may change only" in output, output
 
 
-def test_an_engine_of_the_cluster_counts(validate: Validate, control_plane: Any) -> None:
+def test_an_engine_of_the_cluster_is_used_for_validation(validate: Validate, control_plane: Any) -> None:
     name = f"e-{secrets.token_hex(4)}"
     engine = {
         "image": "mine:1",

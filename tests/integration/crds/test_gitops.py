@@ -173,7 +173,7 @@ SERVER = ("--server-side",)
 ARGO = (*SERVER, "--field-manager=argocd-controller")
 
 
-def test_a_file_applied_by_every_way_changes_nothing(
+def test_a_repeated_apply_in_any_way_changes_nothing(
     repository: Callable[..., Repository], manifests: list[dict[str, Any]]
 ) -> None:
     applied = repository(manifests)
@@ -196,7 +196,7 @@ def test_a_file_that_the_server_applied_first_changes_nothing(
     assert applied.generations() == {1}
 
 
-def test_nulls_are_left_out_by_client_side_apply(repository: Callable[..., Repository]) -> None:
+def test_client_side_apply_omits_nulls(repository: Callable[..., Repository]) -> None:
     applied = repository(NULLS)
     applied.kubectl("apply")
     applied.assert_nothing_left_to_apply()
@@ -226,7 +226,7 @@ def queued(name: str, suspend: bool, **spec: Any) -> dict[str, Any]:
         {"metadata": {"labels": {"team": "b"}}, "spec": {"containers": [{}]}},
     ],
 )
-def test_a_queue_that_owns_fields_and_a_file_that_does_not_name_them(
+def test_fields_owned_by_a_queue_survive_an_apply_without_these_fields(
     control_plane: Any, namespace: str, template: dict[str, Any] | None
 ) -> None:
     file = job("shared", template, {})
@@ -244,15 +244,13 @@ def test_a_queue_that_owns_fields_and_a_file_that_does_not_name_them(
     assert apply(control_plane, namespace, "argocd-controller", file)["metadata"] == settled["metadata"]
 
 
-def test_a_file_that_names_what_a_queue_owns_gets_a_conflict(control_plane: Any, namespace: str) -> None:
+def test_an_apply_of_fields_owned_by_a_queue_is_a_conflict(control_plane: Any, namespace: str) -> None:
     apply(control_plane, namespace, "queue", job("both", suspend=True))
     words = refusal(lambda: apply(control_plane, namespace, "argocd-controller", job("both", suspend=False)))
     assert 'conflict with "queue"' in words and ".spec.suspend" in words
 
 
-def test_a_patch_of_the_whole_list_keeps_a_file_applied_by_the_server_as_it_is(
-    control_plane: Any, namespace: str
-) -> None:
+def test_a_patch_of_the_whole_list_does_not_change_a_later_apply(control_plane: Any, namespace: str) -> None:
     """Kueue patches the whole list `roles`. Argo CD applies its file every three minutes and must not undo
     the patch.
     """

@@ -31,7 +31,7 @@ def namespace(control_plane: Any) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_api_server_takes_the_pods_of_every_name_that_it_takes(
+def test_every_accepted_job_name_gives_accepted_pod_names(
     control_plane: Any, namespace: str, name: str
 ) -> None:
     manifest = body(roles=[{"name": LONGEST_ROLE, "replicas": MAX_REPLICAS}])
@@ -52,7 +52,7 @@ def test_the_api_server_takes_the_pods_of_every_name_that_it_takes(
         ("two..dots", "lowercase RFC 1123 subdomain"),
     ],
 )
-def test_a_name_that_no_pod_could_bear_is_refused(
+def test_a_name_that_gives_invalid_pod_names_is_rejected(
     control_plane: Any, namespace: str, name: str, words: str
 ) -> None:
     manifest = body(roles=[{"name": LONGEST_ROLE, "replicas": 1}])
@@ -61,7 +61,7 @@ def test_a_name_that_no_pod_could_bear_is_refused(
 
 
 @pytest.mark.parametrize("name", ["e.example.com", "0", LONG])
-def test_what_has_a_name_can_be_named(control_plane: Any, namespace: str, name: str) -> None:
+def test_every_name_of_a_referenced_object_is_accepted(control_plane: Any, namespace: str, name: str) -> None:
     """A job may refer to an Engine, a CheckpointStore and a job (resumeFrom) by any name that their kinds
     allow.
     """

@@ -127,7 +127,9 @@ def update(control_plane: Any, job: dict[str, Any], **change: Any) -> dict[str, 
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_what_a_queue_may_change_and_when(control_plane: Any, namespace: str, row: str) -> None:
+def test_a_queue_may_change_only_certain_fields_in_certain_phases(
+    control_plane: Any, namespace: str, row: str
+) -> None:
     before, change, taken, words = ROWS[row]
     for phase in PHASES:
         job = made(control_plane, namespace, phase, **before)
@@ -138,7 +140,7 @@ def test_what_a_queue_may_change_and_when(control_plane: Any, namespace: str, ro
             assert words in refusal(lambda job=job: update(control_plane, job, spec=change)), phase
 
 
-def test_a_life_behind_a_queue(control_plane: Any, namespace: str) -> None:
+def test_a_queue_admits_evicts_and_readmits_a_job(control_plane: Any, namespace: str) -> None:
     """A queue creates, admits, evicts and admits a job again. After each update, an update with an old
     resourceVersion is a conflict.
     """
@@ -159,7 +161,7 @@ def test_a_life_behind_a_queue(control_plane: Any, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_labels_and_annotations_of_the_job_are_free(
+def test_labels_and_annotations_of_a_job_may_change(
     control_plane: Any, namespace: str, phase: str | None
 ) -> None:
     marks = {
@@ -172,7 +174,7 @@ def test_labels_and_annotations_of_the_job_are_free(
     update(control_plane, job, metadata={"finalizers": None})
 
 
-def test_what_a_queue_reads_of_a_template_is_kept(control_plane: Any, namespace: str) -> None:
+def test_template_fields_that_a_queue_reads_are_kept(control_plane: Any, namespace: str) -> None:
     """Kueue counts the requests of the pods. It reads the priority from the job's label or, without a
     label, from the pod template.
     """

@@ -80,7 +80,7 @@ def test_the_server_fills_in_the_models_defaults(control_plane: Any, namespace: 
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_every_example_is_taken(control_plane: Any, namespace: str, example: Path) -> None:
+def test_every_example_is_accepted(control_plane: Any, namespace: str, example: Path) -> None:
     for document in yaml.safe_load_all(example.read_text()):
         if document["kind"] == "TrainingJob":
             control_plane.request("POST", path(namespace) + STRICT, document)
@@ -99,7 +99,7 @@ def test_every_example_is_taken(control_plane: Any, namespace: str, example: Pat
         {"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}},
     ],
 )
-def test_an_engine_s_pod_takes_additions(
+def test_an_engine_pod_template_accepts_additional_fields(
     control_plane: Any, namespace: str, template: dict[str, Any]
 ) -> None:
     roles = [{"name": "worker", "replicas": 1, "template": template}]
@@ -149,7 +149,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("manifest", "words"), REFUSED, ids=[words for _, words in REFUSED])
-def test_bad_input_is_refused_at_the_door(
+def test_invalid_input_is_rejected_at_admission(
     control_plane: Any, namespace: str, manifest: dict[str, Any], words: str
 ) -> None:
     message = refusal(lambda: control_plane.request("POST", path(namespace) + STRICT, manifest))
@@ -164,7 +164,7 @@ def test_bad_input_is_refused_at_the_door(
         if any(word in words for word in ("must", "command", "exactly one", "memory"))
     ],
 )
-def test_the_command_line_judges_by_the_same_rules(
+def test_the_command_line_validates_by_the_same_rules(
     control_plane: Any, namespace: str, manifest: dict[str, Any]
 ) -> None:
     message = refusal(lambda: control_plane.request("POST", path(namespace) + STRICT, manifest))
@@ -195,7 +195,7 @@ def test_the_command_line_judges_by_the_same_rules(
         ({"managedBy": "kueue.x-k8s.io/multikueue"}, None, False),
     ],
 )
-def test_what_may_change_and_when(
+def test_fields_may_change_only_in_certain_phases(
     control_plane: Any, namespace: str, change: dict[str, Any], phase: str | None, taken: bool
 ) -> None:
     name = control_plane.request("POST", path(namespace), body())["metadata"]["name"]
@@ -272,7 +272,9 @@ del NEITHER["spec"]["s3"]
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_bad_store_is_refused_at_the_door(control_plane: Any, manifest: dict[str, Any], words: str) -> None:
+def test_an_invalid_store_is_rejected_at_admission(
+    control_plane: Any, manifest: dict[str, Any], words: str
+) -> None:
     assert words in refusal(lambda: control_plane.request("POST", STORES + STRICT, manifest))
 
 
@@ -294,7 +296,7 @@ MOVED = "a CheckpointStore cannot change between s3 and volume"
         (on_volume(), {"volume": None, "s3": store()["spec"]["s3"]}, MOVED),
     ],
 )
-def test_where_a_store_is_never_changes(
+def test_the_location_of_a_store_is_immutable(
     control_plane: Any, made: dict[str, Any], change: dict[str, Any], words: str
 ) -> None:
     made = {**made, "metadata": {"name": f"s-{secrets.token_hex(4)}"}}

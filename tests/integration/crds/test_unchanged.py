@@ -113,7 +113,7 @@ def replace(control_plane: Any, job: dict[str, Any], spec: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("swapped", [False, True], ids=["left out", "written down"])
 @pytest.mark.parametrize("name", SAME)
-def test_a_default_may_be_left_out_or_written_down(
+def test_an_omitted_default_equals_an_explicit_default(
     control_plane: Any, namespace: str, name: str, swapped: bool
 ) -> None:
     before, after = SAME[name][::-1] if swapped else SAME[name]

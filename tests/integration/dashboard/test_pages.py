@@ -148,7 +148,7 @@ def test_focus_stays_while_rows_move(
     cluster.status("trainingjobs", "moe-sweep-b", {"ready": "8/8", "restarts": {"total": 0}}, "default")
 
 
-def test_dark_follows_the_system_and_can_be_chosen(
+def test_dark_mode_follows_the_system_and_can_be_chosen(
     research: str, dashboard: Process, browser: Browser
 ) -> None:
     def ground() -> str:

@@ -19,7 +19,9 @@ from tests.integration.dashboard.kubelet import Kubelet
 pytestmark = pytest.mark.timeout(180)
 
 
-def test_probes_metrics_and_a_fast_stop(empty: Cluster, starter: Starter, browser: Browser) -> None:
+def test_probes_and_metrics_are_served_and_the_stop_is_fast(
+    empty: Cluster, starter: Starter, browser: Browser
+) -> None:
     process = starter()
     assert process.get("/healthz", process.probe_port) == "ok\n"
     browser.open(process.url)
@@ -84,7 +86,7 @@ def test_the_chart_permissions_suffice_and_exclude_secrets(
     process.stop()
 
 
-def test_it_writes_only_to_the_configured_folder(empty: Cluster, starter: Starter) -> None:
+def test_the_dashboard_writes_only_to_the_configured_folder(empty: Cluster, starter: Starter) -> None:
     folder = starter.folder
     before = {path.name for path in folder.iterdir() if not path.name.startswith("dashboard-")}
     process = starter()
@@ -94,7 +96,7 @@ def test_it_writes_only_to_the_configured_folder(empty: Cluster, starter: Starte
     assert not Path(".nicegui").exists()
 
 
-def test_it_is_there_for_ipv4_and_for_ipv6(empty: Cluster, starter: Starter) -> None:
+def test_the_dashboard_listens_on_ipv4_and_ipv6(empty: Cluster, starter: Starter) -> None:
     process = starter("TokenReview", bind="")
     for host in ("127.0.0.1", "[::1]"):
         assert process.get("/healthz", process.probe_port, host) == "ok\n"
@@ -114,7 +116,7 @@ def test_without_authentication_pages_are_on_the_loopback_only(empty: Cluster, s
     process.stop()
 
 
-def test_probes_and_pages_are_answered_while_strangers_hold_connections(
+def test_probes_and_pages_are_served_while_anonymous_clients_hold_connections(
     empty: Cluster, starter: Starter
 ) -> None:
     process = starter("TokenReview")

@@ -68,7 +68,7 @@ async def test_one_status_write_per_job_one_create_per_pod_and_none_at_rest(
         assert set(made) <= {"create pods", "patch_status trainingjobs", "create events"}
 
 
-async def test_a_job_that_names_no_engine_and_one_whose_pods_are_refused_say_so(
+async def test_missing_engines_and_rejected_pods_are_reported(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     namespace = installation.plane.namespace()
@@ -100,7 +100,7 @@ async def test_a_job_that_names_no_engine_and_one_whose_pods_are_refused_say_so(
         await eventually(reported, what="events")
 
 
-async def test_a_deleted_job_is_forgotten_and_one_of_the_same_name_starts_afresh(
+async def test_a_job_with_the_name_of_a_deleted_job_starts_without_its_state(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     namespace = installation.plane.namespace()

@@ -131,7 +131,7 @@ async def welcomed(operator: Any, agent: FakeAgent, ca: bytes) -> bool:
     return isinstance(answer, wire.HubMessage) and answer.WhichOneof("body") == "welcome"
 
 
-async def test_it_goes_on_with_the_operators_key_and_agents_of_before_are_believed(
+async def test_cert_manager_keeps_the_operators_key_and_existing_agents_stay_valid(
     installation: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     node = f"{installation.namespace}-n"
@@ -161,7 +161,7 @@ async def test_it_goes_on_with_the_operators_key_and_agents_of_before_are_believ
                 assert all([await welcomed(operator, agent, ca) for ca in (old, renewed)])
 
 
-async def test_a_secret_that_is_deleted_comes_back_with_another_key(
+async def test_a_deleted_secret_is_recreated_with_another_key(
     installation: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async with cert_manager(installation, tmp_path) as manager:

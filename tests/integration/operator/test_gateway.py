@@ -43,7 +43,7 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
     }
 
 
-async def test_of_two_status_writers_the_one_with_the_old_version_loses(
+async def test_a_status_write_with_an_old_version_is_a_conflict(
     gateway: KubernetesGateway, control_plane: Any
 ) -> None:
     namespace = control_plane.namespace()
@@ -62,7 +62,7 @@ async def test_of_two_status_writers_the_one_with_the_old_version_loses(
     assert "phase" not in third["status"], "null removes"
 
 
-async def test_a_name_that_is_taken_an_object_that_is_bad_one_that_is_not_there(
+async def test_conflicts_invalid_objects_and_missing_objects_are_distinguished(
     gateway: KubernetesGateway, control_plane: Any
 ) -> None:
     namespace = control_plane.namespace()
@@ -90,7 +90,7 @@ def executing(gateway: KubernetesGateway, cache: ClusterCache) -> Executor:
     return Executor(gateway, cache, EventRecorder(gateway, metrics, "test"), metrics, 4)
 
 
-async def test_a_pod_that_is_being_deleted_is_deleted_at_once_when_its_node_is_lost(
+async def test_a_terminating_pod_of_a_lost_node_is_deleted_without_grace_period(
     gateway: KubernetesGateway, control_plane: Any
 ) -> None:
     namespace = control_plane.namespace()
@@ -124,9 +124,7 @@ async def test_a_pod_that_is_being_deleted_is_deleted_at_once_when_its_node_is_l
     assert await gateway.get(PODS, namespace, "p"), "the new pod of that name is spared"
 
 
-async def test_a_pod_that_somebody_holds_is_still_there(
-    gateway: KubernetesGateway, control_plane: Any
-) -> None:
+async def test_a_pod_with_a_finalizer_still_exists(gateway: KubernetesGateway, control_plane: Any) -> None:
     namespace = control_plane.namespace()
     cache = ClusterCache()
     made = await gateway.create(PODS, namespace, pod("p", finalizers=["example.com/held"]))
@@ -138,7 +136,7 @@ async def test_a_pod_that_somebody_holds_is_still_there(
     await gateway.patch(PODS, namespace, "p", {"metadata": {"finalizers": None}})
 
 
-async def test_apply_creates_and_then_owns_only_its_fields(
+async def test_an_apply_creates_an_object_and_owns_only_its_own_fields(
     gateway: KubernetesGateway, control_plane: Any
 ) -> None:
     namespace = control_plane.namespace()
@@ -149,7 +147,7 @@ async def test_apply_creates_and_then_owns_only_its_fields(
     assert applied["data"] == {"a": "2", "other": "x"}
 
 
-async def test_a_list_is_whole_over_pages(control_plane: Any) -> None:
+async def test_a_list_is_complete_over_pages(control_plane: Any) -> None:
     from .conftest import client_of
 
     namespace = control_plane.namespace()
@@ -161,7 +159,7 @@ async def test_a_list_is_whole_over_pages(control_plane: Any) -> None:
     assert mine == {f"p{n}" for n in range(10)} and int(version) > 0
 
 
-async def test_the_server_calls_an_old_version_gone(gateway: KubernetesGateway) -> None:
+async def test_the_server_responds_410_to_an_old_version(gateway: KubernetesGateway) -> None:
     with pytest.raises(errors.Gone):
         async for _ in gateway.watch(TRAINING_JOBS, FORGOTTEN):
             pass
@@ -215,7 +213,7 @@ async def through(link: Link, plane: Any) -> AsyncIterator[KubernetesGateway]:
     server.close()
 
 
-async def test_a_broken_watch_is_taken_up_again_and_misses_nothing(
+async def test_a_broken_watch_resumes_without_missed_events(
     gateway: KubernetesGateway, control_plane: Any
 ) -> None:
     namespace = control_plane.namespace()
@@ -260,9 +258,7 @@ class Stale(KubernetesGateway):
             raise
 
 
-async def test_a_forgotten_version_is_healed_by_a_list(
-    gateway: KubernetesGateway, control_plane: Any
-) -> None:
+async def test_an_expired_version_leads_to_a_list(gateway: KubernetesGateway, control_plane: Any) -> None:
     namespace = control_plane.namespace()
     store: Store[CachedObject] = Store(index=lambda item: (item.namespace, ""))
     link = Link(control_plane.url)

@@ -135,7 +135,7 @@ async def cluster(
                 await agent.hang_up()
 
 
-async def test_a_slow_node_is_marked_and_its_pod_leaves(cluster: GuardedCluster) -> None:
+async def test_a_slow_node_is_cordoned_and_its_pod_is_evicted(cluster: GuardedCluster) -> None:
     await cluster.start()
     await eventually(cluster.known, what="all hardware is known and the nodes are labelled")
     assert await cluster.taints() == {OWN["key"]: "NoSchedule"}
@@ -172,7 +172,7 @@ async def test_a_slow_node_is_marked_and_its_pod_leaves(cluster: GuardedCluster)
     assert await cluster.taints(1) == {OWN["key"]: "NoSchedule"}
 
 
-async def test_taints_that_others_add_meanwhile_stay_and_all_of_ours_go_with_the_policy(
+async def test_deleting_the_policy_removes_only_taints_of_convoy(
     cluster: GuardedCluster,
 ) -> None:
     await cluster.start()
@@ -200,7 +200,7 @@ async def test_taints_that_others_add_meanwhile_stay_and_all_of_ours_go_with_the
     assert set(await cluster.taints(1)) == {OWN["key"], "example.com/late"}
 
 
-async def test_what_people_say_of_a_node_is_obeyed_at_once(
+async def test_an_operator_decision_about_a_node_is_applied(
     cluster: GuardedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleet, "RECONCILE_SECONDS", 600.0)
@@ -216,7 +216,7 @@ async def test_what_people_say_of_a_node_is_obeyed_at_once(
     await eventually(condemned, what="it is condemned")
 
 
-async def test_gating_without_sweeps_is_refused_at_the_door(installation: Installation) -> None:
+async def test_gating_without_sweeps_is_rejected_at_admission(installation: Installation) -> None:
     with pytest.raises(HTTPError) as caught:
         body = resource("GuardPolicy", "bad", {"onJoin": "Gate"})
         await installation.call("POST", f"{API}/guardpolicies", body)

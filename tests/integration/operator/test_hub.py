@@ -28,7 +28,7 @@ async def refused(call: Any) -> grpc.StatusCode:
     return caught.value.code()
 
 
-async def test_only_an_agents_own_token_buys_a_certificate_and_only_for_its_node(
+async def test_only_an_agents_token_gets_a_certificate_and_only_for_its_node(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = f"{installation.namespace}-n"
@@ -61,7 +61,7 @@ async def test_only_an_agents_own_token_buys_a_certificate_and_only_for_its_node
             assert await refused(agent.enrol(token)) is grpc.StatusCode.UNAUTHENTICATED, name
 
 
-async def test_a_stream_needs_a_certificate_of_ours_and_speaks_for_its_node_alone(
+async def test_a_stream_needs_a_convoy_certificate_and_reports_only_its_node(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = f"{installation.namespace}-n"
@@ -83,7 +83,7 @@ async def test_a_stream_needs_a_certificate_of_ours_and_speaks_for_its_node_alon
         assert await refused(hello(*hub, *own, "another")) is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_who_asks_for_certificates_too_often_is_refused(
+async def test_certificate_requests_over_the_rate_limit_are_rejected(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(enrolment, "_PER_SECOND", 0.001)
@@ -94,7 +94,7 @@ async def test_who_asks_for_certificates_too_often_is_refused(
     assert codes == [grpc.StatusCode.UNAUTHENTICATED] * 3 + [grpc.StatusCode.RESOURCE_EXHAUSTED] * 2
 
 
-async def test_who_asks_for_certificates_and_sends_no_request_is_bounded(
+async def test_enrolment_connections_without_a_request_are_limited(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(installation, monkeypatch) as operator:
@@ -114,7 +114,7 @@ async def test_who_asks_for_certificates_and_sends_no_request_is_bounded(
         assert await refused(agent.enrol("junk")) is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_streams_that_are_too_many_wait_in_their_own_connection(
+async def test_streams_over_the_limit_wait_in_their_own_connection(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "REFUSED_SECONDS", 3600)
@@ -138,7 +138,7 @@ async def test_streams_that_are_too_many_wait_in_their_own_connection(
             call.cancel()
 
 
-async def test_every_heartbeat_is_answered(
+async def test_every_heartbeat_gets_a_response(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with dialled(installation, monkeypatch) as (_, agent):
@@ -153,7 +153,7 @@ async def test_every_heartbeat_is_answered(
         await eventually(lambda: {1, 2, 3, 4, 5} <= replies(), what="pulses")
 
 
-async def test_the_label_comes_with_the_stream_and_goes_with_a_long_silence(
+async def test_the_label_is_set_with_the_stream_and_removed_after_a_timeout(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = f"{installation.namespace}-n"

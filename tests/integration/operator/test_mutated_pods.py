@@ -57,7 +57,7 @@ async def started(installation: Installation, kubelet: Kubelet) -> dict[str, Any
     return pod
 
 
-async def test_what_only_events_tell_reaches_the_job(
+async def test_causes_reported_only_by_events_reach_the_job(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "LATE_SECONDS", 0.0)

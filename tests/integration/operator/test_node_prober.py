@@ -42,17 +42,17 @@ def blackhole() -> Iterator[tuple[str, int]]:
         yield server.getsockname()
 
 
-async def test_an_open_port_answers(listener: socket.socket) -> None:
+async def test_an_open_port_is_reachable(listener: socket.socket) -> None:
     assert await reachable(*listener.getsockname())
 
 
-async def test_a_closed_port_answers_by_its_refusal() -> None:
+async def test_a_refused_connection_is_reachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
     assert await reachable(*address)
 
 
-async def test_an_ipv6_address_is_asked() -> None:
+async def test_an_ipv6_address_is_probed() -> None:
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     try:
@@ -63,17 +63,17 @@ async def test_an_ipv6_address_is_asked() -> None:
     assert await reachable("::1", port)
 
 
-async def test_who_takes_no_packets_does_not_answer_and_is_not_waited_for(blackhole: tuple[str, int]) -> None:
+async def test_a_host_that_drops_packets_is_unreachable_after_a_timeout(blackhole: tuple[str, int]) -> None:
     began = time.monotonic()
     assert not await reachable(*blackhole)
     assert 0.4 < time.monotonic() - began < 2.0
 
 
-async def test_an_address_that_leads_nowhere_does_not_answer() -> None:
+async def test_an_address_without_a_route_is_unreachable() -> None:
     assert not await reachable(UNROUTABLE, 9)
 
 
-async def test_who_cannot_ask_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_local_socket_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> Any:
         raise OSError(24, "Too many open files")
 
@@ -82,7 +82,7 @@ async def test_who_cannot_ask_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         await reachable("127.0.0.1", 9)
 
 
-async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_it_does_not_answer(
+async def test_a_silent_node_is_probed_and_loses_its_label_if_unreachable(
     installation: Installation, monkeypatch: pytest.MonkeyPatch, blackhole: tuple[str, int]
 ) -> None:
     dead, port = blackhole
@@ -151,7 +151,7 @@ async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_
         await sibling.hang_up()
 
 
-async def test_a_node_whose_object_is_deleted_is_seen_to_be_gone(
+async def test_a_deleted_node_is_detected(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = f"{installation.namespace}-gone"

@@ -167,7 +167,7 @@ async def test_a_job_is_formed_trains_and_succeeds(
             await agent.hang_up()
 
 
-async def test_what_a_restart_took_is_told_from_the_fault_to_the_next_step(
+async def test_a_restart_is_timed_from_the_fault_to_the_next_step(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     namespace = installation.plane.namespace()
@@ -240,7 +240,7 @@ async def _phase(status: Any, phase: str) -> bool:
     return (await status()).get("phase") == phase
 
 
-async def test_the_catalogue_is_applied_and_found_ready(
+async def test_the_catalogue_is_applied_and_becomes_ready(
     installation: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     name = f"engine-{installation.namespace}"

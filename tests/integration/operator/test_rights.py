@@ -20,7 +20,7 @@ from .test_sweeping import API, resource
 
 
 @pytest.mark.parametrize("resource", [NODE_HEALTHS, HARDWARE_CLASSES], ids=lambda one: one.plural)
-async def test_an_object_that_another_leader_has_made_is_read(
+async def test_an_object_created_by_another_leader_is_read(
     installation: Installation, resource: Resource
 ) -> None:
     name = f"{installation.namespace}-one"
@@ -34,7 +34,7 @@ async def test_an_object_that_another_leader_has_made_is_read(
     )
 
 
-async def test_a_pod_that_has_the_name_already_is_read_and_left_alone(
+async def test_an_existing_pod_of_the_same_name_is_read_and_not_changed(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     namespace = installation.plane.namespace()
@@ -58,7 +58,7 @@ async def test_a_pod_that_has_the_name_already_is_read_and_left_alone(
     )
 
 
-async def test_what_nobody_needs_any_more_is_deleted(
+async def test_obsolete_objects_are_deleted(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, long_ago = f"{installation.namespace}-old", "2001-01-01T00:00:00Z"

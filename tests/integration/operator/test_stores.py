@@ -91,7 +91,7 @@ class Case:
         return (await self.call("GET", f"{STORES}/{self.name}")).get("status") or {}
 
 
-async def test_a_job_waits_for_its_store_and_goes_on_by_itself(
+async def test_a_job_waits_for_its_store_and_then_continues(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = Case(installation)
@@ -109,7 +109,7 @@ async def test_a_job_waits_for_its_store_and_goes_on_by_itself(
         await case.expect_job_reason("WaitingForAgent", "WaitingForPods", "StartingPods", "Unschedulable")
 
 
-async def test_a_store_is_tried_by_an_agent_and_again_when_its_keys_are_renewed(
+async def test_an_agent_probes_a_store_and_probes_again_when_its_keys_change(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = Case(installation)
@@ -140,7 +140,7 @@ async def test_a_store_is_tried_by_an_agent_and_again_when_its_keys_are_renewed(
         assert status["probedBy"] == agent.node
 
 
-async def test_a_claim_that_is_missed_is_looked_for_when_an_agent_begins(
+async def test_an_unmounted_claim_is_probed_when_an_agent_starts(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = Case(installation)

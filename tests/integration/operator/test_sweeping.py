@@ -91,7 +91,7 @@ async def fleet(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> 
             await it.leave()
 
 
-async def test_nodes_are_swept_when_people_ask_for_it(fleet: Fleet) -> None:
+async def test_nodes_are_swept_on_request(fleet: Fleet) -> None:
     await fleet.join(COUNT)
     fleet.slow[3] = 0.8
     name = fleet.installation.namespace
@@ -129,7 +129,7 @@ async def test_nodes_are_swept_when_people_ask_for_it(fleet: Fleet) -> None:
     assert "is one run" in caught.value.read().decode()
 
 
-async def test_nodes_that_join_are_gated_swept_and_let_in(fleet: Fleet) -> None:
+async def test_nodes_that_join_are_gated_swept_and_admitted(fleet: Fleet) -> None:
     await fleet.join(COUNT)
     name = fleet.installation.namespace
     body = resource("HealthSweep", name, {"nodes": fleet.names})

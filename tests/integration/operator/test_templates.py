@@ -81,7 +81,7 @@ NULLS = [
 
 
 @pytest.mark.parametrize("template", NULLS, ids=json.dumps)
-async def test_nulls_are_fields_left_out_as_in_a_deployment(
+async def test_nulls_are_treated_as_omitted_fields_as_in_a_deployment(
     control_plane: Any, gateway: KubernetesGateway, namespace: str, template: dict[str, Any]
 ) -> None:
     body = job(template, {"creationTimestamp": None, "labels": None, "annotations": {"note": None}})
@@ -140,7 +140,7 @@ AT_THE_DOOR = [
 
 
 @pytest.mark.parametrize(("template", "path"), AT_THE_DOOR, ids=lambda value: json.dumps(value)[:70])
-async def test_types_of_what_convoy_touches_are_checked_at_the_door(
+async def test_types_of_fields_that_convoy_uses_are_checked_at_admission(
     gateway: KubernetesGateway, namespace: str, template: Any, path: str
 ) -> None:
     body = job(template)
@@ -160,7 +160,7 @@ async def test_types_of_what_convoy_touches_are_checked_at_the_door(
         ({"label": {"a": "b"}}, "metadata.label"),
     ],
 )
-async def test_labels_and_annotations_are_checked_at_the_door(
+async def test_labels_and_annotations_are_checked_at_admission(
     gateway: KubernetesGateway, namespace: str, metadata: Any, path: str
 ) -> None:
     body = job(spec(), metadata)
@@ -221,7 +221,7 @@ BY_DRY_RUN = [
 
 
 @pytest.mark.parametrize(("template", "path", "words"), BY_DRY_RUN, ids=lambda value: json.dumps(value)[:60])
-async def test_all_else_is_checked_by_a_dry_run_of_the_pod(
+async def test_other_fields_are_checked_by_a_dry_run_of_the_pod(
     gateway: KubernetesGateway, namespace: str, template: Any, path: str, words: str
 ) -> None:
     raw = await gateway.create(TRAINING_JOBS, namespace, job(template))
@@ -232,7 +232,9 @@ async def test_all_else_is_checked_by_a_dry_run_of_the_pod(
     assert words in refusal.message
 
 
-async def test_what_may_heal_is_no_fault_of_the_template(gateway: KubernetesGateway, namespace: str) -> None:
+async def test_a_temporary_rejection_is_not_an_invalid_template(
+    gateway: KubernetesGateway, namespace: str
+) -> None:
     raw = await gateway.create(TRAINING_JOBS, namespace, job(spec(priorityClassName="none")))
     model = TrainingJob.model_validate(raw)
     (refusal,) = (await tried(gateway, raw, [pod(model, None, slots(model)[0])])).values()
@@ -267,7 +269,7 @@ async def guarded(control_plane: Any) -> AsyncIterator[str]:
     await asyncio.to_thread(control_plane.raw, f"{WEBHOOKS}/{namespace}", "DELETE")
 
 
-async def test_a_webhook_that_nobody_runs_is_named(gateway: KubernetesGateway, guarded: str) -> None:
+async def test_an_unavailable_webhook_is_named(gateway: KubernetesGateway, guarded: str) -> None:
     raw = await gateway.create(TRAINING_JOBS, guarded, job(spec()))
     model = TrainingJob.model_validate(raw)
     made = pod(model, None, slots(model)[0])
@@ -297,7 +299,7 @@ async def deep(control_plane: Any) -> AsyncIterator[str]:
         await asyncio.to_thread(control_plane.raw, f"{path}/{name}", "DELETE")
 
 
-async def test_a_job_that_no_parser_reads_hides_no_other(gateway: KubernetesGateway, deep: str) -> None:
+async def test_an_unparsable_job_does_not_hide_other_jobs(gateway: KubernetesGateway, deep: str) -> None:
     found, _ = await gateway.list(TRAINING_JOBS)
     mine = {one["metadata"]["name"]: one for one in found if one["metadata"]["namespace"] == deep}
     assert len(mine) == 2

@@ -59,7 +59,9 @@ async def _found(installation: Installation, path: str) -> dict[str, Any]:
         return {}
 
 
-async def test_what_an_intent_lacks_goes(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fields_missing_from_an_intent_are_removed(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await installed(installation)
     toys, services = resource_of(KIND).path(installation.namespace), SERVICES.path(installation.namespace)
     labels: dict[str, str] = {"a": "b"}
@@ -91,7 +93,7 @@ async def test_what_an_intent_lacks_goes(installation: Installation, monkeypatch
         await eventually(bare, what="the label is taken off")
 
 
-async def test_a_service_is_made_mended_and_deleted(
+async def test_a_service_is_created_repaired_and_deleted(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await installed(installation)

@@ -39,7 +39,7 @@ def worker(spec: dict[str, Any]) -> dict[str, Any]:
     ],
     ids=["a plain one", "privileged", "a folder of its node", "its node's network"],
 )
-async def test_a_job_gets_no_pod_that_its_namespace_does_not_allow(
+async def test_a_pod_that_the_namespace_forbids_is_not_created(
     installation: Installation, spec: dict[str, Any], why: str
 ) -> None:
     said = await refusal(installation, spec, "restricted")
@@ -75,13 +75,13 @@ async def refusal(installation: Installation, spec: dict[str, Any], standard: st
     ],
     ids=["a user", "a capability", "root", "privileged", "a capability of root's", "a user namespace"],
 )
-async def test_what_a_template_asks_for_is_no_contradiction_to_the_defaults(
+async def test_settings_of_a_template_do_not_contradict_the_defaults(
     installation: Installation, standard: str, spec: dict[str, Any]
 ) -> None:
     assert await refusal(installation, spec, standard) == ""
 
 
-def test_a_worker_has_no_token_to_ask_the_api_server_with() -> None:
+def test_a_worker_has_no_token_for_the_api_server() -> None:
     assert worker({})["spec"]["automountServiceAccountToken"] is False
     asked = {"serviceAccountName": "of-mine", "automountServiceAccountToken": True}
     assert worker(asked)["spec"].items() >= asked.items(), "the pod gets what its job requests"

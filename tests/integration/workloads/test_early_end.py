@@ -72,7 +72,9 @@ LIVES = [
 ]
 
 
-async def test_rank_1_is_to_blame_and_not_rank_0(agent: Agent, launch: Launch, tmp_path: Path) -> None:
+async def test_the_rank_that_ends_early_is_the_cause_and_not_its_peer(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
     """One pod runs three incarnations. In each of them rank 1 ends or hangs first, and must be blamed."""
     launch(torch=True)
     await agent.receives(lambda message: message["type"] == "hello")

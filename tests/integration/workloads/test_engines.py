@@ -67,7 +67,7 @@ def run_twice(entry: EngineEntry, folder: Path) -> tuple[str, str]:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("entry", TRAINING, ids=lambda entry: entry.name)
-def test_it_runs_and_killed_at_a_random_step_it_ends_with_the_same_bits(
+def test_an_engine_killed_at_a_random_step_ends_with_the_same_bits(
     entry: EngineEntry, tmp_path: Path
 ) -> None:
     printed, where = run_twice(entry, tmp_path)
@@ -143,7 +143,7 @@ if __name__ == "__main__":
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "with gradients that no checkpoint holds"])
-def test_an_engine_that_is_a_folder_is_judged_without_a_test_of_its_own(
+def test_an_engine_folder_is_tested_without_a_test_of_its_own(
     exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "toy_adder"

@@ -155,7 +155,9 @@ def account(root: Path, home: str) -> Path:
     return root / home[1:]
 
 
-async def test_an_image_that_knows_its_user_is_left_alone(agent: Agent, boot: Boot, image: Path) -> None:
+async def test_an_image_with_an_account_for_its_user_is_not_changed(
+    agent: Agent, boot: Boot, image: Path
+) -> None:
     os.chown(account(image, "/home/me"), 65532, 65532)
     os.chown(image / "app", 65532, 65532)
     launcher = boot(image, environment={"HOME": "/home/me"}, read_only=False)
@@ -167,7 +169,7 @@ async def test_an_image_that_knows_its_user_is_left_alone(agent: Agent, boot: Bo
     assert "convoy: uid" not in launcher.log
 
 
-async def test_a_home_that_cannot_be_written_to_is_still_read(agent: Agent, boot: Boot, image: Path) -> None:
+async def test_files_of_an_unwritable_home_are_readable(agent: Agent, boot: Boot, image: Path) -> None:
     home = account(image, "/home/me")
     models = home / ".cache/huggingface/hub/models--small"
     package = home / ".local" / SITE / "mine"
@@ -193,7 +195,7 @@ async def test_a_home_that_cannot_be_written_to_is_still_read(agent: Agent, boot
     assert "FileExistsError" in launcher.log, "the same home in the next incarnation"
 
 
-async def test_a_home_that_its_job_names_is_kept(agent: Agent, boot: Boot, image: Path) -> None:
+async def test_a_home_set_by_the_job_is_kept(agent: Agent, boot: Boot, image: Path) -> None:
     launcher = boot(
         image, environment={"HOME": "/data/me", "CONVOY_HOME": "", "USER": "ada"}, read_only=False
     )
@@ -212,7 +214,7 @@ async def test_root_keeps_its_home(agent: Agent, boot: Boot, image: Path) -> Non
     assert "convoy: uid" not in launcher.log
 
 
-async def test_a_working_directory_that_cannot_be_entered_is_no_obstacle(
+async def test_ranks_start_if_the_working_directory_is_inaccessible(
     agent: Agent, boot: Boot, image: Path
 ) -> None:
     (image / "app").chmod(0o700)
@@ -237,7 +239,7 @@ async def test_a_working_directory_that_cannot_be_entered_is_no_obstacle(
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_ranks_start_in_an_image_that_lacks(
+async def test_ranks_start_in_an_image_without_common_parts(
     agent: Agent, boot: Boot, image: Path, lacks: str, options: dict[str, object]
 ) -> None:
     mounts, hidden = _system(image), options.pop("hidden", ())
@@ -277,7 +279,9 @@ def built(one: foreign.Foreign) -> Path:
 
 @whole
 @pytest.mark.parametrize("one", [i for i in foreign.IMAGES if i.runs], ids=lambda one: one.name)
-async def test_ranks_run_in_a_whole_image(agent: Agent, boot: Boot, app: Path, one: foreign.Foreign) -> None:
+async def test_ranks_run_in_a_complete_image(
+    agent: Agent, boot: Boot, app: Path, one: foreign.Foreign
+) -> None:
     launcher = boot(built(one), {"/app": str(app)}, STANDARD)
     hello = await agent.receives(lambda m: m["type"] == "hello")
     assert hello["python"].startswith(one.python + ".")
@@ -293,7 +297,7 @@ async def test_ranks_run_in_a_whole_image(agent: Agent, boot: Boot, app: Path, o
 
 @whole
 @pytest.mark.parametrize("one", [i for i in foreign.IMAGES if not i.runs], ids=lambda one: one.name)
-async def test_an_image_whose_python_does_not_do_is_reported(
+async def test_an_image_with_an_unsuitable_python_is_reported(
     boot: Boot, app: Path, tmp_path: Path, one: foreign.Foreign
 ) -> None:
     log = tmp_path / "termination-log"

@@ -32,7 +32,7 @@ def committed(disk: Path) -> set[int]:
     return {int(path.parent.name.rpartition("-")[2]) for path in disk.glob("gen-*/COMMIT.json")}
 
 
-def test_steps_go_on_beside_a_disk_that_hangs_and_the_save_gets_there(disk: Path) -> None:
+def test_steps_continue_while_a_disk_hangs_and_the_save_is_committed_later(disk: Path) -> None:
     model, then, saves = torch.nn.Linear(64, 64), torch.empty(0), {}
     with contextlib.ExitStack() as hanging, convoy.join() as job:
         job.restore(model=model)

@@ -26,7 +26,7 @@ def script(folder: Path, source: str) -> list[str]:
     return ["python", str(path)]
 
 
-async def test_a_launcher_says_hello_at_once(agent: Agent, launch: Launch) -> None:
+async def test_a_launcher_sends_hello_when_started(agent: Agent, launch: Launch) -> None:
     launcher = launch()
     hello = await agent.receives(lambda m: m["type"] == "hello")
     assert (hello["role"], hello["incarnation"], hello["pid"]) == ("launcher", 0, launcher.process.pid)
@@ -52,7 +52,7 @@ def old_pythons() -> list[str]:
 
 
 @pytest.mark.skipif(not old_pythons(), reason="no Python older than this one is installed")
-async def test_it_runs_under_old_pythons(agent: Agent, launch: Launch, tmp_path: Path) -> None:
+async def test_the_launcher_runs_under_old_pythons(agent: Agent, launch: Launch, tmp_path: Path) -> None:
     for python in old_pythons():
         agent.clear_messages()
         launcher = launch(python=python)
@@ -65,7 +65,9 @@ async def test_it_runs_under_old_pythons(agent: Agent, launch: Launch, tmp_path:
         assert await launcher.ends() == 0
 
 
-async def test_the_ranks_see_what_torchrun_would_set(agent: Agent, launch: Launch, tmp_path: Path) -> None:
+async def test_ranks_have_the_variables_that_torchrun_would_set(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
     launcher = launch()
     names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR CONVOY_INCARNATION"
     source = f"import os\nprint('env', *(os.environ[n] for n in '{names}'.split()))\n"
@@ -91,7 +93,7 @@ async def test_a_failed_rank_is_reported_with_its_code_and_the_end_of_its_stderr
     assert len(report["stderr"].encode()) <= 2048
 
 
-async def test_a_command_that_does_not_exist_says_so(agent: Agent, launch: Launch) -> None:
+async def test_a_missing_command_is_reported(agent: Agent, launch: Launch) -> None:
     launch()
     await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(["no-such-program", "--fast"], ranks=1)
@@ -103,7 +105,7 @@ async def test_a_command_that_does_not_exist_says_so(agent: Agent, launch: Launc
 @pytest.mark.parametrize(
     ("mode", "words"), [(0o644, "is not an executable file"), (0o755, "cannot be executed: Exec format")]
 )
-async def test_a_command_that_cannot_be_executed_says_so(
+async def test_a_command_that_cannot_be_executed_is_reported(
     agent: Agent, launch: Launch, tmp_path: Path, mode: int, words: str
 ) -> None:
     program = tmp_path / "program"
@@ -175,7 +177,7 @@ async def test_an_older_assignment_is_ignored(agent: Agent, launch: Launch, tmp_
     assert not any(m.get("incarnation") == 4 for m in agent.received)
 
 
-async def test_after_an_agent_restart_the_launcher_says_all_again(
+async def test_the_launcher_resends_all_reports_after_an_agent_restart(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launcher = launch()
@@ -192,7 +194,7 @@ async def test_after_an_agent_restart_the_launcher_says_all_again(
     assert launcher.process.poll() is None
 
 
-async def test_without_an_agent_it_ends_with_the_worst_exit_code(
+async def test_a_launcher_without_an_agent_ends_with_the_worst_exit_code(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launcher = launch(CONVOY_AGENT_WAIT_SECONDS="1")
@@ -205,7 +207,7 @@ async def test_without_an_agent_it_ends_with_the_worst_exit_code(
     assert await launcher.ends() == 4
 
 
-async def test_sigterm_reaches_the_ranks_and_their_codes_come_out(
+async def test_sigterm_reaches_the_ranks_and_their_exit_codes_are_reported(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launcher = launch()
@@ -224,7 +226,7 @@ async def test_sigterm_reaches_the_ranks_and_their_codes_come_out(
 
 
 @pytest.mark.parametrize("terminated", [True, False], ids=["before its end", "after it"])
-async def test_a_rank_that_ends_well_when_it_is_told_to_go_has_not_completed(
+async def test_a_terminated_rank_with_exit_code_0_has_not_completed(
     agent: Agent, launch: Launch, tmp_path: Path, terminated: bool
 ) -> None:
     launcher = launch()
@@ -245,7 +247,7 @@ async def test_a_rank_that_ends_well_when_it_is_told_to_go_has_not_completed(
     assert (report["exitCode"], report["terminationRequested"]) == (0, terminated)
 
 
-async def test_a_rank_that_is_just_being_forked_hears_sigterm(
+async def test_a_rank_that_is_being_forked_receives_sigterm(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launcher = launch(CONVOY_GRACE_SECONDS="40")
@@ -347,7 +349,7 @@ async def test_a_rank_behind_a_shell_that_hangs_is_reported_with_its_stack(
     assert f"s after step 7; its main thread is at {path}:5 in stuck_here" in report["stderr"]
 
 
-async def test_what_follows_the_last_step_is_bounded(agent: Agent, launch: Launch, tmp_path: Path) -> None:
+async def test_the_time_after_the_last_step_is_bounded(agent: Agent, launch: Launch, tmp_path: Path) -> None:
     launch(torch=True)
     await agent.receives(lambda m: m["type"] == "hello")
     source = ONE_STEP + "threading.Thread(target=time.sleep, args=(1000,)).start()\n"

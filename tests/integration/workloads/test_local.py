@@ -73,7 +73,7 @@ def script(folder: Path, source: str) -> list[str]:
 
 
 @pytest.mark.timeout(120)
-def test_gpt_runs_from_its_manifest_and_shows_how_it_learns(run: Run, tmp_path: Path) -> None:
+def test_gpt_runs_from_its_manifest_and_shows_its_loss(run: Run, tmp_path: Path) -> None:
     out = io.StringIO()
     params = {"steps": 20, "held_out_every": 1, **SIZE}
     assert run(job(params=params), gpt(), checkpoint_dir=tmp_path / "ck", out=out) == 0
@@ -95,7 +95,7 @@ def test_a_failed_rank_restarts_the_job_within_its_budget(run: Run, tmp_path: Pa
     assert "incarnation 3: 2 ranks" in out.getvalue()
 
 
-def test_beyond_the_budget_the_job_fails_with_the_ranks_code(run: Run, tmp_path: Path) -> None:
+def test_a_job_beyond_its_budget_fails_with_the_exit_code_of_the_rank(run: Run, tmp_path: Path) -> None:
     out = io.StringIO()
     what = job(script(tmp_path, "raise SystemExit(7)\n"), recovery={"maxRestarts": 1})
     assert run(what, out=out) == 7
@@ -103,14 +103,14 @@ def test_beyond_the_budget_the_job_fails_with_the_ranks_code(run: Run, tmp_path:
     assert "maxRestarts=1" in out.getvalue()
 
 
-def test_the_same_error_over_and_over_ends_the_job(run: Run, tmp_path: Path) -> None:
+def test_a_repeated_identical_error_ends_the_job(run: Run, tmp_path: Path) -> None:
     out = io.StringIO()
     assert run(job(script(tmp_path, "raise SystemExit(7)\n")), out=out) == 7
     assert out.getvalue().count("incarnation") == 3
     assert "3 times in a row a rank ended with exit code 7 before the first step" in out.getvalue()
 
 
-def test_a_command_s_files_are_those_of_the_folder(run: Run, tmp_path: Path) -> None:
+def test_a_command_runs_in_the_current_folder(run: Run, tmp_path: Path) -> None:
     out = io.StringIO()
     (tmp_path / "there.py").write_text("print('found', flush=True)\n")
     command = ["bash", "-c", f"exec {sys.executable} there.py"]
@@ -118,7 +118,7 @@ def test_a_command_s_files_are_those_of_the_folder(run: Run, tmp_path: Path) -> 
     assert sorted(out.getvalue().splitlines()) == ["[1/0] found", "[1/1] found", "incarnation 1: 2 ranks"]
 
 
-def test_processes_that_a_run_leaves_keep_its_folder_locked(run: Run, tmp_path: Path) -> None:
+def test_processes_that_outlive_a_run_keep_its_folder_locked(run: Run, tmp_path: Path) -> None:
     """If the run is killed by SIGKILL, its launchers remain. So they must hold the folder's lock too,
     through an inherited file.
     """
@@ -127,7 +127,7 @@ def test_processes_that_a_run_leaves_keep_its_folder_locked(run: Run, tmp_path: 
 
 
 @pytest.mark.parametrize(("source", "code"), [("raise SystemExit(10)\n", 10), ("raise SystemExit(20)\n", 20)])
-def test_what_cannot_heal_is_not_tried_again(run: Run, tmp_path: Path, source: str, code: int) -> None:
+def test_a_permanent_error_is_not_retried(run: Run, tmp_path: Path, source: str, code: int) -> None:
     out = io.StringIO()
     assert run(job(script(tmp_path, source)), out=out) == code
     assert out.getvalue().count("incarnation") == 1
@@ -164,13 +164,13 @@ def test_a_manifest_without_a_command_names_the_field(run: Run) -> None:
         run(job(params={}))
 
 
-def test_wrong_parameters_are_named_before_anything_starts(run: Run) -> None:
+def test_invalid_parameters_are_named_before_ranks_start(run: Run) -> None:
     with pytest.raises(LocalError, match=r"spec\.engine\.params.*unknown parameter 'stepz'"):
         run(job(params={"stepz": 3}), gpt())
 
 
 @pytest.mark.timeout(120)
-def test_on_a_laptop_a_program_needs_neither_launcher_nor_agent(tmp_path: Path) -> None:
+def test_a_local_program_needs_neither_launcher_nor_agent(tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "PYTHONPATH": str(WORKLOADS),

@@ -104,15 +104,15 @@ def words() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("scene", [*LOST, *LATE])
-def test_a_lost_peer(words: dict[str, str], scene: str) -> None:
+def test_an_error_of_a_lost_peer_is_recognised(words: dict[str, str], scene: str) -> None:
     assert lost_peer(words[scene]), words[scene]
 
 
 @pytest.mark.parametrize("scene", LATE)
-def test_a_peer_that_may_hang(words: dict[str, str], scene: str) -> None:
+def test_a_timeout_caused_by_a_peer_is_recognised(words: dict[str, str], scene: str) -> None:
     assert timed_out(words[scene]), words[scene]
 
 
 @pytest.mark.parametrize("scene", OWN)
-def test_an_error_of_its_own(words: dict[str, str], scene: str) -> None:
+def test_an_error_of_the_rank_itself_is_not_a_lost_peer(words: dict[str, str], scene: str) -> None:
     assert not lost_peer(words[scene]), words[scene]

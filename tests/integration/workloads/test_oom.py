@@ -65,7 +65,7 @@ def program(tmp_path: Path, *of_ranks: str) -> list[str]:
     return ["python", str(path)]
 
 
-async def test_a_rank_that_is_out_of_memory_is_known_and_its_neighbour_is_not_blamed(
+async def test_an_oom_kill_is_attributed_to_the_rank_and_not_to_its_neighbour(
     agent: Agent, launch: Launch, tmp_path: Path, container: Path
 ) -> None:
     launcher = launch(python=str(container))
@@ -84,7 +84,7 @@ async def test_a_rank_that_is_out_of_memory_is_known_and_its_neighbour_is_not_bl
     assert launcher.process.poll() is None
 
 
-async def test_a_rank_whose_worker_is_out_of_memory_is_known(
+async def test_an_oom_kill_of_a_worker_is_attributed_to_its_rank(
     agent: Agent, launch: Launch, tmp_path: Path, container: Path
 ) -> None:
     launch(python=str(container))

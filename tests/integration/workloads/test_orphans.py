@@ -47,7 +47,7 @@ print("the port is free", flush=True)
 
 @pytest.mark.parametrize("end", ["fails", "is replaced"])
 @pytest.mark.parametrize("start", ["warm", "cold"])
-async def test_the_next_incarnation_finds_the_ports_of_helpers_free(
+async def test_ports_of_helpers_are_free_for_the_next_incarnation(
     agent: Agent, launch: Launch, tmp_path: Path, start: str, end: str
 ) -> None:
     launcher = launch(FREE=str(free_port()))
@@ -66,7 +66,7 @@ async def test_the_next_incarnation_finds_the_ports_of_helpers_free(
     assert running(tmp_path) == {launcher.process.pid}
 
 
-async def test_a_launcher_that_is_not_pid_1_leaves_nothing_behind(
+async def test_a_launcher_that_is_not_pid_1_leaves_no_processes(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     launcher = launch(FREE=str(free_port()))
@@ -87,7 +87,9 @@ CONTAINER = ("unshare", "--fork", "--pid", "--mount-proc", "--kill-child", "sets
     subprocess.run([*CONTAINER, "true"], capture_output=True, check=False).returncode != 0,
     reason="process namespaces cannot be made here",
 )
-async def test_what_kubectl_exec_started_is_spared(agent: Agent, launch: Launch, tmp_path: Path) -> None:
+async def test_processes_started_by_kubectl_exec_are_not_killed(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
     launcher = launch(prefix=CONTAINER, FREE=str(free_port()))
     await agent.receives(lambda m: m["type"] == "hello")
     (tmp_path / "helpers.py").write_text(HELPERS)

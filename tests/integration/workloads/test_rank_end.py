@@ -104,7 +104,7 @@ def scripts(tmp_path: Path) -> list[str]:
     return ["sh", "-c", 'exec bash "$RANK"']
 
 
-async def test_a_rank_lasts_until_all_that_its_command_runs_is_over(
+async def test_a_rank_lasts_until_all_processes_of_its_command_end(
     agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path
 ) -> None:
     launcher = launch(CONVOY_GRACE_SECONDS="40")
@@ -127,7 +127,7 @@ async def test_a_rank_lasts_until_all_that_its_command_runs_is_over(
     assert found == {case.name: (case.code, True) for case in CASES}
 
 
-async def test_a_helper_that_ignores_the_request_lasts_as_long_as_the_grace(
+async def test_a_helper_that_ignores_sigterm_is_killed_after_the_grace_period(
     agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path
 ) -> None:
     launcher = launch(CONVOY_GRACE_SECONDS="1")
@@ -145,7 +145,7 @@ async def test_a_helper_that_ignores_the_request_lasts_as_long_as_the_grace(
     assert (tmp_path / "saved-program").exists()
 
 
-async def test_a_filter_whose_pipe_somebody_else_holds_holds_up_nobody(
+async def test_a_filter_whose_pipe_stays_open_delays_no_rank(
     agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path
 ) -> None:
     launcher = launch(CONVOY_GRACE_SECONDS="40")
@@ -167,7 +167,7 @@ WORKER = "trap 'exit 0' TERM; touch up; while :; do sleep 0.01; done"
 
 
 @pytest.mark.parametrize(("code", "status"), [("sys.exit(75)", 75), ("os.kill(os.getpid(), 15)", 143)])
-async def test_a_warm_rank_is_asked_alone_and_ends_with_its_own_code(
+async def test_only_a_warm_rank_receives_sigterm_and_its_exit_code_is_kept(
     agent: Agent, launch: Launch, tmp_path: Path, code: str, status: int
 ) -> None:
     launcher = launch(CONVOY_GRACE_SECONDS="40")
@@ -189,7 +189,7 @@ async def test_a_warm_rank_is_asked_alone_and_ends_with_its_own_code(
 
 
 @pytest.mark.parametrize("holds", ["nothing", "a helper's copy"])
-async def test_a_filter_passes_on_the_last_words_of_a_program_that_fails(
+async def test_a_filter_forwards_the_last_output_of_a_failed_program(
     agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path, holds: str
 ) -> None:
     launch()
@@ -223,7 +223,7 @@ SLEEPS = "until grep -q sleep /proc/$!/comm; do :; done"
         ("sleep 1000 & exit 3", False),
     ],
 )
-async def test_a_command_that_ends_before_what_it_started_is_told_so(
+async def test_a_command_that_ends_before_its_children_gets_a_warning(
     agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path, script: str, named: bool
 ) -> None:
     launcher = launch()

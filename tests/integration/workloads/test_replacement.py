@@ -46,7 +46,9 @@ async def blocked(agent: Agent, launch: Launch, tmp_path: Path) -> tuple[Launche
     return launcher, command
 
 
-async def test_ranks_in_a_collective_make_room_at_once(agent: Agent, launch: Launch, tmp_path: Path) -> None:
+async def test_ranks_in_a_collective_are_replaced_without_delay(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
     _, command = await blocked(agent, launch, tmp_path)
     started_at = time.monotonic()
     await agent.form(command, incarnation=2)
@@ -113,7 +115,7 @@ def scripts(tmp_path: Path) -> list[str]:
     return ["sh", "-c", 'exec sh "$RANK"']
 
 
-async def test_replaced_ranks_that_save_on_sigterm_have_time_and_others_none(
+async def test_only_replaced_ranks_that_save_on_sigterm_get_a_grace_period(
     agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path
 ) -> None:
     launcher = launch()
@@ -136,7 +138,7 @@ async def test_replaced_ranks_that_save_on_sigterm_have_time_and_others_none(
     assert (await agent.receives_exit(0, 2))["exitCode"] == 0
 
 
-async def test_a_warm_rank_saves_too_and_no_longer_than_the_pods_grace(
+async def test_a_warm_rank_saves_within_the_grace_period_of_the_pod(
     agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path
 ) -> None:
     launcher = launch(CONVOY_GRACE_SECONDS="0.5")
@@ -150,7 +152,7 @@ async def test_a_warm_rank_saves_too_and_no_longer_than_the_pods_grace(
 
 
 @pytest.mark.parametrize("terminating", [False, True], ids=["alone", "after SIGTERM"])
-async def test_an_immediate_shutdown_leaves_no_time(
+async def test_an_immediate_shutdown_has_no_grace_period(
     agent: Agent, launch: Launch, tmp_path: Path, terminating: bool
 ) -> None:
     launcher, _ = await blocked(agent, launch, tmp_path)
@@ -165,7 +167,7 @@ async def test_an_immediate_shutdown_leaves_no_time(
     assert "ends the launcher with exit code 75: cut off" in launcher.log
 
 
-async def test_an_immediate_shutdown_reaches_ranks_that_are_being_started(
+async def test_an_immediate_shutdown_ends_ranks_that_are_starting(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     """The launcher is shut down while its zygote imports torch. A rank that the zygote forks afterwards

@@ -53,7 +53,7 @@ if os.environ["CONVOY_INCARNATION"] == "1":
 
 
 @pytest.mark.parametrize("source", [WITH_CONVOY, UNMODIFIED], ids=["with convoy", "unmodified"])
-async def test_a_rank_that_is_killed_between_two_messages_leaves_its_last_step(
+async def test_the_last_step_of_a_rank_killed_between_messages_is_reported(
     agent: Agent, launch: Launch, tmp_path: Path, source: str
 ) -> None:
     path = tmp_path / "program.py"
@@ -76,7 +76,7 @@ async def test_a_rank_that_is_killed_between_two_messages_leaves_its_last_step(
     assert reported["timeMs"] >= reported["firstStepMs"] == report["firstStepMs"]
 
 
-async def test_the_first_step_of_each_incarnation_is_told_at_once_and_what_saving_cost(
+async def test_the_first_step_of_an_incarnation_and_save_times_are_reported(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     path = tmp_path / "program.py"
@@ -111,7 +111,7 @@ async def test_the_first_step_of_each_incarnation_is_told_at_once_and_what_savin
     assert last["checkpointMs"] == done["checkpointMs"] > 0
 
 
-async def test_a_rank_that_never_came_to_run_has_only_an_end(agent: Agent, launch: Launch) -> None:
+async def test_a_rank_that_never_ran_reports_only_its_end_time(agent: Agent, launch: Launch) -> None:
     launch()
     await agent.receives(lambda m: m["type"] == "hello")
     await agent.form(["no-such-program"], ranks=1)

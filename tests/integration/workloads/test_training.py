@@ -149,7 +149,7 @@ async def test_without_warmup_passes_the_bits_differ(runner: Runner) -> None:
     assert not same_bits(whole, broken)
 
 
-async def test_asked_to_leave_the_ranks_stop_at_one_step_and_it_is_committed(
+async def test_terminated_ranks_stop_at_the_same_step_and_commit_that_step(
     agent: Agent, launch: Launch, program: list[str], tmp_path: Path
 ) -> None:
     launcher = launch(torch=True, **environment(tmp_path, steps=100_000, pause=0.01))
@@ -194,7 +194,7 @@ async def test_a_killed_rank_is_replaced_in_place_and_training_continues(
     assert len(committed(tmp_path)) <= 2
 
 
-async def test_a_corrupt_checkpoint_is_passed_over_loudly(
+async def test_a_corrupt_checkpoint_is_skipped_with_a_warning(
     agent: Agent, launch: Launch, program: list[str], tmp_path: Path
 ) -> None:
     launcher = launch(torch=True, **environment(tmp_path, steps=8, seconds=0.0))
@@ -213,7 +213,7 @@ async def test_a_corrupt_checkpoint_is_passed_over_loudly(
     assert f"from {older}, bit-exact" in launcher.log
 
 
-async def test_when_no_checkpoint_can_be_read_the_ranks_end_with_20_and_delete_nothing(
+async def test_ranks_exit_with_20_and_delete_nothing_without_a_readable_checkpoint(
     agent: Agent, launch: Launch, program: list[str], tmp_path: Path
 ) -> None:
     launcher = launch(torch=True, **environment(tmp_path, steps=8, seconds=0.0))
@@ -230,7 +230,7 @@ async def test_when_no_checkpoint_can_be_read_the_ranks_end_with_20_and_delete_n
     assert committed(tmp_path) == saved
 
 
-async def test_a_rank_that_is_refused_leaves(
+async def test_a_rank_rejected_by_the_agent_exits(
     agent: Agent, launch: Launch, program: list[str], tmp_path: Path
 ) -> None:
     launch(torch=True, **environment(tmp_path, steps=100_000, pause=0.01))
@@ -241,7 +241,7 @@ async def test_a_rank_that_is_refused_leaves(
     assert (await agent.receives_exit(1))["exitCode"] == 76
 
 
-async def test_training_goes_on_across_an_agent_restart(
+async def test_training_continues_across_an_agent_restart(
     agent: Agent, launch: Launch, program: list[str], tmp_path: Path
 ) -> None:
     launch(torch=True, **environment(tmp_path, steps=100_000, pause=0.01))
@@ -255,7 +255,7 @@ async def test_training_goes_on_across_an_agent_restart(
         await agent.receives_step(before["step"] + 5, rank)
 
 
-async def test_bad_parameters_end_with_10(agent: Agent, launch: Launch, tmp_path: Path) -> None:
+async def test_invalid_parameters_exit_with_10(agent: Agent, launch: Launch, tmp_path: Path) -> None:
     launch(torch=True, **environment(tmp_path, layers=0))
     await connected(agent)
     await agent.form(["python", "-m", "convoy_workloads.engines.gpt.engine"], ranks=1)
@@ -322,7 +322,7 @@ async def test_ranks_that_destroy_their_group_before_their_module_end(
         assert [(await agent.receives_exit(rank, incarnation))["exitCode"] for rank in (0, 1)] == [0, 0]
 
 
-async def test_times_of_warm_and_cold_starts(
+async def test_times_of_warm_and_cold_starts_are_printed(
     agent: Agent, launch: Launch, program: list[str], tmp_path: Path
 ) -> None:
     """Prints the times of three starts. Asserts only that the second start is warm and the third one cold."""

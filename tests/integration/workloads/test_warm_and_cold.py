@@ -94,13 +94,13 @@ async def assert_same(pair: Pair, *command: str, **environment: str) -> Outcome:
 
 
 @pytest.mark.parametrize("name", [*ENDS, *EXITS])
-async def test_every_way_to_end(pair: Pair, tmp_path: Path, name: str) -> None:
+async def test_every_way_to_end_is_the_same_warm_and_cold(pair: Pair, tmp_path: Path, name: str) -> None:
     program = tmp_path / "program.py"
     program.write_text({**ENDS, **EXITS}[name])
     await assert_same(pair, "python", str(program), "-a", "b c", "")
 
 
-async def test_an_unclosed_file_is_written(pair: Pair, tmp_path: Path) -> None:
+async def test_an_unclosed_file_is_flushed(pair: Pair, tmp_path: Path) -> None:
     """The program ends without closing its file. Both starts must write the file."""
     program = tmp_path / "program.py"
     program.write_text(ENDS["an open file"])
@@ -108,7 +108,7 @@ async def test_an_unclosed_file_is_written(pair: Pair, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-async def test_every_kind_of_source(pair: Pair, tmp_path: Path, name: str) -> None:
+async def test_every_kind_of_source_runs_the_same(pair: Pair, tmp_path: Path, name: str) -> None:
     program = tmp_path / "program.py"
     program.write_bytes(SOURCES[name])
     await assert_same(pair, "python", str(program))
@@ -146,11 +146,11 @@ FORMS = [
 
 
 @pytest.mark.parametrize("words", FORMS, ids=" ".join)
-async def test_every_form_of_a_program(pair: Pair, words: tuple[str, ...]) -> None:
+async def test_every_form_of_a_program_runs_the_same(pair: Pair, words: tuple[str, ...]) -> None:
     await assert_same(pair, "python", *words, "--option", "value")
 
 
-async def test_a_compiled_program(pair: Pair, tmp_path: Path) -> None:
+async def test_a_compiled_program_runs_the_same(pair: Pair, tmp_path: Path) -> None:
     compiled = tmp_path / "program.pyc"
     (tmp_path / "program.py").write_text("print(__file__, __cached__, __loader__.__class__)\n")
     (tmp_path / "compile.py").write_text(
@@ -177,11 +177,11 @@ async def assert_same_state(pair: Pair, *arguments: str, **environment: str) -> 
     assert differences(json.loads(warm.stdout), json.loads(cold.stdout)) == {}
 
 
-async def test_what_a_program_sees_at_its_start(pair: Pair) -> None:
+async def test_a_program_starts_in_the_same_environment(pair: Pair) -> None:
     await assert_same_state(pair)
 
 
-async def test_what_a_program_sees_at_its_start_with_torch_loaded(torch: Pair) -> None:
+async def test_a_program_starts_in_the_same_environment_with_torch_loaded(torch: Pair) -> None:
     await assert_same_state(torch, OMP_NUM_THREADS="1")
     await assert_same_state(torch, "torch")
 
@@ -200,7 +200,7 @@ VARIABLES = [
 
 
 @pytest.mark.parametrize("variables", VARIABLES if LONG else VARIABLES[::2], ids="-".join)
-async def test_variables_that_an_interpreter_reads_at_its_start(
+async def test_variables_that_an_interpreter_reads_at_startup_have_the_same_effect(
     tmp_path: Path, variables: dict[str, str]
 ) -> None:
     """An interpreter reads these variables at its start. The zygote starts with the same variables as the
@@ -214,7 +214,7 @@ async def test_variables_that_an_interpreter_reads_at_its_start(
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-async def test_processes_of_a_program(pair: Pair, tmp_path: Path, method: str) -> None:
+async def test_processes_of_a_program_are_the_same(pair: Pair, tmp_path: Path, method: str) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROCESSES)
     found = await assert_same(pair, "python", str(program), method)
@@ -243,7 +243,7 @@ COLD = [
 @pytest.mark.parametrize(
     ("variables", "why"), COLD, ids=lambda value: "-".join(value) if value is dict else ""
 )
-async def test_a_rank_that_cannot_be_the_same_starts_cold(
+async def test_a_rank_that_would_differ_starts_cold(
     pair: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str], variables: dict[str, str], why: str
 ) -> None:
     program = tmp_path / "program.py"
@@ -295,7 +295,7 @@ if rank == 1 and way == "lost":
 @pytest.mark.parametrize(
     ("way", "statuses"), [("left", [0, 0]), ("destroyed", [0, 0]), ("pending", [1, -9]), ("lost", [76, 9])]
 )
-async def test_a_rank_in_a_process_group_ends_whatever_its_peers_do(
+async def test_a_rank_in_a_process_group_ends_independently_of_its_peers(
     torch: Pair, tmp_path: Path, way: str, statuses: list[int]
 ) -> None:
     """A process started by `python FILE` would wait for the pending collective until its peer ends."""
@@ -335,7 +335,7 @@ async def test_a_daemon_thread_has_its_modules_until_it_is_stopped(torch: Pair, 
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"] if LONG else ["fork"])
-async def test_workers_of_torch(torch: Pair, tmp_path: Path, method: str) -> None:
+async def test_data_loader_workers_run_the_same(torch: Pair, tmp_path: Path, method: str) -> None:
     program = tmp_path / "program.py"
     program.write_text(WORKERS)
     found = await assert_same(torch, "python", str(program), method)
