@@ -29,11 +29,11 @@ def policy(**spec: Any) -> GuardPolicy:
     return GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": body})
 
 
-def health(state: str, ago: timedelta = HOUR, said: Any = None, **status: Any) -> NodeHealth:
+def health(state: str, ago: timedelta = HOUR, spec: Any = None, **status: Any) -> NodeHealth:
     stored = {"state": state, "since": text(NOW - ago), "cleanSince": text(NOW - ago), **status}
     if state in ("Draining", "Repairing"):
         stored = {"holdsToken": True, "actions": [{"at": text(NOW - ago), "jobs": ["ns/j"]}], **stored}
-    return NodeHealth.model_validate({"metadata": {"name": "hw"}, "spec": said or {}, "status": stored})
+    return NodeHealth.model_validate({"metadata": {"name": "hw"}, "spec": spec or {}, "status": stored})
 
 
 def after(

@@ -59,9 +59,9 @@ def test_small_rack_receives_copies_up_to_its_capacity() -> None:
 @given(st.integers(3, 40), st.data())
 def test_removed_node_moves_few_copies(count: int, data: st.DataObject) -> None:
     nodes = hosts(*[""] * count)
-    gone = data.draw(st.integers(0, count - 1))
-    before, after = place(nodes, 1), place([one for one in nodes if one is not nodes[gone]], 1)
-    name = nodes[gone].node
+    removed = data.draw(st.integers(0, count - 1))
+    before, after = place(nodes, 1), place([one for one in nodes if one is not nodes[removed]], 1)
+    name = nodes[removed].node
     moved = sum(
         before[owner].hosts != placed.hosts and name not in before[owner].hosts
         for owner, placed in after.items()

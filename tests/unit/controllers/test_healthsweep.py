@@ -59,7 +59,7 @@ class Fleet:
     def __init__(self, *machines: Machine, seed: int = 0) -> None:
         self.machines = {one.name: one for one in machines}
         self.rng = np.random.default_rng(seed)
-        self.told: dict[tuple[str, str], NodeReport] = {}
+        self.reported: dict[tuple[str, str], NodeReport] = {}
         self.classes: dict[str, HardwareClassStatus] = {}
         self.now = BEGAN
         self.cancelled: list[Order] = []
@@ -79,7 +79,7 @@ class Fleet:
 
     def reconcile(self, sweep: HealthSweep) -> tuple[HealthSweep, Step]:
         step = advance(
-            sweep, self.nodes(), lambda node, order: self.told.get((node, order)), self.classes, self.now
+            sweep, self.nodes(), lambda node, order: self.reported.get((node, order)), self.classes, self.now
         )
         self.classes |= step.classes
         for one in step.classes.values():
@@ -111,14 +111,14 @@ class Fleet:
         machine.orders.append(order)
         if machine.refuses:
             machine.refuses -= 1
-            told = NodeReport(OrderState.REFUSED, "sweep t is running on this node")
+            reported = NodeReport(OrderState.REFUSED, "sweep t is running on this node")
         elif machine.never_ends:
-            told = NodeReport(OrderState.RUNNING)
+            reported = NodeReport(OrderState.RUNNING)
         elif order.partner:
-            told = self.pair(machine, order)
+            reported = self.pair(machine, order)
         else:
-            told = self.alone(machine, order)
-        self.told[order.node, order.name] = told
+            reported = self.alone(machine, order)
+        self.reported[order.node, order.name] = reported
 
     def alone(self, machine: Machine, order: Order) -> NodeReport:
         found = []
@@ -181,7 +181,7 @@ def test_healthy_nodes_pass_and_become_the_reference_of_their_class() -> None:
 def test_slow_node_fails_after_two_runs_and_is_not_a_reference(slow: float) -> None:
     it = fleet(12, n03=Machine("n03", gemm=slow))
     sweep = it.play(it.sweep())
-    assert {name for name, said in verdicts(sweep).items() if said != "Pass"} == {"n03"}
+    assert {name for name, outcome in verdicts(sweep).items() if outcome != "Pass"} == {"n03"}
     found = of(sweep, "n03")
     assert found.verdict is Verdict.FAIL and found.message.startswith("BelowReference: cpu-gemm")
     assert [(one.name, one.verdict, one.unit) for one in found.evidence] == [("cpu-gemm", "Fail", "GFLOP/s")]
@@ -242,7 +242,7 @@ def test_slower_class_has_drifted() -> None:
 def test_broken_node_fails_in_the_first_run(odd: Machine, message: str) -> None:
     it = fleet(12, n00=odd)
     sweep = it.play(it.sweep())
-    assert {name for name, said in verdicts(sweep).items() if said == "Fail"} == {"n00"}
+    assert {name for name, outcome in verdicts(sweep).items() if outcome == "Fail"} == {"n00"}
     assert of(sweep, "n00").message.startswith(message)
 
 
@@ -351,7 +351,7 @@ def test_empty_sweep_fails_and_a_finished_sweep_is_deleted_after_its_ttl() -> No
 def test_pairs_find_a_slow_network_card(slow: str) -> None:
     it = fleet(16, **{slow: Machine(slow, network=0.8)})
     sweep = it.play(it.sweep(selector={}, tiers=["L0", "L1", "L2"]))
-    assert {name for name, said in verdicts(sweep).items() if said != "Pass"} == {slow}
+    assert {name for name, outcome in verdicts(sweep).items() if outcome != "Pass"} == {slow}
     found = of(sweep, slow)
     assert (found.verdict, found.tier) == (Verdict.FAIL, "L2")
     assert found.message.startswith("SlowWithAllPartners")
@@ -377,9 +377,9 @@ def test_node_that_leaves_during_pair_tests_does_not_delay_others() -> None:
             it.machines["n02"].pods = 1
 
     sweep = it.play(it.sweep(selector={}, tiers=["L1", "L2"]), each=leave)
-    said = verdicts(sweep)
-    assert said.pop("n02") == "Inconclusive"
-    assert set(said.values()) == {"Pass"}
+    outcome = verdicts(sweep)
+    assert outcome.pop("n02") == "Inconclusive"
+    assert set(outcome.values()) == {"Pass"}
 
 
 def test_briefly_absent_node_keeps_its_measurements() -> None:
@@ -407,18 +407,18 @@ def test_restarted_operator_reaches_the_same_verdicts(at: int) -> None:
     """
     it = fleet(12, n03=Machine("n03", gemm=0.8), n05=Machine("n05", network=0.8))
     sweep = it.play(it.sweep(selector={}, tiers=["L1", "L2"]), reconciles=at)
-    remembered, it.told = it.told, {}
+    remembered, it.reported = it.reported, {}
     measure = it.measure
 
     def again(order: Order) -> None:
         if (known := remembered.get((order.node, order.name))) is not None:
-            it.told[order.node, order.name] = known
+            it.reported[order.node, order.name] = known
         else:
             measure(order)
 
     it.measure = again  # type: ignore[method-assign]
     sweep = it.play(sweep)
-    assert {name: said for name, said in verdicts(sweep).items() if said != "Pass"} == {
+    assert {name: outcome for name, outcome in verdicts(sweep).items() if outcome != "Pass"} == {
         "n03": "Fail",
         "n05": "Fail",
     }

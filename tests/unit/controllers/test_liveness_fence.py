@@ -99,17 +99,17 @@ def test_two_halves_of_a_job_do_not_both_continue(nodes: int, data: st.DataObjec
 
 def test_peers_are_not_contacted_while_hub_or_api_server_responds() -> None:
     quiet = NOW - QUIET_SECONDS
-    for hub, api, asked in [(quiet + 0.1, NEVER, 0), (quiet, quiet + 0.1, 0), (quiet, quiet, 2)]:
-        assert len(fence.peers_to_contact([job(2)], Contacts(hub, api), {}, NOW)) == asked
+    for hub, api, contacted in [(quiet + 0.1, NEVER, 0), (quiet, quiet + 0.1, 0), (quiet, quiet, 2)]:
+        assert len(fence.peers_to_contact([job(2)], Contacts(hub, api), {}, NOW)) == contacted
 
 
 def test_peers_of_a_large_job_are_contacted_in_rotation() -> None:
-    large, asked = job(300), {}
+    large, contacted = job(300), {}
     rounds = []
     for number in range(3):
-        peers = fence.peers_to_contact([large], Contacts(LATE), asked, NOW)
+        peers = fence.peers_to_contact([large], Contacts(LATE), contacted, NOW)
         assert len(peers) <= fence.MAX_CONTACTED
-        asked.update(dict.fromkeys(peers, NOW + number))
+        contacted.update(dict.fromkeys(peers, NOW + number))
         rounds.append(peers)
     assert set().union(*rounds) == {("job", node) for node in large.peers}
 

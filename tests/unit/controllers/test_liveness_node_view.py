@@ -55,16 +55,16 @@ class TestNodeView:
         assert self.view(silent=6.0, probe=NodeProbe(90.0, reachable=False, pods_probed=False)).pods_reachable
 
 
-def liveness(heard: float | None) -> Liveness:
+def liveness(last_sign: float | None) -> Liveness:
     alive = Liveness(5, 10, 15)
     alive.start_leading(0.0)
-    if heard is not None:
-        alive.record_sign("n", heard)
+    if last_sign is not None:
+        alive.record_sign("n", last_sign)
     return alive
 
 
 @pytest.mark.parametrize(
-    ("heard", "labelled", "now", "expected"),
+    ("last_sign", "labelled", "now", "expected"),
     [
         pytest.param(100.0, False, 101.0, True, id="an agent has come"),
         pytest.param(None, False, 1.0, False, id="none has ever come"),
@@ -75,13 +75,13 @@ def liveness(heard: float | None) -> Liveness:
         pytest.param(100.0, False, 110.0, False, id="a silent one is not given the label"),
     ],
 )
-def test_label_of_a_living_node(heard: float | None, labelled: bool, now: float, expected: bool) -> None:
+def test_label_of_a_living_node(last_sign: float | None, labelled: bool, now: float, expected: bool) -> None:
     node = Node("n", "u", 1, labelled, ready=True)
-    assert wants_agent_ready(node, liveness(heard), True, 15, now) is expected
+    assert wants_agent_ready(node, liveness(last_sign), True, 15, now) is expected
 
 
 @pytest.mark.parametrize(
-    ("heard", "ready", "answers", "now", "expected"),
+    ("last_sign", "ready", "reachable", "now", "expected"),
     [
         pytest.param(100.0, True, False, 104.0, True, id="no silence yet"),
         pytest.param(100.0, True, True, 106.0, True, id="silent, but it answers and its kubelet reports"),
@@ -90,10 +90,10 @@ def test_label_of_a_living_node(heard: float | None, labelled: bool, now: float,
     ],
 )
 def test_label_of_a_node_that_may_be_dead(
-    heard: float, ready: bool, answers: bool, now: float, expected: bool
+    last_sign: float, ready: bool, reachable: bool, now: float, expected: bool
 ) -> None:
     node = Node("n", "u", 1, True, ready=ready)
-    assert wants_agent_ready(node, liveness(heard), answers, 15, now) is expected
+    assert wants_agent_ready(node, liveness(last_sign), reachable, 15, now) is expected
 
 
 def test_no_label_is_removed_while_the_operators_network_is_in_doubt() -> None:

@@ -54,11 +54,11 @@ def test_only_joining_hardware_is_gated(
 @pytest.mark.parametrize("before", [state.value for state in State if state is not State.EXEMPT])
 def test_exemption_lasts_at_most_three_days(before: str) -> None:
     until = {"exempt": {**SAID, "until": text(NOW + 100 * HOUR)}}
-    found = after(health(before, said=until), BUSY)
+    found = after(health(before, spec=until), BUSY)
     assert (found.state, found.holds_token) == (State.EXEMPT, False)
     assert wanted.marks(found, policy()).taints == {}
     for hours, over in ((71, False), (72, True)):
-        stored = health("Exempt", said=until).model_copy(update={"status": found})
+        stored = health("Exempt", spec=until).model_copy(update={"status": found})
         then = machine.next_status(Member(stored, BUSY), policy(), NOW + hours * HOUR)
         assert (then.state is not State.EXEMPT) is over
         again = machine.next_status(
@@ -69,7 +69,7 @@ def test_exemption_lasts_at_most_three_days(before: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "since", "condemned", "end"),
+    ("requested", "since", "condemned", "end"),
     [
         (24, -1, False, 24),
         (24, None, False, 24),
@@ -83,22 +83,22 @@ def test_exemption_lasts_at_most_three_days(before: str) -> None:
     ids=["noted", "not yet", "cut", "cut at once", "cut and over", "over", "over unseen", "condemned"],
 )
 def test_shown_end_of_an_exemption_is_the_applied_end(
-    asked: int, since: int | None, condemned: bool, end: int | None
+    requested: int, since: int | None, condemned: bool, end: int | None
 ) -> None:
     """The end of an exemption that people see equals the end that is applied. Hours are relative to now."""
-    until = text(NOW + asked * HOUR)
-    said = {"exempt": {**SAID, "until": until}, **({"condemned": SAID} if condemned else {})}
-    stored = health("Qualified", said=said)
+    until = text(NOW + requested * HOUR)
+    spec = {"exempt": {**SAID, "until": until}, **({"condemned": SAID} if condemned else {})}
+    stored = health("Qualified", spec=spec)
     if since is not None:
         noted = {"since": text(NOW + since * HOUR), "until": until, "before": "Qualified"}
-        stored = health("Exempt", said=said, exemption=noted)
+        stored = health("Exempt", spec=spec, exemption=noted)
     found = manual.exempted_until(stored.status, stored.spec, NOW)
     assert found == (None if end is None else NOW + end * HOUR)
     assert (after(stored, BUSY).state is State.EXEMPT) is (found is not None)
 
 
 def test_manual_condemnation_lasts_until_revoked_then_node_is_retested() -> None:
-    found = after(health("Qualified", said={"condemned": SAID}), BUSY)
+    found = after(health("Qualified", spec={"condemned": SAID}), BUSY)
     assert (found.state, found.condemned_by_hand) == (State.CONDEMNED, True)
     back = machine.next_status(Member(health("Condemned", condemnedByHand=True), IDLE), policy(), NOW)
     assert (back.state, back.condemned_by_hand) == (State.REQUALIFYING, False)
@@ -106,8 +106,8 @@ def test_manual_condemnation_lasts_until_revoked_then_node_is_retested() -> None
 
 @pytest.mark.parametrize("before", ["Condemned", "Quarantined", "Repairing", "Suspect", "Gated", "Probation"])
 def test_release_acts_once_and_clears_evidence(before: str) -> None:
-    said = {"release": {**SAID, "at": text(NOW)}}
-    stored = health(before, said=said, evidence=[online(), swept()], quarantines=[text(NOW)] * 2, failures=1)
+    spec = {"release": {**SAID, "at": text(NOW)}}
+    stored = health(before, spec=spec, evidence=[online(), swept()], quarantines=[text(NOW)] * 2, failures=1)
     found = after(stored, BUSY)
     assert (found.state, found.evidence, found.quarantines, found.failures) == (State.PROBATION, [], [], 0)
     again = stored.model_copy(update={"status": found.model_copy(update={"state": State.CONDEMNED})})
@@ -206,7 +206,7 @@ def test_blocked_action_names_the_limiting_budget() -> None:
     (acting,) = (one for one in found.conditions if one.type == "Acting")
     assert (found.state, acting.status, acting.reason) == (State.QUARANTINED, "False", "PoolBudget")
     assert acting.message == (
-        f"{RequestKind.DRAIN} is waiting: 1 of at most 1 nodes are being drained or repaired"
+        f"{RequestKind.DRAIN} is waiting: 1 nodes are being drained or repaired, the limit is 1"
         " (spec.budgets.poolPercent)"
     )
 

@@ -102,9 +102,9 @@ def test_inconclusive_sweep_for_another_cause_keeps_the_hint(verdict: Verdict | 
 
 
 def test_release_clears_the_last_hint_sweep() -> None:
-    said = {"release": {"at": NOW, "reason": "mended", "user": "ops"}}
+    spec = {"release": {"at": NOW, "reason": "mended", "user": "ops"}}
     status = {"state": State.QUALIFIED, "since": NOW - HOUR, "looked_at": NOW - HOUR}
-    found = NodeHealth.model_validate({"metadata": {"name": "hw"}, "spec": said, "status": status})
+    found = NodeHealth.model_validate({"metadata": {"name": "hw"}, "spec": spec, "status": status})
     assert next_status(Member(found, IDLE), POLICY, NOW).looked_at is None
 
 

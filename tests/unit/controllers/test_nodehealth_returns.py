@@ -38,7 +38,7 @@ class Case(NamedTuple):
     budgets: dict[str, int]
     reason: str
     others: tuple[tuple[str, HardwareFacts], ...] = ()
-    said: dict[str, Any] | None = None
+    spec: dict[str, Any] | None = None
 
 
 CASES = {
@@ -46,7 +46,7 @@ CASES = {
     "rack": Case("Quarantined", IDLE, "Repairing", REPAIRED, {"perRack": 1}, "RackBudget"),
     "by hand": Case(
         "Quarantined", IDLE, "Draining", BUSY, {"poolPercent": 50}, "PoolBudget",
-        said={"release": {"reason": "r", "user": "u", "at": f"{NOW:%Y-%m-%dT%H:%M:%SZ}"}},
+        spec={"release": {"reason": "r", "user": "u", "at": f"{NOW:%Y-%m-%dT%H:%M:%SZ}"}},
     ),
     "out of service": Case(
         "Suspect", IDLE, "Requalifying", PASSED, {"quarantinedPercent": 1}, "QuarantineBudget",
@@ -64,7 +64,7 @@ CASES = {
 }  # fmt: skip
 
 
-def stored(name: str, state: str, said: dict[str, Any] | None = None) -> NodeHealth:
+def stored(name: str, state: str, spec: dict[str, Any] | None = None) -> NodeHealth:
     at = f"{AGO:%Y-%m-%dT%H:%M:%SZ}"
     status: dict[str, Any] = {"state": state, "since": at, "cleanSince": at, "nodeRef": {"rack": "r"}}
     if state in ("Draining", "Repairing"):
@@ -78,7 +78,7 @@ def stored(name: str, state: str, said: dict[str, Any] | None = None) -> NodeHea
         status["evidence"] = [{"kind": "Sweep", "source": f"hw-{number}", **times} for number in (1, 2)]
     if state == "Condemned":
         status["condemnedByHand"] = True
-    return NodeHealth.model_validate({"metadata": {"name": name}, "spec": said or {}, "status": status})
+    return NodeHealth.model_validate({"metadata": {"name": name}, "spec": spec or {}, "status": status})
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -89,7 +89,7 @@ def test_returned_budget_is_granted_after_it_is_stored(name: str, names: str) ->
     policy = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": body})
     members = (
         Member(stored(wanting, case.wanting), case.facts),
-        Member(stored(giving, case.giving, case.said), case.given),
+        Member(stored(giving, case.giving, case.spec), case.given),
         *(Member(stored(f"o{n}", state), facts) for n, (state, facts) in enumerate(case.others)),
     )
     first = decide(Fleet(policy, members), NOW)

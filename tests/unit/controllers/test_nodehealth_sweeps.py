@@ -110,15 +110,15 @@ def test_verdict_of_a_sweep_changes_the_state(
     ("begun", "then"), [(NOW - 2 * HOUR, State.UNVERIFIED), (NOW - HOUR / 2, State.QUALIFIED)]
 )
 def test_manual_sweep_counts_from_its_start(begun: datetime, then: State) -> None:
-    said = SweepResult("all", NOW, Verdict.PASS, since=begun)
-    assert after(health("Unverified"), replace(IDLE, sweep=said), policy()).state is then
+    manual = SweepResult("all", NOW, Verdict.PASS, since=begun)
+    assert after(health("Unverified"), replace(IDLE, sweep=manual), policy()).state is then
 
 
 @pytest.mark.parametrize("state", ["Unverified", "Qualified", "Suspect"])
 def test_manual_sweep_counts_while_another_sweep_is_pending(state: str) -> None:
     waiting = {"sweep": {"name": "hw-1", "cause": "Routine", "since": text(NOW - HOUR / 4)}}
-    said = SweepResult("all", NOW, Verdict.FAIL, since=NOW - HOUR / 2)
-    found = after(health(state, **waiting), replace(IDLE, sweep=said), policy())
+    manual = SweepResult("all", NOW, Verdict.FAIL, since=NOW - HOUR / 2)
+    found = after(health(state, **waiting), replace(IDLE, sweep=manual), policy())
     assert (found.state, evidence.failures(found.evidence)) == (State.SUSPECT, 1)
 
 

@@ -209,7 +209,7 @@ def test_suspend_removes_pods_and_resume_forms_a_later_incarnation(running: ToyC
 
 def deletion_grace(cluster: ToyCluster) -> dict[str, int | None]:
     """Return the grace periods of the last plan's deletions, by pod."""
-    return {gone.name: gone.grace_seconds for gone in cluster.plans[-1].deletions}
+    return {deletion.name: deletion.grace_seconds for deletion in cluster.plans[-1].deletions}
 
 
 def test_suspended_pods_that_had_ranks_keep_their_grace_period(running: ToyCluster) -> None:

@@ -85,8 +85,8 @@ def test_jointly_isolated_nodes_may_keep_their_jobs_running(silent: int, left: f
     }
     node = replace(SILENT, silent_seconds=90.0, lease_seconds=90.0)
     assert nodes.unfenced_seconds(node, views) == left
-    gone = {name: replace(view, exists=False) for name, view in views.items()}
-    assert nodes.unfenced_seconds(node, gone) == 0.0
+    deleted = {name: replace(view, exists=False) for name, view in views.items()}
+    assert nodes.unfenced_seconds(node, deleted) == 0.0
 
 
 def on(cluster: ToyCluster, pod: str) -> str:
@@ -112,8 +112,8 @@ def test_pod_of_a_lost_node_is_replaced() -> None:
     assert status.offenders[0].node == node
     assert [a == b for a, b in zip(cluster.uids, uids, strict=True)] == [True, False, True]
     assert status.phase is Phase.RUNNING and status.incarnation == 2
-    gone = [pod for plan in cluster.plans for pod in plan.deletions]
-    assert [pod.grace_seconds for pod in gone] == [0]
+    deletions = [pod for plan in cluster.plans for pod in plan.deletions]
+    assert [pod.grace_seconds for pod in deletions] == [0]
 
 
 def test_silent_agent_on_a_reachable_node_changes_nothing() -> None:
@@ -293,7 +293,7 @@ def test_foreign_pod_with_the_job_s_labels_is_not_deleted() -> None:
     node = on(cluster, "job-worker-1")
     cluster.pod("job-worker-1", owner_uid="another", deleting=True, annotations={})
     cluster.silence(node, 90.0, agent_ready=False).step()
-    assert "job-worker-1" not in [gone.name for gone in cluster.plans[-1].deletions]
+    assert "job-worker-1" not in [deletion.name for deletion in cluster.plans[-1].deletions]
 
 
 def test_living_kubelet_ends_a_strict_pod_before_its_replacement() -> None:
@@ -338,9 +338,9 @@ def test_foreground_deletion_of_a_job_does_not_wait_for_a_dead_kubelet() -> None
     cluster = running()
     node, uid = on(cluster, "job-worker-1"), cluster.pods["job-worker-1"].uid
     cluster.silence(node, 6.0, agent_ready=False)
-    gone = cluster.job.model_copy(deep=True)
-    gone.metadata.deletion_timestamp = NOW
+    deleted = cluster.job.model_copy(deep=True)
+    deleted.metadata.deletion_timestamp = NOW
     cluster.pod("job-worker-1", deleting=True)
-    made = plan(replace(cluster.observed(), job=gone), NOW)
+    made = plan(replace(cluster.observed(), job=deleted), NOW)
     assert [(pod.uid, pod.grace_seconds) for pod in made.deletions] == [(uid, 0)]
     assert made.status is None and not made.manifests

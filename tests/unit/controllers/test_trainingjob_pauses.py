@@ -144,8 +144,8 @@ def test_forming_job_leaves_a_living_node_with_an_absent_agent() -> None:
     assert cluster.job.status.phase is Phase.RESTARTING and cluster.pods["job-worker-1"].uid == uid
     cluster.wait(2).silence(node, 31.0, pods_reachable=True, agent_ready=False).settle()
     assert cluster.pods["job-worker-1"].uid != uid
-    gone = [pod for plan in cluster.plans for pod in plan.deletions]
-    assert [pod.grace_seconds for pod in gone] == [None], "its kubelet lives"
+    deletions = [pod for plan in cluster.plans for pod in plan.deletions]
+    assert [pod.grace_seconds for pod in deletions] == [None], "its kubelet lives"
     assert cluster.job.status.phase is Phase.RUNNING
 
 
@@ -295,7 +295,9 @@ def test_ended_pod_on_a_stranded_node_is_force_deleted() -> None:
     cluster.pod("job-worker-1", deleting=True).step()
     assert not cluster.plans[-1].deletions, "its ranks may still live"
     cluster.pod("job-worker-1", exit_code=143).step()
-    assert [(gone.name, gone.grace_seconds) for gone in cluster.plans[-1].deletions] == [("job-worker-1", 0)]
+    assert [(deletion.name, deletion.grace_seconds) for deletion in cluster.plans[-1].deletions] == [
+        ("job-worker-1", 0)
+    ]
 
 
 def test_absent_pod_on_a_lost_node_is_not_recreated_repeatedly() -> None:

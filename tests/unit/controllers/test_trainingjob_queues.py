@@ -230,7 +230,7 @@ def leave(cluster: ToyCluster) -> None:
 def test_pods_beyond_the_restored_layout_save_their_state_too() -> None:
     cluster = toy()
     cluster.spec(suspend=True, roles=roles("", 1)).step()
-    graces = {gone.name: gone.grace_seconds for gone in cluster.plans[-1].deletions}
+    graces = {deletion.name: deletion.grace_seconds for deletion in cluster.plans[-1].deletions}
     assert graces == {"job-worker-0": None, "job-worker-1": None, "job-worker-2": None}
 
 
@@ -268,7 +268,9 @@ def test_ended_suspended_pod_is_removed_despite_an_absent_agent() -> None:
     assert not cluster.plans[-1].deletions, "its ranks may still save"
     assert cluster.plans[-1].requeue_after == pytest.approx(5)
     cluster.pod("job-worker-1", phase="Failed", exit_code=143).step()
-    assert [(gone.name, gone.grace_seconds) for gone in cluster.plans[-1].deletions] == [("job-worker-1", 0)]
+    assert [(deletion.name, deletion.grace_seconds) for deletion in cluster.plans[-1].deletions] == [
+        ("job-worker-1", 0)
+    ]
 
 
 def test_elastic_job_waits_for_pods_with_a_scheduling_gate() -> None:

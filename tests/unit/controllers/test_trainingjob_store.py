@@ -34,15 +34,15 @@ def cluster(remote: Any = REMOTE, *stores: Any) -> ToyCluster:
 )
 def test_every_slot_is_assigned_the_store_and_its_interval(remote: Any, use: StoreUse) -> None:
     made = cluster(remote).settle()
-    told = [one for plan in made.plans for one in plan.commands if isinstance(one, Assign)]
-    assert {one.slot for one in told} == {0, 1}
-    assert all(one.memory is not None and one.memory.store == use for one in told)
+    assigned = [one for plan in made.plans for one in plan.commands if isinstance(one, Assign)]
+    assert {one.slot for one in assigned} == {0, 1}
+    assert all(one.memory is not None and one.memory.store == use for one in assigned)
 
 
 def test_job_without_a_store_is_assigned_no_store() -> None:
     made = ToyCluster(make_job(checkpoint={"tiers": {"local": {}}}), make_engine()).settle()
-    told = [one.memory for plan in made.plans for one in plan.commands if isinstance(one, Assign)]
-    assert told and all(one is not None and one.store is None for one in told)
+    assigned = [one.memory for plan in made.plans for one in plan.commands if isinstance(one, Assign)]
+    assert assigned and all(one is not None and one.store is None for one in assigned)
 
 
 def test_store_adds_no_mount_to_pods() -> None:

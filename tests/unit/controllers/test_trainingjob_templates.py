@@ -130,9 +130,9 @@ def test_a_message_names_a_few_findings_and_counts_the_rest() -> None:
     job = job_of(**TEMPLATE)
     fields = [(f"spec.{letter}", "bad") for letter in "abcde"]
     found = findings(job, body_of(job), "worker", 'Pod "x" is invalid: [...]', fields)
-    said = refusal(found)
-    assert said.path == f"{WHERE}.spec.a"
-    assert said.message == f"bad; {WHERE}.spec.b: bad; {WHERE}.spec.c: bad; and 2 more"
+    error = refusal(found)
+    assert error.path == f"{WHERE}.spec.a"
+    assert error.message == f"bad; {WHERE}.spec.b: bad; {WHERE}.spec.c: bad; and 2 more"
 
 
 @pytest.mark.parametrize(

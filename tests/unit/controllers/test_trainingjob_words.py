@@ -76,7 +76,7 @@ PermissionError: [Errno 13] Permission denied: '/data'
 
 
 @pytest.mark.parametrize(
-    ("stderr", "said"),
+    ("stderr", "expected"),
     [
         ("", ""),
         ("\n", ""),
@@ -89,13 +89,13 @@ PermissionError: [Errno 13] Permission denied: '/data'
         (TRACEBACK, "PermissionError: [Errno 13] Permission denied: '/data'"),
     ],
 )
-def test_gist_of_a_stderr(stderr: str, said: str) -> None:
-    assert gist(stderr) == said
+def test_gist_of_a_stderr(stderr: str, expected: str) -> None:
+    assert gist(stderr) == expected
     assert len(gist("x" * 3000)) == 400
 
 
 @pytest.mark.parametrize(
-    ("why", "said", "advice"),
+    ("why", "expected", "advice"),
     [
         ("0/3 nodes are available: 3 Insufficient cpu. no new claims to deallocate, preemption: none.",
          "0/3 nodes are available: 3 Insufficient cpu;", "lower its requests"),
@@ -105,11 +105,11 @@ def test_gist_of_a_stderr(stderr: str, said: str) -> None:
          "unbound immediate PersistentVolumeClaims;", "kubectl describe pvc"),
     ],
 )  # fmt: skip
-def test_message_explains_a_pod_without_a_node(why: str, said: str, advice: str) -> None:
+def test_message_explains_a_pod_without_a_node(why: str, expected: str, advice: str) -> None:
     cluster = ToyCluster(make_job(), make_engine())
     found = unplaced(cluster.observed(), [PodView("p", "u", "Pending", unschedulable=why)])
     assert found is not None
-    assert said in found.message and advice in found.message
+    assert expected in found.message and advice in found.message
 
 
 def test_two_phrases_for_the_same_image_error_give_one_message() -> None:

@@ -95,17 +95,17 @@ class Course:
             self.cluster.run(10.0)
         job = self.cluster.job("job")
         assert self.ended(), job.status.message
-        said = totals(job.status.goodput, self.cluster.kernel.time)
+        booked = totals(job.status.goodput, self.cluster.kernel.time)
         true = self.truth.seconds(job.metadata.uid)
-        assert sum(said.values()) == pytest.approx(sum(true.values()), abs=2e-3)
-        return {cause: (said.get(cause, 0.0), true.get(cause, 0.0)) for cause in said | true}
+        assert sum(booked.values()) == pytest.approx(sum(true.values()), abs=2e-3)
+        return {cause: (booked.get(cause, 0.0), true.get(cause, 0.0)) for cause in booked | true}
 
 
 def wrong(books: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
     return {
-        cause: (said, true)
-        for cause, (said, true) in books.items()
-        if abs(said - true) > max(SECONDS, SHARE * true)
+        cause: (booked, true)
+        for cause, (booked, true) in books.items()
+        if abs(booked - true) > max(SECONDS, SHARE * true)
     }
 
 
@@ -156,5 +156,5 @@ def test_comparison_detects_a_wrongly_booked_cause(monkeypatch: pytest.MonkeyPat
 def test_ledger_of_a_life_without_a_fault() -> None:
     books = Course(seed=2, step=0.2, elastic=False, saves=True, spare=False).finish()
     assert books.keys() == {Cause.SCHEDULE, Cause.START, Cause.PRODUCTIVE, Cause.CHECKPOINT, Cause.DETECT}
-    said, true = books[Cause.PRODUCTIVE]
-    assert said == pytest.approx(300 - 0.2, abs=0.1) and true == pytest.approx(said, abs=0.1)
+    booked, true = books[Cause.PRODUCTIVE]
+    assert booked == pytest.approx(300 - 0.2, abs=0.1) and true == pytest.approx(booked, abs=0.1)

@@ -121,8 +121,8 @@ def test_rare_pauses_of_one_rank_give_no_finding(when: tuple[int, ...]) -> None:
     for table in play(PLAIN, [], 400, 1):
         late = extra if table.first in when else 0 * extra
         wall = table.wall + late.max()
-        told_of = replace(table, host=table.host + late, wall=wall, wait=table.wait + late.max() - late)
-        state, report = advance(state, told_of)
+        reported = replace(table, host=table.host + late, wall=wall, wait=table.wait + late.max() - late)
+        state, report = advance(state, reported)
         assert report.findings == (), table.first
 
 

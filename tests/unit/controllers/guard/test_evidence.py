@@ -166,9 +166,9 @@ def test_silent_rank_keeps_its_evidence() -> None:
     watch = calm(16)
     before = watch.strength.copy()
     for step in range(50):
-        heard = noise(step, 16)
-        heard[3] = np.nan
-        watch = advance(watch, heard, 20 + step, 16, RULES)
+        observed = noise(step, 16)
+        observed[3] = np.nan
+        watch = advance(watch, observed, 20 + step, 16, RULES)
     assert watch.strength[3] == before[3] and not watch.alarmed.any()
 
 

@@ -63,8 +63,8 @@ def test_silent_ranks_do_not_shift_other_residuals() -> None:
     micro[[3, 17]] = np.nan
     part = within_cells(micro, cells)
     assert np.isnan(part[[3, 17]]).all()
-    heard = np.setdiff1d(np.arange(32), [3, 17, 11, 19, 27, 1, 9, 25])
-    np.testing.assert_allclose(part[heard], whole[heard], atol=0.01)
+    reporting = np.setdiff1d(np.arange(32), [3, 17, 11, 19, 27, 1, 9, 25])
+    np.testing.assert_allclose(part[reporting], whole[reporting], atol=0.01)
 
 
 @settings(max_examples=30)

@@ -60,8 +60,8 @@ def test_a_table_has_a_column_for_every_rank() -> None:
     assert (group.name, group.bytes, group.count, group.members.tolist()) == ("dp", 8, 2, [0, 1])
 
 
-def groups(*told: tuple[int, Collective], size: int = 8) -> list[tuple[str, list[float]]]:
-    found = tabulate([window(rank, collectives=(one,)) for rank, one in told], size).groups
+def groups(*reports: tuple[int, Collective], size: int = 8) -> list[tuple[str, list[float]]]:
+    found = tabulate([window(rank, collectives=(one,)) for rank, one in reports], size).groups
     return [(one.name, one.seconds.tolist()) for one in found]
 
 
@@ -85,7 +85,7 @@ def test_rank_with_a_different_transfer_is_not_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reports",
     [
         "",
         "a",
@@ -105,8 +105,8 @@ def test_rank_with_a_different_transfer_is_not_compared() -> None:
         "5",
     ],
 )
-def test_members_outside_the_job_are_rejected(told: str) -> None:
-    assert parse_members(told, 8) is None
+def test_members_outside_the_job_are_rejected(reports: str) -> None:
+    assert parse_members(reports, 8) is None
 
 
 def test_a_rank_with_other_micro_batches_is_not_compared_by_them() -> None:
@@ -172,7 +172,7 @@ def test_windows_of_different_length_are_combined(random: Random, lengths: list[
     ranks' sums.
     """
     collector, steps = WindowCollector(3, patience=100), 16
-    told = [
+    reports = [
         [
             window(
                 rank, first, last=first + length - 1, wall=1.0 * length, compute=0.5 * length, tokens=length
@@ -182,7 +182,7 @@ def test_windows_of_different_length_are_combined(random: Random, lengths: list[
         for rank, length in enumerate(lengths)
     ]
     tables: list[Table] = []
-    while rest := [one for one in told if one]:
+    while rest := [one for one in reports if one]:
         tables += collector.add(0, random.choice(rest).pop(0))
     assert collector.dropped == 0 and collector.open == 0
     assert [table.first for table in tables] == [1, *(table.last + 1 for table in tables[:-1])]
@@ -220,9 +220,11 @@ def test_resize_resets_the_collector() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 12)), max_size=80), st.integers(0, 3))
-def test_collected_steps_increase_and_memory_is_bounded(told: list[tuple[int, int]], patience: int) -> None:
+def test_collected_steps_increase_and_memory_is_bounded(
+    reports: list[tuple[int, int]], patience: int
+) -> None:
     collector, done, reported = WindowCollector(4, patience=patience), 0, set()
-    for rank, step in told:
+    for rank, step in reports:
         for table in collector.add(0, window(rank, step)):
             assert table.first > done
             done = table.first

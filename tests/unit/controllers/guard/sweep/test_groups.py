@@ -43,9 +43,9 @@ def test_group_search_finds_every_bad_node(count: int, data: st.DataObject) -> N
     bad = data.draw(st.sets(st.sampled_from(nodes), min_size=1, max_size=4))
     # Only groups of the original size show the fault, so the search must fill groups up to that size.
     state, _ = play(groups.start(nodes, GOOD, 100.0), bad, least=count)
-    said = {one.subject: one for one in groups.verdicts(state)}
-    assert {node for node, one in said.items() if one.outcome is Outcome.FAIL} == bad
-    assert {one.outcome for node, one in said.items() if node not in bad} <= {Outcome.PASS}
+    judged = {one.subject: one for one in groups.verdicts(state)}
+    assert {node for node, one in judged.items() if one.outcome is Outcome.FAIL} == bad
+    assert {one.outcome for node, one in judged.items() if node not in bad} <= {Outcome.PASS}
 
 
 def test_group_search_finds_one_bad_node_of_32_in_five_rounds() -> None:
@@ -62,6 +62,6 @@ def test_group_fault_without_filler_nodes_is_inconclusive() -> None:
 
 def test_halves_without_results_are_not_judged() -> None:
     state, _ = play(groups.start("abcd", GOOD, 100.0), {"a"}, lost={"d"})
-    said = {one.subject: one for one in groups.verdicts(state)}
-    assert said["a"].outcome is Outcome.FAIL and said["b"].outcome is Outcome.PASS
-    assert {said[node].reason for node in "cd"} == {Reason.NOT_MEASURED}
+    judged = {one.subject: one for one in groups.verdicts(state)}
+    assert judged["a"].outcome is Outcome.FAIL and judged["b"].outcome is Outcome.PASS
+    assert {judged[node].reason for node in "cd"} == {Reason.NOT_MEASURED}

@@ -41,17 +41,17 @@ def fleet(count: int = 16, better: Better = Better.HIGHER) -> Reference:
 def test_two_runs_of_three_decide(better: Better, worse: list[float], outcomes: list[Outcome]) -> None:
     sign = -1 if better is Better.HIGHER else 1
     runs = [samples(90 + at, 1 + sign * one) for at, one in enumerate(worse)]
-    said = [metric.judge("x", runs[: at + 1], fleet(better=better)) for at in range(len(runs))]
-    assert [one.outcome for one in said] == outcomes
-    assert [one.again for one in said] == [
+    verdict = [metric.judge("x", runs[: at + 1], fleet(better=better)) for at in range(len(runs))]
+    assert [one.outcome for one in verdict] == outcomes
+    assert [one.again for one in verdict] == [
         one is UNSURE and at + 1 < metric.RUNS for at, one in enumerate(outcomes)
     ]
 
 
 def test_failed_verdict_contains_its_figures() -> None:
-    said = metric.judge("x", [samples(1, 0.9)] * 2, fleet())
-    assert said.reason is Reason.BELOW_REFERENCE and "2 of 2 runs" in said.words
-    evidence = dict(said.evidence)
+    verdict = metric.judge("x", [samples(1, 0.9)] * 2, fleet())
+    assert verdict.reason is Reason.BELOW_REFERENCE and "2 of 2 runs" in verdict.words
+    evidence = dict(verdict.evidence)
     assert evidence["deficit"] == pytest.approx(0.1, abs=0.02)
     assert evidence["z"] > 4 and evidence["reference nodes"] == 16
 
@@ -72,9 +72,9 @@ def test_spread_of_healthy_nodes_is_not_a_fault() -> None:
 
 @pytest.mark.parametrize(("noise", "outcome"), [(0.02, PASS), (0.05, FAIL)])
 def test_node_with_more_than_three_times_the_usual_variance_fails(noise: float, outcome: Outcome) -> None:
-    said = metric.judge("x", [samples(70, 1.0, noise), samples(71, 1.0, noise)], fleet())
-    assert said.outcome is outcome
-    assert said.reason is (Reason.UNSTEADY if outcome is FAIL else Reason.MEETS_REFERENCE)
+    verdict = metric.judge("x", [samples(70, 1.0, noise), samples(71, 1.0, noise)], fleet())
+    assert verdict.outcome is outcome
+    assert verdict.reason is (Reason.UNSTEADY if outcome is FAIL else Reason.MEETS_REFERENCE)
 
 
 def test_a_node_is_not_its_own_reference() -> None:
@@ -95,14 +95,14 @@ def test_a_node_is_not_its_own_reference() -> None:
 )
 def test_floor_decides_when_references_are_few(floor: float | None, outcome: Outcome, reason: Reason) -> None:
     known = fleet(metric.FEWEST - 1)
-    said = metric.judge("x", [samples(1), samples(2)], known, Criterion(0.05, floor=floor))
-    assert (said.outcome, said.reason, said.again) == (outcome, reason, False)
+    verdict = metric.judge("x", [samples(1), samples(2)], known, Criterion(0.05, floor=floor))
+    assert (verdict.outcome, verdict.reason, verdict.again) == (outcome, reason, False)
 
 
 @pytest.mark.parametrize("run", [[], [1.0, float("nan")], [0.0, 1.0]])
 def test_samples_without_numbers_are_inconclusive(run: list[float]) -> None:
-    said = metric.judge("x", [run], fleet())
-    assert (said.outcome, said.reason, said.again) == (UNSURE, Reason.NOT_MEASURED, True)
+    verdict = metric.judge("x", [run], fleet())
+    assert (verdict.outcome, verdict.reason, verdict.again) == (UNSURE, Reason.NOT_MEASURED, True)
 
 
 def test_metric_without_runs_is_not_measured() -> None:
@@ -156,9 +156,9 @@ def test_verdict_on_fingerprint_hashes(
     runs: list[str], others: str, frozen: str | None, outcome: Outcome, reason: Reason
 ) -> None:
     known = {f"n{at}": one for at, one in enumerate(others)}
-    said = fingerprint.judge("x", runs, known, frozen)
-    assert (said.outcome, said.reason) == (outcome, reason)
-    assert said.sticky is (outcome is FAIL)
+    verdict = fingerprint.judge("x", runs, known, frozen)
+    assert (verdict.outcome, verdict.reason) == (outcome, reason)
+    assert verdict.sticky is (outcome is FAIL)
 
 
 def test_a_node_does_not_vote_on_its_own_hash() -> None:

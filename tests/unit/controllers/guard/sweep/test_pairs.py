@@ -59,29 +59,29 @@ def test_every_round_is_a_matching_and_every_node_gets_a_verdict(
 ) -> None:
     nodes = members(count, rack)
     state = pairs.start(nodes, Settings(at_once=at_once), seed=7)
-    gone: set[str] = set()
+    departed: set[str] = set()
     rounds = 0
     while todo := pairs.next_round(state):
         rounds += 1
         assert rounds < 400
         there = [node for one in todo for node in one]
-        assert len(there) == len(set(there)) and not gone & set(there)
+        assert len(there) == len(set(there)) and not departed & set(there)
         assert not at_once or len(todo) <= at_once
         values = st.sampled_from([100.0, 101.0, 99.0, 80.0, None, 0.0])
         results = [Measured(one, data.draw(values)) for one in todo]
         leaves = set(data.draw(st.lists(st.sampled_from([one.node for one in nodes]), max_size=1)))
-        gone |= leaves
+        departed |= leaves
         state = pairs.apply_results(state, results, leaves)
     assert state.stage is Stage.DONE
-    said = verdicts(state)[:count]
-    assert [one.subject for one in said] == sorted(one.node for one in nodes)
+    judged = verdicts(state)[:count]
+    assert [one.subject for one in judged] == sorted(one.node for one in nodes)
     matched = {
         node
         for test in state.tests
         if cost(test.measured.value, Better.HIGHER) is not None
         for node in test.measured.pair
     }
-    for one in said:
+    for one in judged:
         assert one.outcome is Outcome.INCONCLUSIVE or one.subject in matched
         assert one.words
 
@@ -96,10 +96,10 @@ def test_only_slow_nodes_fail(count: int, better: Better) -> None:
         measure if better is Better.HIGHER else lambda one: 1 / measure(one),
         Settings(better=better),
     )
-    said = verdicts(state)
-    assert {one.subject for one in said if one.outcome is Outcome.FAIL} == set(slow)
-    assert {one.outcome for one in said[:count] if one.subject not in slow} == {Outcome.PASS}
-    failed = next(one for one in said if one.subject == "n001")
+    judged = verdicts(state)
+    assert {one.subject for one in judged if one.outcome is Outcome.FAIL} == set(slow)
+    assert {one.outcome for one in judged[:count] if one.subject not in slow} == {Outcome.PASS}
+    failed = next(one for one in judged if one.subject == "n001")
     assert failed.reason is Reason.SLOW_WITH_ALL
     assert dict(failed.evidence)["median with good partners"] == pytest.approx(0.2, abs=0.04)
 
@@ -126,23 +126,23 @@ def test_too_few_nodes_are_inconclusive(count: int) -> None:
 
 
 def test_no_node_passes_when_noise_could_hide_a_slowdown() -> None:
-    said = []
+    judged = []
     for seed in range(6):
         state, _ = play(members(32), bandwidth({}, noise=0.12, seed=seed))
-        said += verdicts(state)[:32]
-    assert Outcome.PASS not in {one.outcome for one in said}
-    assert Reason.TOO_NOISY in {one.reason for one in said}
-    assert sum(one.outcome is Outcome.FAIL for one in said) <= 3, "of 192 that are well"
+        judged += verdicts(state)[:32]
+    assert Outcome.PASS not in {one.outcome for one in judged}
+    assert Reason.TOO_NOISY in {one.reason for one in judged}
+    assert sum(one.outcome is Outcome.FAIL for one in judged) <= 3, "of 192 that are well"
 
 
 def test_slow_link_fails_and_its_ends_pass() -> None:
     nodes = members(16)
     one = pairs.next_round(pairs.start(nodes, seed=4))[2]
     state, _ = play(nodes, bandwidth({}, {one: 1.4}), seed=4)
-    said = by_subject(state)
-    assert said["|".join(one)].outcome is Outcome.FAIL
-    assert said["|".join(one)].reason is Reason.SLOW_LINK
-    assert {said[node].outcome for node in one} == {Outcome.PASS}
+    judged = by_subject(state)
+    assert judged["|".join(one)].outcome is Outcome.FAIL
+    assert judged["|".join(one)].reason is Reason.SLOW_LINK
+    assert {judged[node].outcome for node in one} == {Outcome.PASS}
 
 
 def test_pair_that_is_slow_only_once_is_not_a_slow_link() -> None:
@@ -150,9 +150,9 @@ def test_pair_that_is_slow_only_once_is_not_a_slow_link() -> None:
     one = pairs.next_round(pairs.start(nodes, seed=4))[2]
     usual, seen = bandwidth({}), []
 
-    def measure(asked: Pair) -> float:
-        seen.append(asked)
-        return usual(asked) / (1.4 if asked == one and seen.count(one) == 1 else 1.0)
+    def measure(tested: Pair) -> float:
+        seen.append(tested)
+        return usual(tested) / (1.4 if tested == one and seen.count(one) == 1 else 1.0)
 
     state, _ = play(nodes, measure, seed=4)
     assert by_subject(state)["|".join(one)].reason is Reason.NOT_REPRODUCED
@@ -161,10 +161,10 @@ def test_pair_that_is_slow_only_once_is_not_a_slow_link() -> None:
 def test_slow_rack_is_one_fault_and_none_of_its_nodes_fails() -> None:
     inside = {f"n{at:03d}": 1.2 for at in range(4, 8)}
     state, _ = play(members(32), bandwidth(inside))
-    said = by_subject(state)
-    assert said["rack/rack-1"].outcome is Outcome.FAIL
-    assert {said[node].reason for node in inside} == {Reason.SLOW_RACK}
-    assert not [one for one in said.values() if one.outcome is Outcome.FAIL and one.subject in inside]
+    judged = by_subject(state)
+    assert judged["rack/rack-1"].outcome is Outcome.FAIL
+    assert {judged[node].reason for node in inside} == {Reason.SLOW_RACK}
+    assert not [one for one in judged.values() if one.outcome is Outcome.FAIL and one.subject in inside]
 
 
 def test_slower_links_between_racks_are_not_a_fault() -> None:
@@ -185,9 +185,9 @@ def test_node_that_leaves_is_reported_and_its_partner_is_paired_again() -> None:
     assert pairs.next_round(state) == (pair(first[0][1], first[1][1]),)
     while todo := pairs.next_round(state):
         state = pairs.apply_results(state, [Measured(one, measure(one)) for one in todo])
-    said = by_subject(state)
-    assert {said[node].reason for node in leaves} == {Reason.LEFT}
-    assert {one.outcome for one in said.values() if one.subject not in leaves} == {Outcome.PASS}
+    judged = by_subject(state)
+    assert {judged[node].reason for node in leaves} == {Reason.LEFT}
+    assert {one.outcome for one in judged.values() if one.subject not in leaves} == {Outcome.PASS}
 
 
 def test_node_without_results_is_retried_with_good_partners_and_not_blamed() -> None:
@@ -221,7 +221,7 @@ def test_healthy_fleets_have_few_failures(count: int) -> None:
         rng = random.Random(seed)
         own = {one.node: rng.lognormvariate(0, 0.01) for one in members(count)}
         state, _ = play(members(count), bandwidth(own, seed=seed, noise=0.02), seed=seed)
-        said = verdicts(state)[:count]
-        failed += sum(one.outcome is Outcome.FAIL for one in said)
+        judged = verdicts(state)[:count]
+        failed += sum(one.outcome is Outcome.FAIL for one in judged)
         total += count
     assert failed <= max(1, total / 500)
