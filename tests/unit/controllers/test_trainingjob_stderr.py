@@ -51,8 +51,8 @@ ELSEWHERE = DUMP.format(file="/app/data.py", function="fetch")
         TRACEBACK + "RuntimeError: Broken pipe",
         TRACEBACK + "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
         TRACEBACK + "torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
-        TRACEBACK + "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the "
-        "C10d store has failed. See inner exception for details.",
+        TRACEBACK + "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to "
+        "the C10d store has failed. See inner exception for details.",
         TRACEBACK + "RuntimeError: Timed out waiting 1800000ms for recv operation to complete",
         TRACEBACK + "RuntimeError: Application timeout caused pair closure",
         TRACEBACK + "torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:3690, remote "
