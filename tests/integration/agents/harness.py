@@ -199,7 +199,7 @@ class FakeHub:
         """
 
         def find() -> Any:
-            return next((said for node, said in self.messages[start:] if wanted(node, said)), None)
+            return next((message for node, message in self.messages[start:] if wanted(node, message)), None)
 
         async with asyncio.timeout(TIMEOUT), self._changed:
             await self._changed.wait_for(lambda: find() is not None)
@@ -210,14 +210,14 @@ class FakeHub:
         be in a Hello.
         """
 
-        def reports(said: Any) -> list[Any]:
-            kind = said.WhichOneof("body")
-            return list(said.hello.pods) if kind == "hello" else [said.pod] if kind == "pod" else []
+        def reports(message: Any) -> list[Any]:
+            kind = message.WhichOneof("body")
+            return list(message.hello.pods) if kind == "hello" else [message.pod] if kind == "pod" else []
 
         found: list[Any] = []
 
-        def check(node: str, said: Any) -> bool:
-            found[:] = [entry for entry in reports(said) if entry.pod_uid == uid and wanted(entry)]
+        def check(node: str, message: Any) -> bool:
+            found[:] = [entry for entry in reports(message) if entry.pod_uid == uid and wanted(entry)]
             return bool(found)
 
         await self.until(check, start)

@@ -59,13 +59,13 @@ class Rank:
     stand: dict[str, Any] = field(default_factory=dict)
 
     async def request(self, **message: Any) -> Response:
-        said, files = await asyncio.to_thread(self.line.request, message, TIMEOUT)
+        response, files = await asyncio.to_thread(self.line.request, message, TIMEOUT)
         areas = []
         for fd in files:
-            access = mmap.PROT_READ | (mmap.PROT_WRITE if said["type"] == "buffers" else 0)
+            access = mmap.PROT_READ | (mmap.PROT_WRITE if response["type"] == "buffers" else 0)
             areas.append(mmap.mmap(fd, os.fstat(fd).st_size, mmap.MAP_SHARED, access))
             os.close(fd)
-        return Response(said, areas)
+        return Response(response, areas)
 
     async def reserve(self, size: int = SIZE) -> Response:
         answer = await self.request(type="reserve", size=size)

@@ -135,7 +135,9 @@ async def test_a_job_continues_while_hub_and_api_server_are_unreachable(
     await eventually(lambda: min(silence(one), silence(two)) > 2 * FENCE)
     await receives_nothing(hub, launcher, A, "one")
     for here, there in (("one", "two"), ("two", "one")):
-        beat = await hub.until(lambda node, said, here=here: node == here and said.heartbeat.attestations)
+        beat = await hub.until(
+            lambda node, message, here=here: node == here and message.heartbeat.attestations
+        )
         assert [entry.node for entry in beat.heartbeat.attestations] == [there]
 
 

@@ -275,8 +275,8 @@ async def test_a_seal_of_another_length_than_the_buffer_is_refused(
     host = await make_host("one")
     job = MemoryJob(hub, tmp_path)
     ranks = await job.start_incarnation(1, [(UID, host)])
-    said, files = await asyncio.to_thread(ranks[0].line.request, {"type": "reserve", "size": SIZE}, 30.0)
-    for name, fd in zip(said["names"], files, strict=True):
+    response, files = await asyncio.to_thread(ranks[0].line.request, {"type": "reserve", "size": SIZE}, 30.0)
+    for name, fd in zip(response["names"], files, strict=True):
         if name == "0-0" and grown:
             os.ftruncate(fd, SIZE + grown)
         os.close(fd)
@@ -336,8 +336,8 @@ async def test_a_rank_cannot_write_the_files_of_a_restore(
     await saved(ranks, 1, 5, Tier.LOCAL)
     (rank,) = await job.form(2, [(UID, one)])
     await rank.restore()
-    said, files = await asyncio.to_thread(rank.line.request, {"type": "shard", "shard": "0"}, 30.0)
-    assert said["type"] == "shard" and files
+    response, files = await asyncio.to_thread(rank.line.request, {"type": "shard", "shard": "0"}, 30.0)
+    assert response["type"] == "shard" and files
     for fd in files:
         for harm in (lambda fd: os.pwrite(fd, b"x", 0), lambda fd: os.ftruncate(fd, 0)):
             with pytest.raises(OSError) as caught:

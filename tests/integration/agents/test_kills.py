@@ -47,8 +47,10 @@ class Machine(Host):
                 env={**environment, "PYTHONPATH": ":".join(sys.path), "PATH": os.environ["PATH"]},
                 stdout=log, stderr=log,
             )  # fmt: skip
-        said = await self.hub.until(lambda node, said: node == self.node and said.HasField("hello"), mark)
-        port = int(said.hello.peer_address.rpartition(":")[2])
+        message = await self.hub.until(
+            lambda node, message: node == self.node and message.HasField("hello"), mark
+        )
+        port = int(message.hello.peer_address.rpartition(":")[2])
         self.agent: Any = SimpleNamespace(peer_port=port)
 
     async def kill(self) -> None:
@@ -134,8 +136,8 @@ async def test_trainers_and_agents_are_killed_together(
             job.launchers[uid] = await host.launcher(uid, 1)
         await job.form(2, members)
         ranks += (second := await train(folder, 2, 120, [A, B]))
-        said = await second[0].until(r"continues after step \d+ from gen-1-\d+, bit-exact")
-        assert int(said.split()[3]) >= least
+        line = await second[0].until(r"continues after step \d+ from gen-1-\d+, bit-exact")
+        assert int(line.split()[3]) >= least
         assert await ended(second) == wanted
         for host in (one, two):
             assert host.memory() == [JOB]
@@ -199,8 +201,8 @@ async def test_a_job_is_restored_from_the_store_after_all_nodes_are_killed(
         await killed(*first)
         await job.form(2, [(C, three), (D, four)])
         ranks += (second := await train(folder, 2, 120, [C, D], tiers=tiers))
-        said = await second[0].until(r"continues after step \d+ from gen-1-\d+, bit-exact")
-        assert int(said.split()[3]) >= least
+        line = await second[0].until(r"continues after step \d+ from gen-1-\d+, bit-exact")
+        assert int(line.split()[3]) >= least
         assert await ended(second) == wanted
     finally:
         await killed(*ranks)

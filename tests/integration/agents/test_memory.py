@@ -220,8 +220,8 @@ async def test_an_unreadable_generation_is_skipped_for_an_older_one(
     assert [answer["generation"] for answer in first] == [[1, 20], [1, 20]]
     broken = [one for rank in again if isinstance(one := await rank.read("1"), list)]
     assert broken
-    told = [pair for found in broken for pair in found]
-    second = [await rank.restore(1, told) for rank in again]
+    reported = [pair for found in broken for pair in found]
+    second = [await rank.restore(1, reported) for rank in again]
     assert [answer["generation"] for answer in second] == [[1, 10], [1, 10]]
     assert "gen-1-20 is incomplete: no node has shard 1" in second[0]["message"]
     for rank in again:
@@ -234,7 +234,7 @@ async def crashed(hub: FakeHub, host: Host) -> None:
     await host.crash()
     await host.start()
     await eventually(lambda: bool(host.agent.peer_port))
-    await hub.until(lambda node, said: node == host.node and said.HasField("hello"), mark)
+    await hub.until(lambda node, message: node == host.node and message.HasField("hello"), mark)
 
 
 async def test_a_crashed_agent_keeps_its_shards_and_resumes_pending_commits(
@@ -312,13 +312,13 @@ async def test_a_job_s_memory_is_released_with_the_job(
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
-    told = await hub.until(
-        lambda node, said: node == "one" and any(one.slot_token for one in said.held_jobs.jobs)
+    received = await hub.until(
+        lambda node, message: node == "one" and any(one.slot_token for one in message.held_jobs.jobs)
     )
-    (told,) = told.held_jobs.jobs
+    (received,) = received.held_jobs.jobs
     assert (
-        slot_tokens.verify(told.slot_token, hub.authority.pem) == SlotToken(JOB, 1, 0, "one")
-        and told.job_uid == JOB
+        slot_tokens.verify(received.slot_token, hub.authority.pem) == SlotToken(JOB, 1, 0, "one")
+        and received.job_uid == JOB
     )
     ranks[0].line.close()
     hub.send("one", drop_job=hub_pb2.DropJob(job_uid=JOB))
@@ -343,9 +343,9 @@ async def test_a_leaving_agent_removes_only_files_without_pods_and_checkpoints(
         await one.stop()
         assert memory.is_mount() and list(run.glob("lib-*")) == libraries
         assert len(list((run / "pods").iterdir())) == pods
-        told = len(hub.messages)
+        count = len(hub.messages)
         await one.start()
-    again = await hub.until(lambda node, said: node == "one" and said.HasField("hello"), told)
+    again = await hub.until(lambda node, message: node == "one" and message.HasField("hello"), count)
     (kept,) = again.hello.held_jobs.jobs
     assert slot_tokens.verify(kept.slot_token, hub.authority.pem).node == "one", (
         "it lies beside what came by it"

@@ -83,9 +83,9 @@ async def test_a_shard_damaged_before_its_copies_is_refused_to_the_rank(
         await rank.stands(Tier.LOCAL, 1, 20)
     await damage(one, "0", Generation(1, 20))
     two.agent.memory_manager.budget.limit = 2**30
-    while (said := await link.receive())["type"] != "refused":
+    while (response := await link.receive())["type"] != "refused":
         pass
-    assert said["step"] == 20
+    assert response["step"] == 20
 
 
 async def test_copies_are_made_as_soon_as_memory_is_available(
@@ -103,8 +103,8 @@ async def test_copies_are_made_as_soon_as_memory_is_available(
         await rank.until(lambda stand: not stand["buffer"])
     # All buffers are in use, so nothing more can be saved. The pod's report must say which node lacks how
     # much memory.
-    told = await hub.trouble(A, "NOT_COPIED")
-    assert re.fullmatch(r"two: [1-9]\d* more bytes are needed: the node's limit is 0 bytes", told)
+    trouble = await hub.trouble(A, "NOT_COPIED")
+    assert re.fullmatch(r"two: [1-9]\d* more bytes are needed: the node's limit is 0 bytes", trouble)
     mark = len(hub.messages)
     two.agent.memory_manager.budget.limit = 2**30
     for rank in ranks:
@@ -173,12 +173,12 @@ async def test_a_restore_waits_for_a_holder_whose_agent_restarts(
     port = two.agent.peer_port
     await two.crash()
     again = await job.form(2, [(A, one), (C, three)], holders=[two])
-    asked = asyncio.create_task(again[0].restore())
+    restore = asyncio.create_task(again[0].restore())
     decisions = one.agent._ranks._restores._decisions._decisions
     await eventually(lambda: bool(decisions))
     two.settings = replace(two.settings, peer_port=port)
     await two.start()
-    assert (await asked)["generation"] == [1, 10]
+    assert (await restore)["generation"] == [1, 10]
 
 
 async def test_an_ended_job_gets_no_memory_while_a_rank_still_polls(
@@ -187,9 +187,9 @@ async def test_an_ended_job_gets_no_memory_while_a_rank_still_polls(
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     known = (await ranks[0].request(type="poll", known=""))["status"]
-    looking = asyncio.create_task(ranks[0].request(type="poll", known=known))
+    poll = asyncio.create_task(ranks[0].request(type="poll", known=known))
     hub.send("one", drop_job=hub_pb2.DropJob(job_uid=JOB))
-    assert (await looking)["type"] in ("status", "failed")
+    assert (await poll)["type"] in ("status", "failed")
     await eventually(lambda: not one.agent.memory_manager.jobs)
     folder = str(one.settings.run_dir / "memory" / JOB)
     assert folder not in {mount.target for mount in mounts.table()}

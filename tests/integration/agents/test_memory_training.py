@@ -93,8 +93,8 @@ async def test_a_rank_killed_during_a_copy_keeps_the_previous_save(
 
 async def _goes_on(rank: Rank, saved_by: int, before: int) -> None:
     """Check that the rank resumes from a save of incarnation `saved_by`, at a step before `before`."""
-    said = await rank.until(rf"continues after step \d+ from gen-{saved_by}-\d+, bit-exact")
-    step = int(said.split()[3].rstrip(","))
+    line = await rank.until(rf"continues after step \d+ from gen-{saved_by}-\d+, bit-exact")
+    step = int(line.split()[3].rstrip(","))
     assert 0 < step < before
 
 

@@ -32,8 +32,8 @@ def committed(hub: FakeHub) -> set[tuple[int, int]]:
     """Return all (incarnation, step) pairs that any agent has reported as committed."""
     reports = [
         report
-        for _, said in hub.messages
-        for report in (said.hello.pods if said.HasField("hello") else [said.pod])
+        for _, message in hub.messages
+        for report in (message.hello.pods if message.HasField("hello") else [message.pod])
     ]
     return {(commit.incarnation, commit.step) for one in reports for commit in one.committed}
 

@@ -214,7 +214,7 @@ async def test_an_agent_attests_only_members_of_its_jobs(
         await attests(one, authority.identity("two", "two.example.com"))
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
     # The heartbeat must report node two only, because the request of node three was refused.
-    beat = await hub.until(lambda node, said: node == "one" and said.heartbeat.attestations)
+    beat = await hub.until(lambda node, message: node == "one" and message.heartbeat.attestations)
     assert [entry.node for entry in beat.heartbeat.attestations] == ["two"]
     assert beat.heartbeat.attestations[0].age_ms < 5000
 

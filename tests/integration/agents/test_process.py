@@ -42,14 +42,16 @@ async def test_the_agent_starts_serves_and_exits_on_sigterm(short: Path, hub: Fa
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
-        await hub.until(lambda _, said: said.WhichOneof("body") == "heartbeat")
+        await hub.until(lambda _, message: message.WhichOneof("body") == "heartbeat")
         process.send_signal(signal.SIGTERM)
         out, err = await asyncio.wait_for(process.communicate(), TIMEOUT)
     finally:
         if process.returncode is None:
             process.kill()
     assert (process.returncode, err.decode()) == (0, "")
-    assert (await hub.until(lambda _, said: said.WhichOneof("body") == "goodbye")).goodbye.reason == "SIGTERM"
+    assert (
+        await hub.until(lambda _, message: message.WhichOneof("body") == "goodbye")
+    ).goodbye.reason == "SIGTERM"
     lines = [json.loads(line) for line in out.splitlines()]
     assert {"agent up", "enrolled", "session established", "leaving"} <= {line["event"] for line in lines}
     run, plugins = host.settings.run_dir, host.settings.kubelet_dir

@@ -68,7 +68,7 @@ def job(hub: FakeHub, folder: Path) -> MemoryJob:
 async def send_store(hub: FakeHub, proxy: FaultProxy, prefix: str, *hosts: Host, probe: bool = False) -> None:
     """Send the store's settings to the agents, as the hub does."""
     for host in hosts:
-        await hub.until(lambda node, said: node == host.node and said.HasField("hello"))  # noqa: B023
+        await hub.until(lambda node, message: node == host.node and message.HasField("hello"))  # noqa: B023
         store = hub_pb2.Store(
             name="s3",
             version="1",
@@ -174,12 +174,12 @@ async def test_a_restore_waits_for_the_store_through_many_refusals(
         assert [(one["type"], one["store"]) for one in answers] == [("failed", True)] * 2
     monkeypatch.setattr(restoring, "DECISION_SECONDS", 60.0)
     last = await job.form(22, [(C, three), (D, four)])
-    asked = asyncio.gather(*(rank.restore() for rank in last))
+    requests = asyncio.gather(*(rank.restore() for rank in last))
     before = refusals.fired
     await eventually(lambda: refusals.fired > before + 5)
-    assert not asked.done()
+    assert not requests.done()
     proxy.heal()
-    for answer in await asked:
+    for answer in await requests:
         assert answer["type"] == "restore" and answer["generation"] == [1, 10]
     for rank in last:
         assert await rank.read("0") == state(10, 0) and await rank.read("1") == state(10, 1)
@@ -254,8 +254,8 @@ async def test_a_shard_damaged_before_upload_is_reported_until_the_next_upload(
     for chunk in (0, 4, 8):
         await damage(one, "0", Generation(1, 10), chunk * 2**20)
     proxy.heal()
-    told = await hub.trouble(A, "NOT_STORED")
-    assert "gen-1-10: chunk " in told and "is damaged; the next generation is uploaded instead" in told
+    trouble = await hub.trouble(A, "NOT_STORED")
+    assert "gen-1-10: chunk " in trouble and "is damaged; the next generation is uploaded instead" in trouble
     mark = len(hub.messages)
     await saved(ranks, 1, 20, Tier.PEER, Tier.REMOTE)
     await hub.untroubled(A, mark)
@@ -306,10 +306,10 @@ async def test_an_agent_reports_the_capabilities_of_a_store(
     if not conditional:
         proxy.inject(fault_proxy.without("if-none-match"))
     await send_store(hub, proxy, prefix, one, probe=True)
-    said = await hub.until(lambda node, said: said.HasField("store"))
-    assert (said.store.name, said.store.version, said.store.reached) == ("s3", "1", True)
-    assert said.store.conditional == conditional
-    assert ("conditional" in said.store.message) != conditional or conditional
+    message = await hub.until(lambda node, message: message.HasField("store"))
+    assert (message.store.name, message.store.version, message.store.reached) == ("s3", "1", True)
+    assert message.store.conditional == conditional
+    assert ("conditional" in message.store.message) != conditional or conditional
 
 
 async def test_an_agent_reports_why_a_store_is_unusable(
@@ -318,9 +318,9 @@ async def test_an_agent_reports_why_a_store_is_unusable(
     one = await make_host("one")
     proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
     await send_store(hub, proxy, prefix, one, probe=True)
-    said = await hub.until(lambda node, said: said.HasField("store"))
-    assert not said.store.reached and BUCKET in said.store.message
-    assert "secret" not in said.store.message
+    message = await hub.until(lambda node, message: message.HasField("store"))
+    assert not message.store.reached and BUCKET in message.store.message
+    assert "secret" not in message.store.message
 
 
 async def test_a_job_resumes_from_another_job_s_checkpoint(

@@ -77,7 +77,7 @@ async def send_store(
 ) -> None:
     """Send the settings of a store on a volume to the agents, as the hub does."""
     for host in hosts:
-        await hub.until(lambda node, said: node == host.node and said.HasField("hello"))  # noqa: B023
+        await hub.until(lambda node, message: node == host.node and message.HasField("hello"))  # noqa: B023
         volume = hub_pb2.ClaimedVolume(claim=claim, path=PART)
         store = hub_pb2.Store(name=name, version="1", volume=volume, conditional=True, probe=probe)
         hub.send(host.node, store=store)
@@ -87,8 +87,8 @@ async def tried(hub: FakeHub, host: Host) -> hub_pb2.StoreReport:
     """Let the agent probe the store, and return the agent's report."""
     start = len(hub.messages)
     await send_store(hub, host, probe=True)
-    said = await hub.until(lambda node, said: node == host.node and said.HasField("store"), start)
-    report: hub_pb2.StoreReport = said.store
+    message = await hub.until(lambda node, message: node == host.node and message.HasField("store"), start)
+    report: hub_pb2.StoreReport = message.store
     return report
 
 
@@ -303,7 +303,7 @@ async def test_a_volume_that_fills_up_at_the_record_is_collected_once(
     mark = len(hub.messages)
     await saved([rank], 1, 30, Tier.REMOTE)
     assert fills and "gen-1-30" in names(disk, "records")
-    assert not [1 for _, said in hub.messages[mark:] if "the volume is full" in str(said)]
+    assert not [1 for _, message in hub.messages[mark:] if "the volume is full" in str(message)]
 
 
 async def test_a_hung_volume_is_reported_and_used_again_when_it_responds(
@@ -328,8 +328,8 @@ async def test_a_hung_volume_is_reported_and_used_again_when_it_responds(
     hung.set()
     try:
         await saved([rank], 1, 10, Tier.LOCAL)
-        told = await hub.trouble(A, "NOT_STORED")
-        assert f"claim {CLAIM}, folder {PART}: it does not answer within" in told
+        trouble = await hub.trouble(A, "NOT_STORED")
+        assert f"claim {CLAIM}, folder {PART}: it does not answer within" in trouble
     finally:
         over.set()
     await rank.stands(Tier.REMOTE, 1, 10, 40)

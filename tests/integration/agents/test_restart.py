@@ -31,7 +31,7 @@ async def test_a_restarted_agent_binds_its_sockets_and_the_pod_continues(
     assert await launcher.ended()
     mark = len(hub.messages)
     await host.start()
-    hello = await hub.until(lambda _, said: said.WhichOneof("body") == "hello", mark)
+    hello = await hub.until(lambda _, message: message.WhichOneof("body") == "hello", mark)
     [report] = hello.hello.pods
     assert (report.pod_uid, report.incarnation) == (UID, 4)
     # The launcher and a rank reconnect with the same path. It must lead to the new agent's socket.

@@ -120,8 +120,8 @@ async def test_no_key_token_or_credential_is_logged_or_reported(
             await good.create("*", s3={**s3, "credentialsSecret": good.name})
             await good.expect_reason("Probed")
             # The store echoes the credentials in its error message, as some stores do.
-            told = f"The key {second['accessKey']} with token {second['sessionToken']} is not known"
-            proxy.inject(refuse(403, "InvalidAccessKeyId", told))
+            detail = f"The key {second['accessKey']} with token {second['sessionToken']} is not known"
+            proxy.inject(refuse(403, "InvalidAccessKeyId", detail))
             await bad.keys(create=True, **second)
             await bad.create("*", s3={**s3, "credentialsSecret": bad.name})
             await bad.expect_reason("StoreUnreachable")

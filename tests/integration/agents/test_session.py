@@ -24,7 +24,7 @@ UID = "aaaa-1111"
 
 
 def kind(wanted: str) -> Any:
-    return lambda _, said: said.WhichOneof("body") == wanted
+    return lambda _, message: message.WhichOneof("body") == wanted
 
 
 async def test_hello_names_node_peer_and_pods_and_heartbeats_follow(
@@ -59,7 +59,7 @@ async def test_an_agent_leaves_a_hub_that_does_not_reply_to_heartbeats(
     await make_host("one")
     await hub.until(kind("hello"))
     first = (await hub.until(kind("heartbeat"))).heartbeat.sent_unix_ms
-    await hub.until(lambda _, said: said.heartbeat.sent_unix_ms > first + 4000)
+    await hub.until(lambda _, message: message.heartbeat.sent_unix_ms > first + 4000)
     assert hub.sessions == 1
     hub.mute.add("one")
     await hub.until(kind("hello"), len(hub.messages))
@@ -144,7 +144,7 @@ async def test_progress_is_batched_and_exits_are_sent_immediately(make_host: Hos
         rank.send(type="progress", step=step)
     await hub.report(UID, lambda report: report.ranks and report.ranks[0].progress.step == 150, mark)
     seconds = asyncio.get_running_loop().time() - began
-    reports = [said for _, said in hub.messages[mark:] if said.WhichOneof("body") == "pod"]
+    reports = [message for _, message in hub.messages[mark:] if message.WhichOneof("body") == "pod"]
     # The agent sends one report for the change to RUNNING, and then at most one per second.
     assert len(reports) <= 2 + seconds
     rank.send(type="progress", step=151)

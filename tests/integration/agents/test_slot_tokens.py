@@ -47,7 +47,7 @@ async def shard(host: Host) -> Manifest:
 
 
 async def code(
-    host: Host, hub: FakeHub, caller: str, call: Callable[[Any], Any], said: list[Any] | None = None
+    host: Host, hub: FakeHub, caller: str, call: Callable[[Any], Any], replies: list[Any] | None = None
 ) -> str:
     """Call the Shards service of `host` as the agent of `caller`, and return the status code. If the call
     has a single reply, append the reply to `said`.
@@ -61,8 +61,8 @@ async def code(
             with contextlib.suppress(grpc.aio.AioRpcError):
                 async for _ in made:
                     pass
-        elif said is not None:
-            said.append(await made)
+        elif replies is not None:
+            replies.append(await made)
         return str((await made.code()).name)
 
 
@@ -154,9 +154,9 @@ async def test_a_node_outside_the_newest_incarnation_can_neither_read_nor_write(
     left = hub.slot_token("two", JOB, 1, 1)
     for call in (fetch(left, manifest), offer(left, 2, manifest)):
         assert await code(one, hub, "two", call) == "PERMISSION_DENIED"
-    said: list[Any] = []
-    assert await code(one, hub, "two", offer(left, 1, manifest), said) == "OK"
-    assert [one.decision for one in said] == [hub_pb2.OfferReply.REFUSED]
+    replies: list[Any] = []
+    assert await code(one, hub, "two", offer(left, 1, manifest), replies) == "OK"
+    assert [one.decision for one in replies] == [hub_pb2.OfferReply.REFUSED]
     assert await held(one) >= HELD
 
 
@@ -269,17 +269,19 @@ async def test_held_jobs_are_reported_with_slot_tokens_of_a_renewed_authority(
     plan.memory.copies = 1
     plan.slot_token = FakeHub(OTHERS).slot_token("two", JOB, 1, 1)
 
-    def renewed(node: str, said: Any) -> bool:
-        return any(one.slot_token == plan.slot_token for one in said.held_jobs.jobs)
+    def renewed(node: str, message: Any) -> bool:
+        return any(one.slot_token == plan.slot_token for one in message.held_jobs.jobs)
 
     hub.send("two", assignment=plan)
     await hub.until(renewed)
-    told = await hub.report(B, lambda report: report.authority == slot_tokens.signing_key_id(plan.slot_token))
-    assert told.incarnation == 1
+    received = await hub.report(
+        B, lambda report: report.authority == slot_tokens.signing_key_id(plan.slot_token)
+    )
+    assert received.incarnation == 1
     count = len(hub.messages)
     await two.stop()
     await two.start()
-    again = await hub.until(lambda node, said: node == "two" and said.HasField("hello"), count)
+    again = await hub.until(lambda node, message: node == "two" and message.HasField("hello"), count)
     assert renewed("two", SimpleNamespace(held_jobs=again.hello.held_jobs))
 
 

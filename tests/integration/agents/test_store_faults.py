@@ -71,16 +71,16 @@ class Remote:
     never: threading.Event
     """An event that is set only at the end of the test. Stalled requests wait for it."""
     conditional: bool = True
-    told: int = 0
+    version: int = 0
 
     async def send_store(self, *hosts: Host, secret: str = SECRET, probe: bool = False) -> None:
         """Send the store's settings and keys to the agents, as the hub does."""
-        self.told += 1
+        self.version += 1
         for host in hosts:
-            await self.hub.until(lambda node, said: node == host.node and said.HasField("hello"))  # noqa: B023
+            await self.hub.until(lambda node, message: node == host.node and message.HasField("hello"))  # noqa: B023
             store = hub_pb2.Store(
                 name="s3",
-                version=str(self.told),
+                version=str(self.version),
                 endpoint=self.proxy.url,
                 bucket=BUCKET,
                 prefix=self.prefix,
@@ -253,8 +253,10 @@ async def test_refused_credentials_are_reported_and_renewed(
     await there.send_store(one, two, secret="of yesterday")
     await saved(ranks, 20, Tier.PEER)
     for uid in (A, B):
-        told = await hub.trouble(uid, "NOT_STORED")
-        assert "gen-1-20" in told and "the access key is wrong" in told and "of yesterday" not in told
+        trouble = await hub.trouble(uid, "NOT_STORED")
+        assert (
+            "gen-1-20" in trouble and "the access key is wrong" in trouble and "of yesterday" not in trouble
+        )
     await there.is_clean(10)
     mark = len(hub.messages)
     await there.send_store(one, two)
@@ -316,8 +318,8 @@ async def test_a_store_that_ignores_conditions_gets_no_commits(
     one, two = await make_host("one"), await make_host("two")
     there.proxy.inject(fault_proxy.without("if-none-match", ACCESS, SECRET))
     await there.send_store(one, probe=True)
-    said = await hub.until(lambda node, said: said.HasField("store"))
-    assert said.store.reached and not said.store.conditional
+    message = await hub.until(lambda node, message: message.HasField("store"))
+    assert message.store.reached and not message.store.conditional
     there.conditional = False
     await there.send_store(one, two)
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])

@@ -203,13 +203,13 @@ async def test_a_child_has_low_priority_and_dies_with_its_agent() -> None:
 
 
 async def sweep(folder: Path, *probes: Probe, devices: Path = Path("/dev"), python: str = "") -> list[Result]:
-    told: list[Result] = []
+    results: list[Result] = []
 
     async def paired(probe: Probe, seconds: float) -> Finding:
         raise AssertionError(probe)
 
-    await Runner(Launch(folder, python), devices=devices).run(probes, 120, paired, told.append)
-    return told
+    await Runner(Launch(folder, python), devices=devices).run(probes, 120, paired, results.append)
+    return results
 
 
 @pytest.mark.parametrize(
@@ -254,16 +254,16 @@ async def test_each_accelerator_has_a_child_and_a_missing_interpreter_fails(tmp_
 
 async def test_a_killed_disk_probe_leaves_no_files(tmp_path: Path) -> None:
     launch = Launch(tmp_path, seconds=lambda _: 1.5)
-    told: list[Result] = []
+    results: list[Result] = []
 
     async def paired(probe: Probe, seconds: float) -> Finding:
         raise AssertionError(probe)
 
     probe = replace(catalogue.ALL["disk-write"], seconds=600)
-    await Runner(launch).run([probe], 120, paired, told.append)
-    if told[0].finding.outcome is Outcome.NOT_AVAILABLE:
-        pytest.skip(told[0].finding.message)
-    assert told[0].finding.outcome is Outcome.TIMED_OUT
+    await Runner(launch).run([probe], 120, paired, results.append)
+    if results[0].finding.outcome is Outcome.NOT_AVAILABLE:
+        pytest.skip(results[0].finding.message)
+    assert results[0].finding.outcome is Outcome.TIMED_OUT
     assert not any(os.scandir(tmp_path))
 
 

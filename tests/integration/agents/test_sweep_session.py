@@ -30,7 +30,7 @@ def join(make_host: HostMaker, hub: FakeHub) -> HostMaker:
 
     async def start(node: str) -> Host:
         host = await make_host(node)
-        await hub.until(lambda of, said: of == node and said.HasField("heartbeat"))
+        await hub.until(lambda of, message: of == node and message.HasField("heartbeat"))
         return host
 
     return start
@@ -49,7 +49,9 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def report(name: str, *states: int) -> Callable[[str, Any], bool]:
-    return lambda _, said: said.HasField("sweep") and said.sweep.name == name and said.sweep.state in states
+    return lambda _, message: (
+        message.HasField("sweep") and message.sweep.name == name and message.sweep.state in states
+    )
 
 
 def probe_children(host: Host) -> set[int]:
@@ -71,19 +73,19 @@ async def test_an_order_is_run_and_reported(join: HostMaker, hub: FakeHub, short
     hub.send("one", sweep_order=order)
     first = (await hub.until(report("a/1", hub_pb2.SweepReport.RUNNING))).sweep
     assert (first.node, len(first.metrics)) == ("one", 0)
-    said = (await hub.until(report("a/1", DONE))).sweep
-    assert [one.metric for one in said.metrics] == ["inventory", "jitter", "fingerprint"]
-    assert {one.outcome for one in said.metrics} == {MEASURED}
-    inventory, jitter, fingerprint = said.metrics
-    assert said.inventory["kernel"] == os.uname().release
-    assert len(said.inventory_digest) == 32
+    received = (await hub.until(report("a/1", DONE))).sweep
+    assert [one.metric for one in received.metrics] == ["inventory", "jitter", "fingerprint"]
+    assert {one.outcome for one in received.metrics} == {MEASURED}
+    inventory, jitter, fingerprint = received.metrics
+    assert received.inventory["kernel"] == os.uname().release
+    assert len(received.inventory_digest) == 32
     assert not inventory.digests
     assert (jitter.unit, jitter.higher_is_better, len(jitter.samples) >= 3) == ("us", False, True)
     assert not jitter.HasField("accelerator")
     assert len(fingerprint.digests) >= 2
-    known = said.provenance
+    known = received.provenance
     assert (known.kernel, bool(known.agent)) == (os.uname().release, True)
-    assert (known.boot_id, len(known.boot_id)) == (said.inventory["own.boot.id"], 36)
+    assert (known.boot_id, len(known.boot_id)) == (received.inventory["own.boot.id"], 36)
     assert not probe_children(host)
 
 
@@ -92,11 +94,11 @@ async def test_a_repeated_order_starts_one_sweep(join: HostMaker, hub: FakeHub, 
     order = hub_pb2.SweepOrder(name="a/1", tiers=["L1"], probes=["jitter"])
     hub.send("one", sweep_order=order)
     hub.send("one", sweep_order=order)
-    said = (await hub.until(report("a/1", DONE))).sweep
+    received = (await hub.until(report("a/1", DONE))).sweep
     mark = len(hub.messages)
     hub.send("one", sweep_order=order)
     # The report must be the same, with the same samples, because the sweep did not run again.
-    assert (await hub.until(report("a/1", DONE), mark)).sweep == said
+    assert (await hub.until(report("a/1", DONE), mark)).sweep == received
     running = [one.sweep for _, one in hub.messages if report("a/1", hub_pb2.SweepReport.RUNNING)("", one)]
     assert max(len(one.metrics) for one in running) <= 1
 
@@ -106,11 +108,11 @@ async def test_a_report_is_resent_in_each_session_until_confirmed(
 ) -> None:
     await join("one")
     hub.send("one", sweep_order=hub_pb2.SweepOrder(name="a/1", tiers=["L1"], probes=["jitter"]))
-    said = (await hub.until(report("a/1", DONE))).sweep
+    received = (await hub.until(report("a/1", DONE))).sweep
     for _ in range(2):
         mark = len(hub.messages)
         hub.hang_up("one")
-        assert (await hub.until(report("a/1", DONE), mark)).sweep == said
+        assert (await hub.until(report("a/1", DONE), mark)).sweep == received
     hub.send("one", sweep_received=hub_pb2.SweepReceived(name="a/1"))
     # Send another order and wait for its report. Then the agent has also handled the confirmation.
     hub.send("one", sweep_cancel=hub_pb2.SweepCancel(name="unknown"))
@@ -135,8 +137,8 @@ async def test_a_sweep_can_be_cancelled_and_a_second_one_must_wait(
     refused = (await hub.until(report("b/1", hub_pb2.SweepReport.REFUSED))).sweep
     assert "a/1" in refused.message
     hub.send("one", sweep_cancel=hub_pb2.SweepCancel(name="a/1"))
-    said = (await hub.until(report("a/1", hub_pb2.SweepReport.CANCELLED))).sweep
-    assert not said.metrics
+    received = (await hub.until(report("a/1", hub_pb2.SweepReport.CANCELLED))).sweep
+    assert not received.metrics
     assert not probe_children(host)
     # The refused sweep must start if the hub orders it again.
     short(0.05)
@@ -149,9 +151,9 @@ async def test_a_sweep_ends_by_its_deadline(join: HostMaker, hub: FakeHub, short
     short(600)
     order = hub_pb2.SweepOrder(name="a", tiers=["L1"], probes=["jitter", "loopback"], deadline_seconds=1)
     hub.send("one", sweep_order=order)
-    said = (await hub.until(report("a", DONE))).sweep
-    assert [one.outcome for one in said.metrics] == [hub_pb2.SweepMetric.TIMED_OUT] * 2
-    assert "before the probe started" in said.metrics[1].message
+    received = (await hub.until(report("a", DONE))).sweep
+    assert [one.outcome for one in received.metrics] == [hub_pb2.SweepMetric.TIMED_OUT] * 2
+    assert "before the probe started" in received.metrics[1].message
 
 
 async def test_an_agent_that_leaves_ends_its_sweep(join: HostMaker, hub: FakeHub, short: Any) -> None:
@@ -179,8 +181,8 @@ async def test_an_invalid_order_is_refused(
     await join("one")
     order = hub_pb2.SweepOrder(**{"name": "a", "tiers": ["L1"], "probes": ["jitter"], **changes})
     hub.send("one", sweep_order=order)
-    said = (await hub.until(report(order.name, hub_pb2.SweepReport.REFUSED))).sweep
-    assert words in said.message
+    received = (await hub.until(report(order.name, hub_pb2.SweepReport.REFUSED))).sweep
+    assert words in received.message
 
 
 def pair(name: str, role: Any, partner: Host) -> Any:
@@ -197,17 +199,19 @@ async def test_two_nodes_measure_the_network_between_them(
     one, two = await join("one"), await join("two")
     # The measurer receives its order first, so it must wait for the responder.
     hub.send("one", sweep_order=pair("p", hub_pb2.SweepPair.MEASURER, two))
-    await hub.until(lambda node, said: node == "one" and said.HasField("sweep"))
+    await hub.until(lambda node, message: node == "one" and message.HasField("sweep"))
     hub.send("two", sweep_order=pair("p", hub_pb2.SweepPair.RESPONDER, one))
     for node in ("one", "two"):
-        said = (await hub.until(lambda of, said, node=node: of == node and report("p", DONE)(of, said))).sweep
+        received = (
+            await hub.until(lambda of, one, node=node: of == node and report("p", DONE)(of, one))
+        ).sweep
         if node == "two":
-            assert not said.metrics
+            assert not received.metrics
             continue
-        assert [one.metric for one in said.metrics] == ["pair-latency", "pair-bandwidth"]
-        assert {(one.outcome, one.partner) for one in said.metrics} == {(MEASURED, "two")}
-        assert all(len(one.samples) >= 3 and min(one.samples) > 0 for one in said.metrics)
-        assert [one.higher_is_better for one in said.metrics] == [False, True]
+        assert [one.metric for one in received.metrics] == ["pair-latency", "pair-bandwidth"]
+        assert {(one.outcome, one.partner) for one in received.metrics} == {(MEASURED, "two")}
+        assert all(len(one.samples) >= 3 and min(one.samples) > 0 for one in received.metrics)
+        assert [one.higher_is_better for one in received.metrics] == [False, True]
 
 
 async def test_an_absent_partner_gives_no_measurement(join: HostMaker, hub: FakeHub, short: Any) -> None:
@@ -216,9 +220,9 @@ async def test_an_absent_partner_gives_no_measurement(join: HostMaker, hub: Fake
     order = pair("p", hub_pb2.SweepPair.MEASURER, two)
     order.deadline_seconds = 2
     hub.send("one", sweep_order=order)
-    said = (await hub.until(report("p", DONE))).sweep
-    assert {one.outcome for one in said.metrics} == {hub_pb2.SweepMetric.TIMED_OUT}
-    assert not any(one.samples for one in said.metrics)
+    received = (await hub.until(report("p", DONE))).sweep
+    assert {one.outcome for one in received.metrics} == {hub_pb2.SweepMetric.TIMED_OUT}
+    assert not any(one.samples for one in received.metrics)
 
 
 async def echo(host: Host, identity: Identity | None, sweep: str) -> grpc.StatusCode:

@@ -99,7 +99,7 @@ async def test_unpublishing_removes_all_files_and_is_idempotent(make_host: HostM
     await hub.report(UID, lambda report: report.launcher_connected)
     await host.unpublish(UID)
     assert await launcher.ended()
-    await hub.until(lambda _, said: said.pod_removed.pod_uid == UID)
+    await hub.until(lambda _, message: message.pod_removed.pod_uid == UID)
     assert not mounted(host)
     assert not host.target(UID).exists()
     assert folders_of(host) == []

@@ -40,8 +40,8 @@ def test_an_assignment_contains_no_store_credentials() -> None:
     """
     credentials = {"access_key", "secret_key", "session_token"}
     assert credentials <= fields_of(hub_pb2.Store.DESCRIPTOR)
-    told = fields_of(hub_pb2.Assignment.DESCRIPTOR)
-    assert "keep_last" in told and not credentials & told
+    fields = fields_of(hub_pb2.Assignment.DESCRIPTOR)
+    assert "keep_last" in fields and not credentials & fields
 
 
 def test_an_assignment_round_trips_over_the_wire_and_the_state_file() -> None:

@@ -44,13 +44,13 @@ def test_grpc_receives_a_configuration_only_after_a_change(pauses: list[float]) 
 def test_one_of_many_concurrent_polls_gets_the_change(pauses: list[float]) -> None:
     now = "first"
     its: Any = CertificateProvider(lambda: now, lambda name: name)  # type: ignore[arg-type, return-value]
-    now, told = "second", []
-    asking = [threading.Thread(target=lambda: told.append(its.poll())) for _ in range(32)]
-    for one in asking:
+    now, received = "second", []
+    threads = [threading.Thread(target=lambda: received.append(its.poll())) for _ in range(32)]
+    for one in threads:
         one.start()
-    for one in asking:
+    for one in threads:
         one.join()
-    assert sorted(filter(None, told)) == ["second"] and len(told) == 32
+    assert sorted(filter(None, received)) == ["second"] and len(received) == 32
 
 
 def test_a_failed_configuration_is_retried(pauses: list[float]) -> None:
@@ -83,11 +83,11 @@ class FakeEnrolment:
 async def test_grpc_gets_only_renewed_certificates_of_the_agent_s_port(
     monkeypatch: pytest.MonkeyPatch, pauses: list[float]
 ) -> None:
-    asked: list[Callable[[], grpc.ServerCertificateConfiguration | None]] = []
+    fetchers: list[Callable[[], grpc.ServerCertificateConfiguration | None]] = []
     made = grpc.dynamic_ssl_server_credentials
 
     def noted(first: Any, fetcher: Any, **given: Any) -> grpc.ServerCredentials:
-        asked.append(fetcher)
+        fetchers.append(fetcher)
         return made(first, fetcher, **given)
 
     monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", noted)
@@ -100,7 +100,7 @@ async def test_grpc_gets_only_renewed_certificates_of_the_agent_s_port(
     server = PeerServer(services, enrolled, 0)
     await server.start()
     try:
-        (fetcher,) = asked
+        (fetcher,) = fetchers
         assert [fetcher() is not None for _ in range(3)] == [False] * 3
         enrolled.current = authority.identity("node-1")
         assert [fetcher() is not None for _ in range(3)] == [True, False, False]

@@ -66,8 +66,8 @@ class Node:
         return asyncio.create_task(self.client.request_commit(plan, Tier.LOCAL, generation))
 
 
-def verdicts(*asked: asyncio.Task[CommitOutcome]) -> list[Verdict | None]:
-    return [one.result().verdict if one.done() else None for one in asked]
+def verdicts(*requests: asyncio.Task[CommitOutcome]) -> list[Verdict | None]:
+    return [one.result().verdict if one.done() else None for one in requests]
 
 
 def test_a_commit_waits_for_a_slow_slot_beyond_one_call(virtual: Run) -> None:  # noqa: F811
@@ -115,12 +115,12 @@ def test_a_commit_is_retried_until_the_ledger_can_be_written(virtual: Run) -> No
     async def work() -> None:
         node = Node()
         node.ledger.full = True
-        asked = [node.request_commit(FAST, ONE), node.request_commit(SLOW, ONE)]
+        requests = [node.request_commit(FAST, ONE), node.request_commit(SLOW, ONE)]
         await asyncio.sleep(5)
-        assert verdicts(*asked) == [None, None]
+        assert verdicts(*requests) == [None, None]
         node.ledger.full = False
         await asyncio.sleep(5)
-        assert verdicts(*asked) == [Verdict.COMMITTED] * 2
+        assert verdicts(*requests) == [Verdict.COMMITTED] * 2
 
     virtual(work())
 

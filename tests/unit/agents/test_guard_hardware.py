@@ -29,8 +29,8 @@ def machine(root: Path, *uuids: str, version: str = VERSION) -> Path:
 
 
 def test_detect_reports_all_accelerators_and_their_driver(tmp_path: Path) -> None:
-    told = detect(machine(tmp_path, ONE, TWO))
-    assert told.known and list(told.accelerators) == [ONE, TWO] and told.driver == "550.54.15"
+    found = detect(machine(tmp_path, ONE, TWO))
+    assert found.known and list(found.accelerators) == [ONE, TWO] and found.driver == "550.54.15"
 
 
 def test_the_driver_version_of_the_open_module_is_parsed(tmp_path: Path) -> None:
@@ -39,8 +39,8 @@ def test_the_driver_version_of_the_open_module_is_parsed(tmp_path: Path) -> None
 
 
 def test_a_node_without_accelerators_is_known(tmp_path: Path) -> None:
-    told = detect(tmp_path / "nowhere")
-    assert told.known and not told.accelerators and told.driver == ""
+    found = detect(tmp_path / "nowhere")
+    assert found.known and not found.accelerators and found.driver == ""
 
 
 def test_a_node_with_a_gpu_without_uuid_is_unknown(tmp_path: Path) -> None:

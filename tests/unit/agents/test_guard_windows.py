@@ -26,10 +26,10 @@ def test_a_window_is_read() -> None:
 
 
 def test_collectives_are_read() -> None:
-    said = {"kind": "dp", "members": "0-28:4,31", "bytes": 10, "count": 2, "seconds": 0.5}
-    (read,) = parse(frame({**ONE, "collectives": [said, {"kind": "tp", "members": "7"}]}), rank=3)
+    fields = {"kind": "dp", "members": "0-28:4,31", "bytes": 10, "count": 2, "seconds": 0.5}
+    (read,) = parse(frame({**ONE, "collectives": [fields, {"kind": "tp", "members": "7"}]}), rank=3)
     one, other = read.collectives
-    assert one == hub_pb2.Collective(**said)
+    assert one == hub_pb2.Collective(**fields)
     assert other == hub_pb2.Collective(kind="tp", members="7")
 
 
@@ -95,8 +95,8 @@ def window(rank: int, last: int) -> hub_pb2.StepWindow:
 
 
 def sent(buffer: TelemetryBuffer) -> dict[str, tuple[int, list[tuple[int, int]]]]:
-    told = buffer.pop_message()
-    pods = told.pods if told else []
+    message = buffer.pop_message()
+    pods = message.pods if message else []
     return {pod.pod_uid: (pod.incarnation, [(one.rank, one.last) for one in pod.windows]) for pod in pods}
 
 

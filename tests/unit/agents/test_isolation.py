@@ -91,10 +91,10 @@ def test_an_isolated_node_stops_its_strict_job_once(
         assert {round(b - a, 2) for a, b in itertools.pairwise(surroundings.probes)} == {2.0}
         # The first attestation request must follow the end of the first probe. No request may follow the stop
         # of the last job.
-        asked = [when for when, *_ in surroundings.requests]
-        assert surroundings.probes[0] + isolation.PROBE_TIMEOUT <= asked[0] <= surroundings.probes[0] + 2
-        assert {round(b - a, 2) for a, b in itertools.pairwise(asked)} == {1.0}
-        assert max(asked[-1], surroundings.probes[-1]) < at
+        requested = [when for when, *_ in surroundings.requests]
+        assert surroundings.probes[0] + isolation.PROBE_TIMEOUT <= requested[0] <= surroundings.probes[0] + 2
+        assert {round(b - a, 2) for a, b in itertools.pairwise(requested)} == {1.0}
+        assert max(requested[-1], surroundings.probes[-1]) < at
         await surroundings.end()
 
     virtual(work())

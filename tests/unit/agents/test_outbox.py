@@ -95,9 +95,9 @@ def test_removals_are_bounded_while_the_hub_is_disconnected() -> None:
     outbox = Outbox()
     for number in range(MAX_REMOVED + 10):
         outbox.add_removed(str(number))
-    gone, _ = outbox.pop_due(0.0)
-    assert len(gone) == MAX_REMOVED
-    assert gone[-1] == str(MAX_REMOVED + 9)
+    removed, _ = outbox.pop_due(0.0)
+    assert len(removed) == MAX_REMOVED
+    assert removed[-1] == str(MAX_REMOVED + 9)
 
 
 def test_backoff_pauses_double_with_jitter_and_a_cap() -> None:

@@ -77,14 +77,14 @@ REFUSED = {"type": "refused", "incarnation": 1, "step": 10}
 
 
 def test_only_changed_troubles_of_the_incarnation_are_reported() -> None:
-    told = {"NOT_STORED": "the store is busy", "LOST": "nothing is whole"}
-    known = run(plan(1), CheckpointTroubles(1, told))
-    assert known.urgency is Urgency.BATCHED and known.state.troubles == told
+    troubles = {"NOT_STORED": "the store is busy", "LOST": "nothing is whole"}
+    known = run(plan(1), CheckpointTroubles(1, troubles))
+    assert known.urgency is Urgency.BATCHED and known.state.troubles == troubles
     assert [(one.kind, one.message) for one in to_wire(known.state).troubles] == [
         (hub_pb2.Trouble.LOST, "nothing is whole"),
         (hub_pb2.Trouble.NOT_STORED, "the store is busy"),
     ]
-    assert run(CheckpointTroubles(1, dict(told)), state=known.state).urgency is Urgency.NONE
+    assert run(CheckpointTroubles(1, dict(troubles)), state=known.state).urgency is Urgency.NONE
     assert run(CheckpointTroubles(2, {}), state=known.state).state == known.state
     assert not run(CheckpointTroubles(1, {}), state=known.state).state.troubles
     assert not run(plan(2), state=known.state).state.troubles
@@ -113,12 +113,12 @@ class TestLauncher:
         assert to_wire(outcome.state).incarnation == 1
 
     @pytest.mark.parametrize(
-        ("at", "told"), [(0, [3]), (2, [3]), (3, []), (4, [])], ids=["new", "behind", "same", "ahead"]
+        ("at", "sent"), [(0, [3]), (2, [3]), (3, []), (4, [])], ids=["new", "behind", "same", "ahead"]
     )
-    def test_a_reconnected_launcher_gets_only_a_newer_assignment(self, at: int, told: list[int]) -> None:
+    def test_a_reconnected_launcher_gets_only_a_newer_assignment(self, at: int, sent: list[int]) -> None:
         state = run(hello(), plan(3), LauncherDisconnected()).state
         outcome = run(hello(at), state=state)
-        assert [frame["incarnation"] for frame in outcome.to_launcher] == told
+        assert [frame["incarnation"] for frame in outcome.to_launcher] == sent
         assert outcome.state.launcher_incarnation == max(3, at)
 
     @pytest.mark.parametrize("incarnation", [1, 2])
@@ -149,14 +149,14 @@ class TestLauncher:
         assert to_wire(UP).interval_seconds == 0
 
     @pytest.mark.parametrize(
-        ("remembered", "told"), [([], 0), ([plan(2)], 2)], ids=["nothing", "an older one"]
+        ("remembered", "reported"), [([], 0), ([plan(2)], 2)], ids=["nothing", "an older one"]
     )
     def test_an_agent_without_state_reports_no_assignment_to_get_a_resend(
-        self, remembered: list[Event], told: int
+        self, remembered: list[Event], reported: int
     ) -> None:
         state = run(*remembered, hello(3), RankUpdate(3, 0, "RUNNING")).state
         report = to_wire(state)
-        assert (report.incarnation, len(report.ranks)) == (told, 0)
+        assert (report.incarnation, len(report.ranks)) == (reported, 0)
         outcome = run(plan(3), state=state)
         assert (outcome.save, outcome.to_launcher) == (True, ())
         report = to_wire(outcome.state)
@@ -182,8 +182,8 @@ class TestLauncher:
 
     def test_shutdown_survives_a_reconnect_and_ends_with_the_incarnation(self) -> None:
         outcome = run(Shutdown(3, "why", immediate=True), LauncherDisconnected(), hello(1), state=UP)
-        told = {"type": "shutdown", "exitCode": 3, "reason": "why", "immediate": True}
-        assert outcome.to_launcher == (told,)
+        expected = {"type": "shutdown", "exitCode": 3, "reason": "why", "immediate": True}
+        assert outcome.to_launcher == (expected,)
         assert run(plan(2), LauncherDisconnected(), hello(2), state=outcome.state).to_launcher == ()
 
     def test_a_port_is_requested_once_and_kept(self) -> None:
@@ -284,8 +284,8 @@ class TestRanks:
         outcome = run(progress_of(0, Progress(41, time_ms=90, first_step_ms=90)), state=state)
         assert outcome.urgency is Urgency.NOW
         assert to_wire(outcome.state).ranks[0].first_step_unix_ms == 90
-        told = Progress(42, first_step_ms=90, checkpoint_ms=250, save_ms=12, copy_ms=70, restore_ms=33)
-        outcome = run(progress_of(0, told), state=outcome.state)
+        latest = Progress(42, first_step_ms=90, checkpoint_ms=250, save_ms=12, copy_ms=70, restore_ms=33)
+        outcome = run(progress_of(0, latest), state=outcome.state)
         assert outcome.urgency is Urgency.BATCHED
         progress = to_wire(outcome.state).ranks[0].progress
         assert (progress.checkpoint_ms, progress.save_ms, progress.copy_ms) == (250, 12, 70)
@@ -317,7 +317,7 @@ class TestRanks:
             ([], [Progress(44, time_ms=97, loss=0.5, first_step_ms=80, checkpoint_ms=7)], 45, 9, 0.5),
             ([Progress(46, time_ms=98, loss=0.5, first_step_ms=80, checkpoint_ms=7)], [], 46, 7, 0.5),
         ],
-        ids=["nothing told before", "told behind", "read late", "told already"],
+        ids=["nothing reported before", "older report", "read late", "reported already"],
     )
     def test_a_rank_that_dies_is_reported_with_its_true_last_step(
         self, before: list[Progress], after: list[Progress], step: int, saving: int, loss: float
@@ -383,17 +383,19 @@ class TestGenerations:
         assert outcome.state.committed == {Tier.REMOTE: newest}
 
     @pytest.mark.parametrize(
-        ("verdict", "seen", "told"),
+        ("verdict", "seen", "refused"),
         [(Verdict.STALE, 2, True), (Verdict.STALE, 1, False), (Verdict.EXPIRED, 0, False)],
         ids=["a later incarnation", "overtaken", "no answer"],
     )
-    def test_only_a_later_incarnation_causes_a_refusal(self, verdict: Verdict, seen: int, told: bool) -> None:
+    def test_only_a_later_incarnation_causes_a_refusal(
+        self, verdict: Verdict, seen: int, refused: bool
+    ) -> None:
         outcome = run(CommitDecided(Tier.LOCAL, Generation(1, 10), verdict, seen, 0), state=UP)
-        assert outcome.to_ranks == ({**REFUSED, "seen": 2} if told else None)
+        assert outcome.to_ranks == ({**REFUSED, "seen": 2} if refused else None)
         assert outcome.state.committed == {}
 
     @pytest.mark.parametrize(
-        "later", [plan(2), PickPort(2), hello(2)], ids=["assigned", "port asked for", "launcher knows it"]
+        "later", [plan(2), PickPort(2), hello(2)], ids=["assigned", "port requested", "launcher knows it"]
     )
     def test_a_later_assignment_of_the_own_pod_causes_a_refusal_too(self, later: Event) -> None:
         outcome = run(later, CommitDecided(Tier.LOCAL, Generation(1, 10), Verdict.STALE, 1, 0), state=UP)

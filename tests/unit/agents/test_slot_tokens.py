@@ -27,8 +27,8 @@ def encoded(claims: dict[str, Any], key: Any = OURS.key, algorithm: str | None =
 
 def altered(token: str, **claims: Any) -> str:
     head, body, signature = token.split(".")
-    said = json.loads(base64.urlsafe_b64decode(body + "=="))
-    text = json.dumps({**said, **claims}).encode()
+    signed = json.loads(base64.urlsafe_b64decode(body + "=="))
+    text = json.dumps({**signed, **claims}).encode()
     return ".".join((head, base64.urlsafe_b64encode(text).decode().rstrip("="), signature))
 
 
@@ -78,7 +78,7 @@ GOOD = slot_tokens.sign(TOKEN, OURS.key)
         encoded(CLAIMS, None, "none"),
         encoded(CLAIMS, "a secret that is as long as it has to be", "HS256"),
         encoded({**CLAIMS, "aud": "convoy-hub"}),
-        *(encoded({name: value for name, value in CLAIMS.items() if name != gone}) for gone in CLAIMS),
+        *(encoded({name: value for name, value in CLAIMS.items() if name != missing}) for missing in CLAIMS),
         encoded({**CLAIMS, "incarnation": "first"}),
     ],
 )

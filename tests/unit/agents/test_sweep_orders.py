@@ -136,8 +136,8 @@ async def test_a_failed_runner_is_reported(bench: Bench) -> None:
     bench.runner.go_on.set()
     bench.order()
     await settle()
-    (told,) = bench.orders.reports(again=False)
-    assert (told.state, told.message) == (State.DONE, "RuntimeError: no")
+    (report,) = bench.orders.reports(again=False)
+    assert (report.state, report.message) == (State.DONE, "RuntimeError: no")
 
 
 async def test_a_refused_order_is_not_stored(bench: Bench) -> None:
@@ -156,9 +156,11 @@ async def test_the_number_of_stored_reports_is_bounded(bench: Bench) -> None:
     for number in range(MAX_REPORTS + 1):
         bench.order(str(number))
         await settle()
-    told = bench.states(again=True)
+    stored = bench.states(again=True)
     assert len(bench.orders._reports) == MAX_REPORTS
-    assert set(bench.states(again=True)) == {str(number) for number in range(1, MAX_REPORTS + 1)} < set(told)
+    assert (
+        set(bench.states(again=True)) == {str(number) for number in range(1, MAX_REPORTS + 1)} < set(stored)
+    )
 
 
 async def test_close_cancels_the_running_sweep(bench: Bench) -> None:
@@ -174,19 +176,19 @@ async def test_a_report_has_the_fields_the_judge_needs(bench: Bench) -> None:
     bench.runner.found = Finding(Outcome.MEASURED, samples=(10.0, 10.1, 9.9) * 5)
     bench.order("a", probes=["jitter"])
     await settle()
-    (told,) = bench.orders.reports(again=False)
-    (one,) = told.metrics
+    (report,) = bench.orders.reports(again=False)
+    (one,) = report.metrics
     better = Better.HIGHER if one.higher_is_better else Better.LOWER
     fleet = {f"n{number}": [9.9 + number / 100, 10.0, 10.1] for number in range(10)}
     known = reference.freeze(one.metric, "class", better, 1, fleet)
-    said = metric.judge("one", [tuple(one.samples)], known)
-    assert (said.outcome, said.reason) == (verdict.Outcome.PASS, verdict.Reason.MEETS_REFERENCE)
+    judged = metric.judge("one", [tuple(one.samples)], known)
+    assert (judged.outcome, judged.reason) == (verdict.Outcome.PASS, verdict.Reason.MEETS_REFERENCE)
     bench.runner.found = Finding(Outcome.MEASURED, digests=("x", "y"))
     bench.order("b", probes=["fingerprint"])
     await settle()
-    (told,) = bench.orders.reports(again=False)
-    said = fingerprint.judge("one", tuple(told.metrics[0].digests), {})
-    assert (said.outcome, said.reason) == (verdict.Outcome.FAIL, verdict.Reason.CORRUPT)
+    (report,) = bench.orders.reports(again=False)
+    judged = fingerprint.judge("one", tuple(report.metrics[0].digests), {})
+    assert (judged.outcome, judged.reason) == (verdict.Outcome.FAIL, verdict.Reason.CORRUPT)
 
 
 async def test_facts_become_the_report_s_inventory(bench: Bench) -> None:
@@ -194,9 +196,9 @@ async def test_facts_become_the_report_s_inventory(bench: Bench) -> None:
     bench.runner.found = Finding(Outcome.MEASURED, digests=("d",), facts={"cpu": "x"})
     bench.order("a", tiers=["L0"], probes=["inventory"])
     await settle()
-    (told,) = bench.orders.reports(again=False)
-    assert (dict(told.inventory), told.inventory_digest) == ({"cpu": "x"}, "d")
-    assert not told.metrics[0].digests
+    (report,) = bench.orders.reports(again=False)
+    assert (dict(report.inventory), report.inventory_digest) == ({"cpu": "x"}, "d")
+    assert not report.metrics[0].digests
 
 
 def test_each_outcome_has_a_wire_value() -> None:

@@ -137,7 +137,7 @@ async def test_release_returns_although_the_partner_is_unreachable(
     pair = PairProbes(line.stub)
     line.closes_next = True
     await pair.release("sweep", PARTNER)
-    telling = asyncio.ensure_future(pair.release("sweep", PARTNER))
+    release = asyncio.ensure_future(pair.release("sweep", PARTNER))
     await two.called.wait()
     await line.close()
-    await telling
+    await release

@@ -103,16 +103,16 @@ async def test_accelerators_are_probed_in_parallel_or_in_turn(
     tmp_path: Path, name: str, together: int, found: list[int | None]
 ) -> None:
     write(tmp_path, nvidia0="", nvidia1="", nvidia2="", nvidiactl="")
-    children, told = FakeChildren(together), list[Result]()
+    children, results = FakeChildren(together), list[Result]()
 
     async def paired(probe: Probe, seconds: float) -> Finding:
         raise AssertionError(probe)
 
     runner = Runner(Launch(tmp_path), children, tmp_path)
     async with asyncio.timeout(10):
-        await runner.run([catalogue.ALL[name]], 60, paired, told.append)
-    assert [one.accelerator for one in told] == found
-    assert {one.finding.outcome for one in told} == {Outcome.NOT_AVAILABLE}
+        await runner.run([catalogue.ALL[name]], 60, paired, results.append)
+    assert [one.accelerator for one in results] == found
+    assert {one.finding.outcome for one in results} == {Outcome.NOT_AVAILABLE}
     assert children.begun == [[name, str(one or 0)] for one in found]
 
 

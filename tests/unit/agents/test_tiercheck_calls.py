@@ -65,7 +65,7 @@ def test_the_timer_reports_the_longest_silent_operation() -> None:
 
 
 def test_every_store_operation_is_timed() -> None:
-    heard: list[tuple[str, bool]] = []
+    recorded: list[tuple[str, bool]] = []
     timer = ResponseTimer(lambda: 1.0)
 
     class RecordingBlobs:
@@ -73,7 +73,7 @@ def test_every_store_operation_is_timed() -> None:
 
         def __getattr__(self, name: str) -> Any:
             def use(*args: Any) -> Any:
-                heard.append((name, bool(timer._last_response)))
+                recorded.append((name, bool(timer._last_response)))
                 for one in args:
                     if callable(one):
                         one()
@@ -92,7 +92,7 @@ def test_every_store_operation_is_timed() -> None:
     blobs.remove("k")
     blobs.tidy("f", 0.0, lambda: names.append(3))
     blobs.refuses_damage("k")
-    assert heard == [
+    assert recorded == [
         (name, True)
         for name in (
             "put",
@@ -110,10 +110,10 @@ def test_every_store_operation_is_timed() -> None:
 
 
 def test_a_volume_reports_liveness_during_a_listing(tmp_path: Path) -> None:
-    volume, said = Volume(tmp_path), []
+    volume, signals = Volume(tmp_path), []
     for number in range(3):
         volume.put(f"a/{number}", b"")
-    assert len(volume.names("a", lambda: said.append(1)).written) == len(said) == 3
+    assert len(volume.names("a", lambda: signals.append(1)).written) == len(signals) == 3
 
 
 async def test_results_and_errors_of_a_call_are_passed_on() -> None:
@@ -200,9 +200,9 @@ async def test_calls_waiting_for_a_replaced_store_fail_with_a_retriable_error(ov
     await asyncio.sleep(0)
     some.close()
     for refused in (waits, some.run(ResponseTimer(), lambda: 9)):
-        with pytest.raises(StoreError, match="settings were changed") as told:
+        with pytest.raises(StoreError, match="settings were changed") as failed:
             await refused
-        assert told.value.retriable
+        assert failed.value.retriable
     over.set()
     assert await runs == 7, "what is under way goes on"
 
@@ -242,9 +242,9 @@ async def test_a_hung_store_does_not_delay_other_stores(
     hung = [asyncio.create_task(here.remotes.inventory(here.plan("hung"))) for _ in range(2 * calls.THREADS)]
     assert not (await here.remotes.inventory(here.plan("fine"))).records
     for task in hung:
-        with pytest.raises(StoreError, match="claim hung: it does not answer") as told:
+        with pytest.raises(StoreError, match="claim hung: it does not answer") as failed:
             await task
-        assert told.value.retriable
+        assert failed.value.retriable
     # The same store name with another claim must be treated as a new store.
     here.update_store("hung", "other")
     assert not (await here.remotes.inventory(here.plan("hung"))).records

@@ -39,7 +39,7 @@ class Slot:
     now: float = 0.0
     tries: int = 0
     given: list[str] = field(default_factory=list)
-    told: list[dict[str, str]] = field(default_factory=list)
+    notified: list[dict[str, str]] = field(default_factory=list)
 
     async def send(self, place: NodeAddress, job_memory: Any, plan: Assignment, key: str) -> None:
         self.tries += 1
@@ -52,7 +52,7 @@ class Slot:
     async def copy(self, *keys: str) -> bool:
         plan = cast(Assignment, Plan(MemoryTiers(1, 0, (NodeAddress("two", "two:1"),))))
         troubles = TroubleReporter(
-            lambda uid, incarnation, troubles: self.told.append(dict(troubles)), lambda: self.now
+            lambda uid, incarnation, troubles: self.notified.append(dict(troubles)), lambda: self.now
         )
         copier = ShardCopier(cast(PeerTransfer, self), troubles, lambda uid: plan)
         async with asyncio.timeout(20):
@@ -80,7 +80,7 @@ async def test_a_lasting_failure_is_reported_until_the_copies_exist(error: Excep
     slot = Slot(lambda key, tries: error if tries < 5 else None)
     assert await slot.copy("base", "segment")
     assert slot.given == ["base", "segment"]
-    assert slot.told == [{"NOT_COPIED": words}, {}]
+    assert slot.notified == [{"NOT_COPIED": words}, {}]
 
 
 async def test_a_damaged_shard_is_not_retried() -> None:
@@ -93,10 +93,10 @@ async def test_a_damaged_shard_is_not_retried() -> None:
 async def test_a_transient_failure_is_not_reported() -> None:
     slot = Slot(lambda key, tries: Later("two: not restored here yet") if tries % 3 else None)
     assert await slot.copy("base", "segment")
-    assert slot.tries == 6 and slot.told == []
+    assert slot.tries == 6 and slot.notified == []
 
 
 async def test_a_superseded_copy_is_not_reported() -> None:
     slot = Slot(lambda key, tries: Outdated("two: gen-1-20 has its copies already"))
     assert not await slot.copy("base")
-    assert slot.told == []
+    assert slot.notified == []

@@ -56,23 +56,23 @@ def raises(error: BaseException) -> Callable[[], None]:
 )
 async def test_a_request_after_a_failure_retries_the_decision(error: BaseException) -> None:
     slot = Slot0(raises(error), succeed)
-    askers = [asyncio.create_task(slot.decide_once()) for _ in range(3)]
+    requests = [asyncio.create_task(slot.decide_once()) for _ in range(3)]
     await asyncio.sleep(0)
     slot.may.set()
-    said = await asyncio.gather(*askers, return_exceptions=True)
+    results = await asyncio.gather(*requests, return_exceptions=True)
     if isinstance(error, RestoreFailed):
-        assert [one.message for one in said] == ["no answer"] * 3  # type: ignore[union-attr]
+        assert [one.message for one in results] == ["no answer"] * 3  # type: ignore[union-attr]
     else:
-        assert [type(one) for one in said] == [type(error)] * 3
+        assert [type(one) for one in results] == [type(error)] * 3
     (again,) = await asyncio.gather(slot.decide_once(), return_exceptions=True)
     assert again == hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.FRESH)
 
 
 async def test_a_decision_stays_although_a_requester_is_cancelled() -> None:
     slot = Slot0(succeed)
-    gone, stays = asyncio.create_task(slot.decide_once()), asyncio.create_task(slot.decide_once())
+    cancelled, stays = asyncio.create_task(slot.decide_once()), asyncio.create_task(slot.decide_once())
     await asyncio.sleep(0)
-    gone.cancel()
-    await asyncio.gather(gone, return_exceptions=True)
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
     slot.may.set()
     assert (await stays).outcome == (await slot.decide_once()).outcome == hub_pb2.ResumeReply.FRESH

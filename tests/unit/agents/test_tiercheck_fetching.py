@@ -26,10 +26,10 @@ class Peers:
 
     def __init__(self, **answers: list[Exception | None]) -> None:
         self.answers = answers
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     async def fetch(self, place: NodeAddress, job_memory: object, plan: object, key: str) -> None:
-        self.asked.append(place.node)
+        self.requested.append(place.node)
         left = self.answers[place.node]
         if error := left.pop(0) if len(left) > 1 else left[0]:
             raise error
@@ -66,7 +66,7 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "asked", "broken"),
+    ("answers", "requested", "broken"),
     [
         ({"a": [GIVES], "b": [GIVES]}, ["a"], []),
         ({"a": [Damaged("bits")], "b": [GIVES]}, ["a", "b"], ["a"]),
@@ -77,12 +77,12 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 async def test_sources_are_tried_in_order(
-    answers: dict[str, list[Exception | None]], asked: list[str], broken: list[str]
+    answers: dict[str, list[Exception | None]], requested: list[str], broken: list[str]
 ) -> None:
     peers = Peers(**answers)
     found, came = await fetched(peers)
-    assert peers.asked == asked and [node for node, _ in found] == broken
-    assert bool(came) == (GIVES in answers[asked[-1]])
+    assert peers.requested == requested and [node for node, _ in found] == broken
+    assert bool(came) == (GIVES in answers[requested[-1]])
 
 
 async def test_a_source_that_denies_is_retried_last_and_not_marked_broken(
@@ -91,7 +91,7 @@ async def test_a_source_that_denies_is_retried_last_and_not_marked_broken(
     monkeypatch.setattr(restoring, "FETCH_SECONDS", 60.0)
     peers = Peers(a=[Denied("who signs?"), Denied("who signs?"), GIVES], b=[Damaged("bits")])
     found, came = await fetched(peers)
-    assert peers.asked == ["a", "b", "a", "a"]
+    assert peers.requested == ["a", "b", "a", "a"]
     assert found == [("b", "key")] and came == {"key"}
 
 

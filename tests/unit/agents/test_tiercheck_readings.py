@@ -24,7 +24,7 @@ class Rank:
     def __init__(self, incarnation: int, *questions: str) -> None:
         self.incarnation = incarnation
         self._questions = questions
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     @property
     async def frames(self) -> AsyncIterator[dict[str, Any]]:
@@ -32,7 +32,7 @@ class Rank:
             yield {"type": question, "attempt": 0}
 
     async def send(self, frame: dict[str, Any]) -> None:
-        self.heard.append(frame["type"])
+        self.received.append(frame["type"])
 
 
 class Node:
@@ -43,7 +43,7 @@ class Node:
         self.unpinned = 0
         self.dropped: set[str] = set()
         """The shards in the last call of `unpin`."""
-        self.asked, self.decided = asyncio.Event(), asyncio.Event()
+        self.requested, self.decided = asyncio.Event(), asyncio.Event()
         self.decided.set()
         some: Any = self
         self.ranks = RankServer(some, some, some, self.pods.values, ANYTHING)
@@ -56,7 +56,7 @@ class Node:
         self.dropped = set(dropped)
 
     async def resume(self, plan: Any, attempt: int, *_: Any, **more: Any) -> PodRestore:
-        self.asked.set()
+        self.requested.set()
         await self.decided.wait()
         fresh = hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.FRESH)
         return PodRestore(plan, attempt, fresh, set(plan.ranks), {f"fetched-{plan.pod_uid}"})
@@ -78,19 +78,19 @@ class Node:
         pod = self.pods[uid]
         line: Any = Rank(pod.assignment.incarnation, *questions)
         await self.ranks.serve(lambda: pod, line)
-        heard: list[str] = line.heard
-        return heard
+        received: list[str] = line.received
+        return received
 
 
 async def test_a_pod_that_leaves_during_the_decision_keeps_no_pins() -> None:
     node = Node()
     node.assigned("a", 1)
     node.decided.clear()
-    asking = asyncio.create_task(node.serve("a", "restore"))
-    await node.asked.wait()
+    request = asyncio.create_task(node.serve("a", "restore"))
+    await node.requested.wait()
     node.leaves("a")
     node.decided.set()
-    await asking
+    await request
     node.assigned("b", 1)
     assert await node.serve("b", "restore", "restored") == ["restore", "done"]
     assert node.unpinned == 1

@@ -292,8 +292,8 @@ class ShardStoreMachine(RuleBasedStateMachine):
         self.store.add_record(Record(manifest.generation, None, {manifest.shard: key}))
         for tier in tiers:
             self.store.advance(tier, manifest.generation)
-        for gone in self.store.collect().manifests:
-            del self.kept[gone]
+        for dropped in self.store.collect().manifests:
+            del self.kept[dropped]
 
     @rule()
     def restart(self) -> None:

@@ -36,32 +36,32 @@ def at(**plan: Any) -> Assignment:
 class Place:
     def __init__(self) -> None:
         self.now = 100.0
-        self.told: list[tuple[str, int, dict[str, str]]] = []
+        self.notified: list[tuple[str, int, dict[str, str]]] = []
         self.troubles = TroubleReporter(self._record, lambda: self.now)
 
     def _record(self, uid: str, incarnation: int, troubles: Mapping[str, str]) -> None:
-        self.told.append((uid, incarnation, dict(troubles)))
+        self.notified.append((uid, incarnation, dict(troubles)))
 
     def failed(self, error: StoreError, after: float = 0.0, **plan: Any) -> list[str]:
         """Advance the clock, then record a failed upload. Return the messages that were reported."""
         self.now += after
-        mark = len(self.told)
+        mark = len(self.notified)
         self.troubles.not_stored(at(**plan), GENERATION, error)
-        return [troubles["NOT_STORED"] for _, _, troubles in self.told[mark:]]
+        return [troubles["NOT_STORED"] for _, _, troubles in self.notified[mark:]]
 
 
 def test_a_permanent_failure_is_reported_immediately_and_once() -> None:
     place = Place()
     assert place.failed(REFUSED) == ["gen-1-20: the keys are wrong; the upload is tried again"]
     assert place.failed(REFUSED) == []
-    assert [(uid, incarnation) for uid, incarnation, _ in place.told] == [("pod", 1)]
+    assert [(uid, incarnation) for uid, incarnation, _ in place.notified] == [("pod", 1)]
 
 
 def test_a_retriable_failure_is_reported_only_if_it_lasts() -> None:
     place = Place()
     assert place.failed(BUSY) == place.failed(BUSY, REPORT_AFTER_SECONDS / 2) == []
-    told = ["gen-1-20: the store is busy; the upload is tried again"]
-    assert place.failed(BUSY, REPORT_AFTER_SECONDS / 2) == told
+    message = ["gen-1-20: the store is busy; the upload is tried again"]
+    assert place.failed(BUSY, REPORT_AFTER_SECONDS / 2) == message
 
 
 def test_a_stored_upload_ends_the_trouble_and_restarts_its_delay() -> None:
@@ -69,7 +69,7 @@ def test_a_stored_upload_ends_the_trouble_and_restarts_its_delay() -> None:
     place.failed(BUSY)
     assert place.failed(BUSY, REPORT_AFTER_SECONDS)
     place.troubles.stored(at())
-    assert place.told[1:] == [("pod", 1, {})]
+    assert place.notified[1:] == [("pod", 1, {})]
     assert place.failed(BUSY, 2 * REPORT_AFTER_SECONDS) == []
 
 
@@ -78,7 +78,7 @@ def test_a_record_not_written_to_memory_is_reported_immediately() -> None:
     place.troubles.record_not_written(at(), GENERATION, FULL)
     place.troubles.record_written(at())
     why = "gen-1-20: its record cannot be written to memory: No space left on device"
-    assert place.told == [("pod", 1, {"NO_MEMORY": why}), ("pod", 1, {})]
+    assert place.notified == [("pod", 1, {"NO_MEMORY": why}), ("pod", 1, {})]
 
 
 def test_a_success_without_earlier_trouble_is_not_reported() -> None:
@@ -86,7 +86,7 @@ def test_a_success_without_earlier_trouble_is_not_reported() -> None:
     place.troubles.record_written(at())
     place.troubles.stored(at())
     place.troubles.memory_granted(at(), 0, "saving")
-    assert place.told == []
+    assert place.notified == []
 
 
 def test_a_lasting_copy_refusal_is_reported_until_copies_exist() -> None:
@@ -94,22 +94,22 @@ def test_a_lasting_copy_refusal_is_reported_until_copies_exist() -> None:
 
     def refused(after: float, host: str = "two", key: str = "a", **plan: Any) -> list[dict[str, str]]:
         place.now += after
-        mark = len(place.told)
+        mark = len(place.notified)
         place.troubles.not_copied(at(**plan), host, key, f"{host}: 7 more bytes are needed")
-        return [troubles for _, _, troubles in place.told[mark:]]
+        return [troubles for _, _, troubles in place.notified[mark:]]
 
-    told = {"NOT_COPIED": "two: 7 more bytes are needed"}
+    notified = {"NOT_COPIED": "two: 7 more bytes are needed"}
     assert refused(0) == refused(REPORT_AFTER_SECONDS / 2) == []
     # The delay is measured for each shard and each host separately.
     assert refused(REPORT_AFTER_SECONDS / 4, key="b") == refused(0, host="three") == []
-    assert refused(REPORT_AFTER_SECONDS / 4) == [told]
+    assert refused(REPORT_AFTER_SECONDS / 4) == [notified]
     assert refused(REPORT_AFTER_SECONDS, host="three") == [
         {"NOT_COPIED": "three: 7 more bytes are needed; two: 7 more bytes are needed"}
     ]
     place.troubles.copied(at(), "three")
-    assert place.told[-1][2] == told
+    assert place.notified[-1][2] == notified
     place.troubles.copied(at(), "two")
-    assert place.told[-1][2] == {}
+    assert place.notified[-1][2] == {}
     # After the copies succeeded, the delay of a new failure starts again.
     assert refused(0) == refused(REPORT_AFTER_SECONDS / 2) == []
     assert refused(REPORT_AFTER_SECONDS, incarnation=2) == []
@@ -120,7 +120,7 @@ def test_not_restored_is_reported_once_and_ends_when_restorable() -> None:
     place.troubles.not_restored(at(), "the store is away")
     place.troubles.not_restored(at(), "the store is away")
     place.troubles.restorable(at())
-    assert [troubles for *_, troubles in place.told] == [{"NOT_RESTORED": "the store is away"}, {}]
+    assert [troubles for *_, troubles in place.notified] == [{"NOT_RESTORED": "the store is away"}, {}]
 
 
 BEGINS: dict[str, Callable[[TroubleReporter], None]] = {
@@ -151,10 +151,10 @@ def test_each_event_ends_only_its_own_trouble(
         begin(place.troubles)
         if name not in ended:
             begin(wanted.troubles)
-    assert place.told[-1] != wanted.told[-1]
+    assert place.notified[-1] != wanted.notified[-1]
     end(place.troubles)
-    assert place.told[-1] == wanted.told[-1]
-    assert set(place.told[-1][2]) == {"NO_MEMORY", "LOST", "INEXACT"} | (
+    assert place.notified[-1] == wanted.notified[-1]
+    assert set(place.notified[-1][2]) == {"NO_MEMORY", "LOST", "INEXACT"} | (
         set() if "store" in ended else {"NOT_STORED"}
     )
 
@@ -173,8 +173,8 @@ def test_a_new_incarnation_has_no_troubles_and_earlier_ones_are_ignored() -> Non
     place = Place()
     place.troubles.checkpoints_lost(at(), "nothing is whole")
     place.troubles.inexact(at(incarnation=2), 0, "two.weight")
-    assert place.told[-1] == ("pod", 2, {"INEXACT": "rank 0: two.weight"})
+    assert place.notified[-1] == ("pod", 2, {"INEXACT": "rank 0: two.weight"})
     place.troubles.checkpoints_lost(at(), "nothing at all is whole")
     place.troubles.stored(at())
-    assert len(place.told) == 2
+    assert len(place.notified) == 2
     assert place.failed(BUSY, incarnation=2) == []

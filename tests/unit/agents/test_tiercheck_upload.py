@@ -297,12 +297,12 @@ def test_other_threads_stop_when_one_fails(store: Store, proxy: FaultProxy) -> N
     st.lists(st.tuples(st.floats(0, 10), st.integers(1, 10_000)), min_size=1, max_size=40), st.floats(1, 1e5)
 )
 def test_the_rate_limit_holds_for_any_sequence_of_requests(
-    asked: list[tuple[float, int]], rate: float
+    requests: list[tuple[float, int]], rate: float
 ) -> None:
     now = [0.0]
     bucket = Rate(rate, lambda: now[0])
     ends: list[tuple[float, float, int]] = []
-    for pause, size in asked:
+    for pause, size in requests:
         now[0] += pause
         ends.append((now[0], now[0] + bucket.delay(size), size))
     for number, (start, _, _) in enumerate(ends):
@@ -344,17 +344,17 @@ def test_verification_checks_all_chunks_and_names_the_damaged_ones(
     proxy.inject(fault_proxy.refuse(404, "NoSuchKey"), "GET", chunks[4].digest)
     proxy.inject(fault_proxy.flip, "GET", chunks[5].digest, times=1)
     proxy.inject(fault_proxy.refuse(503), "GET", chunks[0].digest, times=2)
-    looked: Counter[Chunk] = Counter()
+    verified: Counter[Chunk] = Counter()
     found = verify_chunks(
         store,
         [*chunks, *chunks],
-        lambda chunk: looked.update([chunk]),
+        lambda chunk: verified.update([chunk]),
         stop=threading.Event(),
         limits=TransferLimits(retries=AT_ONCE),
     )
     assert found.keys() == {chunks[1].digest, chunks[4].digest}
     assert "is damaged" in found[chunks[1].digest] and "is missing in" in found[chunks[4].digest]
-    assert looked == Counter(chunks)
+    assert verified == Counter(chunks)
 
 
 def test_a_store_failure_ends_the_verification_and_is_no_damage(store: Store, proxy: FaultProxy) -> None:

@@ -92,10 +92,10 @@ def upload_counts() -> Counter[str]:
 
 class Slot:
     def __init__(self, error: Exception | None = None) -> None:
-        self.told: list[dict[str, str]] = []
+        self.notified: list[dict[str, str]] = []
         self.here = self.verdict = True
         self.memory, self.store = Memory(), Store(error)
-        troubles = TroubleReporter(lambda uid, incarnation, troubles: self.told.append(dict(troubles)))
+        troubles = TroubleReporter(lambda uid, incarnation, troubles: self.notified.append(dict(troubles)))
         self.uploads = Uploads(cast(Remotes, self.store), troubles, self.stand, lambda plan: self.here)
 
     async def stand(self, *_: Any) -> bool | None:
@@ -140,11 +140,11 @@ async def test_a_failed_upload_is_reported_until_a_generation_is_stored(error: E
     slot, before = Slot(error), upload_counts()
     await slot.upload(20, "a")
     assert upload_counts() - before == Counter(failed=1)
-    assert slot.told == [{"NOT_STORED": words}]
+    assert slot.notified == [{"NOT_STORED": words}]
     assert not slot.memory.uploading
     slot.store.error = None
     await slot.upload(30, "a", "b")
-    assert slot.store.sent == ["a", "b"] and slot.told[1:] == [{}]
+    assert slot.store.sent == ["a", "b"] and slot.notified[1:] == [{}]
     assert upload_counts() - before == Counter(failed=1, stored=1)
 
 
@@ -172,4 +172,4 @@ async def test_an_upload_that_ends_with_the_job_is_not_reported(over: str) -> No
 
     slot.uploads._is_current = lasts
     await slot.upload(20, "a")
-    assert not slot.told
+    assert not slot.notified

@@ -38,12 +38,12 @@ class Place:
     """A function that makes a blob older by a number of seconds."""
     spoil: Callable[[str, bytes], None]
     keys: Callable[[], set[str]]
-    said: list[str] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
 
     def store(self, **more: Any) -> Store:
         given = {name: more.pop(name) for name in ("conditional", "clock") if name in more}
         rules = CommitRules(grace_seconds=GRACE, **given)
-        return Store(self.blobs, "team", "uid-1", rules=rules, report=self.said.append, **more)
+        return Store(self.blobs, "team", "uid-1", rules=rules, report=self.reports.append, **more)
 
     def age_all(self, seconds: float = 2 * GRACE) -> None:
         for key in self.keys():

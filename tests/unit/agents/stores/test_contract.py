@@ -158,17 +158,17 @@ def test_one_of_many_concurrent_commits_wins(place: Place) -> None:
 
 def test_a_branch_is_decided_once(place: Place) -> None:
     store = place.store()
-    looking = Branch(3, None, decided=False)
+    undecided = Branch(3, None, decided=False)
     decided = Branch(3, Generation(2, 5))
-    assert store.put_branch(looking)
-    assert store.inventory().branches == {3: looking}
-    said = place.blobs.get(f"{HOME}/branches/3.undecided") or b""
+    assert store.put_branch(undecided)
+    assert store.inventory().branches == {3: undecided}
+    stored = place.blobs.get(f"{HOME}/branches/3.undecided") or b""
     assert store.put_branch(decided) and store.put_branch(decided)
-    assert not store.put_branch(looking)
+    assert not store.put_branch(undecided)
     assert not store.put_branch(Branch(3, Generation(1, 1)))
     assert store.inventory().branches == {3: decided}
     # This undecided branch arrives late: it was being written when the decision was made.
-    place.blobs.put(f"{HOME}/branches/3.undecided", said)
+    place.blobs.put(f"{HOME}/branches/3.undecided", stored)
     assert store.inventory().branches == {3: decided}
 
 
@@ -196,17 +196,17 @@ def test_malformed_objects_are_reported_and_skipped(place: Place) -> None:
     assert store.inventory() == whole
     assert good.generation in whole.records
     for key in bad:
-        assert [one for one in place.said if key in one], key
+        assert [one for one in place.reports if key in one], key
 
 
 def test_an_object_over_the_length_limit_is_not_read(tmp_path: Path) -> None:
-    said: list[str] = []
-    store = Store(Volume(tmp_path), "team", "uid-1", report=said.append)
+    reports: list[str] = []
+    store = Store(Volume(tmp_path), "team", "uid-1", report=reports.append)
     good = saved(store, 1, noise(1))
     for name in ("records/gen-1-2", f"manifests/{'0' * 64}"):
         os.truncate(os.open(tmp_path / HOME / name, os.O_WRONLY | os.O_CREAT), MAX_TEXT + 1)
     assert set(store.inventory().records) == {good.generation}
-    assert sum(f"longer than {MAX_TEXT} bytes" in one for one in said) == 2, said
+    assert sum(f"longer than {MAX_TEXT} bytes" in one for one in reports) == 2, reports
 
 
 def test_jobs_are_isolated_from_each_other(place: Place) -> None:

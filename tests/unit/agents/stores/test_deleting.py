@@ -71,8 +71,8 @@ def test_a_chunk_reused_during_a_collection_is_not_deleted(place: Place) -> None
     )
     done = upload(store, shard(3, [noise(1)]), lambda index: noise(1), stop=threading.Event())
     assert (done.sent_bytes, done.skipped_bytes) == (0, 300)
-    gone = store.delete(replace(garbage, records=(Generation(1, 1),)))
-    assert gone.chunks == {chunk_of(noise(2)).digest}
+    deleted = store.delete(replace(garbage, records=(Generation(1, 1),)))
+    assert deleted.chunks == {chunk_of(noise(2)).digest}
     assert store.get_chunk(chunk_of(noise(1))) == noise(1)
 
 
@@ -90,10 +90,10 @@ def test_a_delete_request_keeps_objects_in_use(place: Place) -> None:
     saved(store, 1, noise(1))
     place.age_all()
     before = place.keys()
-    gone = store.delete(
+    deleted = store.delete(
         Garbage(manifests=frozenset(place.held("manifests")), chunks=frozenset(place.held("chunks")))
     )
-    assert gone == Garbage() and place.keys() == before
+    assert deleted == Garbage() and place.keys() == before
 
 
 def test_chunks_stay_while_a_manifest_in_use_cannot_be_read(place: Place) -> None:
@@ -128,11 +128,11 @@ def test_a_collection_without_garbage_writes_no_marker(place: Place) -> None:
     """An agent may die during a collection. The job's next agent must then wait until the marker expires.
     So a collection that has nothing to delete must write no marker.
     """
-    said: list[str] = []
+    touched: list[str] = []
 
     class RecordingBlobs(type(place.blobs)):  # type: ignore[misc]
         def put(self, key: str, data: bytes) -> None:
-            said.append(key)
+            touched.append(key)
             super().put(key, data)
 
     store = place.store()
@@ -141,10 +141,10 @@ def test_a_collection_without_garbage_writes_no_marker(place: Place) -> None:
         assert store.commit(record_of(manifest))
     place.blobs.__class__ = RecordingBlobs
     assert place.store().collect_garbage(Keep(last=1)).records == (Generation(1, 1),)
-    assert not said
+    assert not touched
     place.age_all()
     place.store().collect_garbage(Keep(last=1))
-    assert [key for key in said if "/deletions/" in key]
+    assert [key for key in touched if "/deletions/" in key]
 
 
 def test_a_collection_with_listings_longer_than_its_marker_deletes_nothing(place: Place) -> None:
