@@ -64,8 +64,8 @@ def closure(requirement: str, environment: str = "") -> frozenset[str]:
     ],
 )
 def test_a_program_starts_with_the_packages_of_its_extra(module: str, extra: str) -> None:
-    asked = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]]
-    there = frozenset({OWN}).union(*(closure(one) for one in asked))
+    requirements = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]]
+    there = frozenset({OWN}).union(*(closure(one) for one in requirements))
     absent = [
         name
         for name, distributions in packages_distributions().items()

@@ -76,8 +76,8 @@ def test_metric_names_have_base_units(registry: CollectorRegistry) -> None:
 
 @ALL
 def test_every_help_text_is_a_unique_sentence(registry: CollectorRegistry) -> None:
-    said = Counter(family.documentation for family in families(registry))
-    for text, times in said.items():
+    helps = Counter(family.documentation for family in families(registry))
+    for text, times in helps.items():
         assert times == 1, text
         assert re.fullmatch(r"[A-Z1].{10,}\.", text), text
         assert "|" not in text, "it goes into a table"

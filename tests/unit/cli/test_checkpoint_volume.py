@@ -62,25 +62,25 @@ def test_old_parts_of_an_interrupted_upload_are_deleted(saved: SavedJobStore, di
 
 def test_all_objects_of_a_job_are_deleted(saved: SavedJobStore, disk: Path) -> None:
     saved.cluster.about = None
-    gone = ("rm", "job", "--store", "s3", "--uid", "uid-1", "--yes")
-    failed = saved.run(*gone)
+    command = ("rm", "job", "--store", "s3", "--uid", "uid-1", "--yes")
+    failed = saved.run(*command)
     assert failed.exit_code == 1 and "mount that volume here" in failed.output
-    done = saved.run(*gone, "--folder", str(disk))
+    done = saved.run(*command, "--folder", str(disk))
     assert done.exit_code == 0 and "2 generations" in done.output, done.output
     assert not [path for path in disk.rglob("*") if path.is_file()]
 
 
 def test_an_unfinished_blob_is_deleted_with_the_job(saved: SavedJobStore, disk: Path) -> None:
     saved.cluster.about = None
-    gone = ("rm", "job", "--store", "s3", "--uid", "uid-1", "--folder", str(disk), "--yes")
-    assert saved.run(*gone).exit_code == 0
+    command = ("rm", "job", "--store", "s3", "--uid", "uid-1", "--folder", str(disk), "--yes")
+    assert saved.run(*command).exit_code == 0
     torn = disk / PART / "team" / "uid-1" / "chunks" / f".{'0' * 32}.{'1' * 16}"
     torn.parent.mkdir()
     torn.write_bytes(b"half")
-    done = saved.run(*gone)
+    done = saved.run(*command)
     assert done.exit_code == 0 and "1 objects deleted" in done.output, done.output
     assert not torn.exists()
-    assert "has nothing in the store" in saved.run(*gone).output
+    assert "has nothing in the store" in saved.run(*command).output
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,8 @@ def test_an_ended_watch_is_restarted_until_the_deadline() -> None:
 
 
 def test_an_interrupted_or_expired_watch_is_listed_again() -> None:
-    gone = ("ERROR", {"code": 410, "message": "too old"})
-    server = Server((1, [0.4, Unreachable("cut")]), (2, [gone]), (3, [10.0]))
+    expired = ("ERROR", {"code": 410, "message": "too old"})
+    server = Server((1, [0.4, Unreachable("cut")]), (2, [expired]), (3, [10.0]))
     assert server.watch(10) == [1, 2, 3]
     assert server.paused == [pytest.approx(0.6), 1.0], "a short watch is followed by a pause"
 

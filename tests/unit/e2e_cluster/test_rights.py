@@ -146,7 +146,7 @@ ANY, OWN, NAMED = right("get"), right("get", namespace=HOME), right("get", "pods
 
 
 @pytest.mark.parametrize(
-    ("given", "asked", "code", "found"),
+    ("given", "requested", "code", "found"),
     [
         ([ANY], right("get", "pods", "p", "team"), 200, {ANY}),
         ([ANY], right("get", "pods", "p", "team"), 404, {ANY}),
@@ -179,9 +179,9 @@ ANY, OWN, NAMED = right("get"), right("get", namespace=HOME), right("get", "pods
     ],
 )
 def test_a_right_is_used_by_a_request_that_needs_the_right(
-    given: list[Right], asked: Right, code: int, found: set[Right]
+    given: list[Right], requested: Right, code: int, found: set[Right]
 ) -> None:
-    assert rights.used(given, [Request(asked, code)]) == found
+    assert rights.used(given, [Request(requested, code)]) == found
 
 
 def test_requests_of_another_account_use_no_rights() -> None:

@@ -60,15 +60,15 @@ class Aborted(Exception):
 class Silent:
     """A stream context that delivers the given messages and then no more."""
 
-    def __init__(self, said: list[wire.AgentMessage]) -> None:
-        self.said = said
+    def __init__(self, messages: list[wire.AgentMessage]) -> None:
+        self.messages = messages
         self.written: list[wire.HubMessage] = []
         self.code: grpc.StatusCode | None = None
 
     async def read(self) -> wire.AgentMessage:
-        if not self.said:
+        if not self.messages:
             await asyncio.Event().wait()
-        return self.said.pop(0)
+        return self.messages.pop(0)
 
     async def write(self, message: wire.HubMessage) -> None:
         self.written.append(message)

@@ -36,8 +36,8 @@ class Queue:
         self.added.append(key)
 
     def drain(self) -> list[Key]:
-        taken, self.added = self.added, []
-        return [key for key in taken if key.kind == CHECKPOINT_STORE.name]
+        drained, self.added = self.added, []
+        return [key for key in drained if key.kind == CHECKPOINT_STORE.name]
 
 
 class Harness:
@@ -124,9 +124,9 @@ class Harness:
         self.stores.poll()
         return {node: sent for node in self.streams if (sent := self.sent(node))}
 
-    def report(self, node: str, told: wire.Store, **more: Any) -> None:
+    def report(self, node: str, store: wire.Store, **more: Any) -> None:
         sent = {"reached": True, "conditional": True, "checksums": True, "message": "works", **more}
-        self.stores.report(node, wire.StoreReport(**{"name": told.name, "version": told.version, **sent}))
+        self.stores.report(node, wire.StoreReport(**{"name": store.name, "version": store.version, **sent}))
 
     def seen(self) -> Any:
         return self.hub.reader.store(make_store())

@@ -55,8 +55,8 @@ class Harness:
         self.added.append((self.time(), key.name, delay))
 
     def wakes(self) -> list[tuple[float, str, float]]:
-        taken, self.added = self.added, []
-        return taken
+        drained, self.added = self.added, []
+        return drained
 
     async def connect(self, address: str, port: int) -> bool:
         if address in self.dead:

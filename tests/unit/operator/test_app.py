@@ -250,7 +250,7 @@ class Takeover:
         monkeypatch.setattr(app, "run_until_first_exit", self.lead)
         self.operator = Operator(Settings(namespace="sys"), Mock(), Mock(), Mock())
         self.seen: dict[str, float | None] = {}
-        self.taken = ""
+        self.dequeued = ""
 
     async def lead(self, parts: list[Coroutine[Any, Any, None]]) -> None:
         """Run in place of the leader's tasks: read the metrics and get one key from the queue."""
@@ -258,7 +258,7 @@ class Takeover:
             part.close()
         self.seen = {phase: self.value("convoy_jobs", phase=phase) for phase in ("Running", "Failed")}
         self.seen["queue"] = self.value("convoy_queue_depth")
-        self.taken = (await self.operator.queue.get()).name
+        self.dequeued = (await self.operator.queue.get()).name
 
     def make(self, name: str, phase: str, **spec: str) -> None:
         metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}
@@ -279,7 +279,7 @@ def test_a_standby_queues_nothing_and_a_new_leader_counts_no_wait(
         await asyncio.sleep(3 * 3600)
         assert it.value("convoy_queue_depth") == it.operator.queue.depth == 0
         await it.operator._lead()
-        assert (it.seen["queue"], it.taken) == (1, "a")
+        assert (it.seen["queue"], it.dequeued) == (1, "a")
         assert it.value("convoy_queue_seconds_count") == 1
         assert it.value("convoy_queue_seconds_sum") == 0
         it.make("b", "Running")

@@ -69,13 +69,13 @@ def test_deletion_of_an_old_object_keeps_its_successor() -> None:
 
 def test_a_list_removes_absent_objects_except_newer_ones() -> None:
     items = store()
-    told: list[tuple[Item | None, Item | None, bool]] = []
+    calls: list[tuple[Item | None, Item | None, bool]] = []
     items.upsert(Item("old", "1", 5))
     items.upsert(Item("new", "2", 30))
-    items.listen(lambda before, after, own: told.append((before, after, own)))
+    items.listen(lambda before, after, own: calls.append((before, after, own)))
     items.replace([Item("listed", "3", 8)], 20)
     assert {item.name for item in items} == {"new", "listed"}
-    assert (Item("old", "1", 5), None, False) in told
+    assert (Item("old", "1", 5), None, False) in calls
 
 
 def test_the_index_follows_an_object_that_moves() -> None:
@@ -87,11 +87,11 @@ def test_the_index_follows_an_object_that_moves() -> None:
 
 
 def test_listeners_receive_the_origin_of_a_write() -> None:
-    items, told = store(), []
-    items.listen(lambda before, after, own: told.append(own))
+    items, calls = store(), []
+    items.listen(lambda before, after, own: calls.append(own))
     items.upsert(Item("a", "1", 1), own=True)
     items.upsert(Item("a", "1", 2))
-    assert told == [True, False]
+    assert calls == [True, False]
 
 
 HISTORY = st.lists(

@@ -380,13 +380,13 @@ def test_the_hub_certificate_is_renewed_before_expiry(years: float, days: int, m
     now = NOW
     ends = NOW.replace(microsecond=0) + timedelta(days=365 * years)
     authority = Authority(foreign_authority(b"", serialization.PrivateFormat.PKCS8, ends))
-    told: list[float] = []
-    shown = ServerCertificate(authority, told.append, clock=lambda: now)
+    expiries: list[float] = []
+    shown = ServerCertificate(authority, expiries.append, clock=lambda: now)
     pairs = set()
     for _ in range(days):
         now += timedelta(days=1)
         pairs.add(shown.pair())
-        assert now.timestamp() < told[-1] <= ends.timestamp()
-        if told[-1] < ends.timestamp():
-            assert told[-1] > (now + timedelta(days=30)).timestamp(), "the certificate did not change"
-    assert len(pairs) == len(told) == made
+        assert now.timestamp() < expiries[-1] <= ends.timestamp()
+        if expiries[-1] < ends.timestamp():
+            assert expiries[-1] > (now + timedelta(days=30)).timestamp(), "the certificate did not change"
+    assert len(pairs) == len(expiries) == made

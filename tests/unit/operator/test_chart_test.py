@@ -91,10 +91,10 @@ def test_the_test_job_is_valid() -> None:
 
 
 def test_a_successful_job_is_reported_and_deleted(virtual: Callable[..., Any]) -> None:
-    cluster, told = Cluster([PENDING, RUNNING, RUNNING, COMPLETE]), []
-    virtual(train(cluster, BODY, 300, told.append))
-    assert told[0] == "the operator has not set its status yet"
-    assert told[-1] == "Complete" and told.count("Running") == 1
+    cluster, reports = Cluster([PENDING, RUNNING, RUNNING, COMPLETE]), []
+    virtual(train(cluster, BODY, 300, reports.append))
+    assert reports[0] == "the operator has not set its status yet"
+    assert reports[-1] == "Complete" and reports.count("Running") == 1
     assert cluster.objects == {} and cluster.count("create") == 1
 
 

@@ -27,8 +27,8 @@ class Queue:
         self.added.append((key, delay, high))
 
     def drain(self) -> list[tuple[Key, float, bool]]:
-        taken, self.added = self.added, []
-        return taken
+        drained, self.added = self.added, []
+        return drained
 
 
 def triggered(cache: ClusterCache) -> Queue:
@@ -255,7 +255,7 @@ def test_a_node_change_does_not_scan_jobs_on_other_nodes(
     cache.nodes.upsert(node(1))
     cache.jobs.upsert(job(2))
     queue.drain()
-    monkeypatch.setattr(ClusterReader, "live", lambda *asked: pytest.fail("a scan"))
+    monkeypatch.setattr(ClusterReader, "live", lambda *args: pytest.fail("a scan"))
     cache.nodes.upsert(node(3, ready="False"))
     assert queue.drain() == []
 

@@ -228,9 +228,9 @@ def test_a_second_run_without_steps_is_not_counted() -> None:
         it.store("a", "restart", 0, runs=DAY + 20)
         assert it.count(2 * DAY) == {"restart": 25 if seen else 10}
         it.store("a", "productive", 2 * DAY, restart=2 * DAY, stepped=2 * DAY + 7, runs=DAY + 20)
-        told = it.count(2 * DAY + 7)
-        assert told["productive"] == 7
-        assert told["restart"] == pytest.approx((25 if seen else 10) + DAY - 20), (
+        counted = it.count(2 * DAY + 7)
+        assert counted["productive"] == 7
+        assert counted["restart"] == pytest.approx((25 if seen else 10) + DAY - 20), (
             "only the run that reported a step is counted"
         )
 

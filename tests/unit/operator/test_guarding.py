@@ -192,26 +192,26 @@ def test_only_own_labels_conditions_and_taints_of_nodes_are_changed(api: FakeApi
     for _ in range(2):
         it.reconcile(timedelta(seconds=5))
     assert it.state() == "Draining"
-    gone = it.cache.objects(guardpolicy.KIND).get("", "p")
-    assert gone is not None
-    it.cache.objects(guardpolicy.KIND).remove(gone)
+    policy = it.cache.objects(guardpolicy.KIND).get("", "p")
+    assert policy is not None
+    it.cache.objects(guardpolicy.KIND).remove(policy)
     api.objects.pop((GUARD_POLICIES.plural, "", "p"))
     for _ in range(2):
         it.reconcile(MINUTE)
-    asked = [
+    requests = [
         (verb, body)
         for (verb, plural, _), body in zip(api.calls, api.bodies, strict=True)
         if plural == NODES.plural
     ]
-    assert {verb for verb, _ in asked} == {"patch", "apply"}
-    assert set().union(*(leaves(body) for _, body in asked)) == {
+    assert {verb for verb, _ in requests} == {"patch", "apply"}
+    assert set().union(*(leaves(body) for _, body in requests)) == {
         ("metadata", "labels", "convoy.dev/node-health"),
         ("metadata", "resourceVersion"),
         ("spec", "taints"),
         ("status", "conditions"),
     }
-    lists = [body["spec"]["taints"] for _, body in asked if "spec" in body]
-    shown = [one["type"] for _, body in asked if "status" in body for one in body["status"]["conditions"]]
+    lists = [body["spec"]["taints"] for _, body in requests if "spec" in body]
+    shown = [one["type"] for _, body in requests if "status" in body for one in body["status"]["conditions"]]
     assert {taint["key"] for taints in lists for taint in taints} == {
         FOREIGN["key"],
         "convoy.dev/suspect",
@@ -234,8 +234,8 @@ def test_a_released_node_is_judged_only_by_later_evidence(api: FakeApi) -> None:
         accused(130.0, MINUTE)
     assert it.state() == "Quarantined"
     health = api.objects[NODE_HEALTHS.plural, "", "hw0"]
-    said = {"at": "2026-01-01T00:00:00Z", "reason": "well again", "user": "ops"}
-    api.put(NODE_HEALTHS, {**health, "spec": {"release": said}})
+    decision = {"at": "2026-01-01T00:00:00Z", "reason": "well again", "user": "ops"}
+    api.put(NODE_HEALTHS, {**health, "spec": {"release": decision}})
     for _ in range(3):
         accused(140.0)
     assert it.state() == "Probation" and it.ours() == {}
@@ -373,10 +373,10 @@ def test_a_deleted_policy_removes_its_marks(api: FakeApi) -> None:
         it.accuse("n0")
         it.reconcile(MINUTE)
     assert it.ours()
-    gone = it.cache.objects(guardpolicy.KIND).get("", "p")
-    assert gone is not None
+    policy = it.cache.objects(guardpolicy.KIND).get("", "p")
+    assert policy is not None
     api.objects.pop((GUARD_POLICIES.plural, "", "p"))
-    it.cache.objects(guardpolicy.KIND).remove(gone)
+    it.cache.objects(guardpolicy.KIND).remove(policy)
     it.reconcile(MINUTE)
     it.reconcile()
     assert it.ours() == {} and FOREIGN in it.node()["spec"]["taints"]

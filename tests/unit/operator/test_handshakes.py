@@ -80,9 +80,9 @@ def test_a_server_survives_concurrent_handshakes_during_renewals() -> None:
 def test_hub_ports_pass_only_a_renewed_certificate_to_grpc(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[Callable[[], grpc.ServerCertificateConfiguration | None]] = []
+    fetchers: list[Callable[[], grpc.ServerCertificateConfiguration | None]] = []
     monkeypatch.setattr(
-        grpc, "dynamic_ssl_server_credentials", lambda first, fetcher, **_: asked.append(fetcher)
+        grpc, "dynamic_ssl_server_credentials", lambda first, fetcher, **_: fetchers.append(fetcher)
     )
     now = datetime.now(UTC)
     certificates = ServerCertificate(Authority(make_authority()), lambda _: None, clock=lambda: now)
@@ -93,7 +93,7 @@ def test_hub_ports_pass_only_a_renewed_certificate_to_grpc(
         """Make three handshakes on each port. Return one list per port, with True for each handshake that
         gives gRPC a new configuration.
         """
-        return [[fetcher() is not None for _ in range(3)] for fetcher in asked]
+        return [[fetcher() is not None for _ in range(3)] for fetcher in fetchers]
 
     assert notified() == [[False] * 3] * 2
     now += 0.6 * LIFE

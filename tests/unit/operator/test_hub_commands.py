@@ -88,9 +88,9 @@ class TestCommands(AgentsHarness):
         stream = self.join("n0", report(peers=[wire.NodeAddress(node="n1", peer_address="n1:old")]))
         assert stream.outbox.get_nowait().peer_moved.peer_address == "n1:8472"
 
-    @pytest.mark.parametrize(("fencing", "told"), [("Strict", True), ("Commit", False)])
+    @pytest.mark.parametrize(("fencing", "notified"), [("Strict", True), ("Commit", False)])
     async def test_peers_of_a_strict_job_are_notified_of_a_moved_agent(
-        self, fencing: str, told: bool
+        self, fencing: str, notified: bool
     ) -> None:
         job = make_job(recovery={"fencing": fencing}).to_dict()
         job["metadata"] |= {"namespace": "ns", "resourceVersion": "1"}
@@ -102,7 +102,7 @@ class TestCommands(AgentsHarness):
         assert stream.outbox.empty(), "a new leader learns addresses, but none changed"
         self.hub.streams.join(wire.Hello(node="n1", peer_address="n1:9", pods=[report(pod_uid="v")]))
         self.hub.directory.poll()
-        if told:
+        if notified:
             moved = stream.outbox.get_nowait().peer_moved
             assert (moved.pod_uid, moved.node, moved.peer_address) == ("u", "n1", "n1:9")
         assert stream.outbox.empty()

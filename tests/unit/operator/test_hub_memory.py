@@ -39,8 +39,8 @@ class TestMemory(AgentsHarness):
         for _ in range(2):
             self.now += 11
             self.hub.release_memory()
-        said = [stream.outbox.get_nowait() for _ in range(stream.outbox.qsize())]
-        return [one.drop_job.job_uid for one in said if one.HasField("drop_job")]
+        messages = [stream.outbox.get_nowait() for _ in range(stream.outbox.qsize())]
+        return [one.drop_job.job_uid for one in messages if one.HasField("drop_job")]
 
     async def test_memory_of_ended_or_deleted_jobs_is_released(self) -> None:
         stream = self.holding("n0", "j", "gone")
@@ -69,14 +69,14 @@ class TestMemory(AgentsHarness):
         assert self.released(stream) == []
 
     @pytest.mark.parametrize(
-        ("mark", "told"),
+        ("mark", "expected"),
         [
             ({"incarnation": 3, "step": 5}, ["j"]),
             ({"incarnation": 2, "step": 5}, []),
             (None, []),
         ],
     )
-    async def test_memory_on_nodes_left_by_a_job_is_released(self, mark: Any, told: list[str]) -> None:
+    async def test_memory_on_nodes_left_by_a_job_is_released(self, mark: Any, expected: list[str]) -> None:
         self.add_pod("v", "n1")
         self.run_job(
             phase="Running",
@@ -85,7 +85,7 @@ class TestMemory(AgentsHarness):
             checkpoint={"watermarks": {"local": {"incarnation": 3, "step": 9}, "peer": mark}},
         )
         member, left = self.holding("n0", "j"), self.holding("n2", "j")
-        assert self.released(left) == told
+        assert self.released(left) == expected
         assert self.released(member) == []
 
     async def test_silent_agents_are_not_holders(self) -> None:

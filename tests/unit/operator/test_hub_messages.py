@@ -89,14 +89,14 @@ class TestMessages:
         )
 
     def test_all_troubles_are_read_and_an_unknown_kind_is_the_gravest(self) -> None:
-        told = [
+        troubles = [
             wire.Trouble(kind=wire.Trouble.INEXACT, message="two.weight"),
             wire.Trouble(kind=99, message="x" * 5000),  # type: ignore[arg-type]
         ]
-        view = messages.slot_view(report(troubles=told), "n0")
+        view = messages.slot_view(report(troubles=troubles), "n0")
         assert view.troubles == (("INEXACT", "two.weight"), ("NO_MEMORY", "x" * 2048))
         assert messages.skeleton(view) != messages.skeleton(messages.slot_view(report(), "n0"))
-        many = messages.slot_view(report(troubles=told * 100), "n0")
+        many = messages.slot_view(report(troubles=troubles * 100), "n0")
         assert len(many.troubles) == messages.MAX_TROUBLES >= len(wire.Trouble.Kind.keys())
 
     def test_unreported_fields_are_none(self) -> None:

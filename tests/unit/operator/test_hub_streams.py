@@ -58,7 +58,7 @@ class TestStreams(AgentsHarness):
         agent = self.hub.registry.ensure("n0")
         sizes = [sum(len(one.stderr) for one in view.ranks) for view in agent.slots.values()]
         assert len(agent.slots) == 512 and sum(sizes) == 4096 * 2048 and max(sizes) == 64 * 2048
-        assert {len(one) for asked in agent.peers.values() for place in asked for one in place} == {256}
+        assert {len(one) for peers in agent.peers.values() for place in peers for one in place} == {256}
         assert max(map(len, agent.peers.values())) == 64 and len(agent.peer_address) == 256
         assert len(agent.holdings) == 512 and {*map(len, agent.holdings.values())} == {4096}
         assert agent.hardware.ByteSize() < 32_768
@@ -107,7 +107,7 @@ class TestStreams(AgentsHarness):
         monkeypatch.setattr(self.hub.registry, "debt", lambda node: 1.0)
         context = await self.session(monkeypatch, "n0", 1.0)
         assert (context.written, context.code) == ([], grpc.StatusCode.RESOURCE_EXHAUSTED)
-        assert len(context.said) == 1 and not self.hub.registry.peer_address("n0")
+        assert len(context.messages) == 1 and not self.hub.registry.peer_address("n0")
 
     async def test_an_agent_is_charged_for_its_hello(self, monkeypatch: pytest.MonkeyPatch) -> None:
         spent: list[str] = []
@@ -133,12 +133,12 @@ class TestStreams(AgentsHarness):
                 with pytest.raises(Aborted):
                     await its.Session(None, late)
                 assert late.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        said = [
+        refusals = [
             one
             for one in logged
             if one["event"] == "agent exceeds its limit of messages or streams, its stream is refused"
         ]
-        assert 20 <= len(said) <= 22, "repeated refusals must not fill the log"
+        assert 20 <= len(refusals) <= 22, "repeated refusals must not fill the log"
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
@@ -182,8 +182,8 @@ class TestStreams(AgentsHarness):
     async def test_telemetry_is_recorded_in_parts_so_that_others_run(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        told = wire.Telemetry(pods=[wire.PodTelemetry(pod_uid=uid) for uid in "ab"])
-        left = [wire.AgentMessage(telemetry=told)]
+        telemetry = wire.Telemetry(pods=[wire.PodTelemetry(pod_uid=uid) for uid in "ab"])
+        left = [wire.AgentMessage(telemetry=telemetry)]
         order: list[str] = []
 
         def record(node: str, pod: wire.PodTelemetry, since: int = 0) -> int:

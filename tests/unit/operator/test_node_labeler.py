@@ -68,8 +68,8 @@ async def test_a_label_is_patched_once_per_change(api: FakeApi) -> None:
         await it.reconcile()
     assert api.count("patch") == 2
     assert LABEL not in it.labels("n")
-    asked = [body for (verb, _, _), body in zip(api.calls, api.bodies, strict=True) if verb == "patch"]
-    assert asked == [{"metadata": {"labels": {LABEL: value}}} for value in ("true", None)]
+    patches = [body for (verb, _, _), body in zip(api.calls, api.bodies, strict=True) if verb == "patch"]
+    assert patches == [{"metadata": {"labels": {LABEL: value}}} for value in ("true", None)]
     assert it.cache.agent_nodes == 0
 
 

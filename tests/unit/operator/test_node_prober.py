@@ -38,7 +38,7 @@ class Harness:
         self.cache = ClusterCache()
         self.liveness = Liveness(5, 10, 15)
         self.dead: set[str] = set()
-        self.asked: list[tuple[float, str, int]] = []
+        self.probes: list[tuple[float, str, int]] = []
         self.under_way = self.most = 0
         self.changed: list[tuple[float, str]] = []
         self.agents: dict[str, str] = {}
@@ -66,7 +66,7 @@ class Harness:
         return round(self.loop.time() - self.start, 3)
 
     async def connect(self, address: str, port: int) -> bool:
-        self.asked.append((self.time(), address, port))
+        self.probes.append((self.time(), address, port))
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         if address in self.dead:
@@ -120,12 +120,12 @@ def test_pods_are_probed_after_three_seconds_and_once_per_second(virtual: Virtua
         it.pod("a", "n", "10.0.0.1")
         it.pod("other", "elsewhere", "10.0.0.9")
         await it.until(2.9)
-        assert it.asked == [] and it.prober.probe("n") is None
+        assert it.probes == [] and it.prober.probe("n") is None
         await it.until(6.9)
-        times = [time for time, address, _ in it.asked if address == "10.0.0.1"]
+        times = [time for time, address, _ in it.probes if address == "10.0.0.1"]
         assert 3.0 <= times[0] <= 3.2
         assert [round(later - sooner, 3) for sooner, later in pairwise(times)] == [1] * 3
-        assert {target[1:] for target in it.asked} == {("10.0.0.1", 9), ("10.0.0.9", 9)}, (
+        assert {target[1:] for target in it.probes} == {("10.0.0.1", 9), ("10.0.0.9", 9)}, (
             "the pod and a control"
         )
         case = it.prober.probe("n")
@@ -146,7 +146,7 @@ def test_one_reachable_pod_of_three_probed_makes_a_node_reachable(virtual: Virtu
         it.pod("no address yet", "n")
         it.dead = {"10.0.0.1", "10.0.0.2"}
         await it.until(3.9)
-        assert {address for _, address, _ in it.asked} == {"10.0.0.1", "10.0.0.2", "10.0.0.3"}
+        assert {address for _, address, _ in it.probes} == {"10.0.0.1", "10.0.0.2", "10.0.0.3"}
         assert it.prober.reachable("n") and it.changed == []
         it.dead.add("10.0.0.3")
         await it.until(5.0)
@@ -170,9 +170,9 @@ def test_a_sign_of_the_agent_ends_probing(virtual: Virtual, api: FakeApi) -> Non
         assert not it.prober.reachable("n") and it.under_way == 1
         it.record_signs("n")
         it.prober.poll()
-        asked = len(it.asked)
+        count = len(it.probes)
         await it.until(7.0)
-        assert len(it.asked) == asked
+        assert len(it.probes) == count
         assert it.prober.reachable("n") and it.prober.probe("n") is None
         assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
@@ -193,7 +193,7 @@ def test_the_agent_of_a_schedulable_node_without_pods_is_probed(virtual: Virtual
             it.node(node, labelled=node != "unlabelled")
         it.dead = {"10.0.1.1"}
         await it.until(4.0)
-        assert {target[1:] for target in it.asked} == {("10.0.1.1", 8472), ("fd00::1", 8472)}
+        assert {target[1:] for target in it.probes} == {("10.0.1.1", 8472), ("fd00::1", 8472)}
         case = it.prober.probe("spare")
         assert case is not None and not case.reachable and not case.pods_probed
         assert it.prober.reachable("named"), "the prober ignores host names in an agent's report"
@@ -209,7 +209,7 @@ def test_a_probe_that_cannot_be_sent_is_no_evidence(virtual: Virtual, api: FakeA
         it.record_signs("n")
         it.pod("a", "n", "broken")
         await it.until(6.0)
-        assert len(it.asked) == 3 and it.prober.reachable("n")
+        assert len(it.probes) == 3 and it.prober.reachable("n")
         await it.prober.stop()
 
     virtual(run())
@@ -224,7 +224,7 @@ def test_many_silent_nodes_are_probed_with_limited_concurrency(virtual: Virtual,
             it.dead.add(f"10.0.{count // 250}.{count % 250}")
         await it.until(6.5)
         assert it.most == 64
-        assert len({address for _, address, _ in it.asked}) == 300
+        assert len({address for _, address, _ in it.probes}) == 300
         assert not any(it.prober.reachable(f"n{count}") for count in range(300))
         assert api.count("get") <= 8 + 20 * 3.5
         await it.prober.stop()

@@ -31,14 +31,14 @@ class Hub(FakeHub):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[list[str]] = []
+        self.requests: list[list[str]] = []
 
     def slots(self, pods: Any) -> dict[str, Any]:
-        self.asked.append([pod.name for pod in pods])
+        self.requests.append([pod.name for pod in pods])
         return {}
 
     def nodes(self, pods: Any) -> dict[str, Any]:
-        self.asked.append([pod.name for pod in pods])
+        self.requests.append([pod.name for pod in pods])
         return {"n": NodeView("n")}
 
     def store(self, store: Any) -> Any:
@@ -134,7 +134,9 @@ def test_a_plan_observes_the_labelled_pods_and_the_engine_of_the_job() -> None:
     observed = observe(reader, Key("TrainingJob", "ns", "j"))
     assert observed is not None and observed.engine is not None
     assert [pod.name for pod in observed.pods] == ["a", "d"]
-    assert hub.asked == [["a"], ["a", "d"]], "reports on other jobs' pods are left out, their nodes are not"
+    assert hub.requests == [["a"], ["a", "d"]], (
+        "reports on other jobs' pods are left out, their nodes are not"
+    )
     assert observed.nodes == {"n": NodeView("n")}
     assert observed.engine.metadata.name == "odb" and observed.known_engines == ("odb",)
     assert observed.create_errors == {"a": Refusal("why")}

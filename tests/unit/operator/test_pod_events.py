@@ -141,12 +141,12 @@ class Server:
     """A fake API server with the Events of each pod, by pod uid."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.events: dict[str, list[dict[str, Any]]] = {}
         self.error: Exception | None = None
 
     async def events_of(self, namespace: str, uid: str) -> list[dict[str, Any]]:
-        self.asked.append((namespace, uid))
+        self.requests.append((namespace, uid))
         if self.error:
             raise self.error
         return self.events.get(uid, [])
@@ -166,7 +166,7 @@ class Bench:
 
     async def request(self, *uids: str, key: Key = KEY) -> list[tuple[str, str]]:
         """Request the Events of these pods. Return the requests that reach the server."""
-        before = len(self.server.asked)
+        before = len(self.server.requests)
         for uid in uids:
             self.events.request(key, Inspect(f"p-{uid}", uid))
         task = asyncio.create_task(self.events.run())
@@ -174,7 +174,7 @@ class Bench:
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        return self.server.asked[before:]
+        return self.server.requests[before:]
 
 
 async def test_events_of_a_job_are_requested_at_a_limited_rate() -> None:
@@ -246,4 +246,4 @@ async def test_requests_for_events_of_all_jobs_are_limited() -> None:
         await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert AT_ONCE <= len(bench.server.asked) <= AT_ONCE + 1
+    assert AT_ONCE <= len(bench.server.requests) <= AT_ONCE + 1

@@ -272,8 +272,8 @@ async def test_a_deleted_pod_is_stored_as_in_the_response(
     raw = it.api.put(PODS, it.pod("job-worker-0"), "ns")
     it.cache.pods.upsert(views.pod(raw))
 
-    async def delete(resource: Any, namespace: Any, name: str, **asked: Any) -> Any:
-        assert asked == {"uid": raw["metadata"]["uid"], "grace_seconds": 0}
+    async def delete(resource: Any, namespace: Any, name: str, **options: Any) -> Any:
+        assert options == {"uid": raw["metadata"]["uid"], "grace_seconds": 0}
         return {**raw, "metadata": {**raw["metadata"], **answer, "resourceVersion": "9999"}}
 
     it.api.delete = delete  # type: ignore[method-assign]

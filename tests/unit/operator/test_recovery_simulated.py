@@ -71,8 +71,8 @@ class Watched:
                 self.steps.append(self.cluster.kernel.now)
 
     def pods(self, found: tuple[PodView, ...]) -> None:
-        gone = [pod for pod in self.cache.pods if pod.uid not in {view.uid for view in found}]
-        for pod in gone:
+        deleted = [pod for pod in self.cache.pods if pod.uid not in {view.uid for view in found}]
+        for pod in deleted:
             self.cache.pods.remove(pod)
         for view in found:
             self.cache.pods.upsert(Pod("default", next(self.versions), "job", view))

@@ -27,10 +27,10 @@ class TestVolume:
         it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "no") if plural == "secrets" else None
         it.dial("n0")
         await it.resolve()
-        (told,) = it.sent("n0")
-        assert (told.volume.claim, told.volume.path, told.probe) == ("disk", "team", True)
+        (sent,) = it.sent("n0")
+        assert (sent.volume.claim, sent.volume.path, sent.probe) == ("disk", "team", True)
         assert it.seen().secret == Secret()
-        it.report("n0", told)
+        it.report("n0", sent)
         assert it.seen().probe.reached and not it.seen().probe.unmounted
 
     async def test_a_starting_agent_is_probed_immediately_while_the_claim_is_unmounted(
@@ -40,23 +40,23 @@ class TestVolume:
         for node in ("n0", "n1"):
             it.dial(node)
         await it.resolve()
-        (told,) = it.sent("n0")
+        (sent,) = it.sent("n0")
         for node in ("n0", "n1", "n0"):
-            it.report(node, told, reached=False, unmounted=True)
+            it.report(node, sent, reached=False, unmounted=True)
             assert it.seen().probe.unmounted
             it.poll(20)
-        it.report("n1", told, reached=False, unmounted=True)
+        it.report("n1", sent, reached=False, unmounted=True)
         assert [one.probe for one in it.dial("n1")] == [True], "its claims are mounted as it starts"
         assert it.dial("n2") == [], "one at a time"
-        it.report("n1", told)
+        it.report("n1", sent)
         assert it.seen().probe.reached and it.dial("n2") == []
 
     async def test_other_failures_do_not_probe_a_starting_agent(self, it: Harness) -> None:
         it.put_volume()
         it.dial("n0")
         await it.resolve()
-        (told,) = it.sent("n0")
-        it.report("n0", told, reached=False)
+        (sent,) = it.sent("n0")
+        it.report("n0", sent, reached=False)
         assert it.dial("n1") == [] and list(it.poll(5)) == ["n1"]
 
 
@@ -67,20 +67,20 @@ class TestWhoIsTold:
         it.job("n0", "twin")
         it.job("n1", "other", store="unknown")
         it.job("n2", "stranger", owner="somebody")
-        asked = wire.PodReport(pod_uid="job-n0", launcher_connected=True)
-        it.streams["n0"] = it.hub.streams.join(wire.Hello(node="n0", peer_address="n0:1", pods=[asked]))
+        pod_report = wire.PodReport(pod_uid="job-n0", launcher_connected=True)
+        it.streams["n0"] = it.hub.streams.join(wire.Hello(node="n0", peer_address="n0:1", pods=[pod_report]))
         first = it.messages("n0")[0]
         assert first.store.name == "s3" and not first.store.probe and not first.store.conditional
         assert it.dial("n1") == [] and it.dial("n2") == []
 
-    @pytest.mark.parametrize(("allowed", "told"), [(("*",), 1), (("default",), 1), (("elsewhere",), 0)])
+    @pytest.mark.parametrize(("allowed", "sent"), [(("*",), 1), (("default",), 1), (("elsewhere",), 0)])
     async def test_a_store_is_sent_only_for_jobs_of_its_namespaces(
-        self, it: Harness, allowed: tuple[str, ...], told: int
+        self, it: Harness, allowed: tuple[str, ...], sent: int
     ) -> None:
         it.put(*allowed)
         await it.resolve()
         it.job("n0")
-        assert len(it.dial("n0")) == told
+        assert len(it.dial("n0")) == sent
 
     async def test_a_store_is_sent_once_and_before_the_assignment(self, it: Harness) -> None:
         it.dial("n0")
@@ -118,9 +118,9 @@ class TestWhoIsTold:
         it.job("n1")
         it.keys(**KEYS)
         await it.resolve()
-        told = it.poll()
-        assert set(told) == {node}, "without users, the store goes to the probing agent only"
-        assert told[node][-1].probe
+        sent = it.poll()
+        assert set(sent) == {node}, "without users, the store goes to the probing agent only"
+        assert sent[node][-1].probe
 
     async def test_a_probe_result_is_sent_to_all_agents_with_the_store(self, it: Harness) -> None:
         await it.resolve()
@@ -130,8 +130,8 @@ class TestWhoIsTold:
         it.job("n2")
         (probed,) = it.poll()["n1"]
         it.report("n1", probed)
-        told = it.poll()
-        assert {node: [one.conditional for one in said] for node, said in told.items()} == {
+        sent = it.poll()
+        assert {node: [one.conditional for one in stores] for node, stores in sent.items()} == {
             "n1": [True],
             "n2": [True],
         }
@@ -149,14 +149,14 @@ class TestWhoIsTold:
         assert it.poll() == {}, "nothing changed"
         it.keys(accessKey="new", secretKey="new")
         await it.resolve()
-        told = it.poll()
-        assert set(told) == {"n1"}
-        versions = {one.version for said in told.values() for one in said}
+        sent = it.poll()
+        assert set(sent) == {"n1"}
+        versions = {one.version for stores in sent.values() for one in stores}
         assert len(versions) == 1 and old.version not in versions
-        assert not any(one.conditional for said in told.values() for one in said), (
+        assert not any(one.conditional for stores in sent.values() for one in stores), (
             "unknown until the store is probed"
         )
-        assert [one.probe for one in told["n1"]] == [False, True]
+        assert [one.probe for one in sent["n1"]] == [False, True]
         assert it.seen().probe is None and it.seen().fresh
         it.now += 31
         assert not it.seen().fresh

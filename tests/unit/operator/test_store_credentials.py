@@ -64,8 +64,8 @@ class TestCredentials:
     def test_a_volume_has_no_keys(self) -> None:
         places = [{"claimName": "disk"}, {"claimName": "other"}, {"claimName": "disk", "path": "team"}]
         made = [credentials.message(make_store(s3=None, volume=place), {}) for place in places]
-        told = [(one.volume.claim, one.volume.path, one.bucket, one.access_key) for one in made]
-        assert told == [("disk", "", "", ""), ("other", "", "", ""), ("disk", "team", "", "")]
+        sent = [(one.volume.claim, one.volume.path, one.bucket, one.access_key) for one in made]
+        assert sent == [("disk", "", "", ""), ("other", "", "", ""), ("disk", "team", "", "")]
         assert len({one.version for one in made}) == len(made)
         assert not credentials.message(make_store(), KEYS).HasField("volume")
 
@@ -92,8 +92,8 @@ class TestSecret:
     async def test_an_unavailable_api_server_changes_no_credentials(self, it: Harness) -> None:
         it.dial("n0")
         await it.resolve()
-        (told,) = it.sent("n0")
-        it.report("n0", told)
+        (sent,) = it.sent("n0")
+        it.report("n0", sent)
         it.api.fail = lambda verb, plural, name: errors.Unavailable(503, "later")
         with pytest.raises(errors.Unavailable):
             await it.resolve()
@@ -106,23 +106,23 @@ class TestSecret:
         assert it.seen().secret.missing == ("secretKey",) and it.poll(60) == {}
         it.keys(**KEYS)
         await it.resolve()
-        (told,) = it.sent("n0")
-        assert (told.access_key, told.secret_key, told.probe) == (*KEYS.values(), True)
+        (sent,) = it.sent("n0")
+        assert (sent.access_key, sent.secret_key, sent.probe) == (*KEYS.values(), True)
         it.keys(accessKey="a")
         await it.resolve()
         assert it.seen().probe is None and it.seen().secret.missing == ("secretKey",)
 
     async def test_secrets_are_read_only_in_the_namespace_of_the_operator(self, it: Harness) -> None:
-        asked: list[Any] = []
+        requests: list[Any] = []
         get = it.api.get
 
         async def note(resource: Any, namespace: Any, name: str) -> Any:
-            asked.append((resource.plural, namespace, name))
+            requests.append((resource.plural, namespace, name))
             return await get(resource, namespace, name)
 
         it.api.get = note  # type: ignore[method-assign]
         await it.resolve()
-        assert asked == [("secrets", "convoy-system", "keys")]
+        assert requests == [("secrets", "convoy-system", "keys")]
 
     async def test_a_store_deleted_during_the_read_is_not_added(self, it: Harness) -> None:
         found = it.cache.objects(CHECKPOINT_STORE).get("", "s3")
@@ -165,14 +165,14 @@ async def test_no_secret_is_shown_or_logged(logged: list[str], it: Harness) -> N
     it.job("n0")
     stream = it.hub.streams.join(wire.Hello(node="n0"))
     await it.resolve()
-    asked = [stream.outbox.get_nowait().store for _ in range(stream.outbox.qsize())][-1]
+    message = [stream.outbox.get_nowait().store for _ in range(stream.outbox.qsize())][-1]
     it.hub.commands.send(assignment("n0", incarnation=2))
-    it.report("n1", asked)
-    it.report("n0", asked)
+    it.report("n1", message)
+    it.report("n0", message)
     it.keys(accessKey="AKIA-VISIBLE-3", secretKey="x-VISIBLE-4")
     await it.resolve()
     it.poll(100)
     shown = [repr(stream), repr(it.hub.stores._known), repr(it.hub.stores._streams), repr(it.seen())]
     shown += [repr(dict(it.hub.registry.items())), *logged]
-    assert logged and asked.secret_key == KEYS["secretKey"]
+    assert logged and message.secret_key == KEYS["secretKey"]
     assert not [text for text in shown if "VISIBLE" in text]

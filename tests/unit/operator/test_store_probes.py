@@ -41,13 +41,13 @@ class TestTrying:
         waited, order = [], []
         for _ in range(9):
             began = it.now
-            while not (told := it.poll()):
+            while not (sent := it.poll()):
                 it.now += 1
-            ((node, (asked,)),) = told.items()
-            assert asked.probe
+            ((node, (request,)),) = sent.items()
+            assert request.probe
             waited.append(it.now - began)
             order.append(node)
-            it.report(node, asked, reached=False, conditional=True, message="refused")
+            it.report(node, request, reached=False, conditional=True, message="refused")
             assert it.queue.drain() == [Key(CHECKPOINT_STORE.name, "", "s3")]
         assert order == ["n0", "n1", "n2"] * 3
         assert waited == [0, 5, 10, 20, 40, 80, 160, 300, 300]
@@ -63,12 +63,12 @@ class TestTrying:
         for node in ("n0", "n1"):
             it.dial(node)
         await it.resolve()
-        (asked,) = it.sent("n0")
-        it.report("n0", asked)
+        (probe,) = it.sent("n0")
+        it.report("n0", probe)
         it.poll()
         assert it.poll(HOURLY - 1) == {}
         assert [one.probe for one in it.poll(1)["n0"]] == [True]
-        it.report("n0", asked, reached=False)
+        it.report("n0", probe, reached=False)
         assert not it.seen().probe.reached
         assert [one.conditional for one in it.poll(5)["n1"]] == [True], "an outage does not change this flag"
 
@@ -81,19 +81,19 @@ class TestTrying:
         it.sent("n3")
         order = []
         for _ in range(5):
-            while not (told := it.poll()):
+            while not (sent := it.poll()):
                 it.now += 1
-            ((node, (*_, asked)),) = told.items()
+            ((node, (*_, probe)),) = sent.items()
             order.append(node)
-            it.report(node, asked, reached=False)
+            it.report(node, probe, reached=False)
         assert order == ["n1", "n3", "n0", "n1", "n2"], "other nodes probe once all users have failed"
 
     async def test_an_agent_that_lost_the_use_of_a_store_stops_probing(self, it: Harness) -> None:
         for node in ("n0", "n1"):
             it.dial(node)
         await it.resolve()
-        (asked,) = it.sent("n0")
-        it.report("n0", asked)
+        (probe,) = it.sent("n0")
+        it.report("n0", probe)
         it.job("n1")
         it.poll()
         assert list(it.poll(HOURLY)) == ["n1"]
@@ -109,11 +109,11 @@ class TestTrying:
         for node in ("n0", "n1"):
             it.dial(node)
         await it.resolve()
-        (asked,) = it.sent("n0")
+        (probe,) = it.sent("n0")
         assert it.poll(89) == {}
         assert it.poll(1) == {} and it.seen().probing_node == ""
         assert list(it.poll(5)) == ["n1"]
-        it.report("n0", asked)
+        it.report("n0", probe)
         assert it.seen().probe is None, "the report came too late"
 
     @pytest.mark.parametrize("how", ["leaves", "dials again", "is deleted"])
@@ -121,7 +121,7 @@ class TestTrying:
         for node in ("n0", "n1"):
             it.dial(node)
         await it.resolve()
-        (asked,) = it.sent("n0")
+        (probe,) = it.sent("n0")
         if how == "leaves":
             it.hub.streams.leave(it.streams["n0"])
         elif how == "dials again":
@@ -130,7 +130,7 @@ class TestTrying:
             raw = {"metadata": {"name": "n0", "uid": "x", "resourceVersion": "1"}}
             it.cache.nodes.upsert(views.node(raw))
             it.cache.nodes.remove(views.node(raw))
-        it.report("n0", asked)
+        it.report("n0", probe)
         assert it.seen().probe is None
         assert list(it.poll(5)) == ["n1"]
 
@@ -150,13 +150,13 @@ class TestTrying:
         for one in ("n0", "n1"):
             it.dial(one)
         await it.resolve()
-        (asked,) = it.sent("n0")
+        (probe,) = it.sent("n0")
         it.queue.drain()
-        it.report(node, asked, **change)
+        it.report(node, probe, **change)
         assert it.seen().probe is None and it.queue.drain() == [] and it.poll() == {}
-        it.report("n0", asked)
+        it.report("n0", probe)
         assert it.seen().probe.conditional and it.queue.drain() == [Key(CHECKPOINT_STORE.name, "", "s3")]
-        it.report("n0", asked, reached=False)
+        it.report("n0", probe, reached=False)
         assert it.seen().probe.reached, "the agent was asked once"
 
     async def test_a_report_on_old_credentials_is_ignored(self, it: Harness) -> None:
@@ -171,8 +171,8 @@ class TestTrying:
     async def test_a_report_is_received_through_the_stream(self, it: Harness) -> None:
         stream = it.hub.streams.join(wire.Hello(node="n0"))
         await it.resolve()
-        asked = stream.outbox.get_nowait().store
-        left = [wire.AgentMessage(store=wire.StoreReport(name="s3", version=asked.version, reached=True))]
+        probe = stream.outbox.get_nowait().store
+        left = [wire.AgentMessage(store=wire.StoreReport(name="s3", version=probe.version, reached=True))]
 
         class Context:
             async def read(self) -> wire.AgentMessage | None:
@@ -211,8 +211,8 @@ async def test_a_store_is_resolved_before_its_plan(it: Harness) -> None:
         return condition["status"], condition["reason"]
 
     assert await reason() == ("False", "NotProbed")
-    (asked,) = it.sent("n0")
-    it.report("n0", asked)
+    (probe,) = it.sent("n0")
+    it.report("n0", probe)
     assert await reason() == ("True", "Probed")
     status = it.api.objects["checkpointstores", "", "s3"]["status"]
     assert status["capabilities"] == {"conditionalWrites": True, "checksums": True}

@@ -94,8 +94,8 @@ class Hub:
             if members:
                 held = transfer + 0.3 * (number > 0)
                 window.collectives.add(kind="dp", members=members, bytes=100, count=1, seconds=held)
-            told = wire.PodTelemetry(pod_uid=f"{pod}{number}", incarnation=incarnation, windows=[window])
-            self.detectors.record(f"n{number}", told)
+            telemetry = wire.PodTelemetry(pod_uid=f"{pod}{number}", incarnation=incarnation, windows=[window])
+            self.detectors.record(f"n{number}", telemetry)
 
 
 def test_a_slow_rank_is_found_and_its_job_is_woken_once() -> None:
@@ -157,8 +157,8 @@ def test_telemetry_of_other_pods_or_incarnations_is_ignored(fault: str) -> None:
     elif fault == "another's rank":
         for number in range(RANKS):
             window = wire.StepWindow(rank=number, first=1, last=1, wall=2.0, compute=1.0)
-            told = wire.PodTelemetry(pod_uid="p0", incarnation=1, windows=[window])
-            hub.detectors.record("n0", told)
+            telemetry = wire.PodTelemetry(pod_uid="p0", incarnation=1, windows=[window])
+            hub.detectors.record("n0", telemetry)
     elif fault.startswith("too many"):
         for number in range(RANKS):
             window = wire.StepWindow(rank=number, first=1, last=1, wall=2.0, compute=1.0)
@@ -166,8 +166,8 @@ def test_telemetry_of_other_pods_or_incarnations_is_ignored(fault: str) -> None:
                 window.micro.extend([0.1] * 5000)
             else:
                 window.collectives.extend([wire.Collective(kind="dp", members="0-5")] * 65)
-            told = wire.PodTelemetry(pod_uid=f"p{number}", incarnation=1, windows=[window])
-            hub.detectors.record(f"n{number}", told)
+            telemetry = wire.PodTelemetry(pod_uid=f"p{number}", incarnation=1, windows=[window])
+            hub.detectors.record(f"n{number}", telemetry)
     elif fault == "a stranger's pod":
         for number in range(RANKS):
             raw = hub._pod(number)
@@ -290,14 +290,14 @@ def test_detections_per_job_are_limited(detections: list[int]) -> None:
     """Report more steps than the limit allows. The excess must be dropped, because each detection delays
     all agents by milliseconds.
     """
-    hub, more, told = Hub(), 0, spans(2048)
-    while more := hub.detectors.record("n0", told, more):
+    hub, more, telemetry = Hub(), 0, spans(2048)
+    while more := hub.detectors.record("n0", telemetry, more):
         pass
     assert 64 <= len(detections) < 70
     assert hub.metrics.guard_windows_dropped._value.get() > 1900
     hub.now += 10
-    told = spans(2048, 5000)
-    while more := hub.detectors.record("n0", told, more):
+    telemetry = spans(2048, 5000)
+    while more := hub.detectors.record("n0", telemetry, more):
         pass
     assert 84 <= len(detections) < 95
 
@@ -319,14 +319,14 @@ def test_windows_saved_during_a_leader_change_are_processed(detections: list[int
 
 def test_recording_yields_after_each_detection_and_some_windows(detections: list[int]) -> None:
     hub = Hub()
-    turns, more, told = 0, 0, spans(60)
-    while more := hub.detectors.record("n0", told, more):
+    turns, more, telemetry = 0, 0, spans(60)
+    while more := hub.detectors.record("n0", telemetry, more):
         turns += 1
         assert len(detections) == turns
     assert turns > 50
-    told = wire.PodTelemetry(pod_uid="p1", incarnation=1, windows=[wire.StepWindow(rank=0)] * 1000)
+    telemetry = wire.PodTelemetry(pod_uid="p1", incarnation=1, windows=[wire.StepWindow(rank=0)] * 1000)
     before, turns = len(detections), 0
-    while more := hub.detectors.record("n1", told, more):
+    while more := hub.detectors.record("n1", telemetry, more):
         turns += 1
     assert len(detections) == before and turns == 15
 
@@ -343,8 +343,8 @@ def test_all_detections_together_use_half_of_the_time(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(job_detector, "advance", slow)
     for step in range(1, 200):
-        more, told = 0, spans(1, step)
-        while more := hub.detectors.record("n0", told, more):
+        more, telemetry = 0, spans(1, step)
+        while more := hub.detectors.record("n0", telemetry, more):
             pass
         hub.now += 0.1
     assert 10 < detections < 5 + 0.6 * (hub.now - began)
@@ -365,8 +365,8 @@ def test_a_costly_job_loses_only_its_own_windows(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(job_detector, "advance", costly)
     for step in range(1, 100):
         for pod in ("small-p0", "p0"):
-            more, told = 0, spans(1, step, pod)
-            while more := hub.detectors.record("n0", told, more):
+            more, telemetry = 0, spans(1, step, pod)
+            while more := hub.detectors.record("n0", telemetry, more):
                 pass
         hub.now += 0.1
     assert detections["small"] >= 98 and detections["job"] < 50

@@ -190,13 +190,13 @@ def test_a_single_node_of_an_unknown_class_is_suspect_after_two_sweeps(api: Fake
     }
     it.reconcile(20)
     assert it.health()["state"] == "Suspect" and it.health()["sweeps"] == 2
-    said = it.sweep(it.made()[0])["status"]
-    assert (said["phase"], said["progress"], said["nodes"][0]["verdict"]) == (
+    status = it.sweep(it.made()[0])["status"]
+    assert (status["phase"], status["progress"], status["nodes"][0]["verdict"]) == (
         "Complete",
         "1/1",
         "Inconclusive",
     )
-    assert "TooFewReferences" in said["nodes"][0]["message"]
+    assert "TooFewReferences" in status["nodes"][0]["message"]
     known = api.objects[HARDWARE_CLASSES.plural, "", CLASS]["status"]
     assert (known["nodes"], known["facts"]) == (1, {"cpu.model": "six"})
     assert it.kinds().count("sweep_received") == 2, "the agent may drop both reports"
@@ -322,13 +322,13 @@ def test_stored_sweep_reports_of_a_node_are_bounded(api: FakeApi) -> None:
     for _ in range(1000):
         many.metrics.add(metric="gemm", samples=[1.0] * 2000, message="x" * 9999)
     sweeps.record_report("n", many)
-    told = sweeps.report("n", "s0")
-    assert told is not None and told.digest == ""
-    assert len(told.metrics) <= 256 and {one.metric for one in told.metrics} == {"gemm", "fingerprint"}
-    assert all(one.accelerator is None for one in told.metrics)
-    assert all(len(one.samples) <= 512 and len(one.message) <= 512 for one in told.metrics)
-    assert sum(len(one.samples) for one in told.metrics) <= 20_000
-    digests = [digest for one in told.metrics for digest in one.digests]
+    report = sweeps.report("n", "s0")
+    assert report is not None and report.digest == ""
+    assert len(report.metrics) <= 256 and {one.metric for one in report.metrics} == {"gemm", "fingerprint"}
+    assert all(one.accelerator is None for one in report.metrics)
+    assert all(len(one.samples) <= 512 and len(one.message) <= 512 for one in report.metrics)
+    assert sum(len(one.samples) for one in report.metrics) <= 20_000
+    digests = [digest for one in report.metrics for digest in one.digests]
     assert 0 < len(digests) <= 1024 and max(map(len, digests)) <= 128
     sweeps.record_report("m", wire.SweepReport(name="s" * 9999))
     assert not [node for node, _, _ in sweeps.all() if node == "m"]
@@ -465,8 +465,8 @@ def test_two_nodes_with_the_same_hardware_id_are_not_swept(api: FakeApi) -> None
     api.put(NODES, twin)
     api.put(HEALTH_SWEEPS, {"metadata": {"name": "all"}, "spec": {"selector": {}, "tiers": ["L0"]}})
     it.reconcile(4)
-    said = {one["node"]: one["message"] for one in it.sweep("all")["status"]["nodes"]}
-    assert set(said.values()) == {"its agent has not reported its hardware"}
+    messages = {one["node"]: one["message"] for one in it.sweep("all")["status"]["nodes"]}
+    assert set(messages.values()) == {"its agent has not reported its hardware"}
 
 
 def test_a_refusal_of_an_unknown_order_is_dropped(api: FakeApi) -> None:

@@ -37,9 +37,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
     server = observed.server
     wanted = server.spec.replicas
     ready = Event(Reasons.ACCEPTED, "it is served")
-    told = {"conditions": [{"type": "Served", "message": observed.refused}]} if observed.refused else {}
+    status = {"conditions": [{"type": "Served", "message": observed.refused}]} if observed.refused else {}
     return Plan(
-        status={"replicas": wanted, **told},
+        status={"replicas": wanted, **status},
         children=(Apply(SERVICES, service(server)),) if wanted else (),
         prune=(SERVICES,),
         events=(ready,) if server.status.replicas != wanted else (),

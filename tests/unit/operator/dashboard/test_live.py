@@ -170,8 +170,8 @@ def test_an_ended_session_leads_its_page_to_the_login(
         page.location = location
         start = asyncio.get_running_loop().time()
         page.session.over = True
-        for told in page.session.on_end:
-            told()
+        for callback in page.session.on_end:
+            callback()
         assert page.visited == [leads]
         if mode is AuthMode.TOKEN_REVIEW:
             assert parse_qs(urlsplit(leads).query)["back"] == [location], "the login leads back"
@@ -197,10 +197,10 @@ def test_the_banner_is_updated_during_a_slow_review_that_costs_nothing(
         # review.
         monkeypatch.setattr(live, "thread_time", lambda: 0.0)
         page.access_known.clear()
-        told, cost = page.refreshes, page.context.throttle.interval(1)
+        refreshes, cost = page.refreshes, page.context.throttle.interval(1)
         page.feed.notify()
         await asyncio.sleep(1.0)
-        assert page.refreshes == told + 1 and page.refreshed == []
+        assert page.refreshes == refreshes + 1 and page.refreshed == []
         monkeypatch.setattr(live, "thread_time", lambda: 7.0)
         page.access_known.set()
         await asyncio.sleep(MIN_SECONDS)
