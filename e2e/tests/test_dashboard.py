@@ -137,8 +137,8 @@ def test_the_dashboard_pod_meets_the_restricted_standard(cluster: Cluster, names
 
 
 def test_the_dashboard_account_cannot_change_objects(cluster: Cluster) -> None:
-    asked = ("tokenreviews", "subjectaccessreviews")
+    reviews = ("tokenreviews", "subjectaccessreviews")
     anybody = ("selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews")
-    assert granted(cluster, DASHBOARD, CHANGES) == {("create", plural) for plural in (*asked, *anybody)}
+    assert granted(cluster, DASHBOARD, CHANGES) == {("create", plural) for plural in (*reviews, *anybody)}
     read = {plural for _, plural in granted(cluster, DASHBOARD, ("get",))}
     assert "pods/log" in read and not {"secrets", "configmaps", "pods/exec", "nodes/proxy"} & read

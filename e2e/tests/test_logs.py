@@ -34,9 +34,9 @@ def log_in(url: str, token: str) -> str:
     try:
         headers = {"Origin": url, "Content-Type": "application/x-www-form-urlencoded"}
         connection.request("POST", "/login", urlencode({"token": token}), headers)
-        answer = connection.getresponse()
-        assert answer.status == 303, answer.read()
-        return answer.getheader("set-cookie", "").partition(";")[0].partition("=")[2]
+        response = connection.getresponse()
+        assert response.status == 303, response.read()
+        return response.getheader("set-cookie", "").partition(";")[0].partition("=")[2]
     finally:
         connection.close()
 

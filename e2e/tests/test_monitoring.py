@@ -140,8 +140,8 @@ def test_no_metric_names_a_job_a_pod_a_node_or_a_namespace(
     parts = [found for found in prometheus.targets() if found["labels"]["job"] != "prometheus"]
     assert {part["labels"]["job"] for part in parts} == {f"convoy-{part}-metrics" for part in PARTS}
     for part in parts:
-        with urllib.request.urlopen(part["scrapeUrl"], timeout=20) as answer:
-            text = answer.read().decode()
+        with urllib.request.urlopen(part["scrapeUrl"], timeout=20) as response:
+            text = response.read().decode()
         assert "convoy_" in text
         assert {one for one in private if one in text} == set(), part["scrapeUrl"]
         assert nodes.isdisjoint(label_values(text)), part["scrapeUrl"]

@@ -93,7 +93,7 @@ def refusal(control_plane: Any, method: str, path: str, body: object, kind: str 
 def until_refused(refusal_of: Callable[[], str]) -> str:
     deadline = time.monotonic() + SECONDS
     while not (words := refusal_of()):
-        assert time.monotonic() < deadline, "it is taken"
+        assert time.monotonic() < deadline, "the job is accepted"
         time.sleep(0.05)
     return words
 

@@ -278,13 +278,13 @@ def test_a_panel_reads_exported_metrics(dashboard: str, panel: str, expr: str) -
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 def test_panels_do_not_overlap_and_each_is_explained(path: Path) -> None:
-    taken: set[tuple[int, int]] = set()
+    occupied: set[tuple[int, int]] = set()
     dashboard = json.loads(path.read_text())
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
     for panel in dashboard["panels"]:
         grid = panel["gridPos"]
         cells = {(grid["x"] + x, grid["y"] + y) for x in range(grid["w"]) for y in range(grid["h"])}
-        assert not cells & taken and grid["x"] + grid["w"] <= 24, panel["title"]
-        taken |= cells
+        assert not cells & occupied and grid["x"] + grid["w"] <= 24, panel["title"]
+        occupied |= cells
         if panel["type"] != "row":
             assert panel["description"] and panel["datasource"]["uid"] == "${datasource}"

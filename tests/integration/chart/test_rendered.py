@@ -278,10 +278,10 @@ def test_helm_notes_contain_the_next_steps(
 
 
 @pytest.mark.parametrize(
-    ("way", "taken"), [((), False), (("--take-ownership",), True), (("--set=crds.enabled=false",), True)]
+    ("way", "accepted"), [((), False), (("--take-ownership",), True), (("--set=crds.enabled=false",), True)]
 )
 def test_definitions_left_by_another_release_do_not_prevent_an_install(
-    control_plane: Any, helm: Path, way: tuple[str, ...], taken: bool
+    control_plane: Any, helm: Path, way: tuple[str, ...], accepted: bool
 ) -> None:
     """The CustomResourceDefinitions of the fixture belong to no release, which docs/install.md explains."""
     command: list[str | Path] = [
@@ -297,6 +297,6 @@ def test_definitions_left_by_another_release_do_not_prevent_an_install(
     try:
         run(command, deadline=60, env=environment)
     except ClusterError as refused:
-        assert not taken and "CustomResourceDefinition" in str(refused) and "ownership" in str(refused)
+        assert not accepted and "CustomResourceDefinition" in str(refused) and "ownership" in str(refused)
     else:
-        assert taken
+        assert accepted

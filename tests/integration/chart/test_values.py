@@ -224,15 +224,15 @@ for accounts, and for mounts. A user must not set them.
 def test_variables_that_other_objects_depend_on_are_rejected(helm: Path, part: str) -> None:
     names = FOLLOWED[part]
     assert len(names) > 2
-    taken = []
+    accepted = []
     for name in names:
         try:
             render(helm, f"{part}.env.{name}=7")
         except ValueError as refused:
             assert name in str(refused)
         else:
-            taken.append(name)
-    assert taken == []
+            accepted.append(name)
+    assert accepted == []
     render(helm, f"{part}.env.CONVOY_MORE=7")
 
 

@@ -52,9 +52,9 @@ def test_a_job_is_shown_and_controlled(convoy: Run, client: Client, report: Repo
     logs = convoy("logs", "gpt", *here)
     assert (logs.exit_code, logs.stderr[:6]) == (1, "error:") and "has no pods" in logs.stderr
     assert "deleted" in convoy("delete", "gpt", "--yes", *here).stdout
-    gone = convoy("get", "gpt", *here)
-    assert gone.exit_code == 1
-    assert gone.stderr == 'error: trainingjobs.convoy.dev "gpt" not found\n'
+    missing = convoy("get", "gpt", *here)
+    assert missing.exit_code == 1
+    assert missing.stderr == 'error: trainingjobs.convoy.dev "gpt" not found\n'
 
 
 def test_a_node_is_exempted_and_explained(convoy: Run, client: Client, control_plane: Any) -> None:

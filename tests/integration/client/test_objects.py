@@ -52,9 +52,9 @@ def test_a_job_is_created_controlled_and_deleted(client: Client, report: Report)
     assert not jobs.resume("gpt").spec.suspend
 
     jobs.delete("gpt")
-    for gone in (jobs.get, jobs.delete, jobs.suspend, jobs.logs):
+    for call in (jobs.get, jobs.delete, jobs.suspend, jobs.logs):
         with pytest.raises(NotFound, match='"gpt" not found'):
-            gone("gpt")
+            call("gpt")
 
 
 def test_jobs_are_listed_by_namespace_and_label(client: Client, control_plane: Any) -> None:

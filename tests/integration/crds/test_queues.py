@@ -130,10 +130,10 @@ def update(control_plane: Any, job: dict[str, Any], **change: Any) -> dict[str, 
 def test_a_queue_may_change_only_certain_fields_in_certain_phases(
     control_plane: Any, namespace: str, row: str
 ) -> None:
-    before, change, taken, words = ROWS[row]
+    before, change, accepted, words = ROWS[row]
     for phase in PHASES:
         job = made(control_plane, namespace, phase, **before)
-        if phase in taken:
+        if phase in accepted:
             after = update(control_plane, job, spec=change)
             assert after["spec"]["suspend"] == change.get("suspend", before.get("suspend", False)), phase
         else:

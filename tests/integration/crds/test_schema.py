@@ -176,7 +176,7 @@ def test_the_command_line_validates_by_the_same_rules(
 
 
 @pytest.mark.parametrize(
-    ("change", "phase", "taken"),
+    ("change", "phase", "accepted"),
     [
         ({"roles": [{"name": "worker", "replicas": 3}]}, "Running", False),
         ({"roles": [{"name": "worker", "replicas": 3}]}, "Pending", True),
@@ -196,7 +196,7 @@ def test_the_command_line_validates_by_the_same_rules(
     ],
 )
 def test_fields_may_change_only_in_certain_phases(
-    control_plane: Any, namespace: str, change: dict[str, Any], phase: str | None, taken: bool
+    control_plane: Any, namespace: str, change: dict[str, Any], phase: str | None, accepted: bool
 ) -> None:
     name = control_plane.request("POST", path(namespace), body())["metadata"]["name"]
     if phase:
@@ -205,7 +205,7 @@ def test_fields_may_change_only_in_certain_phases(
     def patch() -> None:
         control_plane.request("PATCH", path(namespace, name), {"spec": change}, MERGE)
 
-    if taken:
+    if accepted:
         patch()
     else:
         assert "may change only" in (message := refusal(patch)) or "immutable" in message

@@ -170,6 +170,6 @@ def policies(cluster: Cluster) -> None:
                          "credentialsSecret": "s3-main"}, "allowedNamespaces": ["*"]},
          "status": {"conditions": [condition(
              "Ready", "False", "StoreUnreachable",
-             "the agent of node node-04 could not use the store: 503 Slow Down; it tries again",
+             "the agent of node node-04 could not use the store: 503 Slow Down; the agent tries again",
              minutes=5)]}},
     )  # fmt: skip

@@ -157,7 +157,7 @@ def test_measure(empty: Cluster, starter: Starter, browser: Browser) -> None:
     for number in VIEWERS:
         with Viewers(process.url, number) as viewers, progress(empty, rng):
             loads[f"{number} viewers"] = load(pid)
-            assert viewers.messages >= number, "the viewers were told of changes"
+            assert viewers.messages >= number, "the viewers received changes"
             assert not viewers.lost, "all of them stayed"
             if number == VIEWERS[-1]:
                 browser.open(process.url)

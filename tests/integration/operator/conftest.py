@@ -115,7 +115,7 @@ class Installation:
             "name": pod["metadata"]["name"],
             "uid": pod["metadata"]["uid"],
         }
-        answer = await self.call(
+        response = await self.call(
             "POST",
             f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token",
             {
@@ -124,7 +124,7 @@ class Installation:
                 "spec": {"audiences": [audience], "boundObjectRef": bound},
             },
         )
-        return str(answer["status"]["token"])
+        return str(response["status"]["token"])
 
     async def node(self, name: str) -> None:
         """Create a ready node."""
@@ -304,10 +304,10 @@ async def hello(port: int, ca: bytes, key: bytes | None, certificate: bytes | No
     async with channel(port, ca, key, certificate) as link:
         call = hub_pb2_grpc.HubStub(link).Session(timeout=10)
         await call.write(wire.AgentMessage(hello=wire.Hello(node=node)))
-        answer = await call.read()
-        if answer is grpc.aio.EOF:
+        response = await call.read()
+        if response is grpc.aio.EOF:
             await call
-        return answer
+        return response
 
 
 class FakeAgent:
@@ -364,14 +364,14 @@ class FakeAgent:
         )
         try:
             async with asyncio.timeout(20):
-                answer = await self.stream.read()
+                response = await self.stream.read()
         except grpc.aio.AioRpcError as error:
             await self.link.close()
             if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
                 raise
             return False
-        assert answer is not grpc.aio.EOF and answer.HasField("welcome"), answer
-        self.received.append(answer)
+        assert response is not grpc.aio.EOF and response.HasField("welcome"), response
+        self.received.append(response)
         return True
 
     async def _read(self) -> None:

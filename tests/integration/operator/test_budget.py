@@ -90,8 +90,8 @@ async def test_missing_engines_and_rejected_pods_are_reported(
             return "nonesuch" in await message("unknown") and "Not_A_Host!" in await message("refused")
 
         await eventually(messages, what="both statuses report the fault")
-        asked = operator.metrics.api_requests.labels("create", "pods", "422")._value.get()
-        assert asked <= 12, "no hot loop"
+        rejected = operator.metrics.api_requests.labels("create", "pods", "422")._value.get()
+        assert rejected <= 12, "no hot loop"
 
         async def reported() -> bool:
             events = (await installation.call("GET", f"/api/v1/namespaces/{namespace}/events"))["items"]
@@ -158,10 +158,10 @@ async def test_a_new_leader_waits_for_the_agents_of_running_jobs(
         await agent.dial(
             wire.PodReport(pod_uid=pod["metadata"]["uid"], launcher_connected=True, incarnation=7)
         )
-        asked = await eventually(
+        request = await eventually(
             lambda: agent.last("pick_port"), 10, "it decides as soon as the agent has come"
         )
-        assert asked.incarnation == 8, "never below an incarnation that an agent has seen"
+        assert request.incarnation == 8, "never below an incarnation that an agent has seen"
         await agent.hang_up()
 
 

@@ -68,14 +68,14 @@ class CertManager:
     async def renew(self) -> None:
         """Request a renewal in the way of `cmctl renew`."""
         found = await self._call("GET", self._path("certificates", CA_SECRET))
-        asked = {
+        issuing = {
             "type": "Issuing",
             "status": "True",
             "reason": "ManuallyTriggered",
             "message": "by a test",
             "lastTransitionTime": found["metadata"]["creationTimestamp"],
         }
-        found["status"]["conditions"].append(asked)
+        found["status"]["conditions"].append(issuing)
         await self._call("PUT", self._path("certificates", CA_SECRET) + "/status", found)
 
     async def secret(self) -> tuple[bytes, bytes]:
@@ -127,8 +127,8 @@ async def cert_manager(installation: Installation, folder: Path) -> AsyncIterato
 
 async def welcomed(operator: Any, agent: FakeAgent, ca: bytes) -> bool:
     """Return True if the hub admits an agent that trusts only this CA."""
-    answer = await hello(operator.server.session_port, ca, agent.key, agent.certificate, agent.node)
-    return isinstance(answer, wire.HubMessage) and answer.WhichOneof("body") == "welcome"
+    response = await hello(operator.server.session_port, ca, agent.key, agent.certificate, agent.node)
+    return isinstance(response, wire.HubMessage) and response.WhichOneof("body") == "welcome"
 
 
 async def test_cert_manager_keeps_the_operators_key_and_existing_agents_stay_valid(
@@ -144,7 +144,7 @@ async def test_cert_manager_keeps_the_operators_key_and_existing_agents_stay_val
         key, certificate = await manager.secret()
         assert certificate == old
         await manager.request()
-        await eventually(lambda: manager.content(None), PATIENCE, "it has taken over")
+        await eventually(lambda: manager.content(None), PATIENCE, "cert-manager owns the Secret")
         assert await manager.secret() == (key, old), "the existing certificate stays until its renewal"
         async with running(installation, monkeypatch, ca_maker="CertManager") as operator:
             assert await installation.ca() == old

@@ -228,11 +228,11 @@ async def test_a_broken_watch_resumes_without_missed_events(
         task = asyncio.create_task(reflector.run())
         await eventually(reflector.synced.is_set)
         kept = await gateway.create(PODS, namespace, pod("kept"))
-        gone = await gateway.create(PODS, namespace, pod("gone"))
+        deleted = await gateway.create(PODS, namespace, pod("gone"))
         await eventually(lambda: seen() == {"kept", "gone"})
         relists = reflector._metrics.relists.labels("pods")._value.get()
         link.cut()
-        await gateway.delete(PODS, namespace, "gone", uid=gone["metadata"]["uid"])
+        await gateway.delete(PODS, namespace, "gone", uid=deleted["metadata"]["uid"])
         await gateway.create(PODS, namespace, pod("new"))
         link.up = True
         await eventually(lambda: seen() == {"kept", "new"})
@@ -271,11 +271,11 @@ async def test_an_expired_version_leads_to_a_list(gateway: KubernetesGateway, co
         reflector = Reflector(stale, Source(TRAINING_JOBS, store, views.cached_object), Metrics())
         task = asyncio.create_task(reflector.run())
         await eventually(reflector.synced.is_set)
-        gone = await gateway.create(TRAINING_JOBS, namespace, job("gone"))
+        deleted = await gateway.create(TRAINING_JOBS, namespace, job("gone"))
         await eventually(lambda: seen() == {"gone"})
         link.cut()
         stale.stale = True
-        await gateway.delete(TRAINING_JOBS, namespace, "gone", uid=gone["metadata"]["uid"])
+        await gateway.delete(TRAINING_JOBS, namespace, "gone", uid=deleted["metadata"]["uid"])
         await gateway.create(TRAINING_JOBS, namespace, job("new"))
         link.up = True
         await eventually(lambda: seen() == {"new"})

@@ -41,8 +41,8 @@ class GuardedCluster:
         self.agents: list[FakeAgent] = []
         self.job = f"{installation.namespace}/job"
         self.accused = ""
-        told: Any = self._suspicions
-        operator.hub.reader.suspicions = told  # type: ignore[method-assign]
+        suspicions: Any = self._suspicions
+        operator.hub.reader.suspicions = suspicions  # type: ignore[method-assign]
 
     def _suspicions(self) -> dict[str, tuple[Suspicion, ...]]:
         """Return the suspicions that the test sets. This replaces the detectors' results."""
@@ -207,8 +207,8 @@ async def test_an_operator_decision_about_a_node_is_applied(
     await cluster.start()
     await eventually(cluster.known, what="all hardware is known and the nodes are labelled")
     path = f"{API}/nodehealths/machine-of-{cluster.nodes[2]}"
-    said = {"spec": {"condemned": {"reason": "smoke", "user": "ops"}}}
-    await cluster.installation.call("PATCH", path, said, content_type=MERGE)
+    decision = {"spec": {"condemned": {"reason": "smoke", "user": "ops"}}}
+    await cluster.installation.call("PATCH", path, decision, content_type=MERGE)
 
     async def condemned() -> bool:
         return await cluster.state(2) == "Condemned" and "convoy.dev/quarantined" in await cluster.taints(2)

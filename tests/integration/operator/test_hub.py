@@ -174,7 +174,7 @@ async def test_the_label_is_set_with_the_stream_and_removed_after_a_timeout(
         assert await labelled(), "heartbeats keep the stream open"
         # This heartbeat is the last one, so the agent's silence starts here.
         await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=1))
-        await eventually(lambda: any(told.heartbeat_reply.sent_unix_ms == 1 for told in agent.received))
+        await eventually(lambda: any(message.heartbeat_reply.sent_unix_ms == 1 for message in agent.received))
         await agent.hang_up()
         assert await labelled(), "a broken stream does not count as silence"
 

@@ -73,8 +73,8 @@ class Replica:
 
         def fetch() -> tuple[int, str]:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
-                    return answer.status, answer.read().decode()
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as response:
+                    return response.status, response.read().decode()
             except urllib.error.HTTPError as error:
                 return error.code, error.read().decode()
             except OSError:
@@ -129,11 +129,11 @@ async def test_a_stopped_leader_hands_over_and_a_killed_or_frozen_one_is_replace
     assert await asyncio.wait_for(one.process.wait(), 15) == 0
     ended = datetime.now(UTC)
     await eventually(two.leads, 30, "handed over")
-    taken = (await installation.call("GET", lease))["spec"]
-    assert taken["holderIdentity"] != held["holderIdentity"]
+    current = (await installation.call("GET", lease))["spec"]
+    assert current["holderIdentity"] != held["holderIdentity"]
     # Compare the Lease's own times. The old leader renewed the Lease shortly before it ended, so without the
     # release the takeover would come almost `leaseDurationSeconds` later.
-    waited = datetime.fromisoformat(taken["acquireTime"]) - ended
+    waited = datetime.fromisoformat(current["acquireTime"]) - ended
     assert waited < timedelta(seconds=held["leaseDurationSeconds"] - 1), (
         "the takeover did not wait for the Lease to expire"
     )
@@ -143,8 +143,8 @@ async def test_a_stopped_leader_hands_over_and_a_killed_or_frozen_one_is_replace
     two.process.kill()
     killed = datetime.now(UTC)
     await eventually(one.leads, 40, "replaced")
-    taken = (await installation.call("GET", lease))["spec"]
-    waited = datetime.fromisoformat(taken["acquireTime"]) - killed
+    current = (await installation.call("GET", lease))["spec"]
+    waited = datetime.fromisoformat(current["acquireTime"]) - killed
     assert waited < timedelta(seconds=12), "lease 8 s, one retry"
 
     namespace = installation.plane.namespace()
@@ -174,5 +174,5 @@ async def _agents_are_sent_to(leader: Replica, follower: Replica, installation: 
     async with channel(follower.session_port, await installation.ca(), agent.key, agent.certificate) as link:
         call = hub_pb2_grpc.HubStub(link).Session(timeout=10)
         await call.write(wire.AgentMessage(hello=wire.Hello(node=node)))
-        answer = await call.read()
-    assert answer.redirect.address == f"127.0.0.1:{leader.session_port}"
+        response = await call.read()
+    assert response.redirect.address == f"127.0.0.1:{leader.session_port}"

@@ -86,8 +86,8 @@ async def test_causes_reported_only_by_events_reach_the_job(
         await post_event(2, pod["metadata"]["uid"], MISSING)
         status = await eventually(explained, what="the job reports what its pod waits for")
     assert MISSING in status["message"] and "j-worker-0" in status["message"]
-    asked = installation.plane.audited_requests(installation.namespace, "convoy-operator")
-    found = {one.code for one in asked if (one.right.resource, one.right.verb) == ("events", "list")}
+    requests = installation.plane.audited_requests(installation.namespace, "convoy-operator")
+    found = {one.code for one in requests if (one.right.resource, one.right.verb) == ("events", "list")}
     assert found == {200}
 
 
@@ -134,5 +134,7 @@ async def test_a_sidecar_is_ended_with_the_job_and_its_pod_stays(
         await eventually(has_deadline, what="its kubelet is to end the sidecar")
         (left,) = await kubelet.list()
     assert left["metadata"]["uid"] == pod["metadata"]["uid"] and "deletionTimestamp" not in left["metadata"]
-    asked = installation.plane.audited_requests(installation.namespace, "convoy-operator")
-    assert [one.code for one in asked if (one.right.resource, one.right.verb) == ("pods", "patch")] == [200]
+    requests = installation.plane.audited_requests(installation.namespace, "convoy-operator")
+    assert [one.code for one in requests if (one.right.resource, one.right.verb) == ("pods", "patch")] == [
+        200
+    ]

@@ -135,14 +135,16 @@ async def test_a_silent_node_is_probed_and_loses_its_label_if_unreachable(
         assert await labelled(), "the node lives: its agent may come back"
 
         await kubelet.status(pod["metadata"]["name"], {"podIP": dead, "podIPs": [{"ip": dead}]})
-        await eventually(lambda: not operator.hub.monitor.prober.reachable(node), what="no answer")
+        await eventually(
+            lambda: not operator.hub.monitor.prober.reachable(node), what="the node is unreachable"
+        )
         assert seen().pods_reachable, "no control replies either: a NetworkPolicy may block probes"
         await installation.call("DELETE", f"{leases}/{node}")
         await eventually(lambda: seen().lease_seconds == ABSENT, what="no Lease")
         # From here on the operator may consider the node lost, with the pod on it.
         sibling = await _neighbour(installation, operator, namespace, other)
-        await eventually(lambda: not seen().pods_reachable, what="no answer")
-        await eventually(lambda: not seen().agent_ready, what="label taken")
+        await eventually(lambda: not seen().pods_reachable, what="the node is unreachable")
+        await eventually(lambda: not seen().agent_ready, what="the label is removed")
         assert not await labelled()
         await agent.dial()
         await eventually(labelled, what="label")
@@ -167,7 +169,7 @@ async def test_a_deleted_node_is_detected(
         )
         await eventually(lambda: operator.cache.nodes.get("", node).cordoned, what="cordon")
         await installation.call("DELETE", f"/api/v1/nodes/{node}")
-        await eventually(lambda: operator.cache.nodes.get("", node) is None, what="gone")
+        await eventually(lambda: operator.cache.nodes.get("", node) is None, what="the node is deleted")
 
 
 async def _neighbour(installation: Installation, operator: Any, namespace: str, node: str) -> FakeAgent:

@@ -113,8 +113,8 @@ async def test_a_job_is_formed_trains_and_succeeds(
             await kubelet.start(pod, nodes[position], f"10.1.0.{position + 1}")
             await agents[position].send(pod=wire.PodReport(pod_uid=uids[position], launcher_connected=True))
 
-        asked = await eventually(lambda: agents[0].last("pick_port"), what="port asked for")
-        assert (asked.pod_uid, asked.incarnation) == (uids[0], 1)
+        request = await eventually(lambda: agents[0].last("pick_port"), what="port requested")
+        assert (request.pod_uid, request.incarnation) == (uids[0], 1)
         assert (await status())["incarnation"] == 1, "the incarnation is stored before any command"
         await agents[0].send(
             pod=wire.PodReport(
@@ -184,11 +184,11 @@ async def test_a_restart_is_timed_from_the_fault_to_the_next_step(
             """Report the pod's port and its ranks for this incarnation, and let the ranks complete a step."""
 
             def requested(kind: str) -> bool:
-                said = agent.last(kind)
-                return said is not None and said.incarnation == number
+                sent = agent.last(kind)
+                return sent is not None and sent.incarnation == number
 
             known = {"master_port": 29500, "port_incarnation": number, "launcher_connected": True}
-            await eventually(lambda: requested("pick_port"), what="port asked for")
+            await eventually(lambda: requested("pick_port"), what="port requested")
             await agent.send(pod=wire.PodReport(pod_uid=uid, incarnation=number - 1, **known))
             await eventually(lambda: requested("assignment"), what="assignment")
             began = int(1000 * started)

@@ -116,8 +116,8 @@ async def test_an_agent_probes_a_store_and_probes_again_when_its_keys_change(
     async with dialled(installation, monkeypatch) as (_, agent):
         await case.keys(create=True, accessKey="a", secretKey="b")
         await case.create("*")
-        asked = await eventually(lambda: agent.last("store"), what="the agent is asked")
-        assert (asked.access_key, asked.secret_key, asked.probe) == ("a", "b", True)
+        request = await eventually(lambda: agent.last("store"), what="the agent receives the request")
+        assert (request.access_key, request.secret_key, request.probe) == ("a", "b", True)
 
         async def report(version: str, conditional: bool) -> None:
             report = wire.StoreReport(
@@ -125,13 +125,13 @@ async def test_an_agent_probes_a_store_and_probes_again_when_its_keys_change(
             )
             await agent.send(store=report)
 
-        await report(asked.version, conditional=False)
+        await report(request.version, conditional=False)
         await case.expect_reason("NoConditionalWrites")
         await case.keys(accessKey="a", secretKey="c")
         await eventually(lambda: agent.last("store").secret_key == "c", what="the new key is sent")
         renewed = agent.last("store").version
-        assert renewed != asked.version
-        await report(asked.version, conditional=True)
+        assert renewed != request.version
+        await report(request.version, conditional=True)
         await report(renewed, conditional=True)
         await case.expect_reason("Probed")
         await eventually(lambda: agent.last("store").conditional, what="the agent may commit there")
@@ -148,23 +148,23 @@ async def test_an_unmounted_claim_is_probed_when_an_agent_starts(
     await installation.node(node)
     async with running(installation, monkeypatch) as operator:
 
-        async def begun() -> FakeAgent:
+        async def connected_agent() -> FakeAgent:
             agent = FakeAgent(installation, operator.server, node)
             await agent.enrol()
             await agent.dial()
             return agent
 
-        agent = await begun()
+        agent = await connected_agent()
         await case.create("*", volume={"claimName": "disk", "path": "team"})
-        asked = await eventually(lambda: agent.last("store"), what="the agent is asked")
-        assert (asked.volume.claim, asked.volume.path, asked.probe) == ("disk", "team", True)
-        assert not asked.access_key
-        answer = {"name": case.name, "version": asked.version}
-        await agent.send(store=wire.StoreReport(**answer, unmounted=True))
+        request = await eventually(lambda: agent.last("store"), what="the agent receives the request")
+        assert (request.volume.claim, request.volume.path, request.probe) == ("disk", "team", True)
+        assert not request.access_key
+        report_key = {"name": case.name, "version": request.version}
+        await agent.send(store=wire.StoreReport(**report_key, unmounted=True))
         await case.expect_reason("ClaimNotMounted")
         await agent.hang_up()
-        agent = await begun()
-        await eventually(lambda: agent.last("store"), what="the agent is asked to probe when it connects")
-        await agent.send(store=wire.StoreReport(**answer, reached=True, conditional=True))
+        agent = await connected_agent()
+        await eventually(lambda: agent.last("store"), what="the agent is requested to probe when it connects")
+        await agent.send(store=wire.StoreReport(**report_key, reached=True, conditional=True))
         await case.expect_reason("Probed")
         await agent.hang_up()

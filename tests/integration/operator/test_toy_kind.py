@@ -90,7 +90,7 @@ async def test_fields_missing_from_an_intent_are_removed(
         labels.clear()
         change = {"spec": {"replicas": 3}}
         await installation.call("PATCH", f"{toys}/bare", change, content_type="application/merge-patch+json")
-        await eventually(bare, what="the label is taken off")
+        await eventually(bare, what="the label is removed")
 
 
 async def test_a_service_is_created_repaired_and_deleted(
@@ -140,4 +140,4 @@ async def test_a_service_is_created_repaired_and_deleted(
         async def deleted() -> bool:
             return not await _found(installation, f"{services}/toy")
 
-        await eventually(deleted, what="the Service is gone")
+        await eventually(deleted, what="the Service is deleted")

@@ -42,8 +42,8 @@ def worker(spec: dict[str, Any]) -> dict[str, Any]:
 async def test_a_pod_that_the_namespace_forbids_is_not_created(
     installation: Installation, spec: dict[str, Any], why: str
 ) -> None:
-    said = await refusal(installation, spec, "restricted")
-    assert (why in said) if why else (said == "")
+    message = await refusal(installation, spec, "restricted")
+    assert (why in message) if why else (message == "")
 
 
 async def refusal(installation: Installation, spec: dict[str, Any], standard: str) -> str:
@@ -83,5 +83,5 @@ async def test_settings_of_a_template_do_not_contradict_the_defaults(
 
 def test_a_worker_has_no_token_for_the_api_server() -> None:
     assert worker({})["spec"]["automountServiceAccountToken"] is False
-    asked = {"serviceAccountName": "of-mine", "automountServiceAccountToken": True}
-    assert worker(asked)["spec"].items() >= asked.items(), "the pod gets what its job requests"
+    requested = {"serviceAccountName": "of-mine", "automountServiceAccountToken": True}
+    assert worker(requested)["spec"].items() >= requested.items(), "the pod gets what its job requests"

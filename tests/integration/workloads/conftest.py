@@ -93,7 +93,7 @@ class Agent:
             try:
                 await asyncio.wait_for(self._changed.wait_for(lambda: found() is not None), seconds)
             except TimeoutError:
-                raise AssertionError(f"not heard; heard: {self.received[-20:]}") from None
+                raise AssertionError(f"not received; received: {self.received[-20:]}") from None
         message = found()
         assert message is not None
         return message

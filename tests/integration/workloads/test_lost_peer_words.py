@@ -51,7 +51,7 @@ def store_that_is_gone(rank, address):
     dist.TCPStore("127.0.0.1", address, timeout=datetime.timedelta(seconds=0.5))
 
 def port_that_is_taken(rank, address):
-    taken = socket.create_server(("127.0.0.1", address))
+    listener = socket.create_server(("127.0.0.1", address))
     dist.TCPStore("127.0.0.1", address, is_master=True, timeout=datetime.timedelta(seconds=1))
 
 def server_of_somebody(rank, address):

@@ -17,10 +17,10 @@ Launch = Callable[..., Launcher]
 PROGRAM = """
 import os, signal, sys, time
 name, code = sys.argv[1], int(sys.argv[2])
-asked = []
-signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+signals = []
+signal.signal(signal.SIGTERM, lambda *_: signals.append(1))
 print("up", name, flush=True)
-while not asked: time.sleep(0.01)
+while not signals: time.sleep(0.01)
 print("saving", name, flush=True)
 while not os.path.exists("go"): time.sleep(0.01)
 for part in range(20): print("part", part, name, flush=True)
@@ -175,9 +175,9 @@ async def test_only_a_warm_rank_receives_sigterm_and_its_exit_code_is_kept(
     (tmp_path / "warm.py").write_text(
         "import os, signal, subprocess, sys, time\n"
         f"worker = subprocess.Popen(['sh', '-c', {WORKER!r}])\n"
-        "asked = []\n"
-        "signal.signal(signal.SIGTERM, lambda *_: asked.append(1))\n"
-        "while not (asked and os.path.exists('up')): time.sleep(0.01); print('up', flush=True)\n"
+        "signals = []\n"
+        "signal.signal(signal.SIGTERM, lambda *_: signals.append(1))\n"
+        "while not (signals and os.path.exists('up')): time.sleep(0.01); print('up', flush=True)\n"
         "print('worker', worker.poll(), flush=True)\n"
         "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n" + code + "\n"
     )

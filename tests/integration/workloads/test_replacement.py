@@ -67,14 +67,14 @@ async def test_ranks_in_a_collective_are_replaced_without_delay(
 
 SAVES = """
 import os, signal, sys, threading, time
-name, asked = sys.argv[1], threading.Event()
+name, stopping = sys.argv[1], threading.Event()
 if name == "sigwait":
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    threading.Thread(target=lambda: signal.sigwait({signal.SIGTERM}) and asked.set()).start()
+    threading.Thread(target=lambda: signal.sigwait({signal.SIGTERM}) and stopping.set()).start()
 else:
-    signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
 print("up", name, flush=True)
-while not asked.wait(0.01): pass
+while not stopping.wait(0.01): pass
 print("saving", name, flush=True)
 with open(f"saved-{name}", "w") as file:
     while not os.path.exists("go"): time.sleep(0.01)

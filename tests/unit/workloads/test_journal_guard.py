@@ -73,7 +73,7 @@ def test_a_replayed_sample_is_exact(make: Any, before: int) -> None:
     journal.seal()
     before_ = bits(live)
     assert find_difference(sample, live.optimizer, live.parameters, journal.segments) == ""
-    assert bits(live) == before_, "the live ones are only looked at"
+    assert bits(live) == before_, "the live tensors are only read"
 
 
 def test_a_weight_edit_without_a_version_increment_is_detected() -> None:

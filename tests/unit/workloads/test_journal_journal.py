@@ -250,7 +250,7 @@ def test_an_edited_weight_is_detected_before_a_segment_counts(full: bool) -> Non
         assert closed(run, journal) is None
         assert not journal.writing
     assert journal.check() == "two.weight"
-    assert journal.check() == "", "it is told once"
+    assert journal.check() == "", "the difference is reported once"
     after_full_save(run, journal)
     assert not journal.writing, "the next save is a full one as well"
     after_full_save(run, journal)

@@ -220,11 +220,11 @@ def test_replayed_steps_do_not_count_as_training_steps() -> None:
     counting = StepHook(RankContext(), StepRecorder())
     handle = register_optimizer_step_post_hook(counting)
     watching = Journal(twin)
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     try:
-        replay(twin.optimizer, twin.parameters, journal.segments, each=lambda *now: told.append(now))
+        replay(twin.optimizer, twin.parameters, journal.segments, each=lambda *now: reports.append(now))
         assert counting._meter.step == 0
-        assert told == [(done, 50) for done in range(1, 51)]
+        assert reports == [(done, 50) for done in range(1, 51)]
         assert watching.recorders[0].steps == 0
         live.step()
         assert counting._meter.step == 1, "hooks hear again"

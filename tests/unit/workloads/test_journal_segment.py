@@ -320,16 +320,16 @@ def test_every_step_that_fits_can_be_sealed(left: int) -> None:
     target = bytearray(14_000 + left)
     head = replace(read(memoryview(filled)[:size]).head, shares=shares_)
     writer = SegmentWriter(memoryview(target), head)
-    taken = 0
+    stored = 0
     try:
         while True:
             for number in range(100):
                 writer.gradient(number, torch.ones(()), torch.ones(()))
             writer.step(values.dumps([{"lr": 1 / 3}]), "{}")
-            taken += 1
+            stored += 1
     except NoRoom:
         size = writer.seal(values.dumps([{"lr": 1 / 3}]), {}, {})
-    assert len(read(memoryview(target)[:size]).steps) == taken
+    assert len(read(memoryview(target)[:size]).steps) == stored
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -53,11 +53,11 @@ class Lockstep:
     st.lists(st.integers(min_value=0, max_value=12), min_size=1, max_size=6),
     st.lists(st.booleans(), min_size=12, max_size=12),
 )
-def test_all_ranks_stop_after_the_same_step(asked: list[int], due: list[bool]) -> None:
-    """`asked[r]`: the step before which rank r gets SIGTERM (12: never). `due[s]`: True if rank 0 requests
-    a save at step s.
+def test_all_ranks_stop_after_the_same_step(stop_steps: list[int], due: list[bool]) -> None:
+    """`stop_steps[r]`: the step before which rank r gets SIGTERM (12: never). `due[s]`: True if rank 0
+    requests a save at step s.
     """
-    world = len(asked)
+    world = len(stop_steps)
     lockstep = Lockstep(world)
     gates = [StepConsensus(lockstep.of(rank)) for rank in range(world)]
     stopped: list[int | None] = [None] * world
@@ -65,7 +65,7 @@ def test_all_ranks_stop_after_the_same_step(asked: list[int], due: list[bool]) -
     for step in range(12):
         running = [rank for rank in range(world) if stopped[rank] is None]
         for rank in running:
-            gates[rank].start(StepRequest(save=rank == 0 and due[step], stop=asked[rank] <= step))
+            gates[rank].start(StepRequest(save=rank == 0 and due[step], stop=stop_steps[rank] <= step))
         for rank in running:
             decision = gates[rank].decision()
             assert gates[rank].decision() == decision
@@ -73,7 +73,7 @@ def test_all_ranks_stop_after_the_same_step(asked: list[int], due: list[bool]) -
                 saves[rank].append(step)
             if decision.stop:
                 stopped[rank] = step
-    expected = min(asked)
+    expected = min(stop_steps)
     assert stopped == [expected if expected < 12 else None] * world
     assert all(one == saves[0] for one in saves)
 

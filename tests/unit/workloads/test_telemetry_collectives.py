@@ -37,7 +37,7 @@ class Run:
         self.now, self.stream, self.passed, self.fails = 100.0, 0.0, -1.0, ""
         self.device, self.capturing, self.traced = device, False, False
         self.reported: list[dict[str, Any]] = []
-        self.asked: list[Any] = []
+        self.requests: list[Any] = []
         self.recorder = StepRecorder(lambda: self.now)
         self.recorder.send = self.reported.append
         self.collectives = CollectiveTimer(self.recorder, self, lambda: self.now)
@@ -71,7 +71,7 @@ class Run:
         return self.traced
 
     def call(self, group: Any, moved: Any) -> Call | None:
-        self.asked.append((group, moved))
+        self.requests.append((group, moved))
         if self.fails == "call":
             raise KeyError(group)
         return None if moved == "small" else Call(DP, 400, self.device)
@@ -119,7 +119,7 @@ def test_a_traced_call_uses_the_original_function() -> None:
     run = Run()
     run.traced = True
     run.module.all_reduce("tensor")
-    assert run.asked == []
+    assert run.requests == []
 
 
 def test_arguments_are_found_by_position_and_by_name() -> None:
@@ -129,14 +129,14 @@ def test_arguments_are_found_by_position_and_by_name() -> None:
     run.module.all_reduce(tensor="b", group="g")
     run.module.reduce_scatter_tensor("out", "c")
     run.module.reduce_scatter_tensor(output="out", input="d", group=group)
-    assert run.asked == [(group, "a"), ("g", "b"), (None, "c"), (group, "d")]
+    assert run.requests == [(group, "a"), ("g", "b"), (None, "c"), (group, "d")]
 
 
 def test_nested_collective_calls_are_reported_once() -> None:
     run = Run()
     run.module.all_gather_into_tensor("out", "in")
     assert run.step(2) == measured(0.125)
-    assert run.asked == [(None, "out")]
+    assert run.requests == [(None, "out")]
 
 
 def test_a_device_reports_the_duration_later() -> None:
