@@ -40,8 +40,9 @@ class CheckpointingReasons:
     INEXACT_JOURNAL = Reason(
         "InexactJournal",
         "Convoy saves only full checkpoints, no journals: on node {node}, a replay of the journal does not "
-        "give the live values ({why}). Most likely code other than the optimizer changes these values. If "
-        "this job was restored from a journal before, its state may differ from the original",
+        "give the values of the running rank ({why}). Most likely code other than the optimizer changes "
+        "these values. If this job was restored from a journal before, its state may differ from the "
+        "original",
         warning=True,
     )
     NOT_STORED = Reason(
@@ -51,10 +52,10 @@ class CheckpointingReasons:
     )
     NOT_COPIED = Reason(
         "NotCopied",
-        "the newest checkpoint has no copies, and Convoy saves no other checkpoint until it is copied: node "
-        "{node} cannot copy it to node {why}. If that node has too little checkpoint memory, raise "
-        "agent.checkpointMemoryMiB of the chart or spec.checkpoint.tiers.local.memory, or keep fewer copies "
-        "(spec.checkpoint.tiers.peer.copies). Otherwise check the convoy-agents of both nodes",
+        "the newest checkpoint has no copies, and Convoy saves no other checkpoint until this one is copied: "
+        "node {node} cannot copy it to node {why}. If the receiving node has too little checkpoint memory, "
+        "raise agent.checkpointMemoryMiB of the chart or spec.checkpoint.tiers.local.memory, or keep fewer "
+        "copies (spec.checkpoint.tiers.peer.copies). Otherwise check the convoy-agents of both nodes",
         warning=True,
     )
     OVERDUE = Reason(

@@ -12,7 +12,7 @@ class CommonReasons:
     INVALID_SPEC = Reason("InvalidSpec", "{path}: {why}", warning=True)
     RECONCILE_FAILED = Reason(
         "ReconcileFailed",
-        "Convoy failed to reconcile this object because of an internal error: {why}; it tries again; "
+        "Convoy failed to reconcile this object because of an internal error: {why}. Convoy tries again; "
         "please report the error",
         warning=True,
     )

@@ -16,13 +16,13 @@ class GuardingReasons:
     )
     POOL_BUDGET = Reason(
         "PoolBudget",
-        "{want} is waiting: {count} of at most {limit} nodes are being drained or repaired "
+        "{want} is waiting: {count} nodes are being drained or repaired, the limit is {limit} "
         "(spec.budgets.poolPercent)",
     )
     RACK_BUDGET = Reason(
         "RackBudget",
-        "{want} is waiting: rack {rack!r} already has {count} of at most {limit} nodes drained or in "
-        "repair (spec.budgets.perRack)",
+        "{want} is waiting: rack {rack!r} has {count} nodes drained or in repair, the limit is {limit} "
+        "(spec.budgets.perRack)",
     )
     JOB_BUDGET = Reason(
         "JobBudget",
@@ -31,12 +31,12 @@ class GuardingReasons:
     )
     RATE_BUDGET = Reason(
         "RateBudget",
-        "{want} is waiting: {count} of at most {limit} drains were started within the last hour "
+        "{want} is waiting: {count} drains were started within the last hour, the limit is {limit} "
         "(spec.budgets.fleetPercentPerHour)",
     )
     QUARANTINE_BUDGET = Reason(
         "QuarantineBudget",
-        "{want} is waiting: {count} of at most {limit} nodes are out of service "
+        "{want} is waiting: {count} nodes are out of service, the limit is {limit} "
         "(spec.budgets.quarantinedPercent)",
     )
     SPARES_BUDGET = Reason(
@@ -46,7 +46,7 @@ class GuardingReasons:
     )
     SWEEP_BUDGET = Reason(
         "SweepBudget",
-        "{want} is waiting: {count} of at most {limit} nodes are being swept (spec.sweeps.atOncePercent)",
+        "{want} is waiting: {count} nodes are being swept, the limit is {limit} (spec.sweeps.atOncePercent)",
     )
     BREAKER_CONFIRMED = Reason(
         "TooManyConfirmed",

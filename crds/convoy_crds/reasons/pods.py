@@ -17,8 +17,9 @@ class PodReasons:
     UNSCHEDULABLE = Reason("Unschedulable", "pod {pod} cannot be scheduled: {why}; {advice}", warning=True)
     SCHEDULE_DEADLINE = Reason(
         "ScheduleDeadline",
-        "not all pods started within {seconds} s (spec.recovery.scheduleSeconds): {why}; Convoy deleted "
-        "them and tries again at {until}. Correct the cause, or raise spec.recovery.scheduleSeconds",
+        "not all pods started within {seconds} s (spec.recovery.scheduleSeconds): {why}; Convoy deleted all "
+        "pods of the job and tries again at {until}. Correct the cause, or raise "
+        "spec.recovery.scheduleSeconds",
         warning=True,
     )
     SCHEDULE_RETRY = Reason(
@@ -68,8 +69,8 @@ class PodReasons:
     FENCING = Reason(
         "Fencing",
         "pod {pod} on lost node {node} may still run. Convoy replaces the pod {seconds} s after the last "
-        "heartbeat of the node's agent, because the agent stops the pod before that time "
-        "(spec.recovery.fencing: Strict)",
+        "heartbeat of the node's agent, because by then the agent, if it still runs, has "
+        "stopped the pod (spec.recovery.fencing: Strict)",
         warning=True,
     )
     FENCING_COMPANY = Reason(

@@ -22,7 +22,7 @@ class StoreReasons:
     )
     STORE_UNREACHABLE = Reason(
         "StoreUnreachable",
-        "the agent of node {node} could not use the store: {why}; it tries again",
+        "the agent of node {node} could not use the store: {why}; the agent tries again",
         warning=True,
     )
     CLAIM_NOT_MOUNTED = Reason(

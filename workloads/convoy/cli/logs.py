@@ -21,7 +21,9 @@ def logs(
     follow: Annotated[
         bool,
         typer.Option(
-            "--follow", "-f", help="Print new lines until the job, or the incarnation of --incarnation, ends."
+            "--follow",
+            "-f",
+            help="Print new lines until the job ends or, with --incarnation, until that incarnation ends.",
         ),
     ] = False,
     namespace: Namespace = None,

@@ -53,8 +53,8 @@ def fsck(
     """Check a whole store for damaged, missing and orphaned objects.
 
     An orphaned object is an object that no generation needs, for example a chunk of an interrupted upload.
-    GARBAGE is the size of the objects that the job's next garbage collection will delete. The exit status
-    is 1 if an object is damaged or missing.
+    GARBAGE is, for each job, the size of the objects that its next garbage collection will delete. The exit
+    status is 1 if an object is damaged or missing.
     """
     client = connect_cluster(None, context)
     blobs = connect(client, name, operator, endpoint, folder)

@@ -48,10 +48,10 @@ def ls(
 
     The first table shows the newest generation of each tier. The second table shows all generations in the
     store. SIZE is the number of bytes that a generation needs. NEW is the number of these bytes that the
-    previous generation does not need. LINEAGE is `no` if a later incarnation continued from an older
-    generation; the job never restores such a generation. WHOLE is `yes` if all objects of the generation
-    exist in the right size. RESTORE is `yes` for the generation that a restart restores if the nodes' memory
-    has no checkpoint.
+    previous generation does not need. LINEAGE is `no` if a later incarnation did not continue from this
+    generation but from an older one; the job never restores a generation with `no`. WHOLE is `yes` if all
+    objects of the generation exist in the right size. RESTORE is `yes` for the generation that a restart
+    restores if the nodes' memory has no checkpoint.
     """
     saved_job, now = SavedJob.find(name, store, uid, namespace, context), datetime.now(UTC)
     if output is Output.TEXT and saved_job.job is not None:

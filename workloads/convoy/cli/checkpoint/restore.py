@@ -42,7 +42,7 @@ def restore(
     """Download a generation into a folder.
 
     The command downloads the shards and manifests and checks every byte. Without --generation it downloads
-    the newest whole generation of the run. The folder appears only when the download is complete.
+    the newest whole generation. The folder appears only when the download is complete.
     """
     which = parse_generation(generation)
     require_free(to, folder=True)

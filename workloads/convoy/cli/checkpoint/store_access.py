@@ -37,7 +37,7 @@ _READ_ATTEMPTS = 3
 
 StoreName = Annotated[
     str | None,
-    typer.Option("--store", metavar="STORE", help="CheckpointStore of a deleted job. It needs --uid."),
+    typer.Option("--store", metavar="STORE", help="CheckpointStore of a deleted job. Requires --uid."),
 ]
 Uid = Annotated[
     str | None,
@@ -74,7 +74,7 @@ Which = Annotated[
     typer.Option(
         "--generation",
         metavar="I/S",
-        help="Incarnation and step, such as 2/1500. Default: the newest whole generation of the run.",
+        help="Incarnation and step, such as 2/1500. Default: the newest whole generation.",
     ),
 ]
 

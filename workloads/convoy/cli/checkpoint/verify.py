@@ -50,7 +50,7 @@ def verify(
         typer.Option(
             "--generation",
             metavar="I/S",
-            help="Incarnation and step, such as 2/1500. Default: the newest generation of the run.",
+            help="Incarnation and step, such as 2/1500. Default: the newest generation.",
         ),
     ] = None,
     everything: Annotated[
@@ -67,7 +67,7 @@ def verify(
     """Verify every byte of a generation in its store.
 
     The command reads all chunks of the generation and checks their digests. Without --generation it
-    verifies the newest generation of the run. It lists damaged and missing objects and then ends with exit
+    verifies the newest generation. The command lists damaged and missing objects and then ends with exit
     status 1.
     """
     which = parse_generation(generation)

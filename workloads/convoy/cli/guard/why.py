@@ -21,8 +21,8 @@ Node = Annotated[str, typer.Argument(metavar="NODE", help="Name of a node or of 
 def why(node: Node, context: Context = None) -> None:
     """Explain why a node is in service or out of service.
 
-    The command shows the node's state, evidence and tests, administrators' decisions, past drains and the
-    history of states.
+    The command shows the node's state, evidence, tests, past drains and earlier states, and the decisions
+    of administrators.
     """
     found = connect(None, context).node_healths.of(node)
     if not found:
