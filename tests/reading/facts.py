@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+NO_FACT = re.compile(r"`(\W* |.*\btest_)")
+"""Pattern of the text between two code spans, and of names of tests, which other tests look up."""
 GENERATED = re.compile(r"docs/(reference/|metrics\.md|performance\.md|engines/)")
 FACTS = re.compile(
     r"`[^`\n]{3,60}`"  # a field, a command, a name
@@ -51,7 +53,8 @@ def facts(text: str) -> Iterator[tuple[str, str]]:
     """Yield each fact of a page with its paragraph or row."""
     for part in re.split(r"\n\s*\n|\n(?=[|-])", text):
         for found in FACTS.findall(part):
-            yield found, " ".join(part.split())
+            if not NO_FACT.match(found):
+                yield found, " ".join(part.split())
 
 
 def plain(text: str) -> str:
