@@ -1,5 +1,5 @@
-"""The composition of one operator replica: the parts that every replica runs, and those that only the
-leader runs.
+"""Builds one operator replica from its parts and runs them. Some parts run in every replica, others only in
+the leader.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ There are two: the connection of a cancelled call may still be closing when the 
 
 
 class Operator:
-    """One replica of the operator."""
+    """All parts of one operator replica, and the code that starts and stops them."""
 
     def __init__(
         self,
@@ -124,8 +124,8 @@ class Operator:
         self.reader = reader = ClusterReader(cache, hub.reader, refusals.standing)
         Triggers(cache, reader, self.queue, settings.debounce_seconds, controllers)
         self.pod_events = PodEvents(gateway, cache, self.queue.add)
-        # Many nodes can fail at the same time, and all of them must be marked at once. So this gateway has a
-        # token bucket of its own, which other requests do not empty.
+        # Many nodes can fail at the same time, and all of them must get their status and taints at once. So
+        # this gateway has a token bucket of its own, which requests about other objects do not empty.
         marking = KubernetesGateway(client, replace(settings, burst=max(settings.burst, NODE_BURST)), metrics)
         reconcile_context = ReconcileContext(
             gateway=gateway,
@@ -177,9 +177,10 @@ class Operator:
         )
 
     async def _serve(self) -> None:
-        """Run the parts that need the certificate authority.
+        """Run the parts that must not start before the certificate authority is loaded.
 
-        The probe pages are served by `run` instead, because the authority may take long to appear.
+        `run` serves the probe pages outside of this method, so that probes get a response while the replica
+        still waits for the authority.
         """
         authority = await self._authority()
         self.hub.tokens.start(authority)
@@ -199,9 +200,9 @@ class Operator:
             await self.server.stop()
 
     async def _lead(self) -> None:
-        """Run the parts that only the leader runs."""
-        # List everything again before the first decision. The watches may miss changes: they may still be
-        # connected to an API server that failed together with the previous leader.
+        """Run the parts that only the leader runs, until cancelled or until one of them ends."""
+        # LIST all cached resources again before the first decision. The caches may be out of date: the
+        # watches may still be connected to an API server that failed together with the previous leader.
         await self.reflectors.list_all()
         self.queue.open = True
         self.hub.monitor.start_leading()
@@ -255,8 +256,8 @@ class Operator:
                 self.queue.add(controller.key(item.namespace, item.name), high=False)
 
     def _wake(self, kind: Kind[Any]) -> None:
-        """Enqueue the unfinished objects of a kind. An agent has reported something that their next plans
-        need.
+        """Enqueue the unfinished objects of a kind. The hub calls this when an agent's report changes
+        something that the next plans of these objects use.
         """
         for item in self.reader.live(kind):
             if item.status.get("completionTime"):
@@ -264,7 +265,9 @@ class Operator:
             self.queue.add(Key(kind.name, item.namespace, item.name), self.settings.debounce_seconds)
 
     async def _authority(self) -> Authority:
-        """Return the CA; retry until the API server serves it."""
+        """Return the CA. If the API server does not respond, or the Secret of the CA does not exist yet,
+        retry.
+        """
         attempt = 0
         while True:
             try:
@@ -307,8 +310,8 @@ class Operator:
             self.goodput.remove(before, datetime.now(UTC))
 
     def _refresh(self) -> None:
-        """Set the gauges that are computed at each scrape. Only the leader counts jobs, so a sum over all
-        replicas counts each job once.
+        """Set the gauges that are computed at each scrape. Only the leader counts jobs, NodeHealths and
+        breakers, so a sum over all replicas counts each of them once.
         """
         if self.leads:
             self.goodput.count(self.cache.jobs, datetime.now(UTC))
@@ -325,7 +328,7 @@ class Operator:
 
 
 def _send(hub: Hub, command: Command) -> None:
-    """Pass a command to the part of the hub that sends it."""
+    """Pass a command of a plan to the part of the hub that sends it to an agent."""
     match command:
         case Order():
             hub.sweeps.order(command)

@@ -35,7 +35,7 @@ class Versioned(Protocol):
 
     @property
     def uid(self) -> str:
-        """Uid of the object, which is never used again."""
+        """Uid of the object. No other object ever gets the same uid."""
 
     @property
     def version(self) -> int:
@@ -103,7 +103,9 @@ class Store(Generic[T]):
         return iter(list(self._items.values()))
 
     def upsert(self, item: T, *, own: bool = False) -> bool:
-        """Store an object, unless the store has the same or a newer version. Return True if it was stored."""
+        """Store an object, unless the store already has the same or a newer version of it. Return True if
+        it was stored.
+        """
         if item.version <= self._tombstones.get(item.uid, -1):
             return False
         key = (item.namespace, item.name)
@@ -115,11 +117,11 @@ class Store(Generic[T]):
         return True
 
     def remove(self, item: T, *, final: bool = True) -> bool:
-        """Remove a deleted object; return True if the store contained it. If a newer object has the same
-        name, that object is kept.
+        """Remove an object whose deletion the API server has reported. Return True if the store contained
+        it. If the store now has a newer object with the same name, keep that object.
 
-        `final` is False if the object may only have lost the watched label. Such an object may come back
-        later.
+        If the object may still exist without the label that the watch selects, pass `final=False`. The
+        store then accepts the object again at a higher resourceVersion.
         """
         self._add_tombstone(item.uid, math.inf if final else item.version)
         key = (item.namespace, item.name)
@@ -135,9 +137,8 @@ class Store(Generic[T]):
         A stored object that the LIST does not contain is removed, unless the object's own version is higher
         than `version`.
 
-        `floor` is the newest version that was known before the LIST was requested. If `version` is below
-        `floor`, the API server was restored from an etcd backup. In that case all stored objects are
-        dropped first.
+        `floor` is the value of `newest` before the LIST was requested. If `version` is below `floor`, the
+        API server was restored from an etcd backup. In that case all stored objects are dropped first.
         """
         if version < floor:
             self._tombstones.clear()

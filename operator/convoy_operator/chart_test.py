@@ -65,7 +65,9 @@ def outcome(job: Object) -> str | None:
 
 
 def describe(job: Object) -> str:
-    """Return phase, reason and message of a job for people."""
+    """Return one line with the phase, the reason and the message of a job, for the person who runs the
+    test.
+    """
     status = job.get("status") or {}
     if not status.get("phase"):
         return "the operator has not set its status yet"

@@ -93,7 +93,9 @@ class ClusterCache:
         return found if isinstance(found, CachedObject) else None
 
     def upsert(self, resource: Resource, raw: Mapping[str, Any], *, own: bool = False) -> None:
-        """Store an object that the API server has returned, if its resource is cached."""
+        """Store an object from a response of the API server. Do nothing if the cache does not hold objects
+        of the resource.
+        """
         if resource in self._views:
             store, view = self._views[resource]
             store.upsert(view(raw), own=own)
@@ -117,13 +119,14 @@ class ClusterCache:
 
     @property
     def occupied(self) -> Iterable[str]:
-        """Return the nodes that are needed by pods of jobs. A pod counts only if its job owns it, because
-        any user can set the job label on a pod.
+        """Return the names of the nodes that at least one pod of a job still needs (see
+        `PodView.needs_node`). A pod counts only if its job owns it, because any user can set the job
+        label on a pod.
         """
         return [node for node, pods in self._on_node.items() if any(map(self._of_a_job, pods.values()))]
 
     def members_on(self, node: str) -> list[Pod]:
-        """Return the pods that need the node and belong to a job."""
+        """Return the pods that still need the node and that a job owns."""
         return [pod for pod in self.pods_on(node) if self._of_a_job(pod)]
 
     def pods_on(self, node: str) -> tuple[Pod, ...]:
@@ -140,8 +143,8 @@ class ClusterCache:
         return self.phases.total() - sum(self.phases[phase] for phase in TERMINAL)
 
     def own_pods(self, key: Key) -> list[Pod]:
-        """Return the job's pods that have not ended. A pod that carries the job's label but has another
-        owner is left out.
+        """Return the pods that the job owns and that have not ended. A pod that carries the job's label but
+        has another owner is left out.
         """
         job = self.jobs.get(key.namespace, key.name)
         pods = self.pods.indexed((key.namespace, key.name)) if job is not None else []

@@ -64,7 +64,8 @@ class DryRuns:
         try:
             await self._gateway.dry_run(PODS, namespace, body)
         except errors.AlreadyExists:
-            # The API server checks the name last, so it has already accepted everything else in the pod.
+            # The dry run uses the name of a pod that already exists. The API server checks the name after
+            # everything else, so this error shows that it accepts the rest of the pod.
             return None
         except (errors.Forbidden, errors.WebhookFailed) as fault:
             return Refusal(fault.message)

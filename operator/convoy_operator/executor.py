@@ -158,7 +158,8 @@ class Executor:
             lacks = mutated.missing_parts(child.manifest, raw)
         except errors.AlreadyExists:
             if not views.controller_uid(child.manifest):
-                # Another client created the object. The watch will report it.
+                # The manifest has no controlling owner to compare, so accept the existing object. The watch
+                # will report it.
                 return
             raw = await self._existing(owner, child)
             lacks = mutated.missing_labels(child.manifest, raw)
@@ -177,7 +178,8 @@ class Executor:
         if views.controller_uid(raw) != views.controller_uid(child.manifest):
             raise errors.Invalid(409, NAME_IN_USE)
         if _intent(raw) != _intent(child.manifest):
-            # Keep the object. The next plan sees it and decides what to do with it.
+            # The object differs from the one that the plan creates. Keep it: the next plan sees it and
+            # decides what to do with it.
             log.info(
                 "an object of an earlier plan has the name, the next plan handles it",
                 kind=child.resource.kind,
@@ -201,9 +203,9 @@ class Executor:
             try:
                 known = views.cached_object(await self._gateway.get(resource, namespace, child.name))
             except errors.NotFound:
-                # Use apply instead of POST, because a later apply would never remove the fields of a POST. Do
-                # not force it: if another client creates the object first, that client owns the shared
-                # fields, and the apply must fail with a Conflict.
+                # Use apply instead of POST: fields that were set by a POST would never be removed by a later
+                # apply. Do not use `force`: if another client creates the object first, that client owns the
+                # fields that both set, and this apply must fail with a Conflict.
                 raw = await self._gateway.apply(resource, namespace, child.name, body, force=False)
                 self._applied(owner, resource, raw)
                 return
@@ -298,8 +300,8 @@ class Executor:
         if raw.get("kind") != child.resource.kind:
             return
         if _removed_at_once(raw["metadata"]):
-            # The object is already gone. Drop it now, because the watch reports the deletion later and a new
-            # object may use the name.
+            # The API server has removed the object. Drop it from the cache now: the watch reports the
+            # deletion later, and a new object may use the name before that.
             self._cache.drop(child.resource, child.uid)
         else:
             self._upsert(child.resource, raw)
@@ -339,8 +341,8 @@ class Executor:
 
 
 def _removed_at_once(deleted: Mapping[str, Any]) -> bool:
-    """Return True if the response to a DELETE shows that the object no longer exists. Such an object has no
-    grace period and no finalizers.
+    """Return True if the response to a DELETE shows that the API server has already removed the object.
+    That is the case if the object has neither a grace period nor finalizers.
     """
     return deleted.get("deletionGracePeriodSeconds") == 0 and not deleted.get("finalizers")
 
@@ -372,8 +374,8 @@ def _marked(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _run_all(work: Sequence[Awaitable[None]]) -> None:
-    """Wait until all of `work` has ended, then raise the first error. So an error does not leave started
-    requests without a waiter.
+    """Wait until all of `work` has ended, then raise the first error. So no started request is still
+    running when the error is raised.
     """
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:

@@ -15,8 +15,8 @@ from convoy_operator.metrics import Metrics
 
 
 def show_jobs(metrics: Metrics, statuses: Iterable[Mapping[str, Any]]) -> None:
-    """Set the number of TrainingJobs in each phase, and the number that need a person, by reason. A job
-    without a phase counts as Pending.
+    """Set the number of TrainingJobs in each phase. Also set, for each reason, the number of TrainingJobs
+    that cannot continue until a person acts. A job without a phase counts as Pending.
     """
     phases: Counter[str] = Counter()
     waiting: Counter[str] = Counter()

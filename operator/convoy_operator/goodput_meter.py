@@ -34,7 +34,7 @@ class _JobRecord:
     steps it is unknown if the job makes progress.
     """
     counted: dict[str, float]
-    """Seconds by cause that need not be added to the counters: those already added, and those that must
+    """Seconds by cause that the next count must not add to the counters. They were already added, or must
     never be added.
     """
 
@@ -69,8 +69,8 @@ class GoodputMeter:
         return len(self._known)
 
     def start_leading(self, jobs: Iterable[CachedObject], since: datetime) -> None:
-        """Start to count as the leader. `since` is the last known time when the previous leader renewed its
-        Lease. `jobs` are all jobs in their current state.
+        """Start to count as the leader. `jobs` are all jobs in their current state. `since` is the time of
+        the previous leader's last known renewal of the Lease.
         """
         self._since = since
         self._known = {}
@@ -96,10 +96,11 @@ class GoodputMeter:
             self._counter.labels(cause).inc(seconds)
 
     def _read_ledger(self, job: CachedObject, now: datetime) -> _JobRecord | None:
-        """Return the up-to-date record of a job. Return None if its ledger is invalid or another controller
-        manages the job.
+        """Return the record of a job, read again if the job has changed. Return None if the job's ledger is
+        invalid or another controller manages the job.
 
-        For a job that existed before the takeover, all earlier seconds count as already counted.
+        For a job that existed before this replica became the leader, the ledger's seconds before that time
+        count as already counted.
         """
         if not managed(job.raw):
             return None

@@ -46,7 +46,7 @@ class TokenBucket:
         return max(0.0, -self._tokens / self._rate - (self._clock() - self._at))
 
     def refund(self) -> None:
-        """Return one reserved token that was not used."""
+        """Put back one reserved token that was not used."""
         self._tokens = min(self._burst, self._tokens + 1)
 
 

@@ -47,7 +47,7 @@ class NodeLabeler:
         self._patching: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Reconcile periodically until cancelled."""
+        """Correct wrong labels periodically until cancelled."""
         try:
             while True:
                 self.reconcile_once()

@@ -36,7 +36,9 @@ MIN_SECONDS, MAX_SECONDS = 15.0, 120.0
 requests bring nothing new.
 """
 PER_SECOND, AT_ONCE = 5.0, 20
-"""Rate limit and burst of requests for all jobs. A request over the limit is dropped until a later plan."""
+"""Rate limit and burst of requests for all jobs together. A request above the limit is dropped. A later
+plan of the job makes the request again.
+"""
 _REMEMBERED = 4096
 """Maximum number of jobs with a scheduled next request. If there are more, the job for which `request` was
 called the longest time ago is dropped.
@@ -53,7 +55,9 @@ that time.
 _IN_CONDITIONS = frozenset({"FailedScheduling"})
 """Reasons of Warnings that are ignored, because the pod's own conditions contain the same text."""
 _VAGUE = re.compile(r"^(Unable to attach or mount volumes|Error: |Back-off )")
-"""Matches messages that say only that something failed, not why. Another Event then names the cause."""
+"""Matches messages that say only that something failed, not why. If one of them is reported, another Event
+of the pod names the cause.
+"""
 _RELEVANT_NORMAL = frozenset({"NotTriggerScaleUp"})
 """Reasons of Events that count as failures although their type is Normal."""
 _SIMILAR = "(combined from similar events): "
@@ -77,8 +81,8 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class _Schedule:
-    """Monotonic time in seconds of a job's next request, and the seconds from that request to the one
-    after.
+    """Times of one job's requests. `at` is the monotonic time in seconds before which no request is sent.
+    `seconds` is the interval from the next request to the one after it.
     """
 
     at: float
@@ -150,7 +154,9 @@ class PodEvents:
         self._wake(key)
 
     def _back_off(self, key: Key) -> None:
-        """Lengthen the interval of a job's requests, because the last request brought nothing new."""
+        """Lengthen the interval between a job's requests, because the last request failed or brought
+        nothing new.
+        """
         if (schedule := self._schedules.get(key)) is not None:
             schedule.seconds = min(MAX_SECONDS, schedule.seconds * 1.5)
 

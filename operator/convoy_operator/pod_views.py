@@ -172,8 +172,8 @@ def _image(spec: Raw, waiting: Raw) -> str:
 
 
 def _failure(spec: Raw, status: Raw, waiting: Raw) -> ContainerEnd | None:
-    """Return how the waiting container last ended. If it never ended and the pod failed, return how the
-    init container ended that caused the failure. Return None if there is neither.
+    """Return the last end of the waiting container. If it never ended and the pod has failed, return the
+    end of the init container that caused the pod's failure. Return None if neither container has ended.
     """
     if last := _state(waiting, "terminated", "lastState"):
         return _end(waiting, last)

@@ -22,8 +22,8 @@ from convoy_operator.limits import backoff
 K = TypeVar("K", bound=Hashable)
 
 _FAIRNESS = 8
-"""One in this many keys comes from the low-priority queue first. So low-priority keys do not starve if
-high-priority keys always wait.
+"""Every eighth key is taken from the low-priority queue, if that queue is not empty. So low-priority keys
+do not starve if high-priority keys always wait.
 """
 
 
@@ -32,7 +32,7 @@ class _Entry:
     """The queue's state of one key."""
 
     due: float | None = None
-    """Time when the key must be handled; None if it need not be handled."""
+    """Time at which a worker must start to handle the key; None if the key need not be handled."""
     high: bool = False
     """True if the key has high priority. Changed objects have high priority, periodic reconciles have low
     priority.
@@ -73,7 +73,7 @@ class WorkQueue(Generic[K]):
     _waiters: deque[asyncio.Future[None]] = field(default_factory=deque)
     _timer: asyncio.TimerHandle | None = None
     _armed_at: float = 0.0
-    """Time for which `_timer` is set."""
+    """The time at which `_timer` fires."""
     _popped: int = 0
 
     def add(self, key: K, delay: float = 0.0, *, high: bool = True) -> None:
@@ -116,8 +116,8 @@ class WorkQueue(Generic[K]):
                 )
                 self.on_wait(self._now() - entry.ready_at)
                 if self.depth:
-                    # Wake a waiter for the other due keys. They have left the heap, so the timer will not
-                    # wake a waiter for them.
+                    # Other keys are due too. Wake another waiter: these keys have left the heap, so the timer
+                    # will not wake a waiter for them.
                     self._wake()
                 return key
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -161,7 +161,9 @@ class WorkQueue(Generic[K]):
         return wait
 
     def reset_backoff(self, key: K) -> None:
-        """Reset the back-off of a key after a success."""
+        """End the back-off of a key after a successful reconcile, so that the next failure starts with the
+        minimum back-off.
+        """
         entry = self._entries.get(key)
         if entry is not None:
             entry.failures = 0
@@ -240,7 +242,7 @@ class WorkQueue(Generic[K]):
         return None
 
     def _arm(self) -> None:
-        """Set the timer to the earliest time on the heap."""
+        """Set the timer to the earliest due time on the heap."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -249,8 +251,8 @@ class WorkQueue(Generic[K]):
             self._timer = asyncio.get_running_loop().call_at(self._armed_at, self._fire)
 
     def _fire(self) -> None:
-        # The timer may fire slightly early, when the clock has not reached `_armed_at`. Use at least
-        # `_armed_at`, or a due key would wait for the next timer, which may be much later.
+        # The timer may fire slightly early, when the clock has not reached `_armed_at`. So pass at least
+        # `_armed_at`. Otherwise the due key would wait for the next timer, which may fire much later.
         self._release(max(self._now(), self._armed_at))
         for _ in range(self.depth):
             self._wake()

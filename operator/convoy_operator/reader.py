@@ -25,8 +25,8 @@ log = structlog.get_logger(__name__)
 M = TypeVar("M", bound=Model)
 
 BOUND_SECONDS = 1.0
-"""Maximum age in seconds of cached bindings. They must be renewed even if no object changes, because agents
-report hardware without changing an object.
+"""Maximum age in seconds of the cached bindings of hardware to nodes. Agents report hardware without
+changing an API object, so the bindings are computed again even if no object changes.
 """
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
@@ -178,7 +178,9 @@ class ClusterReader:
         return self._cache.ready_nodes
 
     def refused(self, parent_uid: str, generation: int) -> Mapping[str, Refusal]:
-        """Return the children of a parent that the API server refused in the last attempt, by child name."""
+        """Return the children of a parent that the API server refused and that may not be retried yet, by
+        child name.
+        """
         return self._refused(parent_uid, generation)
 
     def _valid(self, kind: Kind[M], parent: CachedObject) -> M | None:
@@ -202,7 +204,7 @@ class ClusterReader:
 
 
 def _placed(node: Node | None) -> object:
-    """Return the fields of a node on which bindings depend."""
+    """Return the fields of a node from which its binding to hardware is computed."""
     if node is None:
         return None
     state = node.ready, node.agent_ready, node.cordoned, node.boot_id

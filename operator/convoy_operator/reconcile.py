@@ -53,19 +53,19 @@ class PlanMeter(Protocol):
         ...
 
     def after_reconcile(self, parent: CachedObject) -> None:
-        """Record the progress of an object at the end of a reconcile."""
+        """Update the measurements of an object after its plan was executed without an error."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileContext:
-    """The dependencies of a reconcile."""
+    """The objects that the Reconciler uses and does not create."""
 
     gateway: ApiGateway
     """Gateway for all requests except those of the controllers of node objects."""
     node_gateway: ApiGateway
-    """Gateway for the controllers of node objects. It has a rate limit of its own, so that nodes that fail
-    together are marked together.
+    """Gateway for the controllers of node objects. It has a rate limit of its own. So nodes that fail at
+    the same time get their status and taints at once, even if other controllers send many requests.
     """
     cache: ClusterCache
     queue: WorkQueue[Key]
@@ -78,15 +78,15 @@ class ReconcileContext:
     because a repeated command has no effect.
     """
     unsettled: Callable[[set[str]], float]
-    """Function that returns the seconds until the hub can tell which of these nodes' agents are connected;
-    0 if it can tell already.
+    """Function that receives node names. It returns the seconds until the hub can tell which of these
+    nodes' agents are connected; 0 if it can tell already.
     """
     lookups: Mapping[str, Callable[[CachedObject], Awaitable[None]]] = field(default_factory=dict)
     """For some kinds, by kind: a function that reads further data from the API server before an object of
     the kind is observed.
     """
     meters: Mapping[str, PlanMeter] = field(default_factory=dict)
-    """The meter of a kind's reconciles, by kind."""
+    """The PlanMeter of each kind whose plans are measured, by kind."""
     clock: Callable[[], float] = time.monotonic
     processor: Callable[[], float] = time.process_time
     """Function that returns the processor seconds that this process has used."""
@@ -145,7 +145,7 @@ class Reconciler:
                 self._metrics.queue_depth.set(self._queue.depth)
 
     def progress_delay(self, key: Key) -> float:
-        """Return the seconds until an object may store its progress again."""
+        """Return the seconds until the operator may write the object's progress to its status again."""
         return self._throttle.turn(key, self._cache.active, self._clock())
 
     async def handle(self, key: Key) -> None:
@@ -204,7 +204,7 @@ class Reconciler:
 
     async def _reconcile(self, controller: Controller[Any], key: Key) -> float | None:
         """Reconcile one object. Return the seconds until it must be reconciled again even if nothing
-        changes; None if it need not be.
+        changes; None if it must be reconciled only after a change.
         """
         parent = self._cache.store(controller.resource).get(key.namespace, key.name)
         if parent is None:
@@ -267,8 +267,8 @@ class Reconciler:
         children = [child for child in plan.children if not isinstance(child, Create)]
         creations = plan.creations
         if self._refusals.standing(parent.uid, generation):
-            # Create nothing before the back-off of the refused children has ended, and then create all
-            # children together.
+            # While the back-off of refused children has not ended, create no child at all. After the
+            # back-off, create all children together.
             children, creations = [child for child in children if not _creates_object(child)], ()
         refused = await executor.execute(parent, children)
         await executor.prune(parent, plan.prune, plan.children)
@@ -327,8 +327,8 @@ class Reconciler:
     ) -> tuple[Any, float | None]:
         """Store the plan's status if it differs from the object's status.
 
-        Return the object as stored. If the progress of the object may not be stored yet, also return the
-        seconds to wait.
+        Return the object as the API server stored it, or the unchanged object if nothing was stored. If
+        only the progress differs and the operator may not write it yet, also return the seconds to wait.
         """
         patch = merge_patch(parent.status, plan.status) if plan.status is not None else {}
         if not patch:

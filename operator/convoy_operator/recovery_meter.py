@@ -109,7 +109,9 @@ class RecoveryMeter:
         self._open[job.uid] = _OpenRecovery(job.namespace, job.name, updated)
 
     def after_reconcile(self, job: CachedObject) -> None:
-        """Update the timeline of a job that is recovering."""
+        """Update the timeline of a job that is recovering from the newest reports of its agents. Close the
+        recovery if the job has completed a step or has ended.
+        """
         known = self._open.get(job.uid)
         if known is None:
             return
@@ -144,8 +146,8 @@ class RecoveryMeter:
             known.placings[after.uid] = placing
 
     def _recovery(self, pod: Pod) -> _OpenRecovery | None:
-        """Return the open recovery of a pod's job. The pod must be in the job's namespace and carry its
-        label, because any user can set an owner.
+        """Return the open recovery of a pod's job. The pod must be owned by the job, be in its namespace
+        and carry its label: any user can set an owner on a pod.
         """
         known = self._open.get(pod.view.owner_uid or "")
         return known if known and (known.namespace, known.job) == (pod.namespace, pod.job) else None

@@ -102,10 +102,10 @@ def marked(node: Object) -> bool:
 
 
 async def check(gateway: ApiGateway, undo: str) -> str | None:
-    """Return the current objection.
+    """Return the reason why Convoy may not be uninstalled now; None if it may.
 
-    After jobs and policies are deleted, their pods and the marks on nodes disappear by themselves. The
-    check waits up to SETTLE_SECONDS for that.
+    After jobs and policies are deleted, their pods, and the labels and taints on nodes, disappear by
+    themselves. The check waits up to SETTLE_SECONDS for that.
     """
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:

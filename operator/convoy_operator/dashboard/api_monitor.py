@@ -117,10 +117,10 @@ class ApiMonitor:
         self.update()
 
     def update(self) -> None:
-        """Publish the failing lists and watches: a refused one at once, the others after
-        `FAILURE_GRACE_SECONDS`.
+        """Publish the failing lists and watches. Publish at once those that the API server refuses (such as
+        Forbidden), and the others after `FAILURE_GRACE_SECONDS`.
 
-        During an outage only refused ones are published, because the outage explains all other errors.
+        During an outage publish only the refused ones, because the outage explains all other errors.
         """
         now, here = self._clock(), self.unavailable_since is None
         refused, recovering = {}, []

@@ -89,7 +89,7 @@ class DashboardCache:
         return by_node(self.healths, self.nodes)
 
     def policies_by_name(self) -> Mapping[str, GuardPolicy]:
-        """Return the GuardPolicies that this version can read."""
+        """Return the GuardPolicies by name, except those that this version of the dashboard cannot parse."""
         return {parsed.name: parsed.model for parsed in self.policies if parsed.model is not None}
 
     def pods_per_node(self) -> Counter[str]:

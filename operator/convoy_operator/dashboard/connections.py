@@ -52,7 +52,8 @@ class Connections:
         """Handle one ASGI connection."""
         transport: Any = (scope.get("state") or {}).get(CONNECTION)
         if transport is not None and scope["type"] == "http":
-            # Add the connection again. It is in use, so it must count as the newest one.
+            # Move the connection to the end of the order of use: a request is using it, so it must be closed
+            # last.
             self._add(self._others, transport, _address(transport))
 
         async def send_noted(message: Message) -> None:

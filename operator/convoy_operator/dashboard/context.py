@@ -19,7 +19,7 @@ from convoy_operator.dashboard.update_throttle import UpdateThrottle
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The shared parts of one dashboard process."""
+    """The objects that all pages of one dashboard process share."""
 
     settings: DashboardSettings
     cache: DashboardCache
@@ -32,4 +32,4 @@ class Context:
     session_resolver: SessionResolver
     metrics: DashboardMetrics
     loading: Callable[[], list[str]]
-    """Return the resources whose first list is not complete."""
+    """Return the names of the resources whose first LIST has not ended yet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def is_reached(pages: int, own: int, limit: int, limit_each: int) -> bool:
-    """Return True if a user with `own` of the `pages` open pages may not open another one.
+    """Return True if a user who has `own` of the `pages` open pages may not open another one.
 
     `limit` is the maximum number of open pages of all users together, `limit_each` of one user. A user may
     open another page only if `own` is less than `limit - pages`, the number of pages that all users

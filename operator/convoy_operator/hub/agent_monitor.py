@@ -30,8 +30,8 @@ log = structlog.get_logger(__name__)
 _TICK_SECONDS = 1.0
 """Seconds after which the jobs on a node with a silent agent are queued again."""
 _LATE_SECONDS = 1.0
-"""If a poll is late by more than this number of seconds, the event loop was blocked. Heartbeats could not
-be received in that time, so it does not count as silence of the agents.
+"""Minimum delay of a poll in seconds that shows that the event loop was blocked. The hub could not receive
+heartbeats during the delay, so the delay does not count as silence of the agents.
 """
 
 
@@ -54,8 +54,8 @@ class AgentMonitor:
         self._ticked = float("-inf")
         self._attestations = Attestations()
         self._clocks: dict[str, float] = {}
-        """Offset from each node's Unix time to this process's monotonic clock, in seconds by node. The
-        offset is too large by the delay of a heartbeat.
+        """Offset in seconds from each node's Unix time to this process's monotonic clock, by node. It is
+        computed when a heartbeat arrives, so it is too large by the time that the heartbeat took.
         """
         self.liveness = Liveness(
             settings.agent_silent_seconds, settings.agent_grace_seconds, settings.agent_unready_seconds
@@ -127,25 +127,31 @@ class AgentMonitor:
         return found
 
     def silent(self, node: str) -> bool:
-        """Return True if a node's agent has been silent for too long. This is always False just after this
-        replica became the leader, and while very many agents are silent.
+        """Return True if a node's agent has sent nothing for `agent_silent_seconds`. Return False during
+        the first seconds of a new leader, and while so many agents are silent that the operator's own
+        network must have failed.
         """
         return self.liveness.silent(node, self._clock()) > 0
 
     def unsettled(self, nodes: Iterable[str]) -> float:
         """Return the seconds until the hub can tell which of these nodes' agents are connected; 0 if it can
-        tell already. A new leader must give the agents time to connect.
+        tell already. The time is only above 0 for a new leader, which must give the agents time to
+        connect.
         """
         return self.liveness.unsettled(nodes, self._clock())
 
     # Polling
 
     def start_leading(self) -> None:
-        """Record that this replica leads from now on. The agents get a grace period to connect."""
+        """Record that this replica leads from now on. No agent counts as silent in the first
+        `agent_grace_seconds`, because the agents need time to connect.
+        """
         self.liveness.start_leading(self._clock())
 
     def poll(self) -> None:
-        """Find the agents that became silent or came back since the last poll, and queue their jobs."""
+        """Find the agents that became silent, or sent a message after a silence, since the last poll. Queue
+        the jobs on their nodes.
+        """
         now = self._clock()
         changes = self._changes.poll(frozenset(self._cache.occupied), now)
         for node in changes.departed:
@@ -192,8 +198,8 @@ class AgentMonitor:
             self.drop(before.name)
 
     def _on_change(self, node: str) -> None:
-        """Queue the jobs of a node that stopped or started replying to probes, if its agent is silent. A
-        plan may then decide that the node is lost.
+        """Queue the jobs on a node that stopped or started to reply to probes, if the node's agent is
+        silent. Their plans may then decide that the node is lost.
         """
         if self._changes.silent(node):
             self._wake(node, 0.0)

@@ -28,7 +28,8 @@ UNITS_PER_SECOND, UNITS_AT_ONCE = 1000.0, 8192
 """Rate limit and burst of an agent's messages, in units. A message costs one unit, and one more for each
 `_UNIT` bytes.
 
-The reports on a flapping pod of 64 ranks, twenty a second with stderr, cost 700 units a second.
+Example: a pod of 64 ranks flaps, and its agent sends twenty reports a second with the ranks' stderr. These
+reports cost 700 units a second.
 """
 _WINDOWS = 4
 """Number of step windows for which a message costs one more unit of the rate limit. The cost stays small,
@@ -40,7 +41,7 @@ _PEERS = 8
 
 @dataclass(slots=True)
 class AgentRecord:
-    """The hub's record of one agent."""
+    """The newest data that one agent has reported, and the stream to the agent."""
 
     pace: TokenBucket
     stream: Stream | None = None
@@ -78,7 +79,9 @@ class AgentRecord:
         self.pace.reserve(1 + message.ByteSize() / _UNIT + (len(pods) + windows) / _WINDOWS + peers / _PEERS)
 
     def fits(self, report: wire.PodReport) -> bool:
-        """Return True if a report can be recorded without exceeding a limit."""
+        """Return True if the record can store the report without exceeding the maximum number of pods or
+        ranks.
+        """
         others = [view for uid, view in self.slots.items() if uid != report.pod_uid]
         ranks = sum(len(view.ranks) for view in others) + min(len(report.ranks), MAX_RANKS)
         return len(others) < MAX_PODS and ranks <= _MAX_RANKS and len(report.pod_uid) <= MAX_NAME

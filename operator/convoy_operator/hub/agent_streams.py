@@ -67,14 +67,16 @@ class AgentStreams:
         return stream
 
     def leave(self, stream: Stream) -> None:
-        """Close a stream. The agent is not lost yet: only its silence decides that."""
+        """Close a stream that has ended. The node does not count as lost yet: it may count as lost only
+        after its agent has been silent for too long.
+        """
         record = self._registry.get(stream.node)
         if record is not None and record.stream is stream:
             record.stream = None
             self._stores.leave(stream.node)
 
     def heartbeat(self, stream: Stream, heartbeat: wire.Heartbeat) -> None:
-        """Record a heartbeat and its attestations, and send the reply."""
+        """Record a heartbeat and the attestations that it contains, and send the reply to the agent."""
         self._monitor.record_heartbeat(stream.node, messages.seconds(heartbeat.sent_unix_ms))
         attested = ((one.node, one.age_ms / 1000) for one in heartbeat.attestations)
         self._monitor.record_attestations(stream.node, attested)

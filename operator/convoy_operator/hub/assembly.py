@@ -46,14 +46,16 @@ class Hub:
     release: MemoryRelease
 
     def poll(self) -> None:
-        """Send corrected peer addresses, release memory, and probe stores, each only if it is due."""
+        """Send corrected peer addresses, release memory that no job needs, and start probes of stores, each
+        only if it is due.
+        """
         self.directory.poll()
         self.release_memory()
         self.stores.poll()
 
     def release_memory(self) -> None:
-        """If a search is due, drop the records of deleted nodes, and order agents to release the memory
-        that no job needs.
+        """Search for memory to release, if the last search was at least RELEASE_SECONDS ago. Drop the
+        records of deleted nodes, and order agents to release the memory that no job needs.
         """
         if self.release.due(self.context.clock()):
             for node in self.registry.strays():
@@ -70,7 +72,9 @@ class Hub:
 def assemble(
     context: HubContext, *, progress_delay: Callable[[Key], float], connect: Connect = reachable
 ) -> Hub:
-    """Build the hub. `progress_delay` returns the seconds until a job may store its progress again."""
+    """Build the hub. `progress_delay` returns the seconds until the operator may write a job's progress to
+    the job's status again.
+    """
     cache, queue, clock = context.cache, context.queue, context.clock
     registry, tokens = AgentRegistry(context), SlotTokenIssuer()
     monitor = AgentMonitor(context, agent_address=registry.peer_address, connect=connect)

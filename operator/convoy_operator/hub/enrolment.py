@@ -72,8 +72,8 @@ class Refused(Exception):
 def reviewed_node(review: Object, service_account: str) -> str:
     """Return the node that a reviewed token names.
 
-    Raises Refused if the token is invalid, is not for the hub, does not belong to the agents' service
-    account, or names no node.
+    Raises Refused if the token is invalid, does not have the hub's audience, does not belong to the agents'
+    service account, or names no node.
     """
     status = review.get("status") or {}
     if not status.get("authenticated"):

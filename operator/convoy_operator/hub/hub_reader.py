@@ -21,7 +21,9 @@ from convoy_operator.hub.sweeps import Sweeps
 
 
 class HubReader:
-    """The reports of agents, and the hub's knowledge about their nodes."""
+    """Returns the reports of agents, and the hub's findings about nodes, jobs and stores. It changes
+    nothing, except that it caches which slot tokens are valid.
+    """
 
     def __init__(
         self,
@@ -105,23 +107,25 @@ class HubReader:
         return AgentHardware(record.hardware.driver, tuple(record.hardware.accelerators))
 
     def agent_connected(self, node: str) -> bool:
-        """Return True if a node's agent counts as connected."""
+        """Return True if a node's agent was connected at the last poll of the AgentMonitor, or has sent a
+        message since.
+        """
         return self._monitor.connected(node)
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return the suspicions against each node, by node name. A suspicion is left out if its job's
-        newest window found no persistent slowness.
+        """Return the suspicions of jobs against each node, by node name. A suspicion is left out if the
+        detector found no persistent slowness in the newest window of the suspecting job.
         """
         return self._detectors.suspicions()
 
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return, by node name, persistent slowness that may be the node's fault but does not prove a
-        fault, such as slow input.
+        """Return slowness that may be the node's fault but does not prove a fault, such as slow input, by
+        node name. Only persistent slowness is returned.
         """
         return self._detectors.noticed()
 
     def paces(self) -> Mapping[str, JobPace]:
-        """Return the current step time of each job, by `namespace/name`."""
+        """Return the median step time of each job in its newest windows, by `namespace/name`."""
         return self._detectors.paces()
 
     def peer_address(self, node: str) -> str:

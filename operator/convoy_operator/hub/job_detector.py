@@ -48,10 +48,12 @@ class JobDetector:
         self.view: GuardView | None = None
         """The newest findings in the form that the job's plan uses; None before the first."""
         self.held: dict[str, SuspicionRecord] = {}
-        """For each node: slowness for which the node is blamed."""
+        """The suspicion against each node, by node name. It holds only slowness for which the node is
+        blamed.
+        """
         self.noticed: dict[str, SuspicionRecord] = {}
-        """For each node: slowness that may be the node's fault but does not prove a fault, such as slow
-        input.
+        """Slowness of each node that may be the node's fault but does not prove a fault, such as slow
+        input; by node name.
         """
         self.canary = Canary()
         self._tables = TokenBucket(_TABLES_PER_SECOND, _TABLES_AT_ONCE, clock)
@@ -59,7 +61,9 @@ class JobDetector:
         """Processor time of this detector, as a moving average."""
         self._windows = 0
         self._walls: deque[float] = deque(maxlen=FEWEST_WINDOWS)
-        """Seconds per step in each of the newest tables, without the time of saves."""
+        """For each of the newest tables: the seconds per step of its slowest rank, without the time of
+        saves.
+        """
 
     @property
     def canary_missed(self) -> bool:
@@ -72,8 +76,8 @@ class JobDetector:
         return self._tables.debt > 0
 
     def advance(self, window: Window, now: float) -> Report | None:
-        """Process one window of a rank. Return the report on the newest table that the window completes;
-        None if it completes none.
+        """Add one window of a rank. If the window completes tables, process them and return the report on
+        the newest of them. Otherwise return None.
         """
         report = None
         for table in self.collector.add(self.incarnation, window):
@@ -91,12 +95,14 @@ class JobDetector:
 
     @property
     def step_seconds(self) -> float:
-        """Return the median number of seconds of a step in the last tables; 0 before the first table."""
+        """Return the median number of seconds of a step over the newest FEWEST_WINDOWS tables; 0 before the
+        first table.
+        """
         return statistics.median(self._walls) if self._walls else 0.0
 
     @property
     def pace(self) -> JobPace | None:
-        """Return the job's current step time with its error; None before the first table."""
+        """Return the job's median step time and its standard error; None before the first table."""
         if not self._walls:
             return None
         return JobPace(

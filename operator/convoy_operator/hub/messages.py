@@ -139,8 +139,8 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
 def urgent(before: SlotView | None, after: SlotView) -> bool:
     """Return True if the job must be reconciled at once because of a report.
 
-    That is the case if a rank exited, hung or completed its first step, if a port became available, or if
-    an incarnation started.
+    That is the case if a rank exited, hung or completed its first step, if an incarnation started, or if
+    the agent reported the port for the rendezvous.
     """
     if before is None:
         return bool(_ended(after))

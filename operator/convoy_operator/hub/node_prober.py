@@ -3,13 +3,13 @@ reports.
 
 An agent may be silent because it is broken, or because the network between the agent and the hub is broken.
 So the prober tries to connect to pods on the node, and reads the Lease that the kubelet renews every 10 s.
-The pods need not listen on the port: a refused connection also proves that the node is alive. On a node
-without pods, the prober connects to the agent's own address, because new pods must only be placed on living
-nodes.
+The pods need not listen on the port: a refused connection also proves that the node is alive. If the node
+has no pods, the prober connects to the agent's own address. Such a node must be probed too, because jobs
+may place new pods on it only if it is alive.
 
-A missing reply means something only if other pods reply, because a NetworkPolicy may block all connections.
-So the prober also connects to pods of the same jobs on other nodes. If there are none, it connects to other
-pods of the same namespaces.
+If no pod on the node replies, a NetworkPolicy may block all connections. So the prober also connects to
+pods of the same jobs on other nodes. If there are none, it connects to other pods of the same namespaces. A
+missing reply counts against the node only if one of these other pods replies.
 
 The results are kept per node. They are dropped when the node's agent sends a message again. Plans decide if
 the node is lost, not the prober.
@@ -56,8 +56,9 @@ _CONNECT = 0.5
 """Timeout in seconds of one attempt to connect."""
 _MAX_ADDRESSES = 3
 _AT_ONCE = 64
-"""Maximum number of nodes that are probed at the same time. With a timeout of 0.5 s, a hundred silent nodes
-can be probed each second. More nodes take turns.
+"""Maximum number of nodes that are probed at the same time. A probe of a node that does not reply takes 0.5
+s, so more than a hundred such nodes can be probed each second. If there are more, each waits for its
+turn.
 """
 _LEASE_EVERY = 2.0
 _LEASE_DEADLINE = 10.0
@@ -122,7 +123,9 @@ class NodeProber:
         return probe is None or probe.reachable
 
     def poll(self) -> None:
-        """Start to probe nodes whose agent became silent. Stop for nodes whose agent sent a message again."""
+        """Start to probe each node whose agent became silent. Stop to probe each node whose agent sent a
+        message again.
+        """
         quiet = {
             node: silence
             for node, silence in self._liveness.quiet(self._quiet_seconds, self._clock()).items()
@@ -148,8 +151,8 @@ class NodeProber:
 
     def _matters(self, node: str) -> bool:
         if not self.reachable(node):
-            # Keep probing: a pod may still be placed on the node, and its plan must learn that the node is
-            # dead.
+            # Keep probing a node that does not reply, even if it has no pods: a pod may still be placed
+            # there. The plan of that pod's job can learn only from the probe that the node does not reply.
             return True
         known = self._cache.nodes.get("", node)
         return (known is not None and known.agent_ready) or bool(self._cache.pods_on(node))
@@ -209,7 +212,9 @@ class NodeProber:
         )
 
     def _is_control(self, pod: Pod) -> bool:
-        """Return True if a pod runs on a node whose agent is not silent."""
+        """Return True for a running pod on a node that is not probed, because the node's agent sends
+        messages.
+        """
         return pod.view.phase == "Running" and bool(pod.view.node) and pod.view.node not in self._probes
 
     async def _read_lease(self, node: str, probe: Probe) -> None:

@@ -35,7 +35,9 @@ class PodReports:
         tokens: SlotTokenIssuer,
         progress_delay: Callable[[Key], float],
     ) -> None:
-        """`progress_delay` returns the seconds until a job may store its progress again."""
+        """`progress_delay` returns the seconds until the operator may write a job's progress to the job's
+        status again.
+        """
         self._cache = context.cache
         self._queue = context.queue
         self._wall = context.wall
@@ -46,7 +48,9 @@ class PodReports:
         self._progress_delay = progress_delay
 
     def record(self, node: str, report: wire.PodReport) -> None:
-        """Record a report on one pod."""
+        """Record an agent's report on one pod, and queue the pod's job if the report differs from the one
+        before.
+        """
         record = self._registry.ensure(node)
         uid = report.pod_uid
         before = record.slots.get(uid)
@@ -82,8 +86,8 @@ class PodReports:
             self.wake(node, uid, self._debounce)
 
     def wake(self, node: str, uid: str, delay: float | None) -> None:
-        """Queue a pod's job within `delay` seconds. If `delay` is None, queue the job for the time when it
-        may store its progress again.
+        """Queue a pod's job within `delay` seconds. If `delay` is None, queue the job for the time when the
+        operator may write the job's progress to its status again.
         """
         pod = self._cache.pods.by_uid(uid)
         if pod is not None and pod.view.node == node:

@@ -24,7 +24,7 @@ class SlotTokenIssuer:
         self._signed: OrderedDict[SlotToken, str] = OrderedDict()
 
     def start(self, authority: Authority) -> None:
-        """Use this CA from now on."""
+        """Sign and verify with this CA from now on."""
         self._authority = authority
         self._signed.clear()
 

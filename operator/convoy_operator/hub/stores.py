@@ -43,7 +43,7 @@ ANSWER_SECONDS = 90.0
 store that does not respond.
 """
 FRESH_SECONDS = 30.0
-"""Seconds after a change of a store in which its earlier probe result still counts."""
+"""Seconds after a change of a store during which the probe result from before the change still counts."""
 MIN_SECONDS, MAX_SECONDS = 5.0, 300.0
 """Minimum and maximum back-off in seconds between probes of a store that cannot be reached."""
 AGAIN_SECONDS = 3600.0
@@ -84,7 +84,7 @@ class _StoreRecord:
 
     @property
     def version(self) -> str:
-        """Return the version of the message for agents; empty without a message."""
+        """Return the version of `message`; empty if there is no message."""
         return self.message.version if self.message is not None else ""
 
 

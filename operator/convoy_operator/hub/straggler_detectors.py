@@ -91,14 +91,15 @@ class StragglerDetectors:
         return job.view if job is not None else None
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return the suspicions against each node, by node name. Only current incarnations count. A
-        suspicion is left out if its job's newest window found no persistent slowness.
+        """Return the suspicions of jobs against each node, by node name. Only the current incarnation of
+        each job counts. A suspicion is left out if the detector found no persistent slowness in the
+        job's newest window.
         """
         return self._suspicions(lambda job: job.held)
 
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """Return, by node name, persistent slowness that may be the node's fault but does not prove a
-        fault, such as slow input.
+        """Return slowness that may be the node's fault but does not prove a fault, such as slow input, by
+        node name. Only persistent slowness is returned.
         """
         return self._suspicions(lambda job: job.noticed)
 
@@ -116,7 +117,7 @@ class StragglerDetectors:
         return {node: tuple(several) for node, several in found.items()}
 
     def paces(self) -> Mapping[str, JobPace]:
-        """Return the current step time of each job, by `namespace/name`."""
+        """Return the median step time of each job in its newest windows, by `namespace/name`."""
         found = ((job.key, job.pace) for job in self._jobs.values())
         return {f"{key.namespace}/{key.name}": pace for key, pace in found if pace is not None}
 
@@ -173,7 +174,7 @@ class StragglerDetectors:
 
     def _job(self, pod: Pod, incarnation: int) -> JobDetector | None:
         """Return the detector of a pod's job. Return None if `incarnation` is not the job's current one, or
-        if it has no complete membership yet.
+        if not all slots of the incarnation have a pod on a node.
         """
         parent = self._cache.jobs.get(pod.namespace, pod.job)
         if parent is None or parent.uid != pod.view.owner_uid or ended(parent):
@@ -203,7 +204,9 @@ class StragglerDetectors:
             pod.name: pod.view.node for pod in pods if pod.view.node and pod.view.owner_uid == parent.uid
         }
         if any(slot.pod not in nodes for slot in slots) or not world_size(slots):
-            return None  # A pod was deleted, so this incarnation is about to end.
+            # At least one slot has no pod on a node: its pod was deleted, so this incarnation is about to
+            # end.
+            return None
         found = (self._cache.nodes.get("", name) for name in set(nodes.values()))
         labels = {node.name: node.labels for node in found if node is not None}
         key = Key(TRAINING_JOB.name, parent.namespace, parent.name)
@@ -275,8 +278,8 @@ def _slow(job: JobDetector, finding: Finding, steps: int) -> SlowView:
 
 
 def _is_news(before: GuardView | None, after: GuardView | None) -> bool:
-    """Return True if two views of a job differ in their findings. A change of the slowdown alone does not
-    count.
+    """Return True if two views of a job differ in their findings. A difference in the slowdown alone does
+    not count.
     """
     return _gist(before) != _gist(after)
 

@@ -181,8 +181,8 @@ def _parse_report(report: wire.SweepReport) -> NodeReport:
 
 
 def _known(one: wire.SweepMetric) -> bool:
-    """Return True if the metric and the accelerator are known. Values that an agent makes up must not fill
-    or corrupt the stored HardwareClass.
+    """Return True if the hub accepts the metric and the accelerator index. An agent may report anything,
+    and values of made-up metrics must not fill or corrupt the stored HardwareClass.
     """
     return one.metric in _METRICS and one.accelerator < MOST_ACCELERATORS
 

@@ -136,8 +136,8 @@ class AccessReviews:
                 self._known.popitem(last=False)
             decision.requested_at = now
             decision.review = asyncio.create_task(self._review(identity, wanted, decision))
-        # Count the wait from the start of the review. So only the first update of the page waits for a slow
-        # review, and later updates do not.
+        # Limit the wait to WAIT_SECONDS after the start of the review, not after this call. A slow review
+        # then delays only the first update of the page: later updates do not wait for it again.
         wait = max(0.0, decision.requested_at + WAIT_SECONDS - now)
         await asyncio.wait({decision.review}, timeout=wait)
         return decision.allowed
@@ -157,7 +157,8 @@ class AccessReviews:
                 "permission not reviewed: no answer from the API server", user=identity.user, error=str(fault)
             )
         except errors.ApiError as fault:
-            # The API server answered, but with an error instead of a decision. Drop the earlier decision.
+            # The API server responded with an error instead of a decision. Drop the earlier decision: it
+            # stays valid only while the API server does not respond.
             log.warning(
                 "permission not reviewed: the API server refused the review",
                 user=identity.user,

@@ -40,8 +40,8 @@ class LoginLimit:
         self._addresses: OrderedDict[str, _Address] = OrderedDict()
 
     def acquire(self, address: str) -> bool:
-        """Take a token from all three buckets before the login is tried, as if it had failed. Return False,
-        and take nothing, if one of the buckets is empty.
+        """Before a login, take a token from all three buckets, as for a failed login. Return False, and
+        take nothing, if one of the buckets is empty.
         """
         known = self._addresses.get(address)
         if known is None:
@@ -62,7 +62,7 @@ class LoginLimit:
         return True
 
     def refund_failure(self, address: str) -> None:
-        """Return the tokens that only a failed login costs, because the login succeeded."""
+        """After a successful login, put back the two tokens that only a failed login costs."""
         self._overall.refund()
         if address in self._addresses:
             self._addresses[address].failures.refund()

@@ -1,4 +1,6 @@
-"""The table "Needs attention": problems that need a person, each with its place, its cause and an action."""
+"""The table "Needs attention": problems that a person must solve, each with its object, its cause and an
+action.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
 STUCK = timedelta(minutes=10)
-"""Time after which a job that is not running needs attention, whatever the reason."""
+"""Time for which a job may be starting, suspending or being deleted before it needs attention."""
 _COMING_UP = frozenset({Phase.PENDING, Phase.STARTING, Phase.RESTARTING})
 _OUT_OF_SERVICE = frozenset({State.QUARANTINED, State.DRAINING, State.REPAIRING, State.CONDEMNED})
 COLUMNS = (
@@ -87,7 +89,7 @@ def _why_command(parsed: ParsedObject[TrainingJob]) -> str:
 
 
 def _phase_concern(parsed: ParsedObject[TrainingJob], job: TrainingJob, now: datetime) -> Concern | None:
-    """Return the problem that the job's phase or its deletion shows; None if there is none."""
+    """Return the problem that the job's phase or its deletion shows; None if they show none."""
     status, leaves = job.status, job.metadata.deletion_timestamp
     reason = f"{status.reason}: {status.message}" if status.message else status.reason
     created = job.metadata.creation_timestamp

@@ -125,7 +125,9 @@ def shares(job: TrainingJob, now: datetime) -> list[Share]:
 
 
 def condition_rows(job: TrainingJob, now: datetime) -> list[Row]:
-    """Return the job's conditions as table rows. A condition that contradicts the phase is marked."""
+    """Return the job's conditions as table rows. A status that shows a problem in the job's phase is
+    marked.
+    """
     return [
         Row(
             one.type,
@@ -144,7 +146,9 @@ def condition_rows(job: TrainingJob, now: datetime) -> list[Row]:
 
 
 def checkpoint_rows(job: TrainingJob, now: datetime) -> list[Row]:
-    """Return the newest complete generation of each configured tier as table rows."""
+    """Return one table row for each configured tier, with the newest checkpoint that all ranks have
+    committed in the tier.
+    """
     point = job.status.checkpoint
     marks = point.watermarks if point else None
     found = []
@@ -209,7 +213,9 @@ def ranks(job: TrainingJob) -> dict[str, str]:
 
 
 def pod_state(pod: Pod) -> tuple[str, Tone]:
-    """Describe what a pod waits for, or how it ended."""
+    """Describe the failure of a pod, its end, or what it waits for. Return a dash if the pod runs without a
+    problem.
+    """
     view = pod.view
     if view.failure is not None and not view.deleting and view.exit_code is None:
         message = f": {view.failure.message}" if view.failure.message else ""

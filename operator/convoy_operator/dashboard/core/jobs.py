@@ -168,8 +168,8 @@ def _newest(parsed: ParsedObject[TrainingJob]) -> tuple[float, str, str]:
 
 
 def nothing(user: str, everywhere: bool) -> str:
-    """Return the text for an empty list. `everywhere` is True if the user may list the jobs of all
-    namespaces.
+    """Return the text to show if the list of jobs is empty. `everywhere` is True if the user may list the
+    jobs of all namespaces.
     """
     if everywhere:
         return "There are no TrainingJobs. Create one: kubectl apply -f examples/gpt.yaml"

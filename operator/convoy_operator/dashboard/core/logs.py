@@ -19,7 +19,8 @@ MAX_TEXT = 131_072
 to the page twice a second.
 """
 FIRST_READ, READ_MORE, MAX_READ = 500, 8, 32_000
-"""Number of lines to read in the first attempt, factor for each further attempt, and maximum number.
+"""The first attempt reads the last FIRST_READ lines of the log. Each further attempt reads READ_MORE times as
+many lines as the attempt before it, and at most MAX_READ.
 
 Many ranks may write to the log of one pod, so the first attempt may find too few lines of the rank.
 """
@@ -42,8 +43,8 @@ class Tail:
     def add(self, text: str) -> None:
         """Add a piece of the log. The piece may end within a line."""
         *lines, rest = (self._rest + text).split("\n")
-        # Keep only the beginning of an unfinished line. It contains the rank's prefix, and pages show no more
-        # of a line.
+        # Drop all but the first characters of an unfinished line. They contain the rank's prefix, and pages
+        # show no more than these characters of a line.
         self._rest = rest[: MAX_LENGTH + 1]
         for line in lines:
             self._add_line(line)

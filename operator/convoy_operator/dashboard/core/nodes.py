@@ -47,7 +47,8 @@ def by_node(healths: Iterable[ParsedObject[NodeHealth]], nodes: Iterable[Node]) 
 
     A NodeHealth keeps the name of its node after the hardware was removed from that node. A newer node may
     have the same name. The node's uid in the NodeHealth tells the two nodes apart. A NodeHealth without a
-    uid matches by name alone. If several match, one with a uid wins, then the one with the newest state.
+    uid matches a node by name alone. If several NodeHealths match one node, those with a uid are preferred.
+    Of these, the one whose state changed last is returned.
     """
     uids = {node.name: node.uid for node in nodes}
     found: dict[str, NodeHealth] = {}

@@ -61,7 +61,7 @@ def _circumstances(last: LastRestart) -> str:
 
 
 class RestartHistory:
-    """The known restarts of all jobs, by the job's uid."""
+    """The recorded restarts of all jobs, by the job's uid."""
 
     def __init__(self, jobs: int = JOBS) -> None:
         self._most = jobs

@@ -83,11 +83,13 @@ def entries(
 ) -> list[TimelineEntry]:
     """Return the timeline of a job, newest first: all its restarts and at most `MAX_EVENTS` further Events.
 
-    `remembered` are the recorded restarts. A restart and its Event become one entry.
+    `remembered` are the job's restarts in the dashboard's `RestartHistory`. A restart and its Event become
+    one entry.
     """
     shown_events = sorted(filter(None, map(from_event, events)), key=lambda one: one.at)
-    # Prefer a recorded restart to the one in the status. The incarnation in the status can grow without a
-    # restart, and would then be wrong for this restart.
+    # If both the RestartHistory and the status contain a restart, use the one from the RestartHistory. The
+    # incarnation in the status can grow without a restart, and the status would then show a wrong incarnation
+    # for the restart.
     known = {one.at: one for one in (latest(job.status), *remembered) if one is not None}
     found: list[TimelineEntry] = []
     without_event: list[Restart] = []
@@ -98,8 +100,9 @@ def entries(
             found.append(_restart(one, one.message))
             continue
         shown_events.remove(event_of_restart)
-        # An Event that repeats within the recorder's window is not posted. The next posted Event adds it to
-        # its count, so the count includes earlier restarts. Subtract those that already have an entry.
+        # The operator posts the same Event at most once in ten minutes. The next post adds the repeats that
+        # were not posted to the count of the Event, so the count may include earlier restarts. Subtract those
+        # that already have an entry.
         counted = [other for other in without_event if _same_kind(event_of_restart, other)]
         found.append(_restart(one, event_of_restart.message, event_of_restart.times - len(counted)))
         without_event = [other for other in without_event if other not in counted]

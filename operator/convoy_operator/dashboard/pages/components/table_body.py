@@ -67,7 +67,7 @@ class TableRow(ui.element, component="table_row.js"):
         self.props["cells"] = packed(row)
 
     def show(self, row: Row) -> None:
-        """Show the row's new content."""
+        """Replace the content of the element by the cells of `row`."""
         if row is self._row:
             return
         before, self._row = self._row, row
