@@ -25,18 +25,19 @@ CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.enable_retries", 0),
-    # The agent waits with its own back-off (backoff.py) before it retries a call. gRPC's reconnect back-off
-    # must be short, so that it adds little to this pause.
+    # Before the agent retries a call, it waits for the pause of its own back-off (backoff.py). gRPC adds its
+    # reconnect back-off to this pause, so these two limits are short.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2000),
-    # gRPC uses this option as the time limit of one connection attempt. With gRPC's default, a SYN lost on a
-    # broken link would delay the next attempt by 20 s, even if the link is repaired sooner.
+    # Despite its name, this option also limits the milliseconds of one connection attempt. gRPC's default is
+    # 20 s. If the SYN of an attempt were lost on a broken link, the next attempt would start 20 s later, even
+    # if the link is repaired sooner.
     ("grpc.min_reconnect_backoff_ms", 5000),
 )
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
-    # On a broken link, keepalive pings end a pending Prepare call. Without them, the slot would count as
-    # prepared until the call's deadline.
+    # If the link to a calling agent breaks, the keepalive pings end that agent's pending Prepare call.
+    # Without them, the slot for which it called would count as prepared until the call's deadline.
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),

@@ -1,5 +1,5 @@
-"""The client side of a commit. It calls the agent of slot 0 until the commit is decided or the time limit
-is reached.
+"""The client side of a commit. For a slot of this node, it repeats a call to slot 0's agent until that
+agent has decided on the commit or the time limit is reached.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
 Plan = Callable[[str], Assignment | None]
-"""A function that returns the current assignment of a pod, given the pod's uid. Each retry calls it,
-because a peer's address may have changed.
+"""A function that returns the current assignment of a pod, given the pod's uid. CommitClient calls it
+before each attempt, because the address of slot 0's agent may have changed.
 """
 
 COMMIT_SECONDS = 150.0
-"""Seconds to wait for the decision on one generation. This is longer than the deadline of a single Prepare
-call. The call can therefore be repeated if the ranks of other slots write more slowly.
+"""Seconds to wait for the decision on one generation. One Prepare call may expire while ranks of other
+slots are still writing their shards. COMMIT_SECONDS is longer than the deadline of such a call, so the
+call can be repeated.
 """
 
 log = structlog.get_logger()

@@ -1,5 +1,5 @@
 """The coordinator of a job's commits. It keeps each slot's Prepare call open until `checkpoint/commit.py`
-decides.
+decides whether the generation is committed.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class CommitCoordinator:
         if job is None:
             job = self._jobs[plan.job_uid] = _Job(pod.uid, plan)
         elif plan.incarnation < job.assignment.incarnation:
-            # The pod of an earlier incarnation is still terminating, so its outdated assignment is ignored.
+            # This pod belongs to an earlier incarnation and is still terminating. Ignore its outdated
+            # assignment.
             return
         job.pod_uid, job.assignment = pod.uid, plan
         for tier in Tier:
@@ -175,7 +176,8 @@ class CommitCoordinator:
         held.calls[verdict] = slot
         if vote is not None:
             held.votes[slot] = vote
-        # This timer gives the caller a verdict after the deadline even if no other event occurs.
+        # The event Tick ends the calls that are older than DEADLINE_SECONDS. This timer applies Tick even if
+        # no other event of the job occurs.
         timer = loop.call_later(commit.DEADLINE_SECONDS, self._apply, job, tier, commit.Tick())
         try:
             # Expire overdue generations first, so that an overdue generation does not block the new one.

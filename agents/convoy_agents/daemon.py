@@ -216,8 +216,8 @@ class Agent:
             try:
                 await self._committer.resume(state.uid)
             except OSError as error:
-                # Continue with the next pod. The ranks of the failed pod get the error on their next request,
-                # and the other pods still need this agent.
+                # Continue with the other pods, because they still need this agent. The ranks of this pod get
+                # the error on their next request.
                 log.error("saves and uploads in progress not resumed", pod_uid=state.uid, why=str(error))
 
     async def _serve_hub(self) -> None:

@@ -171,7 +171,8 @@ class HubClient:
     def _after_failure(self, address: str) -> str:
         """Return the address for the next attempt after the session at `address` failed.
 
-        The result is the leader's address if the agent has not tried it yet, else the Service's address.
+        The result is the known leader's address, unless the failed session was with the leader. Otherwise
+        it is the Service's address.
         """
         if self._leader and address != self._leader:
             address, self._leader = self._leader, ""
@@ -246,8 +247,7 @@ class HubClient:
             try:
                 self._handle(message)
             except Exception:
-                # A message that fails must not end the session, because all pods of the node share the
-                # session.
+                # If handling one message fails, keep the session, because all pods of the node share it.
                 metrics.COMMANDS.labels(message.WhichOneof("body") or "none", "failed").inc()
                 log.exception("handling a hub message failed", kind=message.WhichOneof("body"))
         # The stream has ended, and its status contains the reason.

@@ -20,7 +20,9 @@ from convoy_controllers.liveness import fence
 from convoy_controllers.liveness.fence import Contacts, StrictJob
 
 CHECK_SECONDS = 0.25
-"""Seconds between two checks. It is also the maximum delay of a stop."""
+"""Seconds between two checks whether a job must stop. A job therefore stops at most this long after the
+time at which `fence` requires the stop.
+"""
 PROBE_SECONDS = 2.0
 """Seconds between two probes of the API server."""
 PROBE_TIMEOUT = 1.5

@@ -298,8 +298,8 @@ class PeerClient:
     def _drop(self, keep: int) -> None:
         while len(self._channels) > keep:
             _, channel = self._channels.popitem(last=False)
-            # Pending calls may continue for the usual maximum duration of a call. gRPC then cancels them, and
-            # their callers retry.
+            # Let the channel's pending calls continue for at most DEADLINE_SECONDS, the longest time that a
+            # Prepare call waits for a decision. gRPC then cancels them, and their callers retry.
             task = asyncio.create_task(channel.close(DEADLINE_SECONDS))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

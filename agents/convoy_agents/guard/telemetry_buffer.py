@@ -12,12 +12,14 @@ MAX_WINDOWS = 32
 outage the hub needs only recent windows.
 """
 MAX_BYTES = 16 * 2**20
-"""Maximum bytes of the windows of all pods. At the limit windows are dropped. The limit is reached only
-while the agent is not connected to a hub.
+"""Maximum bytes of the windows of all pods together. At the limit, a new window replaces the rank's oldest
+window, or is dropped if that does not free enough bytes. The limit is reached only while the agent is
+not connected to a hub.
 """
 MESSAGE_BYTES = 4 * 2**20
-"""Number of bytes at which a message is complete. The next pod's windows then go into another message. A
-message stays below the hub's limit of 16 MiB, because one pod's windows are smaller than 8 MiB.
+"""Number of bytes after which no more pods are added to a message. A message therefore has fewer than
+MESSAGE_BYTES plus the bytes of one pod. One pod's windows have less than 8 MiB, so a message stays below
+the hub's limit of 16 MiB.
 """
 
 

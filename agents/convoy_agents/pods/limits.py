@@ -48,8 +48,8 @@ connection.
 
 
 class TokenBucket:
-    """A token bucket. It tells a caller how long to pause after each cost. All times are seconds of one
-    clock.
+    """A token bucket. Each `spend` returns the seconds that the caller must pause. All times are seconds of
+    one clock.
     """
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
@@ -69,14 +69,16 @@ class TokenBucket:
 
 
 def weight(frame: Mapping[str, Any]) -> float:
-    """Return the cost of a frame without its bytes. A frame without step windows costs 1."""
+    """Return the number of tokens that a frame costs, apart from the cost of its bytes (BYTES_PER_FRAME). A
+    frame without step windows costs 1.
+    """
     windows = frame.get("windows")
     return 1 + (len(windows) / WINDOWS_PER_FRAME if isinstance(windows, list) else 0)
 
 
 class RateLimiter:
-    """A rate limit that a group of connections of one pod shares. After each request it lets other tasks of
-    the event loop run.
+    """A rate limit that all connections of one kind (frames or memory) of one pod share. Every `wait` gives
+    other tasks of the event loop a chance to run.
     """
 
     def __init__(self, rate: float, burst: float) -> None:

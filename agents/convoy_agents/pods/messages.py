@@ -121,8 +121,8 @@ class Progress:
     save_ms: int = 0
     """Milliseconds for which the newest save blocked the steps; 0 before the first save."""
     copy_ms: int = 0
-    """Milliseconds that the newest fully copied save took, from its start until its last copy existed. 0
-    before the first fully copied save.
+    """Milliseconds from the start of a save until all copies of its shards existed on other nodes, for the
+    newest save that has all its copies. 0 before the first such save.
     """
     restore_ms: int = 0
     """Milliseconds that the rank needed to read the checkpoint from which this incarnation resumed; 0 if it

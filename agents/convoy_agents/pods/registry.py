@@ -74,7 +74,9 @@ class Pods:
         self.changed(state.uid, Urgency.NOW)
 
     async def close(self, uid: str) -> None:
-        """Close the session of a pod that left the node, and schedule a message to the hub."""
+        """Close the session of a pod that left the node, and schedule a message that reports the removal to
+        the hub.
+        """
         session = self._sessions.pop(uid, None)
         if session:
             await session.close()

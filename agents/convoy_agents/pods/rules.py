@@ -106,12 +106,13 @@ def _rank_update(state: PodState, update: RankUpdate) -> Outcome:
 
 
 def _merge_same_state(before: RankUpdate, update: RankUpdate) -> RankUpdate:
-    """Return the known update `before`, merged with a later update that reports the same state or an
-    earlier one.
+    """Return `before`, the rank's newest update so far, with the values that a later `update` adds. The
+    later update reports the same state as `before` or an earlier state.
 
-    The rank's first progress can change its state to RUNNING before its launcher reports the start time. So
-    the start time is taken from the later update. A running rank counts as finished after its main program
-    ends, until it makes steps again.
+    A rank's first progress report can set its state to RUNNING before its launcher reports the start time.
+    So a missing start time is taken from the later update. A running rank counts as finished after its main
+    program ends, until it makes steps again. So the finish time of a running rank is also taken from the
+    later update.
     """
     started = before.started_ms or update.started_ms
     running = update.state == before.state == "RUNNING"
@@ -121,8 +122,9 @@ def _merge_same_state(before: RankUpdate, update: RankUpdate) -> RankUpdate:
 
 
 def _last_progress(before: Progress | None, update: RankUpdate) -> Progress | None:
-    """Return the progress after a rank's end. The launcher's update contains the rank's last step, which
-    the rank itself may not have reported, because it reports once a second.
+    """Return a rank's progress after the launcher's update `update`. If that update contains a later step
+    than `before`, it replaces the step. A rank reports its progress once a second, so it may not have
+    reported its last step before it ended.
     """
     if not update.step or (before and before.step > update.step):
         return before

@@ -146,8 +146,8 @@ class Committer:
         """Abandon a generation that a rank of the pod could not save. Raises ValueError if all ranks of the
         pod have saved it.
 
-        This node drops the shards of the pod's other ranks at once. Other nodes drop their shards of the
-        generation when slot 0's agent has been notified.
+        This node drops the shards that other ranks of the pod saved. It notifies the agent of slot 0. Other
+        nodes drop their shards when that agent refuses the commit.
         """
         if (mine := self._find_pod(uid)) is None:
             return
@@ -173,14 +173,14 @@ class Committer:
             self._start_copy_of_restored(plan, job_memory, keys)
 
     async def copy_restored(self, uid: str, pod_restore: PodRestore) -> set[str]:
-        """Start to copy the restored shards of a pod to its present hosts, because some copies may be lost.
-        Return the ids of these shards, which this node must keep until they are copied.
+        """Start to copy the restored shards of a pod to the pod's hosts, because earlier copies may be
+        lost. Return the ids of these shards, which this node must keep until they are copied.
         """
         plan, chosen = pod_restore.plan, pod_restore.chosen
         if chosen is None:
             return set()
-        # Send a segment before the shard that it extends: a host accepts an old shard only if a segment on
-        # the host extends it.
+        # Send a journal segment before the shard that it extends. A host accepts a shard of an old generation
+        # only if a segment on that host extends this shard.
         keys = [
             key
             for shard in pod_shards(plan, pod_restore.shards)
@@ -206,8 +206,8 @@ class Committer:
     # Rounds.
 
     def _find_pod(self, uid: str) -> tuple[Assignment, JobMemory, set[str]] | None:
-        """Return a pod's assignment, the memory of its job and the names of its shards. Return None if it
-        has no assignment or its job has no memory here.
+        """Return a pod's assignment, the memory of its job and the names of its shards. Return None if the
+        pod has no assignment or if its job has no memory on this node.
         """
         plan = self._pods.assignment(uid)
         job_memory = self._memory_manager.get(plan.job_uid) if plan and plan.memory else None
@@ -216,7 +216,7 @@ class Committer:
         return plan, job_memory, {str(rank) for rank in plan.ranks}
 
     def _is_current(self, plan: Assignment) -> bool:
-        """Return True if the pod is on this node and its incarnation is still the same."""
+        """Return True if the pod of `plan` is on this node and is still in the incarnation of `plan`."""
         now = self._pods.assignment(plan.pod_uid)
         return now is not None and now.incarnation == plan.incarnation
 
@@ -259,9 +259,8 @@ class Committer:
             del self._rounds[key]
 
     async def _give_up_later(self, one: CommitRound, shards: set[str]) -> None:
-        """Give a generation up after PARTIAL_SECONDS unless all ranks of the pod have sealed it.
-
-        Otherwise one failed save would occupy a buffer of every other rank for ever.
+        """Give a generation up after PARTIAL_SECONDS unless all ranks of the pod have sealed it. Without
+        this, the unfinished generation would occupy a buffer of each rank that sealed it for ever.
         """
         plan, job_memory, generation = one.plan, one.job_memory, one.generation
         await asyncio.sleep(PARTIAL_SECONDS)
@@ -287,8 +286,8 @@ class Committer:
             outcome, stands = await self._commit_locally(one, vote)
             if not stands:
                 copying.cancel()
-                # EXPIRED is no refusal: other agents may know that the generation is committed, so keep its
-                # copies.
+                # The verdict EXPIRED does not mean that the commit was refused. Other agents may know that
+                # the generation is committed, so withdraw the copies only after a refusal.
                 refused = outcome.verdict is not Verdict.EXPIRED
                 await job_memory.give_up(vote.shards.values(), plan.incarnation, withdraw=refused)
                 return
@@ -296,8 +295,8 @@ class Committer:
                 self._uploads.start(plan, job_memory, one.generation, keys)
             await self._commit_with_peers(one, copying)
         except Damaged as error:
-            # This generation is committed, but its damaged shard can never be copied. Segments that extend
-            # the shard cannot be copied either. A STALE verdict makes the ranks restart.
+            # This generation is committed, but its damaged shard cannot be copied, nor can any journal
+            # segment that extends the shard. So report the verdict STALE, which makes the ranks restart.
             log.error("SHARD DAMAGED BEFORE ITS COPIES WERE MADE", job=plan.job, why=str(error))
             self._pods.commit_decided(
                 plan.pod_uid, Tier.LOCAL, one.generation, Verdict.STALE, plan.incarnation + 1
@@ -315,10 +314,11 @@ class Committer:
         return outcome, await self._record_outcome(one, Tier.LOCAL, outcome)
 
     async def _commit_with_peers(self, one: CommitRound, copying: asyncio.Task[bool]) -> None:
-        """Request the commit at the peer tier once the copies exist. Retry until the incarnation ends.
+        """Wait until the copies exist, then request the commit at the peer tier. Retry until the
+        incarnation ends.
 
-        A generation that is committed locally cannot be given up, and it occupies a buffer of every rank
-        until its copies exist.
+        There is no time limit, because a generation that is committed locally cannot be given up. It
+        occupies a buffer of every rank until it is committed at the peer tier.
         """
         if not await copying:
             return
@@ -382,8 +382,8 @@ class Committer:
                     await asyncio.sleep(pause.next())
             if not noted:
                 return False
-        # If the job has no copies, only the agents use the peer tier. A notified pod would wrongly conclude
-        # that copies exist.
+        # If the job has no copies, only the agents use the peer tier. Do not notify the pod of this commit,
+        # because the pod would wrongly conclude that copies exist.
         peer = one.notify_peer and plan.memory is not None and plan.memory.copies > 0
         if tier is not Tier.PEER or peer:
             self._pods.commit_decided(plan.pod_uid, tier, generation, outcome.verdict, outcome.seen)

@@ -74,8 +74,8 @@ class ShardCopier:
             except Damaged:
                 raise
             except Exception as error:
-                # This node has a fault, for example it cannot start a thread. Retry here, since no other code
-                # retries this copy.
+                # This node has a fault: for example, it cannot start a thread. Retry here, because nothing
+                # else retries this copy.
                 why = str(error) or type(error).__name__
                 if why != failed:
                     log.error("shard not copied; retrying", job=plan.job, node=host.node, exc_info=error)
@@ -91,19 +91,19 @@ class ShardCopier:
         return True
 
     async def _send_one(self, place: NodeAddress, job_memory: JobMemory, plan: Assignment, key: str) -> None:
-        """Send one shard to a host. The lock ensures that a shard that several segments extend is sent only
-        once.
+        """Send one shard to a host. Several journal segments may extend the same shard. The lock ensures
+        that this shard is sent only once.
         """
         async with self._sending.hold((job_memory.job_uid, place.node, key)):
             await self._peer_transfer.send(place, job_memory, plan, key)
 
 
 def pod_shards(plan: Assignment, shards: Sequence[str]) -> list[str]:
-    """Return the shards of a restored generation that this pod must keep. `shards`: all shards of the
-    generation, ordered by rank.
+    """Return the names of the restored shards that this pod keeps and copies. `shards`: the names of all
+    shards of the restored generation, ordered by rank.
 
-    The job may have had a different number of ranks when it saved the generation. So the shards are
-    distributed over the present ranks.
+    The job may have had another number of ranks when it saved the generation. So its shards are distributed
+    over the present ranks.
     """
     return [shard for number, shard in enumerate(shards) if number % plan.world_size in plan.ranks]
 
@@ -123,11 +123,11 @@ def with_extended(store: ShardStore, heads: Iterable[str]) -> list[str]:
 
 
 def restored_shards(store: ShardStore, plan: Assignment) -> list[str] | None:
-    """Return the ids of the shards that this pod must copy after a restore: its shards of the restored
-    generation, and all shards that they extend.
+    """Return the ids of the shards that this pod must copy after a restore. These are the pod's shards of
+    the restored generation and all shards that they extend.
 
-    Return None if the incarnation started without a checkpoint, if a later generation has copies already,
-    or if a shard is not on this node yet.
+    Return None if the incarnation started without a checkpoint, if a generation of this incarnation has
+    copies already, or if one of the shards is not on this node yet.
     """
     branch, peer = store.branches.get(plan.incarnation), store.marks.get(Tier.PEER)
     started = branch.parent if branch else None

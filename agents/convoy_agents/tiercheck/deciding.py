@@ -1,5 +1,5 @@
-"""Decides from which generation an incarnation starts. The agent of slot 0 surveys all agents that may hold
-shards, and decides once for each attempt to restore.
+"""Decides from which generation an incarnation starts. The agent of slot 0 surveys the agents of all nodes
+that may hold shards of the job. It decides once for each attempt of the incarnation to restore.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from convoy_controllers.checkpoint.lineage import branch_of
 from convoy_controllers.checkpoint.records import Branch, Inventory, merge
 
 DECIDE_SECONDS = 60.0
-"""Seconds to wait for the surveys of all members. Each member has a running pod, so its agent is running or
-about to restart.
+"""Seconds to wait until the nodes of all slots have answered the survey. Each of these nodes has a running
+pod of the job, so its agent is running or about to restart.
 """
 SILENT_NODE_SECONDS = 30.0
-"""Seconds to wait for a node that is no member and does not answer. The agent waits only if the newest work
-of an earlier incarnation may exist on that node alone. After this time that work counts as lost.
+"""Seconds to wait for a node that runs no slot of this incarnation and does not answer the survey. The
+agent waits only if a newer state of the job than the known ones may exist on such a node alone. After
+this time it decides without the node.
 """
 STORE_SECONDS = 15.0
 """Timeout in seconds for reading a store's inventory."""
@@ -45,14 +46,14 @@ log = structlog.get_logger()
 
 
 class RestoreFailed(Exception):
-    """No decision about the restore was possible, or its shards could not be fetched. The rank must be
-    restarted.
+    """Slot 0's agent could not decide which generation to restore, or a shard of that generation could not
+    be fetched. The rank must be restarted.
     """
 
     def __init__(self, why: str, *, memory: bool = False, store: bool = False) -> None:
         super().__init__(why)
         self.memory = memory
-        """True if the restore failed because memory is missing."""
+        """True if the restore failed because the node has too little memory for a shard."""
         self.store = store
         """True if the restore failed because the store does not answer. Then neither this node nor the job
         is at fault.
@@ -91,7 +92,7 @@ class Decisions:
             task = self._decisions[key] = asyncio.create_task(self._decide(plan, broken, bases))
 
             def ended(done: asyncio.Task[hub_pb2.ResumeReply]) -> None:
-                # Delete a failed decision, so that the next caller decides again.
+                # Delete the decision if it failed, so that the next caller starts another.
                 failed = done.cancelled() or done.exception() is not None
                 if failed and self._decisions.get(key) is done:
                     del self._decisions[key]
@@ -129,7 +130,8 @@ class Decisions:
             and (plan.incarnation > 1 or bool(plan.resume_uid))
             and await asyncio.to_thread(restore.may_be_outdated, held, plan.incarnation, broken)
         ):
-            # The store may have a newer generation, so fail: starting from an older one would lose work.
+            # The store does not answer and may have a newer generation than the nodes. Fail, because starting
+            # from an older generation would lose work.
             raise trouble
         if any(one.seen > plan.incarnation for one in found.values()):
             return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.STALE)
@@ -152,8 +154,8 @@ class Decisions:
     async def _survey_store(
         self, plan: Assignment, branch: Branch
     ) -> tuple[Inventory | None, RestoreFailed | None]:
-        """Record the start of this incarnation in the job's store, and return the store's inventory. If
-        that fails, return None and the error.
+        """Record in the job's store that this incarnation has started. Return the store's inventory and
+        None. If that fails, return None and the error.
         """
         if not (plan.memory and plan.memory.store):
             return None, None
@@ -169,7 +171,7 @@ class Decisions:
         except (StoreError, Damaged, TimeoutError) as error:
             why = str(error) or f"the store does not answer within {STORE_SECONDS:.0f} s"
             log.warning("store inventory not read", job=plan.job, why=why)
-            # Waiting helps only if the store does not respond. A permanent refusal or damaged data would be
+            # Set `store` only if waiting may help. A store that refuses permanently or has damaged data would do
             # the same later.
             refused = answered and isinstance(error, StoreError) and not error.retriable
             return None, RestoreFailed(why, store=not (refused or isinstance(error, Damaged)))
@@ -180,8 +182,8 @@ class Decisions:
             return await self._remotes.inventory(plan)
 
     def _start_put_branch(self, plan: Assignment, branch: Branch) -> None:
-        """Start a task that records the incarnation's start generation in the job's store. The task retries
-        until the incarnation ends, because no later commit would write this generation.
+        """Start a task that records in the job's store from which generation the incarnation starts.
+        Nothing else writes this to the store, so the task retries until the incarnation ends.
         """
         if not (plan.memory and plan.memory.store):
             return
@@ -207,8 +209,8 @@ class Decisions:
     async def _survey_members(
         self, plan: Assignment, places: Mapping[str, NodeAddress]
     ) -> dict[str, Surveyed]:
-        """Return the surveys of all members, by node. Raises RestoreFailed if a member does not answer
-        within DECIDE_SECONDS.
+        """Return the survey of each node that runs a slot of the incarnation, by node. Raises RestoreFailed
+        if one of these nodes does not answer within DECIDE_SECONDS.
         """
         deadline = time.monotonic() + DECIDE_SECONDS
         found: dict[str, Surveyed] = {}
@@ -233,8 +235,8 @@ class Decisions:
     async def _survey_others(
         self, plan: Assignment, places: Mapping[str, NodeAddress], found: dict[str, Surveyed]
     ) -> dict[str, NodeAddress]:
-        """Survey nodes that are no members and add the results to `found`. Return the nodes that did not
-        answer.
+        """Survey nodes that run no slot of the incarnation, and add the results to `found`. Return the
+        nodes that did not answer.
         """
         answers = await asyncio.gather(*(self._survey(plan, place, False) for place in places.values()))
         silent = {}
@@ -278,7 +280,7 @@ def _reply(
     broken: Broken,
     silent: Sequence[str],
 ) -> hub_pb2.ResumeReply:
-    """Return the reply with the decision that every slot gets. Pure."""
+    """Return the reply with the restore decision. Every slot of the incarnation gets this reply. Pure."""
     known = merge(held.values())
     chosen = restore.plan(held, broken)
     notes = [f"node {node} does not answer" for node in silent]

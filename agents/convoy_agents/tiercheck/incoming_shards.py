@@ -1,8 +1,8 @@
-"""Shards that other nodes or a store are sending to this node's memory: copies for other nodes, and fetched
-shards.
+"""Shards that are being transferred to this node's memory. Other nodes send copies of their shards. Shards
+for a restore are fetched from other nodes or from the store.
 
-Each has its own file, whose name starts with a dot until all chunks have arrived. If the agent restarts
-during a transfer, the shard is sent again.
+The chunks of each shard are written to a file of its own. The file's name starts with a dot until all
+chunks have arrived. If the agent restarts during a transfer, the shard is transferred again from the start.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class IncomingShards:
 
     def expect(self, manifest: Manifest, copy_of: str, local: Callable[[], ReadLocal]) -> list[int]:
         """Start the transfer of a shard, unless it is in transfer already. Return the indexes of the chunks
-        that must be sent.
+        that the sender must send.
 
-        Raises ShareExhausted if the free memory is too small. `local`: returns a reader of the chunks on
-        this node, which need not be sent.
+        Raises ShareExhausted if the free memory is too small. `local`: returns a reader of the chunks that
+        this node has already; the sender need not send these.
         """
         key = manifest.id
         incoming = self._shards.get(key)

@@ -32,14 +32,17 @@ class JobMemory(StoreAccess):
         super().__init__()
         self.job_uid = job_uid
         self.uses = ShardUses()
-        """Restores, copies and uploads that keep shards in memory although no watermark needs these shards.
+        """The running operations (restores, copies and uploads) that keep shards in this memory. The memory
+        would otherwise drop these shards as garbage.
         """
         self.seen = 0
         """The latest incarnation for which any agent has surveyed this memory. Requests of earlier
         incarnations are refused.
         """
         self.slot_token = ""
-        """The newest slot token with which a shard was stored here."""
+        """The stored slot token of the job. The agent stored it at the newest survey, or when the hub
+        renewed it.
+        """
         self.closed = False
         self.sealer = ShardSealer(self, folder / "buffers", pool)
         self._folder = folder
@@ -92,8 +95,8 @@ class JobMemory(StoreAccess):
         self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int, kind: str
     ) -> list[Path]:
         async with self._turn:
-            # `store.reserve` removes the buffers of ranks that are no longer on this node, unless they hold a
-            # shard. So first exclude these buffers from the share.
+            # `store.reserve` below removes the buffers of ranks that are no longer on this node, unless the
+            # buffers hold a shard. So stop counting the bytes of these buffers before the share grows.
             store = await self._open()
             used = {owner, *owners, *store.owners}
             self._share.keep_buffers({f"{BUFFERS}{of}{one}" for one in used for of in (BASES, SEGMENTS)})
@@ -105,8 +108,8 @@ class JobMemory(StoreAccess):
     async def expect(
         self, manifest: Manifest, purpose: str, own_limit: int, *, copy_of: str = ""
     ) -> list[int]:
-        """Allocate memory for a shard that will be sent. Return the indexes of the chunks that must be
-        sent.
+        """Allocate memory for a shard before its transfer to this node. Return the indexes of the chunks
+        that the sender must send.
 
         Raises BudgetExceeded or ShareExhausted if memory is missing. `copy_of`: the node that sends the
         shard to have a copy here; empty for a shard that this node fetches.
@@ -159,8 +162,8 @@ class JobMemory(StoreAccess):
         if found is None or await asyncio.to_thread(self._whole, *found):
             return False
         if await self.inspect(find) != found:
-            # During the check a newer shard replaced this one in the same file. So the changed bytes are no
-            # damage.
+            # During the check a rank wrote a newer shard to the same file. The file changed for this reason,
+            # so the bytes are not damaged.
             return False
         log.error("SHARD DAMAGED IN MEMORY", job_uid=self.job_uid, **found[1].generation._asdict())
         metrics.DAMAGED.inc()
@@ -177,8 +180,9 @@ class JobMemory(StoreAccess):
     # Commits and incarnations.
 
     async def record_commit(self, record: Record, incarnation: int, *tiers: Tier) -> bool:
-        """Record that a generation is committed at these tiers, and drop the shards that it replaces.
-        Return False, and change nothing, if a later incarnation has started or surveyed this node.
+        """Record that a generation is committed at these tiers, and drop the shards that are no longer
+        needed. Return False, and change nothing, if a later incarnation has started here or its slot 0
+        has surveyed this memory.
         """
 
         def keep(store: ShardStore) -> bool:
@@ -194,11 +198,12 @@ class JobMemory(StoreAccess):
         return await self.use(keep)
 
     async def give_up(self, keys: Iterable[str], incarnation: int, *, withdraw: bool = True) -> None:
-        """Give up shards that will not be committed. They are dropped unless a watermark needs them.
+        """Give up shards whose generation will not be committed. They are dropped, unless a committed
+        generation or another kept shard needs them.
 
-        Do nothing if a later incarnation has read the inventory, since it may have chosen these shards.
-        `withdraw`: True to drop their copies on other nodes too. Use False if another agent may know that
-        the shards are committed.
+        Do nothing if the agent of a later incarnation has surveyed this memory, because it may restore
+        these shards. `withdraw`: True to drop their copies on other nodes too. Use False if another agent
+        may know that the generation is committed.
         """
 
         def drop(store: ShardStore) -> None:
@@ -209,10 +214,11 @@ class JobMemory(StoreAccess):
         await self.use(drop)
 
     async def drop_withdrawn(self, node: str, keys: Collection[str], incarnation: int) -> None:
-        """Drop this node's copies of shards that `node` has given up, unless a watermark needs them.
-        Idempotent.
+        """Drop this node's copies of shards that `node` has given up, unless a committed generation or
+        another kept shard needs them. Idempotent.
 
-        Do nothing if a later incarnation has read the inventory, since it may have chosen these shards.
+        Do nothing if the agent of a later incarnation has surveyed this memory, because it may restore
+        these shards.
         """
 
         def mine(store: ShardStore) -> set[str]:
@@ -250,7 +256,7 @@ class JobMemory(StoreAccess):
         return await self.use(note)
 
     async def record_seen(self, incarnation: int) -> None:
-        """Record a later incarnation. Commits of earlier incarnations then fail on this node."""
+        """Record that a later incarnation exists. Commits of earlier incarnations then fail on this node."""
         if incarnation > self.seen:
             self.seen = incarnation
             await self.use(lambda store: store.record_seen(incarnation))
@@ -281,12 +287,13 @@ class JobMemory(StoreAccess):
         async with self._turn:
             store = await self._open()
             room = await asyncio.to_thread(drop, store)
-            # Release the memory that only the restore needed, since other jobs may need it.
+            # Return the bytes of the shards that only the restore needed to the node's budget, since other
+            # jobs may need them.
             await self._share.shrink(room)
         await self.notify_changed()
 
     def start_upload(self, keys: Collection[str]) -> None:
-        """Keep shards until `end_upload` was called as often as `start_upload`."""
+        """Keep shards until `end_upload` was called for them as often as `start_upload`."""
         self.uses.start_upload(keys)
 
     async def end_upload(self, keys: Collection[str]) -> None:

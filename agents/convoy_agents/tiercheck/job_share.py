@@ -73,8 +73,8 @@ class JobShare:
         }
 
     async def shrink(self, others: int) -> None:
-        """Shrink the share to the bytes that the job needs. `others`: bytes that are needed for fetched
-        shards and for copies of other nodes' shards.
+        """Shrink the share to the bytes that the job needs. `others`: the bytes of all shards outside the
+        buffers, which are fetched shards and copies for other nodes.
         """
         self._purposes[OTHERS] = others
         size = max(

@@ -20,8 +20,9 @@ from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tie
 from convoy_controllers.checkpoint.records import Record
 
 OVERDUE = 4
-"""Number of store intervals after which a generation that has not reached the store counts as overdue. The
-next generation is then uploaded instead.
+"""Number of store intervals after which an upload counts as overdue. While a generation is uploaded, no
+other generation is chosen for the store. After this time another one is chosen, even if the upload has
+not ended.
 """
 
 log = structlog.get_logger()
@@ -36,14 +37,14 @@ class _JobCommits:
     None before the first choice.
     """
     collected_for: Generation | None = None
-    """The last generation for which garbage was collected because the store was full. None before the first
-    collection.
+    """The last generation before whose commit garbage was collected because the store was full. None before
+    the first such collection.
     """
 
 
 class MemoryLedger:
-    """The ledger of each job in the job's memory. Every slot that votes also gets the record, with the
-    outcome, and keeps it.
+    """Writes the record of each committed generation to the memory of its job. Every slot that voted for
+    the generation also gets the record with the outcome, and keeps it.
     """
 
     def __init__(self, memory_manager: MemoryManager, remotes: Remotes, troubles: TroubleReporter) -> None:
@@ -99,8 +100,9 @@ class MemoryLedger:
             raise
         self._troubles.record_written(plan)
         if written and tier is Tier.LOCAL:
-            # The record may come from an earlier agent that ended before it advanced the watermark. So the
-            # record, not this agent's choice, decides whether the generation goes to the store.
+            # The record may come from an earlier agent, which ended after it wrote the record and before it
+            # advanced the watermark. That agent may have made another choice for the store, so the choice in
+            # the record counts.
             stands = await self.committed_record(plan.job_uid, tier, generation)
             if stands is not None and stands.remote:
                 job = self._jobs.setdefault(plan.job_uid, _JobCommits())
@@ -112,11 +114,13 @@ class MemoryLedger:
         self._jobs.pop(job_uid, None)
 
     async def _goes_remote(self, plan: Assignment, generation: Generation, last: bool) -> bool:
-        """Return True if a generation must go to the job's store. Return False if the job has no store that
-        can commit.
+        """Return True if a generation must go to the job's store. Return False if the job has no store, or
+        if its store cannot commit.
 
-        The job's last generation always goes, because the memory is released afterwards. Another generation
-        goes if the store interval has passed and the previous chosen generation is in the store or overdue.
+        The job's last generation always goes to the store, because the node's memory is released
+        afterwards. For another generation the choice depends on the generation that was chosen before it.
+        If that one is in the store, the store interval must have passed since its choice. If not, it must
+        be overdue (OVERDUE).
         """
         use = plan.memory.store if plan.memory else None
         if use is None:
@@ -127,7 +131,8 @@ class MemoryLedger:
             return True
         now = time.monotonic()
         before = self._jobs.get(plan.job_uid, _JobCommits()).chosen
-        # A generation of an earlier incarnation is not uploaded any more, so it delays nothing.
+        # If the generation that was chosen before belongs to an earlier incarnation, its upload was
+        # cancelled. So it does not delay this generation.
         if before is not None and before[0].incarnation == generation.incarnation:
             job_memory = self._memory_manager.open(plan.job_uid)
             mark = await job_memory.inspect(lambda store: store.marks.get(Tier.REMOTE))
@@ -158,9 +163,9 @@ class MemoryLedger:
             collected_for = self._jobs.get(plan.job_uid, _JobCommits()).collected_for
             if not error.full or collected_for == record.generation:
                 raise
-        # Garbage is otherwise collected after a commit, but a full store accepts no commit, so collect it
-        # now. Make no entry for a job without memory: `drop_job` was called already and would not remove the
-        # entry.
+        # The store is full, so it accepts no commit. Collect garbage now, although this otherwise follows a
+        # commit. Make no entry for a job without memory, because `drop_job` has run already and would not
+        # remove the entry.
         if self._memory_manager.get(plan.job_uid) is not None:
             self._jobs.setdefault(plan.job_uid, _JobCommits()).collected_for = record.generation
         await self._remotes.collect_garbage(plan)
@@ -174,8 +179,9 @@ class MemoryLedger:
 
 
 def recorded_generation(store: ShardStore, generation: Generation) -> Generation:
-    """Return the generation under whose name the record is stored. The start state of an incarnation is
-    recorded under the generation from which it was restored.
+    """Return the generation under whose name the record is stored. It is `generation` itself, unless this
+    is the state from which its incarnation started. The record of that state has the name of the
+    generation that was restored.
     """
     branch = store.branches.get(generation.incarnation)
     started = branch.parent if branch and generation.step == START_STEP else None

@@ -58,7 +58,9 @@ class Costs:
     """The measured costs of sending and encoding on one link."""
 
     send: Mean = Mean()
-    """Seconds per sent byte, as one sender measures them while other senders use the same link."""
+    """Seconds that a sender needs per sent byte. Several senders use the link at once, so this is longer
+    than the link alone would need.
+    """
     encode: Mean = Mean()
     """Seconds of encoding per byte of a plain chunk."""
     saved: Mean = Mean()
@@ -68,10 +70,10 @@ class Costs:
 
 
 def encoding_pays(costs: Costs, ahead: float = 0.0) -> bool:
-    """Return True if the next chunk should be encoded. This is so if encoding takes less time than it
-    saves, or if the codec must be measured.
+    """Return True if the next chunk should be encoded: if encoding takes less time than it saves in
+    sending, or if the speed of the codec must be measured.
 
-    `ahead`: number of chunks that an encoder thread must encode before this one.
+    `ahead`: number of other chunks that an encoder thread must encode before this one.
     """
     send, encode, saved = costs.send.value, costs.encode.value, costs.saved.value
     if encode is None or saved is None or costs.plain >= PROBE_EVERY:
@@ -94,13 +96,14 @@ class Encoders:
         return max(0.0, (self._waiting + 1) / self._threads - 1)
 
     def submit(self, data: Buffer) -> Future[tuple[bytes | None, float]]:
-        """Encode a chunk in a thread. The future has the result of `planes.encode`, or None, and the
+        """Encode a chunk in a thread. The future's result is a pair: the result of `planes.encode`, and the
         seconds of encoding.
         """
         found = self._pool.submit(_encode, data)
         with self._lock:
             self._waiting += 1
-        # The callback runs even if the caller was cancelled, so the count stays correct.
+        # The callback runs even if the caller was cancelled. So every submitted chunk is subtracted from
+        # `_waiting` again.
         found.add_done_callback(self._done)
         return found
 

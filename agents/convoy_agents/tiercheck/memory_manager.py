@@ -26,8 +26,8 @@ log = structlog.get_logger()
 
 
 class MemoryManager:
-    """The memory of every job on this node, in one folder. `changed` is called when `slot_tokens` has
-    changed.
+    """The memory of every job on this node, in one folder. It calls `changed` when the result of
+    `slot_tokens` has changed.
     """
 
     def __init__(self, folder: Path, limit: int, changed: Callable[[], None]) -> None:
@@ -47,8 +47,8 @@ class MemoryManager:
 
     @property
     def slot_tokens(self) -> list[tuple[str, str]]:
-        """The jobs in `jobs`, as pairs (job uid, slot token). The token is empty until a shard is stored
-        with a token.
+        """The jobs in `jobs`, as pairs (job uid, slot token). The token is empty until the first survey of
+        the job's memory.
         """
         return [(uid, self._jobs[uid].slot_token) for uid in self.jobs]
 
@@ -80,8 +80,8 @@ class MemoryManager:
         await asyncio.to_thread(self._folder.mkdir, mode=0o700, parents=True, exist_ok=True)
         for folder in await asyncio.to_thread(lambda: sorted(self._folder.iterdir())):
             if not folder.is_mount():
-                # The earlier agent ended before it mounted the tmpfs, or after it unmounted it, so the folder
-                # is empty.
+                # The folder is no mount point, so it has no files: the earlier agent ended before it mounted
+                # the tmpfs or after it unmounted it.
                 await asyncio.to_thread(close_share, folder)
                 continue
             job_memory = JobMemory(folder.name, folder, self.budget, self._pool)

@@ -32,8 +32,8 @@ from convoy_controllers.checkpoint.retention import Watermarks
 
 CALL_SECONDS = 15.0
 HOLDER_SECONDS = 3.0
-"""Timeout in seconds for surveying a node that is no member of the incarnation. Such a node may not exist
-any more.
+"""Timeout in seconds for surveying a node that runs no slot of the incarnation. The timeout is short
+because such a node may no longer exist.
 """
 PIECE_SECONDS = 30.0
 """Timeout in seconds for each chunk. The timeout of a transfer is this times the number of chunks."""
@@ -50,17 +50,21 @@ class Unreachable(Exception):
 
 
 class Denied(Unreachable):
-    """The agent of another node refuses this slot: it knows a later incarnation, or it trusts another
-    certificate authority.
+    """The agent of another node refuses this slot. Either it knows a later incarnation of the job, or it
+    does not trust the certificate authority that signed the slot token.
     """
 
 
 class Outdated(Exception):
-    """The copy is not wanted any more: a later incarnation has started, or a later generation has copies."""
+    """The other node refuses the copy for good, because a later incarnation has started there or has copies
+    of a later generation. Or the shard to send was replaced on this node.
+    """
 
 
 class Later(Exception):
-    """The other node does not accept a copy now, but may accept it later. The message says why."""
+    """The other node does not accept a copy now, but may accept it later. The error message contains that
+    node's reason.
+    """
 
 
 class Stubs(Protocol):
@@ -127,8 +131,8 @@ class PeerTransfer:
             lambda store: (store.manifest(key), store.dropped_withdrawn())
         )
         if manifest is None:
-            # A shard that is missing here was replaced by a newer one, so report it as outdated and not as
-            # damaged.
+            # Shards are dropped only after newer ones replaced them. So a shard that is missing here is
+            # outdated and not damaged.
             raise Outdated(f"shard {key} was replaced by a newer one")
         with _raising_unreachable(place):
             stub = await self._stubs.shards(place)
@@ -155,7 +159,8 @@ class PeerTransfer:
                 with detect_close():
                     reply = await stub.Put(pieces, timeout=PIECE_SECONDS * len(offer.chunks))
             except (grpc.aio.AioRpcError, ChannelClosed):
-                # If `failed` has an error of this node, that error broke the stream. It is raised below.
+                # If `failed` is not empty, an error of this node ended the stream. That error is raised
+                # below.
                 if not failed:
                     raise
             if failed:
@@ -192,8 +197,8 @@ class PeerTransfer:
                     job_uid=job_memory.job_uid, id=key, index=index, data=body, slot_token=slot_token
                 )
                 slot_token = ""
-                # The generator continues here when the stream has space for the next chunk, so the time
-                # includes the sending.
+                # The generator continues after the `yield` when the stream has space for the next chunk. So
+                # the measured time includes the sending.
                 link.record_sent(len(data), len(body), time.monotonic() - started)
         except Exception as error:
             failed.append(error)

@@ -51,8 +51,8 @@ class RankConnection:
         """
         fds: list[int] = []
         try:
-            # The list grows with each opened file, so if an error occurs the files that are open already are
-            # closed below.
+            # `extend` adds each descriptor to the list as soon as its file is open. So if a later file cannot
+            # be opened, the descriptors in the list are closed below.
             fds.extend(os.open(path, os.O_RDWR) if write else mounts.open_read_only(path) for path in files)
             data = encode({**frame, "files": len(fds)})
             async with asyncio.timeout(SEND_SECONDS):

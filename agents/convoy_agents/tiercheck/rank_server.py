@@ -276,15 +276,15 @@ class RankServer:
 
     async def _pod_restore(self, plan: Assignment, request: Restore) -> PodRestore:
         """Return the restore that all ranks of the pod share. Start it if this is the pod's first request
-        of this attempt.
+        with this number of the attempt in this incarnation.
         """
         uid = plan.pod_uid
         async with self._pod_locks.setdefault((uid, plan.incarnation), asyncio.Lock()):
             known = self._pod_restores.get(uid)
             if known is None or known.plan.incarnation != plan.incarnation or known.attempt < request.attempt:
                 known = await self._start_pod_restore(plan, request, known)
-                # If the pod left the node during the await, `drop_pod` has already run, so nothing would
-                # remove the entry.
+                # The pod may have left the node during the await, so that `drop_pod` has already run. Add no
+                # entry then, because nothing would remove it.
                 if any(one.uid == uid for one in self._pods()):
                     self._pod_restores[uid] = known
             return known
@@ -346,8 +346,8 @@ class RankServer:
         await connection.send({"type": "done"})
 
     async def _finish_pod_restore(self, pod_restore: PodRestore) -> None:
-        """Start to copy the restored shards, so that they survive the next fault. All ranks must have read
-        them.
+        """Start to copy the restored shards to other nodes, so that they survive a failure of this node.
+        The caller ensures that all ranks of the pod have read their shards.
         """
         plan = pod_restore.plan
         job_memory: JobMemory = self._memory_manager.open(plan.job_uid)
@@ -355,8 +355,8 @@ class RankServer:
         shards.kept |= await self._committer.copy_restored(plan.pod_uid, pod_restore)
         shards.fetched |= pod_restore.fetched
         others = [one.plan for one in self._pod_restores.values() if one.plan.job_uid == plan.job_uid]
-        # Release the shards when no pod on this node is restoring in this incarnation or a later one. Ignore
-        # earlier incarnations, because their restores never finish.
+        # Keep the shards while another pod of the job on this node is restoring in this incarnation or a
+        # later one. Restores of earlier incarnations do not count, because they never finish.
         if not any(one.incarnation >= plan.incarnation for one in others):
             await job_memory.unpin(shards.fetched - shards.kept)
             self._restored_shards.pop(plan.job_uid, None)

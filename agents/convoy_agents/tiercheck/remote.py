@@ -173,8 +173,8 @@ class Remotes:
         return await call.run(call.store().inventory)
 
     async def branch(self, plan: Assignment, branch: Branch) -> None:
-        """Record in the store from which generation an incarnation starts, or that this is undecided.
-        Raises StoreError.
+        """Write a branch to the job's part of the store. The branch names the generation from which an
+        incarnation starts, or says that this is not decided yet. Raises StoreError.
         """
         call = self._call(plan)
         part = call.store()
@@ -247,8 +247,9 @@ class Remotes:
         """Write the record of a generation to the store. Return True if the generation is committed. Raises
         StoreError.
 
-        Write nothing and return False if the store shows that a later incarnation has started. That
-        incarnation may not know this generation, because this agent may have been cut off when it started.
+        Write nothing and return False if the store shows that a later incarnation has started. This agent
+        may have been cut off from the job's other nodes when that incarnation started. The later
+        incarnation then does not know this generation, and must not find it later.
         """
         call = self._call(plan)
         part = call.store()

@@ -1,5 +1,5 @@
-"""Restores of this node's pods. The agent of slot 0 decides which generation to restore and where its
-shards are. This agent fetches them.
+"""Restores the pods of this node from checkpoints. The agent of slot 0 decides which generation is
+restored, and names the nodes that have its shards. This agent fetches the shards.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ from convoy_controllers.checkpoint import records, restore
 from convoy_controllers.checkpoint.generation import Generation
 
 FETCH_SECONDS = 20.0
-"""Seconds for which a source that does not answer is retried. After this time the next source is tried."""
+"""Seconds for which requests to a node or store that does not answer are retried. After this time the shard
+is fetched from the next node that has it.
+"""
 DECISION_SECONDS = 150.0
-"""Seconds that a slot waits for the decision of slot 0's agent."""
+"""Seconds that a slot waits until slot 0's agent has decided which generation is restored."""
 
 log = structlog.get_logger()
 
@@ -50,7 +52,7 @@ class PodRestore:
     attempt: int
     reply: hub_pb2.ResumeReply
     left: set[int]
-    """Ranks that have not finished reading."""
+    """Ranks of the pod that have not read all their shards yet."""
     fetched: set[str] = field(default_factory=set)
     """Ids of shards that were fetched to this node for the restore."""
     started: float = field(default_factory=time.monotonic)
@@ -69,8 +71,8 @@ class PodRestore:
         return [chain.shard for chain in self.reply.chains]
 
     def chain(self, shard: str) -> list[tuple[str, list[NodeAddress]]]:
-        """Return the ids of a shard and of all that it extends, base first, each with the nodes that have
-        it.
+        """Return the ids of a shard and of all shards that it extends, in the order of their generations.
+        Each id comes with the nodes that have the shard.
         """
         places = [NodeAddress(one.node, one.peer_address) for one in self.reply.holders]
         for chain in self.reply.chains:
@@ -80,7 +82,7 @@ class PodRestore:
 
 
 class ShardSources(NamedTuple):
-    """The sources of shards that are not on this node."""
+    """The clients that fetch shards which are not on this node."""
 
     peers: PeerTransfer
     store: Remotes
@@ -160,15 +162,16 @@ class Restores:
                 why = str(error)
             now = self._surveys.plan(plan.job_uid)
             if now is not None and now.incarnation == plan.incarnation:
-                first = now.members[0]  # The hub may have sent a new address of slot 0's agent.
+                first = now.members[0]  # The hub may have sent a changed address of slot 0's agent.
             await asyncio.sleep(pause.next())
         raise RestoreFailed(why, store=store)
 
     async def fetch(
         self, pod_restore: PodRestore, key: str, places: Sequence[NodeAddress]
     ) -> list[tuple[str, str]]:
-        """Fetch a shard to this node and check every byte. Return the pairs (node, shard id) that could not
-        be read. The shard is lost if the pairs cover all of `places`.
+        """Fetch a shard to this node and check every byte. Return a pair (node, shard id) for each of
+        `places` from which the shard could not be read undamaged. If all of `places` are returned, this
+        node does not have the shard.
         """
         plan = pod_restore.plan
         job_memory = self._memory_manager.open(plan.job_uid)
@@ -198,8 +201,8 @@ class Restores:
                 except Denied as error:
                     refused.append(place)
                     why = str(error)
-            # A place that refuses may still have the shard undamaged: its agent may not have the new signing
-            # key yet. So retry these places until the deadline.
+            # A node may refuse because it does not have the new signing key yet, although its shard is
+            # undamaged. So retry the nodes that refused until the deadline.
             if refused and time.monotonic() > deadline:
                 raise RestoreFailed(why)
             if left := refused:
@@ -209,10 +212,11 @@ class Restores:
     async def _fetch_from(
         self, plan: Assignment, job_memory: JobMemory, key: str, place: NodeAddress
     ) -> bool:
-        """Fetch a shard from one place, with retries. Return False if the place does not provide it.
+        """Fetch a shard from one node or from the store, with retries. Return False if it cannot be fetched
+        from there.
 
-        Raises Denied if the place refuses this slot. Raises RestoreFailed if memory is missing or the store
-        does not answer.
+        Raises Denied if the node refuses this slot. Raises RestoreFailed if this node has too little
+        memory, or if the store does not answer.
         """
         deadline = time.monotonic() + FETCH_SECONDS
         pause = Backoff(first=0.2, cap=5.0)
@@ -229,7 +233,8 @@ class Restores:
             except Denied:
                 raise
             except (Unreachable, StoreError) as error:
-                # A restarting agent or a brief store failure must not make a generation unusable, so retry.
+                # The other agent may be restarting, or the store may fail for a short time. Retry, because
+                # otherwise the generation could not be restored.
                 log.warning(
                     "cannot fetch a shard", job=plan.job, node=place.node or "the store", why=str(error)
                 )

@@ -1,7 +1,7 @@
-"""The scrubber: at intervals it checks every byte of the checkpoints in this node's memory, and replaces
-damaged shards.
+"""The scrubber. At intervals it checks every byte of the checkpoints in this node's memory. It drops each
+damaged shard and fetches it again from another node.
 
-A restore also detects damage, but at that time the other copies may be lost.
+A restore also detects damage, but the copies on other nodes may be lost by then.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class Scrubber:
             await self.scrub()
 
     async def scrub(self) -> None:
-        """Check every shard once, and replace the damaged ones."""
+        """Check every shard in this node's memory once. Drop each damaged shard, and fetch it from another
+        node.
+        """
         for job_uid in self._memory_manager.jobs:
             job_memory = self._memory_manager.get(job_uid)
             if job_memory is None:
@@ -86,8 +88,8 @@ class Scrubber:
         log.error("DAMAGED SHARD NOT REPLACED: no reachable node has it", job_uid=job_memory.job_uid)
 
     def _places(self, job_uid: str) -> list[tuple[NodeAddress, Assignment]]:
-        """Return the job's other nodes, each with the assignment to use in calls to that node. This is the
-        newest assignment, since nodes refuse earlier incarnations.
+        """Return the other nodes that may have the job's shards. Each comes with the assignment to use in
+        calls to that node: the newest on this node, because nodes refuse earlier incarnations.
         """
         plans = [one.assignment for one in self._pods() if one.assignment and one.assignment.memory]
         mine = [plan for plan in plans if plan.job_uid == job_uid]

@@ -69,7 +69,8 @@ class ShardService:
         """Yield everything that this node holds of a job."""
         token = await self._slot_tokens.require(request.slot_token, request.job_uid, context)
         if (token.slot, token.incarnation) != (0, request.incarnation):
-            # A survey ends all earlier incarnations on this node, so only slot 0 may survey.
+            # After a survey, this node refuses commits of all earlier incarnations. So only slot 0 may
+            # survey.
             text = f"the slot token is not of slot 0 in incarnation {request.incarnation}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         try:
@@ -84,8 +85,8 @@ class ShardService:
         node = await agent_of(context)
         plan = self._surveys.plan(request.job_uid)
         if plan and _from_wrong_node(plan, request, node):
-            # All slots skip the shards that a caller reports as broken, so accept reports only from the
-            # slot's own node.
+            # All slots skip the shards that one caller reports as unreadable. So the report must come from
+            # the node on which the reporting slot runs.
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED,
                 f"slot {request.slot} of {plan.job} does not run on node {node}",
@@ -191,7 +192,7 @@ class ShardService:
 
 
 def _refusal_of(store: ShardStore, incarnation: int, manifest: Manifest) -> hub_pb2.OfferReply | None:
-    """Return the reply that refuses a copy; None if the copy is accepted."""
+    """Return the reply that refuses a copy, for good or until later. Return None if the copy is accepted."""
     if store.incarnation != incarnation:
         return hub_pb2.OfferReply(
             decision=hub_pb2.OfferReply.LATER, reason="the incarnation has not started on this node"
@@ -213,8 +214,9 @@ async def _piece(requests: AsyncIterator[hub_pb2.Piece]) -> hub_pb2.Piece | None
 
 
 def _from_wrong_node(plan: Assignment, request: hub_pb2.ResumeRequest, node: str) -> bool:
-    """Return True if the caller's slot does not run on the caller's node. Only slot 0 knows all members, so
-    return False if this agent is not slot 0's.
+    """Return True if slot 0 is on this node and the slot in the request does not run on the caller's node.
+    Return False if slot 0 is on another node: its agent decides, and only it knows the nodes of all
+    slots.
     """
     decides = plan.slot == 0 and plan.incarnation == request.incarnation
     return decides and not any((one.slot, one.node) == (request.slot, node) for one in plan.members)

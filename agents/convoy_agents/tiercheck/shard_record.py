@@ -23,7 +23,9 @@ class ShardMetadata(NamedTuple):
 
 @dataclass(slots=True)
 class ShardRecord:
-    """A completely received or written shard in this node's memory."""
+    """One shard in this node's memory that is complete: sealed by a rank of this node, or completely
+    received.
+    """
 
     manifest: Manifest
     buffer: str = ""

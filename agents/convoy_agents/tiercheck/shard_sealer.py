@@ -55,8 +55,8 @@ class ShardSealer:
     async def seal(
         self, written: WrittenBuffer, generation: Generation, extends: Generation | None = None
     ) -> Sealed:
-        """Seal a shard in one of a rank's free buffers. Raises OSError, or ValueError for an invalid
-        request.
+        """Seal the shard that a rank has written into one of its writable buffers. Raises OSError, or
+        ValueError for an invalid request.
 
         `extends`: the generation that a journal segment extends; the same rank must have sealed it. None
         for a full save.
@@ -85,8 +85,8 @@ class ShardSealer:
         started = time.monotonic()
 
         def reserve(store: ShardStore) -> str | None:
-            """Mark the buffer so that it is not written. Return the id of the shard that the segment
-            extends.
+            """Mark the buffer as being sealed, so that no rank writes to it. Return the id of the shard
+            that a journal segment extends; None for a full save.
             """
             if store.incarnation != generation.incarnation:
                 raise ValueError("the incarnation has not started here, or a later one has")

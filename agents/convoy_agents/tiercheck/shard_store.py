@@ -53,11 +53,9 @@ class ShardStore:
         self.incarnation = 0
         """The latest incarnation that has started on this node."""
         self.seen = 0
-        """The latest incarnation that has read this inventory. Earlier incarnations cannot commit here any
-        more.
-        """
+        """The latest incarnation whose slot 0 has surveyed this memory. Earlier ones cannot commit here."""
         self.slot_token = ""
-        """The newest slot token with which a shard was stored here."""
+        """The newest slot token that was stored for the job's shards on this node."""
         self.sealing: set[str] = set()
         """Names of the buffers whose digests are being computed. No rank may write to these buffers."""
         self.withdrawn: list[str] = []
@@ -155,7 +153,7 @@ class ShardStore:
         buffer: str,
         metadata: ShardMetadata = ShardMetadata(1, "", ""),  # noqa: B008 - immutable
     ) -> None:
-        """Record the shard in a written buffer. The rank must not write to the buffer any more."""
+        """Record that a buffer holds a complete shard. The rank must not write to the buffer any more."""
         if buffer in self._used_buffers():
             raise ValueError(f"buffer {buffer} holds another shard")
         self._keep(ShardRecord(manifest, buffer, metadata))
@@ -176,8 +174,8 @@ class ShardStore:
     # Shards that will not be committed.
 
     def give_up(self, keys: Iterable[str], withdraw: bool = True) -> None:
-        """Give up shards of this node's ranks: the next `collect` drops them. `withdraw`: True to have
-        their copies on other nodes dropped too.
+        """Give up shards of this node's ranks. The next `collect` drops them, unless a committed generation
+        or another kept shard needs them. `withdraw`: True to have the other nodes drop their copies too.
         """
         mine = [key for key in keys if key in self._shards and self._shards[key].buffer]
         if withdraw:
@@ -200,8 +198,8 @@ class ShardStore:
         return whole | {one.manifest.id for one in self.incoming if one.copy_of == node}
 
     def release_copies(self, keys: Iterable[str]) -> None:
-        """Mark copies whose sender has withdrawn them. The next `collect` drops them unless they are needed
-        here.
+        """Give up copies that the sending node has withdrawn. The next `collect` drops them, unless a
+        committed generation or another kept shard needs them.
         """
         for key in keys:
             if key in self._shards:
@@ -262,7 +260,9 @@ class ShardStore:
             self._file(key).unlink(missing_ok=True)
 
     def collect(self, pinned: Collection[str] = ()) -> retention.Garbage:
-        """Drop everything that is not needed, except the `pinned` shard ids. Return what was dropped."""
+        """Drop all shards, records and branches that no restore can need, except the `pinned` shard ids.
+        Return what was dropped.
+        """
         garbage = retention.memory_garbage(self.inventory, self.marks, self.incarnation, self.given_up)
         floor = self.marks.get(Tier.PEER)
         for incoming in self.incoming:
@@ -288,7 +288,7 @@ class ShardStore:
         self.records[record.generation] = record
 
     def add_branch(self, branch: Branch) -> None:
-        """Record from which generation an incarnation starts, or that this is undecided."""
+        """Write from which generation an incarnation starts, or that this is not decided yet."""
         write_atomic(self._folder / "branches" / str(branch.incarnation), records.seal(branch.text))
         self.branches[branch.incarnation] = branch
 
@@ -301,7 +301,7 @@ class ShardStore:
         self._save_state()
 
     def record_seen(self, incarnation: int) -> None:
-        """Record that an incarnation has read the inventory."""
+        """Record that the agent of an incarnation's slot 0 has surveyed this memory."""
         if incarnation > self.seen:
             self.seen = incarnation
             self._save_state()
@@ -377,7 +377,9 @@ class ShardStore:
             state = json.loads(records.unseal((self._folder / "state.json").read_bytes()))
             self.incarnation, self.seen = int(state["incarnation"]), int(state["seen"])
             self.marks = {Tier(tier): Generation(*pair) for tier, pair in state["marks"].items()}
-            # Keep withdrawn shards that the earlier agent had not dropped yet, so remove them from the list.
+            # A withdrawn shard may still be here, because the earlier agent ended before it dropped the
+            # shard. The mark that it was given up is lost with that agent. So keep the shard, and do not
+            # withdraw its copies.
             self.slot_token = str(state.get("slotToken", ""))
             self.withdrawn = [key for key in state.get("withdrawn", ()) if key not in self._shards]
 

@@ -1,5 +1,5 @@
-"""Restores, copies and uploads that keep shards in a node's memory although no watermark needs these
-shards.
+"""The running operations (restores, copies and uploads) that use shards in a node's memory. The memory
+keeps these shards even if they would otherwise be dropped as garbage.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class ShardUse:
-    """The uses of one shard."""
+    """The operations that use one shard: restores, copies for other nodes, and uploads."""
 
     pinned: bool = False
     """True while the shard is needed for a restore."""
@@ -24,8 +24,8 @@ class ShardUse:
 
 
 class ShardUses:
-    """The uses of a job's shards, by shard id. Thread-safe, because the event loop and the ShardStore's
-    threads use it.
+    """The operations that use each shard of a job, by shard id. Thread-safe, because the event loop and the
+    ShardStore's threads call it.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class ShardUses:
         return self._select(lambda use: use.pinned or use.uploads > 0)
 
     def pin(self, keys: Iterable[str]) -> None:
-        """Keep shards for a restore until `unpin_all` is called."""
+        """Keep shards because a restore needs them, until `unpin_all` is called."""
         with self._lock:
             for key in keys:
                 self._use(key).pinned = True
@@ -74,10 +74,10 @@ class ShardUses:
             self._use(key).is_copy = True
 
     def unmark_copies_except(self, known: Collection[str]) -> None:
-        """Remove the copy mark from every shard that is neither in `known` nor kept for a restore.
+        """Remove the copy mark from every shard that is neither in `known` nor pinned for a restore.
 
-        A shard that is kept for a restore may be dropped as damaged and fetched again, so its mark must
-        stay.
+        A pinned shard may be dropped as damaged and then fetched again, so it is missing from `known` for a
+        time. Its copy mark stays.
         """
         with self._lock:
             for key, use in self._uses.items():

@@ -1,7 +1,7 @@
 """The bytes of a job's memory by purpose, and the file in the job's memory that stores them.
 
-If that file is damaged or lost, the sizes of the shard files are used instead. The next agent must not give
-the job less memory than it already uses.
+The next agent gives the job the memory that this file states. If the file is damaged or lost, that agent
+measures the files of the shards instead. The job must not get less memory than its files use already.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ T = TypeVar("T")
 
 
 class StoreAccess(ABC):
-    """Serialises the tasks that use one ShardStore. Wakes tasks that wait for a change of it."""
+    """Serialises the tasks that use one ShardStore. After each change of the ShardStore, it wakes the tasks
+    that wait for a change.
+    """
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -39,8 +41,8 @@ class StoreAccess(ABC):
         return await self.finish(self.use_in_turn(do))
 
     async def use_in_turn(self, do: Callable[[ShardStore], T]) -> T:
-        """Do the same as `use`, but without protection from cancellation. The caller must never be
-        cancelled.
+        """Do the same as `use`, but stop if the caller is cancelled. Only a task that nobody cancels may
+        call this.
         """
         async with self._turn:
             store = await self._open()
@@ -65,8 +67,8 @@ class StoreAccess(ABC):
             return do(await self._open())
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` to its end, even if the caller is cancelled. A thread cannot be interrupted, so
-        otherwise the lock would be released while the thread still works.
+        """Run `work` to its end, even if the caller is cancelled. Otherwise a cancelled caller would
+        release the lock while the work continues in a thread, because a thread cannot be interrupted.
         """
         task = asyncio.create_task(work)
         self._under_way.add(task)

@@ -93,8 +93,12 @@ def nearest_with(folder: Path | None, name: str) -> Path | None:
 
 
 def _find(number: str, controller: str, kind: str, option: str) -> Path | None:
-    """Return the folder of the agent's cgroup in one hierarchy: the mount point plus the path in
-    /proc/self/cgroup. None if there is no such hierarchy.
+    """Return the folder of the agent's cgroup in one hierarchy: the hierarchy's mount point plus the
+    agent's path in /proc/self/cgroup. Return None if there is no such hierarchy.
+
+    The hierarchy is the one with the id `number` or with this `controller`. Its mount has the file system
+    type `kind` and the mount option `option`. An empty argument matches nothing, except that an empty
+    `option` matches every mount.
     """
     below = None
     for line in Path("/proc/self/cgroup").read_text().splitlines():

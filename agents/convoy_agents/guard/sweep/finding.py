@@ -40,8 +40,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one run of a probe. A probe produces samples, digests or facts. The other fields are
-    then empty.
+    """The result of one run of a probe. Depending on the probe, the run produces either samples, digests or
+    facts, and the fields for the other two stay empty. All three are empty if the run measured nothing.
     """
 
     outcome: Outcome

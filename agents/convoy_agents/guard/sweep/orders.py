@@ -34,8 +34,8 @@ class PairProbes(Protocol):
         ...
 
     async def respond(self, name: str, partner: hub_pb2.NodeAddress, seconds: float) -> None:
-        """Let the partner measure. Return after the partner's last request, if the next request takes too
-        long to arrive, or after `seconds`.
+        """Let the partner measure this node for at most `seconds`. Return earlier after the partner's last
+        request, or if the partner's next request does not arrive in time.
         """
         ...
 

@@ -50,8 +50,8 @@ class PairProbes:
         return partial(self._measure, name, partner)
 
     async def respond(self, name: str, partner: hub_pb2.NodeAddress, seconds: float) -> None:
-        """Let the partner measure. Return after the partner's last request, if the next request takes too
-        long to arrive, or after `seconds`.
+        """Let the partner measure this node for at most `seconds`. Return earlier after the partner's last
+        request, or if the partner's next request does not arrive in time.
         """
         await self.responder.serve(name, partner.node, seconds)
 

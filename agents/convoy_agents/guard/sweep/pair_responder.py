@@ -35,11 +35,10 @@ class PairResponder:
         self._done = False
 
     async def serve(self, name: str, node: str, seconds: float) -> None:
-        """Let the agent of `node` measure in the sweep `name`. Return after the agent's last call or after
-        `seconds`.
+        """Let the agent of `node` measure this node in the sweep `name`, for at most `seconds`.
 
-        Also return if the first call does not arrive within FIRST_SECONDS, or a later call within
-        NEXT_SECONDS.
+        Return earlier after the agent's last call, if the first call does not arrive within FIRST_SECONDS,
+        or if a later call does not arrive within NEXT_SECONDS of the previous one.
         """
         self._armed, self._done = (name, node), False
         timeout = FIRST_SECONDS
@@ -54,8 +53,9 @@ class PairResponder:
             self._armed = None
 
     def admit(self, name: str, node: str, last: bool = False) -> bool:
-        """Return True if the agent of `node` may measure in the sweep `name` now. An admitted call restarts
-        the timeout, and `last` ends the measurement.
+        """Return True if the agent of `node` may measure this node in the sweep `name` now. An admitted
+        call restarts the timeout of NEXT_SECONDS. `last`: True if this is the agent's last call, after
+        which `serve` returns.
         """
         if self._armed != (name, node):
             return False
@@ -80,8 +80,8 @@ class PairService:
         self, requests: AsyncIterator[hub_pb2.TransferPiece], context: Context
     ) -> hub_pb2.TransferReply:
         """Receive all pieces and reply with the number of received bytes, for measurements of bandwidth."""
-        # Check the caller by its first piece before the lock is taken, so that another node cannot block the
-        # partner.
+        # Read the first piece, which checks the caller, before taking the lock. A call from another node then
+        # cannot keep the lock from the partner.
         part = await self._next(requests, context)
         if part and self._transferring.locked():
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "only one transfer may run at a time")

@@ -43,7 +43,9 @@ class NotAvailable(Exception):
 
 @dataclass(slots=True)
 class Measured:
-    """The measurements of one run of a probe. A probe produces samples, digests or facts."""
+    """The measurements of one run of a probe. Depending on the probe, the run produces either samples,
+    digests or facts, and the fields for the other two stay empty.
+    """
 
     samples: list[float] = field(default_factory=list)
     """Samples in the probe's unit, in order of measurement. Each is greater than 0."""

@@ -1,5 +1,5 @@
-"""The versions and ids of the software with which a sweep ran. Results are comparable only if the versions
-are equal.
+"""The versions of the software with which a sweep ran, and the id of the node's boot. Results of two sweeps
+are comparable only if the versions are equal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NVIDIA = Path("/proc/driver/nvidia/version")
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The versions and ids of one node's software. An unknown value is empty."""
+    """The software versions and the boot id of one node. An unknown value is an empty text."""
 
     agent: str
     """Version of the agent, which contains the probes."""

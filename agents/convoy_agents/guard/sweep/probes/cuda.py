@@ -144,8 +144,9 @@ def _device(accelerator: int) -> tuple[Any, str]:
 
 
 def _rates(torch: Any, device: str, seconds: float, amount: float, once: Callable[[], object]) -> Measured:
-    """Run `once` repeatedly, and return the rate of each run: `amount` divided by the run's seconds, timed
-    by device events. Warm-up runs come first and are not timed.
+    """Run `once` repeatedly until `seconds` have passed, and return the rate of each run: `amount` divided
+    by the seconds of the run, which device events measure. `amount`: the work of one run, for example in
+    TFLOP or GB. The warm-up runs come first and are not timed.
     """
     for _ in range(_WARM_UP_RUNS):
         once()

@@ -1,4 +1,6 @@
-"""Reads the properties of the node's accelerators with nvidia-smi. Without nvidia-smi there are none."""
+"""Reads the properties of the node's accelerators with nvidia-smi. If nvidia-smi cannot be run, `rows`
+returns an empty list.
+"""
 
 from __future__ import annotations
 
