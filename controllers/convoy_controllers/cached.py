@@ -14,7 +14,7 @@ from convoy_controllers.views import PodView
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A cached pod. `view` has the fields that plans read."""
+    """A cached pod: its job, and those of its fields that plans read (`view`)."""
 
     namespace: str
     version: int
@@ -35,7 +35,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A cached node."""
+    """A cached Node object: those of its fields that plans read."""
 
     name: str
     uid: str
@@ -52,7 +52,9 @@ class Node:
     boot_id: str = ""
     taints: tuple[Mapping[str, Any], ...] = ()
     qualified: Mapping[str, Any] = field(default_factory=dict)
-    """The condition that Convoy itself sets on the node; empty if the node does not have this condition."""
+    """The Node's Qualified condition, which Convoy itself sets; empty if the Node does not have this
+    condition.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,9 @@ class Verdict(Enum):
 
     COMMITTED = "committed"
     STALE = "stale"
-    """An agent has seen a later incarnation, a later generation is already decided, or a slot has abandoned
-    this generation.
+    """The generation will never be committed, for one of three reasons. The agent has learned of a later
+    incarnation; or a later step of the same incarnation is committed; or a slot has abandoned the
+    generation.
     """
     EXPIRED = "expired"
     """The deadline has passed without a decision. A rank may prepare the generation again."""
@@ -61,14 +62,14 @@ class CommitState:
     """The step whose record is being written."""
     writing_since: float = 0.0
     committed: int = -1
-    """The newest committed step of this incarnation."""
+    """The newest committed step of `incarnation`; -1 before its first commit."""
     abandoned: frozenset[int] = frozenset()
     """Steps that some slot will never prepare; the newest `MAX_OPEN` of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Event: the hub has formed an incarnation with this number of slots."""
+    """Event: the hub has formed `incarnation` with `slots` slots."""
 
     incarnation: int
     slots: int
@@ -110,8 +111,8 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Unwritten:
-    """Event: the record of the generation could not be written, so the next complete generation may be
-    written.
+    """Event: the record of the generation could not be written. The generation expires. The record of the
+    next generation that all slots have prepared may be written.
     """
 
     generation: Generation
@@ -263,7 +264,9 @@ def _tick(state: CommitState, now: float) -> Result:
 
 
 def _advance(state: CommitState, now: float, verdicts: tuple[tuple[Generation, Verdict], ...]) -> Result:
-    """Start to write the record of the oldest complete generation, unless another record is being written."""
+    """Start to write the record of the oldest open generation that all slots have prepared. Do nothing
+    while another record is being written. The result contains `verdicts`.
+    """
     if state.writing is None:
         whole = sorted(number for number, entry in state.open.items() if len(entry.slots) == state.slots)
         if whole:

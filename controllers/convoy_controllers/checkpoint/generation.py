@@ -7,7 +7,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 START_STEP = 0
-"""Step number for a copy of the state that an incarnation started from. A save never has this step number."""
+"""Step number under which an incarnation copies the state that it started from. A save never has this
+number.
+"""
 _NAME = re.compile(r"gen-(\d{1,18})-(\d{1,18})")
 
 

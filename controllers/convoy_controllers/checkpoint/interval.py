@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 BUDGET = 0.035
-"""Maximum fraction of the training time that stalls by saves may take. CheckFreq uses 3.5 %."""
+"""Maximum fraction of the training time that the stalls caused by saves may take. CheckFreq uses 3.5 %."""
 MIN_SECONDS, MAX_SECONDS = 1.0, 1800.0
 PRIOR_HOURS = 24.0
 """Prior of the failure rate: one failure in 24 hours."""
@@ -31,10 +31,10 @@ def failure_rate(failures: int, hours: float) -> float:
 
 
 def young_daly(cost_seconds: float, mtbf_seconds: float) -> float:
-    """Return the interval between two saves, in seconds, that loses the least time: Daly's higher order
-    estimate.
+    """Return the interval between two saves, in seconds, that minimizes the lost time (Daly's higher order
+    estimate).
 
-    `cost_seconds` is the stall by one save, `mtbf_seconds` the mean time between failures.
+    `cost_seconds` is the stall caused by one save, `mtbf_seconds` the mean time between failures.
     """
     if cost_seconds >= 2 * mtbf_seconds:
         return mtbf_seconds
@@ -49,7 +49,7 @@ def choose(
     """Return the interval for saves that stall the training for `cost_seconds` each.
 
     A save keeps memory and links busy for `busy_seconds`. The next save must not start before that time has
-    passed. `budget` is the maximum fraction of the training time that stalls by saves may take.
+    passed. `budget` is the maximum fraction of the training time that the stalls may take.
     """
     mtbf = 3600 / failures_per_hour
     best = max(MIN_SECONDS, young_daly(cost_seconds, mtbf))

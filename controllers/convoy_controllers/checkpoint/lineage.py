@@ -36,7 +36,8 @@ def lineage(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[
 def beginnings(branches: Iterable[Branch]) -> dict[int, Generation | None]:
     """Return the generation from which each incarnation started, by incarnation; None for a fresh start.
 
-    The source is the incarnation's own branch, or the history of a later branch.
+    The generation is read from the incarnation's own branch. If that branch is lost, it is read from the
+    history that a later branch contains.
     """
     found: dict[int, Generation | None] = {}
     for branch in branches:
@@ -73,8 +74,8 @@ def newest_incarnation(records: Iterable[Record], branches: Iterable[Branch]) ->
 def _last(
     known: Mapping[Generation, Record], began: Mapping[int, Generation | None], incarnation: int
 ) -> Generation | None:
-    """Return the newest generation of this incarnation. If there is none, return the newest generation from
-    which the incarnation may have started.
+    """Return the newest recorded generation of `incarnation`. If it has none, return the newest recorded
+    generation that leads to the one from which the incarnation started (`_at_most`).
     """
     own = max((one for one in known if one.incarnation == incarnation), default=None)
     return own or _at_most(known, began, began.get(incarnation), Generation(incarnation, 0))

@@ -1,5 +1,5 @@
 """Decides which nodes keep copies of a node's shards, by rendezvous hashing with bounded loads over failure
-domains.
+domains. The node whose shards are copied is the owner. A node that keeps copies is a host.
 
 Each pair (owner, host) has a weight that depends only on the two names. If a node joins or leaves, only the
 copies that involve this node move (Thaler and Ravishankar 1998, "Using name-based mappings to increase hit
@@ -26,8 +26,8 @@ class Host:
     domain: str = ""
     """The node's rack or zone; empty if it is not known."""
     capacity: int = 0
-    """Number of owners whose copies fit into the node's memory. 0 stands for the number of copies per
-    owner.
+    """Number of owners whose copies fit into the node's memory. With 0, the capacity is the number of
+    copies that each owner gets.
     """
 
 
@@ -67,8 +67,8 @@ def place(nodes: Sequence[Host], copies: int) -> dict[str, Placed]:
 
 
 def _exchange_hosts(chosen: dict[int, list[int]], far: NDArray[np.bool_]) -> None:
-    """Exchange hosts between two owners if one gains a host in another failure domain and the other loses
-    none.
+    """Exchange hosts between pairs of owners. An exchange gives one owner a host in another failure domain,
+    and takes no such host from the other owner.
     """
     for owner, hosts in chosen.items():
         for index, near in enumerate(hosts):
@@ -83,7 +83,8 @@ def _exchange_hosts(chosen: dict[int, list[int]], far: NDArray[np.bool_]) -> Non
                         and host not in hosts
                         and near not in theirs
                         and near != other
-                        # The exchange must not take a host in another failure domain from the other owner.
+                        # After the exchange, the other owner must have at least as many hosts in other
+                        # failure domains.
                         and (far[other, near] or not far[other, host])
                     ),
                     None,
@@ -94,8 +95,8 @@ def _exchange_hosts(chosen: dict[int, list[int]], far: NDArray[np.bool_]) -> Non
 
 
 def _owner_order(nodes: Sequence[Host]) -> list[int]:
-    """Return the indices of the owners in the order in which they choose. The order depends only on their
-    names and domains.
+    """Return the indices of the owners in the order in which they choose their hosts. The order depends
+    only on their names and domains.
 
     Owners in the largest domain choose first, because fewer hosts are outside that domain.
     """

@@ -16,14 +16,18 @@ from convoy_controllers.checkpoint.records import Inventory, Manifest, Record, m
 from convoy_controllers.checkpoint.retention import Watermarks
 
 REMOTE = ""
-"""Name of the remote store as a place. All other place names are names of nodes."""
+"""Name that stands for the remote store in lists of places. All other places are nodes, with their node
+names.
+"""
 MAX_CHAIN = 1024
 """Maximum number of manifests from a journal segment to its base. A longer chain is corrupt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One manifest of a chain, and the places that have its chunks."""
+    """One manifest of a shard's chain (a base and its journal segments), and the places that have its
+    chunks.
+    """
 
     manifest: Manifest
     places: tuple[str, ...]

@@ -78,10 +78,11 @@ def needed(held: Inventory, marks: Watermarks, incarnation: int, given_up: Colle
     watermark, and all that a watermark points to.
 
     The generation at the local watermark alone is not enough, because it may be lost with its nodes before
-    it has copies. A copy that is newer than the watermark must also stay, because its owner may not know
-    yet that the copy is complete. The generation that this incarnation restored must stay as well. It is
-    copied like a save of the incarnation, and its copies may be complete only after the local watermark has
-    moved on. It then becomes the peer watermark. Without copies, the peer watermark follows the local one.
+    it has copies. A copy that is newer than the peer watermark must also stay, because its owner may not
+    know yet that the copy is complete. The generation that this incarnation restored must stay as well. It
+    is copied like a save of the incarnation. The local watermark may already be at a newer generation when
+    these copies are complete. The restored generation then becomes the peer watermark. If the job keeps no
+    copies, the peer watermark is always equal to the local one.
 
     `given_up` are the ids of manifests that their owner has withdrawn. They are dropped unless a watermark
     points to them or the incarnation restored them.

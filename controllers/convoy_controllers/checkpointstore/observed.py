@@ -49,6 +49,7 @@ class Observed:
     probing_node: str = ""
     """Name of the node whose agent is probing the store; empty if no agent is."""
     fresh: bool = False
-    """True shortly after the store or its Secret changed, or after the operator became the leader. The
-    first probe result may then still arrive.
+    """True for FRESH_SECONDS after the store or its Secret changed, or after the operator became the
+    leader. During this time, `probe` may be None only because no agent has reported its first result
+    yet.
     """

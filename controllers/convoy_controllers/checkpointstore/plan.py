@@ -17,7 +17,10 @@ from convoy_crds.terms import ConditionType
 RECHECK_SECONDS = 60.0
 """Seconds between two reads of the Secret. Changed credentials are in use at most this many seconds later."""
 FRESH_SECONDS = 10.0
-"""Seconds until the next check while an earlier probe result is kept."""
+"""Seconds for which a changed store, a changed Secret or a new leader counts as fresh. If a ready store has
+no probe result during this time, it stays ready unless its spec has changed. It is checked again after
+the same time.
+"""
 _MESSAGE = 4096
 
 
@@ -44,8 +47,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
         and old.status == "True"
         and old.observed_generation == generation
     ):
-        # The credentials or the leader are new and an agent will soon probe the store, so the earlier
-        # condition is kept until then.
+        # The Secret or the leader changed a moment ago, and an agent will soon probe the store. Keep the
+        # earlier condition until then.
         return Plan(requeue_after=FRESH_SECONDS)
     value = "True" if found.holds else "False"
     unmoved = old is not None and old.status == value
@@ -69,7 +72,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 
 def finding(observed: Observed) -> Finding:
-    """Return the finding about the store. A problem of the Secret comes before a problem of the probe."""
+    """Return the finding about the store. If both the Secret and the probe have a problem, report the
+    Secret's.
+    """
     spec, secret, probe = observed.store.spec, observed.secret, observed.probe
     if spec.s3 is not None:
         facts = {"name": spec.s3.credentials_secret, "namespace": observed.namespace}
@@ -101,8 +106,8 @@ def _unprobed(observed: Observed) -> str:
 
 
 def _status(observed: Observed, condition: Condition) -> CheckpointStoreStatus:
-    """Return the status with this condition. Without a new probe result, the status keeps the earlier
-    result.
+    """Return the status with this condition. If no agent has reported a new probe result, the status keeps
+    the earlier result.
     """
     old, probe = observed.store.status, observed.probe
     capabilities = old.capabilities

@@ -1,4 +1,5 @@
-"""A test of the detector: slow one rank in copies of the tables and check that the detector finds the rank.
+"""A test of the detector. It slows one rank in copies of the job's last tables, and checks that the
+detector reports this rank. A table has the telemetry of all ranks in one window.
 
 A detector can stop working: the telemetry may be all zeros or NaN, the peers wrong, or the learned noise
 too large. Its reports then look like those of a healthy job. The test distinguishes a broken detector from
@@ -50,7 +51,8 @@ class Canary:
     last_result: CanaryResult = CanaryResult.UNTESTED
 
     def add(self, state: State, table: Table, now: float) -> bool:
-        """Add a table to the running test, or start a test with the table if one is due.
+        """Add a table to the running test. If no test is running, start one with this table if
+        PERIOD_SECONDS have passed since the last test.
 
         `state`: the detector's state before the table. Return True if the table ended a test.
         """
@@ -75,8 +77,8 @@ class Canary:
 def run_canary(state: State, tables: Sequence[Table], slowdown: float = SLOWDOWN) -> CanaryResult:
     """Slow one rank by `slowdown` in these tables and return whether the detector reports the rank.
 
-    `state` is the detector's state before the first table. A test needs at least four tables. Neither
-    `state` nor `tables` is changed. The slowed rank is one without an alarm.
+    `state` is the detector's state before the first table. Pass at least four tables. Neither `state` nor
+    `tables` is changed. The slowed rank is one without an alarm.
     """
     rank = _healthy(state, tables)
     if rank is None:

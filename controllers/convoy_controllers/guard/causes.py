@@ -38,14 +38,14 @@ _EXPLAINED_SHARE = 0.5
 cause only if it explains at least this share.
 """
 _EARLIER_CAUSE_WINDOWS = 16
-"""Maximum number of windows between the start of a finding and the start of a slower step that the finding
-explains.
+"""Maximum number of windows by which a finding may start before the step became slower. An older finding
+does not explain the slower step.
 """
 _IMBALANCED_SHARE = 0.7
 """Share of the recent windows. Imbalance is reported only if it was costly in at least this share of them."""
 _LEAST_TRANSFER_SHARE = 0.002
-"""Minimum cost of a slow transfer to be reported, as a share of the median rank's compute and optimizer
-time.
+"""Share of the median rank's compute and optimizer time. A slow transfer is reported only if it costs more
+than this share.
 """
 _SETTLED_WINDOWS = 4
 """Number of windows for which the set of alarmed ranks must stay the same before imbalance is reported."""
@@ -196,8 +196,9 @@ def _merge_inside_parts(
 
 
 def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
-    """Return findings from comparisons with the past: the job, racks or classes of hardware became slower,
-    or a step became slower without another explanation.
+    """Return findings from comparisons of the job with its own past. They say that the job's compute, a
+    rack, a class of hardware or the host became slower, or that a step became slower and no other
+    finding explains it.
     """
     step = float(np.nanmedian(busy(table)))
     job, classes, racks = (

@@ -197,7 +197,7 @@ def _model(channels: Mapping[Channel, channel_state.ChannelState], state: State)
 
 
 def _mean_of_known(values: Floats) -> Floats:
-    """Return the mean of the known values as an array of one.
+    """Return the mean of the values that are not NaN, as an array of one.
 
     Pauses hit a different rank each time and delay all ranks, so only the mean shows the pauses.
     """
@@ -206,10 +206,10 @@ def _mean_of_known(values: Floats) -> Floats:
 
 
 def _recent_pauses(state: State, table: Table) -> tuple[float, ...]:
-    """Return the pauses of the last windows, this window included.
+    """Return the host pauses of the last windows, one value for each window, this window included.
 
-    A window's pauses are limited to the time by which its steps are longer than those of the first windows.
-    The result is empty while a rank has an alarm for its own compute, input or host time.
+    The value of a window is at most the extra time of its steps, compared with the steps of the first
+    windows. The result is empty while a rank has an alarm for its own compute, input or host time.
     """
     if (
         state.channels[Channel.HOST].alarmed | state.channels[Channel.DATA].alarmed | state.compute.alarmed
@@ -250,7 +250,8 @@ def _with_shares(state: State, table: Table) -> State:
     }
     before = state.shares
     if before is None or (state.compute.alarmed != state.alarmed_ranks).any():
-        # The set of alarmed ranks has changed, so start the averages again.
+        # The set of alarmed ranks has changed, so start the averages of the shares and of the costly
+        # imbalance again.
         return replace(
             state, shares=now, imbalanced_share=costly, alarmed_ranks=state.compute.alarmed, unchanged=1
         )

@@ -18,7 +18,9 @@ _MOST_LINKED_NODES = 64
 between two nodes is never named.
 """
 _FAST_SHARE = 0.1
-"""Maximum share of fast communicators among all communicators through a slow part."""
+"""Maximum share of fast communicators among all communicators that pass through a part of the network. If
+the share is larger, the part is not named as slow.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,16 +26,16 @@ class Sorted:
         kinds = int(groups.max()) + 1 if len(groups) else 0
         self._starts = np.searchsorted(groups[self._order], np.arange(kinds))
         self.counts: Ints = np.bincount(groups[known], minlength=kinds)
-        """Number of known values by group."""
+        """Number of values that are not NaN, by group."""
         self._known = known
 
     def medians(self) -> Floats:
-        """Return the median of each group; NaN for a group without known values."""
+        """Return the median of each group's values that are not NaN; NaN for a group without such values."""
         return self._between(self._starts, self.counts, np.full(len(self.counts), len(self._values)))
 
     def low_medians(self) -> Floats:
-        """Return for each group the largest value that at least half of its known values reach; NaN for a
-        group without known values.
+        """Return each group's lower median: the largest value that at least half of the group's values are
+        equal to or above. NaN values are ignored; a group without other values gets NaN.
         """
         if len(self._values) == 0:
             return np.full(len(self.counts), np.nan)
@@ -43,8 +43,8 @@ class Sorted:
         return np.where(self.counts > 0, self._values[np.minimum(low, len(self._values) - 1)], np.nan)
 
     def others(self) -> Floats:
-        """Return for each value the median of the OTHER known values of its group; NaN if there are no
-        others.
+        """Return for each value the median of the OTHER values of its group that are not NaN; NaN if there
+        are no others.
         """
         position = np.empty(len(self._values), dtype=np.int64)
         position[self._order] = np.arange(len(self._values))
@@ -68,20 +68,20 @@ class Sorted:
 
 
 def others_median(values: Floats, groups: Ints | None = None) -> Floats:
-    """Return for each value the median of the other known values of its group. By default all values form
-    one group.
+    """Return for each value the median of the other values of its group that are not NaN. By default all
+    values form one group.
     """
     return Sorted(values, np.zeros(len(values), dtype=np.int64) if groups is None else groups).others()
 
 
 def group_medians(values: Floats, groups: Ints) -> Floats:
-    """Return the median of each group; NaN for a group without known values."""
+    """Return the median of each group's values that are not NaN; NaN for a group without such values."""
     return Sorted(values, groups).medians()
 
 
 def spread(values: Floats) -> float:
-    """Return the standard deviation, estimated from the median absolute deviation; NaN without known
-    values.
+    """Return the standard deviation of the values that are not NaN, estimated from their median absolute
+    deviation; NaN if all values are NaN.
     """
     known = values[~np.isnan(values)]
     if not len(known):

@@ -13,7 +13,7 @@ from convoy_controllers.guard.robust import group_medians, others_median, spread
 from convoy_controllers.guard.telemetry import Bools, Floats, Group, Ints, Table
 
 _MEAN_WINDOWS = 32
-"""Number of windows in a complete initial mean."""
+"""Number of windows that an initial mean covers. Later windows do not change the mean."""
 _OUTLIER_SIGMAS = 4.0
 """Number of standard deviations above the median at which a rank's time becomes an outlier."""
 _ENOUGH_WINDOWS = 4
@@ -48,7 +48,9 @@ class InitialMean:
         return np.where(self.count >= _ENOUGH_WINDOWS, values - self.mean, np.nan)
 
     def learned(self, values: Floats, trusted: Bools) -> InitialMean:
-        """Return the means with one more window of the trusted units. A complete mean stays as it is."""
+        """Return the means updated with the `values` of one more window. A unit's mean is updated only if
+        the mask `trusted` includes the unit, and only until the mean covers `_MEAN_WINDOWS` windows.
+        """
         learns = ~np.isnan(values) & trusted & (self.count < _MEAN_WINDOWS)
         count = self.count + learns
         step = np.where(learns, values, self.mean) - self.mean
@@ -73,14 +75,14 @@ def against_all(values: Floats) -> Floats:
 
 
 def middle(values: Floats) -> Floats:
-    """Return the median of the known values as an array of one; NaN if no value is known."""
+    """Return the median of the values that are not NaN, as an array of one; NaN if all values are NaN."""
     known = values[~np.isnan(values)]
     return np.array([np.median(known) if len(known) else np.nan])
 
 
 def stepping(table: Table) -> Floats:
-    """Return the seconds of one step without the waits for checkpoints. The result is the median of the
-    ranks, as an array of one.
+    """Return the duration of one step in seconds, without the waits for checkpoints. The result is the
+    median over the ranks, as an array of one.
     """
     return middle(table.wall - table.save) / table.steps
 

@@ -63,7 +63,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """The state after some windows."""
+    """The detector's state for one incarnation of a job, after all windows so far."""
 
     setting: Setting
     channels: Mapping[Channel, ChannelState]
@@ -79,21 +79,23 @@ class State:
     alarmed_ranks: Bools
     """Mask of the ranks with a compute alarm in the last window."""
     communicators: tuple[Group, ...] = ()
-    """Known communicators in the order in which they became known, each with the byte count that it had
-    then. Their times are NaN.
+    """Communicators whose members have all reported in one window, in the order of these windows. Each has
+    the byte count that it had in that window. Their times are NaN.
     """
     silent_windows: tuple[int, ...] = ()
     """Number of windows since the last report of each communicator."""
     transferring: tuple[float, ...] = ()
-    """By communicator: seconds of one window spent in its largest transfers. The value is from the last
-    window that all its members reported.
+    """By communicator: seconds that its largest transfers took in one window. The window is the last one
+    that all its members reported.
     """
     pauses: tuple[float, ...] = ()
     """Host pauses of outlier ranks, as shares of a step; one value for each of the last windows."""
     model: Channel = MODELS[0]
     """The compute model with the least noise so far."""
     shares: Shares | None = None
-    """Mean of the shares over the windows since the set of alarmed ranks last changed."""
+    """Shares of the step time that improvements would save (`Shares`): the mean over the windows since the
+    set of alarmed ranks last changed.
+    """
     unchanged: int = 0
     """Number of windows since the set of alarmed ranks last changed."""
     windows: int = 0

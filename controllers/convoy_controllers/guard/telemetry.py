@@ -165,7 +165,9 @@ def window_of(step: int, length: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """The position of each rank. All arrays are indexed by rank."""
+    """The pipeline stage, model replica, node, rack and class of hardware of each rank. Each field is an
+    array that is indexed by rank number.
+    """
 
     stage: Ints
     """Number of the pipeline stage."""

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from convoy_controllers.guard.telemetry import Table, Window, joined, tabulate
 
 PATIENCE = 4
-"""Number of later spans after which an incomplete span is made into a table without the missing ranks."""
+"""Number of later spans that must exist before an incomplete span is made into a table. The table lacks the
+ranks whose windows are missing.
+"""
 MOST_TIMES = 8
 """Maximum ratio between the lengths of two ranks' windows that are combined."""
 
@@ -77,7 +79,7 @@ class WindowCollector:
         return len(self._open)
 
     def add(self, incarnation: int, window: Window) -> tuple[Table, ...]:
-        """Add a window. Return the tables that this window completes, oldest first."""
+        """Add a rank's window. Return the tables that are ready after this window, oldest first."""
         before = len(self._open)
         found = self._find_span(window) if incarnation == self._incarnation and self._valid(window) else None
         if found is None or not found.add(window):

@@ -2,8 +2,8 @@
 
 The policy's status (the breaker) is stored first, then the statuses of the NodeHealths. Actions follow only
 from stored statuses: the controller of NodeHealths starts sweeps, and the controller of node marks sets
-taints and starts swaps. So if an operator dies between two writes, its successor counts everything that was
-granted.
+taints and starts swaps. So if an operator dies between two writes, its successor still counts every granted
+request.
 """
 
 from __future__ import annotations

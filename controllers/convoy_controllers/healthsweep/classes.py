@@ -18,7 +18,9 @@ from convoy_crds.hardwareclass import MOST_ROWS, ClassMetric, HardwareClass, Har
 FEWEST_NODES = 4
 """Minimum number of nodes for a reference, however many accelerators each node has."""
 FEWEST_ROWS = metric.FEWEST + 1
-"""Minimum number of rows of a reference. A node has one of the rows and is compared with the other rows."""
+"""Minimum number of rows of a reference. A row has the values of one node, or of one accelerator. Each row
+is compared with the other rows, so this is one more than `metric.FEWEST`.
+"""
 KEPT = timedelta(days=365)
 """Time for which a class is kept after its last measurement."""
 OWN = "own."
@@ -116,7 +118,9 @@ def _rounded(value: float) -> float:
 
 
 def _joined(known: ClassMetric, row: Row) -> ClassMetric:
-    """Return the metric with a row added. If there are too many rows, the oldest is dropped."""
+    """Return the metric with the row of one more measurement. The row replaces an earlier row of the same
+    name. If there are more than MOST_ROWS rows, the oldest are dropped.
+    """
     others = sorted((one for one in known.recent if one.name != row.name), key=lambda one: one.at)
     recent = [*others, row][-MOST_ROWS:]
     return known.model_copy(update={"recent": sorted(recent, key=lambda one: one.name)})
@@ -137,8 +141,8 @@ def _frozen(known: ClassMetric) -> ClassMetric:
 
 
 def _without_outliers(known: ClassMetric, rows: list[Row]) -> list[Row]:
-    """Return the rows without outliers. The row that is worst against all other rows is removed first, then
-    the others are compared again.
+    """Return the rows without outliers. An outlier is a row that fails the comparison with all rows. The
+    worst one is removed first, then the remaining rows are compared again.
     """
     while len(rows) >= FEWEST_ROWS:
         against = _reference(known.name, known.higher_is_better, rows)

@@ -73,12 +73,14 @@ class Measurement:
     message: str = ""
 
     def row(self, hardware: str) -> str:
-        """Return the name of the measurement's row in the class."""
+        """Return the name of the row in the hardware class that stores this measurement: the hardware's
+        name, followed by the accelerator's index if there is one.
+        """
         return hardware if self.accelerator is None else f"{hardware}/{self.accelerator}"
 
     @property
     def label(self) -> str:
-        """Return the name of the measurement within the node."""
+        """Return the metric's name, followed by the accelerator's index if there is one."""
         return self.metric if self.accelerator is None else f"{self.metric}/{self.accelerator}"
 
 

@@ -44,7 +44,9 @@ def misfits(job: TrainingJob, engine: Engine | None) -> Iterator[Misfit]:
 
 
 def _field(role: Role) -> str:
-    """Return the field with the end of the role's command line, where the options of a launcher stand."""
+    """Return the container field that contains the end of the role's command line: `args` or `command`. The
+    options of a launcher stand there.
+    """
     containers = role.template.spec.containers if role.template else None
     return "args" if containers and containers[0].command and containers[0].args else "command"
 

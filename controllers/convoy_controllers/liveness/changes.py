@@ -19,9 +19,13 @@ class Changes:
     lost: frozenset[str]
     """Nodes whose agents became silent since the last poll."""
     back: frozenset[str]
-    """Nodes whose agents returned since the last poll, or whose silence is no longer believed."""
+    """Nodes whose agents have sent a message again since the last poll, or whose silence is attributed to
+    the operator's own network since then.
+    """
     silent: frozenset[str]
-    """All nodes whose agents have been silent for too long, if the silence is believed."""
+    """All nodes whose agents count as absent because of their silence. Nodes whose silence is attributed to
+    the operator's own network are left out.
+    """
 
 
 @dataclass(slots=True)

@@ -99,8 +99,8 @@ class Liveness:
         self._judged = None
 
     def departed(self, occupied: Collection[str], now: float) -> list[str]:
-        """Return the nodes without workers whose agents announced their exit long ago. These agents were
-        removed for good.
+        """Return the nodes without workers whose agents announced their exit more than _FINAL_SECONDS ago.
+        These agents were removed for good.
         """
         return [
             node
@@ -138,7 +138,9 @@ class Liveness:
         return now - sign.at if sign else float("inf")
 
     def quiet(self, seconds: float, now: float) -> dict[str, float]:
-        """Return by node every silence in seconds that is longer than `seconds`, believed or not."""
+        """Return by node every silence in seconds that is longer than `seconds`. Silences that are
+        attributed to the operator's own network are included.
+        """
         return {
             node: now - sign.at
             for node, sign in chain(self._signs.items(), self._expected.items())
@@ -146,7 +148,9 @@ class Liveness:
         }
 
     def silent(self, node: str, now: float) -> float:
-        """Return the seconds of an agent's silence if the silence is too long and is believed, else 0."""
+        """Return the seconds of an agent's silence if the agent counts as absent because of the silence,
+        else 0.
+        """
         sign = self._signs.get(node) or self._expected.get(node)
         if sign is None or self.grace(now) > 0 or self._present(sign, now):
             return 0.0
@@ -163,7 +167,9 @@ class Liveness:
         return 0.0 if all(self.known(node) for node in nodes) else self.grace(now)
 
     def alarm(self, now: float) -> bool:
-        """Return True if so many agents are silent that their silence is not believed."""
+        """Return True if so many agents became silent together that the operator's own network is assumed
+        to have failed.
+        """
         if self._judged is None or self._judged[0] != now:
             self._judged = (now, self._judge(now))
         return self._judged[1]

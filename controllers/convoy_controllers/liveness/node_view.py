@@ -93,9 +93,10 @@ def wants_agent_ready(
     """Return True if a node should carry the agent-ready label. `reachable`: True if the node replied to
     the last probe.
 
-    The label is set at once. It is removed at once if the agent is silent and the node does not reply or is
-    not Ready. On a live node it is removed only after a long silence, because agents restart. It stays
-    unchanged while no agent may be judged: under a new leader, or during an alarm.
+    The label is set as soon as the agent is present. It is removed at once if the agent is silent and the
+    node does not reply or is not Ready. If the node replies and is Ready, the label is removed only after
+    `unready_seconds` of silence, because agents restart. The label stays unchanged while no agent may be
+    judged: under a new leader, or during an alarm.
     """
     if liveness.connected(node.name, now):
         return True

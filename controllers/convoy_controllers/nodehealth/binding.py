@@ -31,7 +31,9 @@ class ReportedNode:
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """Bindings of hardware to nodes."""
+    """The node that has each piece of hardware, derived from the agents' reports and the stored
+    NodeHealths.
+    """
 
     named: Mapping[str, str] = field(default_factory=dict)
     """By node: name of its hardware, if the name is known. A NodeHealth of that name may not exist."""
@@ -85,9 +87,9 @@ def bind(nodes: Iterable[ReportedNode], healths: Iterable[NodeHealth]) -> Bindin
 def chosen(known: NodeRef, claims: Sequence[ReportedNode]) -> ReportedNode | None:
     """Return the node that has the hardware, chosen from the nodes that claim it.
 
-    Prefer a node whose agent is connected, then the node that had the hardware, then the youngest node. Two
-    nodes claim the same hardware if a replaced node's object still exists, or if cloned systems share a
-    machine id.
+    Prefer a node whose agent is connected, then the node that the NodeHealth already names (`known`), then
+    the youngest node. Two nodes claim the same hardware if a replaced node's object still exists, or if
+    cloned systems share a machine id.
     """
 
     def rank(node: ReportedNode) -> tuple[bool, bool, float, str]:

@@ -81,8 +81,8 @@ def _half_open(policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: date
     known, rules = policy.status.breaker, policy.spec.breaker
     since = known.since or now
     closed = _turned(BreakerState.CLOSED, Reasons.BREAKER_CLOSED, Reasons.BREAKER_CLOSED.message, now)
-    # If the breaker opened because actions did not help, it stays half-open: time alone is no reason to
-    # permit more actions.
+    # A breaker that opened because actions did not help stays half-open until a trial succeeds. Time alone is
+    # no reason to permit more actions.
     calm = known.reason != Reasons.BREAKER_WRONG.name
     if known.trial:
         trial = nodes.get(known.trial)
@@ -109,7 +109,8 @@ def _waits(status: NodeHealthStatus) -> bool:
 
 
 def _may_be_tried(one: AssessedNode, sweeps: bool) -> bool:
-    """Return True if the node waits for an action, and has failed a sweep or can have a sweep now.
+    """Return True if the node can be the breaker's trial: it waits for an action, and it has failed a sweep
+    or can have a sweep now.
 
     Other nodes do not count, because the breaker could stay half-open forever while it waits for them.
     """
@@ -169,8 +170,8 @@ def tripped(
 def _counted_before(known: BreakerStatus, status: NodeHealthStatus) -> bool:
     """Return True if the node was confirmed before the breaker's last change of state.
 
-    Each confirmed node opens the breaker only once. Afterwards, trials and budgets alone limit how fast
-    such nodes are drained.
+    Each confirmed node opens the breaker only once. Afterwards, only the budgets and the half-open
+    breaker's trials (one node at a time) limit how fast such nodes are drained.
     """
     return known.since is not None and status.confirmed_at is not None and status.confirmed_at <= known.since
 

@@ -21,14 +21,18 @@ class Confirmed:
 
     tests: int
     median: float
-    """Median cost of the tests, minus the cost of good pairs."""
+    """Median cost of the suspect's tests, minus the cost of good pairs. A cost is the logarithm of a test's
+    result, with the sign that makes a slower result larger.
+    """
     error: float
     limit: float
     """Value of `median` above which the node fails."""
 
 
 def first_tests(state: PairState, rng: random.Random) -> tuple[Pair, ...]:
-    """Return the first tests of every suspect, and the pairs of good nodes for comparison."""
+    """Return the first tests of every suspect with good partners, and tests of pairs of good nodes for
+    comparison.
+    """
     if not state.suspects:
         return ()
     load = dict.fromkeys(state.good, 0)

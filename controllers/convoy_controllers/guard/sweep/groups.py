@@ -22,7 +22,7 @@ class Halving:
     fillers: Group
     """Good nodes that fill up each half to the size of the group."""
     normal: float
-    """Value that groups of good nodes of this size reach."""
+    """Value of the metric that a group of good nodes reaches if it has as many nodes as the slow group."""
     better: Better = Better.HIGHER
     deficit: float = 0.05
     wanted: tuple[tuple[Group, Group], ...] = ()

@@ -73,7 +73,9 @@ def _node(view: _View, node: str) -> Verdict:
 
 
 def _clear(view: _View, node: str, evidence: tuple[tuple[str, float], ...]) -> Verdict:
-    """Return the verdict on a node that was never suspected."""
+    """Return the verdict on a node that is not a suspect: pass, or inconclusive if the noise of the tests
+    could hide a slow node.
+    """
     settings = view.state.settings
     chance = power(view.limit, view.normal.sigma, view.matchings.get(node, 1), settings)
     if chance < settings.power:
@@ -151,7 +153,9 @@ def _rack(name: str, count: tuple[int, int]) -> Verdict:
 
 
 def _spared(one: Verdict, rack: str) -> Verdict:
-    """Return the verdict on a node, made inconclusive if the node's slow rack explains a failure."""
+    """Return the verdict on a node of a slow rack. A failure becomes inconclusive, because the rack may be
+    the cause of the node's slowness.
+    """
     if one.outcome is not Outcome.FAIL:
         return one
     words = f"{one.words}; most of rack {rack} is slow, too"

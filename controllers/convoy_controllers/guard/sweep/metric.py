@@ -18,8 +18,8 @@ FEWEST = 8
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """Limits of a metric. A run fails if distance, z and deficit all exceed their limits, or if variation
-    alone exceeds its limit.
+    """Limits of a metric for one run of its test. A run fails in either of two cases: its deficit, z and
+    distance all exceed their limits, or its variation exceeds its limit.
     """
 
     deficit: float
@@ -27,8 +27,8 @@ class Criterion:
     z: float = 4.0
     """Limit of the deficit, in robust standard deviations of the healthy nodes' medians."""
     distance: float = 0.05
-    """Upper bound of the distance limit. Below this bound, the limit follows from the reference nodes. The
-    default is 1 - 0.95, where 0.95 is the required similarity.
+    """Upper bound of the limit of the distance (`reference.distance`). The limit follows from the reference
+    nodes, but is never above this bound. The default is 1 - 0.95, where 0.95 is the required similarity.
     """
     variation: float = 3.0
     """Limit of the coefficient of variation, relative to that of the reference nodes."""
@@ -115,7 +115,8 @@ def _run(samples: Sequence[float], better: Better, others: Healthy | None, crite
     deficit = sign * (others.middle - middle) / others.middle
     z = sign * (others.middle - middle) / others.spread
     away = reference.distance(row, others.quantiles, better)
-    # Healthy nodes stay below the limit. A node whose samples are all worse by the deficit exceeds the limit.
+    # `least` is the limit of the distance. Healthy nodes stay below the limit. A node exceeds the limit if
+    # all its samples are worse by `criterion.deficit`.
     least = min(criterion.distance, max(others.distance, criterion.deficit / 2))
     variation = float(row.std() / row.mean()) / others.variation
     evidence = (

@@ -20,8 +20,8 @@ from convoy_controllers.guard.sweep.state import PairState, Settings, Stage, Tes
 FEWEST = 4
 """Minimum number of nodes of a sweep. With fewer, a slow pair does not show which of its nodes is slow."""
 _FEWEST_GOOD = 6
-"""Minimum number of good nodes from which partners are chosen. In a large sweep, partners are chosen from
-the best half of all nodes.
+"""Minimum number of nodes in the set from which good partners are chosen. The set has the best nodes that
+are not suspects: half as many as all tested nodes, if that is more than this minimum.
 """
 
 

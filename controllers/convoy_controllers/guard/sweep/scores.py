@@ -23,8 +23,8 @@ from convoy_controllers.guard.sweep.state import PairState, Settings, Stage, Tes
 _LEAST_SIGMA = 0.003
 """Minimum assumed noise: no network test is more exact."""
 _FEW = 4
-"""Minimum number of values from pairs inside racks, or from pairs across racks, for a reference value of
-their own. With fewer values, both kinds of pair are combined.
+"""Minimum number of test values of one kind of pair (inside a rack, or across racks) for a reference value
+of that kind. With fewer values, the reference value is computed from both kinds together.
 """
 _MOST_TURNS = 8
 
