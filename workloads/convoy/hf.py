@@ -18,7 +18,8 @@ __all__ = ["ConvoyCallback"]
 
 
 class ConvoyCallback(TrainerFollower, TrainerCallback):  # type: ignore[misc]
-    """Restores, reports and saves a training of Trainer. Each call of `train()` needs its own callback.
+    """Restores the state of a Hugging Face training, reports its steps and saves its state. Each call of
+    `train()` needs its own callback.
 
     ```python
     with convoy.join() as job:
@@ -46,8 +47,11 @@ class ConvoyCallback(TrainerFollower, TrainerCallback):  # type: ignore[misc]
     - the last batches of the restored epoch, if they are too few for a step because
       gradient_accumulation_steps does not divide the epoch.
 
-    After a restore, the first loss is correct in Trainer's log. Callbacks that run before this one, such as
-    those of `report_to`, get a wrong first loss. DeepSpeed's engine is not supported.
+    The first loss after a restore needs a correction, which this callback makes. Trainer's log and later
+    callbacks get the correct loss. Callbacks that run before this one, such as those of `report_to`, get a
+    wrong first loss.
+
+    DeepSpeed's engine is not supported.
 
     At the start of each step the callback decides, by `spec.checkpoint`, whether to save. Set
     `save_strategy="no"` to avoid Trainer's own checkpoints. When Convoy stops the ranks, the callback saves

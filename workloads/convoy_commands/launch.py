@@ -1,8 +1,9 @@
 """Parses the command lines of torchrun and deepspeed. These launchers start a program once per rank, as
 Convoy does.
 
-Convoy replaces such a launcher. It reads the launcher's options that affect each rank. The number of ranks
-and their pods come from the job, not from the launcher's options.
+If a job's command calls such a launcher, Convoy does not run the launcher but does its work. Convoy reads
+those options of the launcher that affect each rank. The number of ranks and their pods come from the job,
+not from the launcher's options.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ CONVOY_VARIABLES = frozenset(
 )
 """Variables that Convoy sets for each rank. The container's values for them have no effect."""
 USE_ENV = Option(spellings("use-env"), flag=True)
-"""An option that only `torch.distributed.launch` has."""
+"""The option `--use-env`, which only `torch.distributed.launch` has."""
 
 DEEPSPEED_OPTIONS = (
     Option(("-H", "--hostfile")),
@@ -136,8 +137,8 @@ class Launch:
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """Return the options that Convoy does not know, as the user wrote them. They are misspelt, or
-        belong to a later release of the launcher.
+        """Return the options that are not in Convoy's table of the launcher's options, as the user wrote
+        them. Either the user has misspelt them, or a later release of the launcher has them.
         """
         options: tuple[str, ...] = self.values["unlisted"]
         return options
@@ -150,8 +151,8 @@ class Launch:
 
     @property
     def replaces_local_rank(self) -> bool:
-        """Return True if the launcher replaces `$local_rank` in the script's arguments by the rank's
-        number.
+        """Return True if the launcher replaces the text `$local_rank` in the script's arguments. The
+        replacement is the number of the rank within its pod.
         """
         return self.launcher == TORCHRUN
 
@@ -209,8 +210,8 @@ def _torchrun(
 
 
 def process_count_conflict(launch: Launch, processes: int, gpus: int = 0) -> str:
-    """Return a message if the launcher's number of processes contradicts the number of ranks of a pod; else
-    an empty text.
+    """Return a message if the launcher's option for the number of processes contradicts `processes`, the
+    number of ranks of a pod. Return an empty text if it does not.
 
     `gpus` is the number of GPUs of the pod's container, 0 if it is unknown. The launcher's values `gpu` and
     `auto` mean this number. Deepspeed uses this number if the option is not given.
@@ -234,8 +235,8 @@ def process_count_conflict(launch: Launch, processes: int, gpus: int = 0) -> str
 
 
 def unknown_option_problem(launch: Launch, processes: int) -> str:
-    """Return a message if unknown options keep Convoy from starting this many ranks in place of the
-    launcher; else an empty text.
+    """Return a message if the command line has options that Convoy does not know and the pod has more than
+    one rank (`processes`). Return an empty text otherwise.
 
     If the pod has one rank, Convoy runs the launcher itself, which knows its own options.
     """

@@ -114,7 +114,8 @@ class _Parser(argparse.ArgumentParser):
         return found[:1] if len({id(entry[0]) for entry in found}) == 1 else found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if value is not None:  # A value of None is unknown until the command runs, so it cannot be checked.
+        # A value of None is known only when the command runs, so it cannot be checked here.
+        if value is not None:
             super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:

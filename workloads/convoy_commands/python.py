@@ -24,8 +24,8 @@ class PythonCall:
 
     interpreter: str
     options: tuple[str, ...]
-    """Letters of the interpreter's own short options, such as `u`. A long option is in the tuple as the
-    user wrote it.
+    """The interpreter's own options: the letter of each short option, such as `u`, and each long option as
+    the user wrote it.
     """
     kind: str
     """`FILE` or `MODULE`; empty if the interpreter runs neither, such as for `-c`, standard input or

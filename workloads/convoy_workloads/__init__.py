@@ -2,5 +2,6 @@
 
 from pkgutil import extend_path
 
-# The agent mounts launcher and runtime beside an image that may hold the engines: one package in two folders.
+# The agent mounts the launcher and the runtime into the container. The engines are in the image. So this
+# package consists of two folders, and the path must cover both.
 __path__ = extend_path(__path__, __name__)

@@ -16,8 +16,8 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 
 def restart_loss(job: TrainingJob) -> tuple[str, int]:
-    """Return the loss that a stop of the ranks causes to a job without checkpoints: a sentence for the
-    user, and the number of lost training steps. Return ("", 0) if the job loses nothing.
+    """Return what a job without checkpoints would lose if its ranks were stopped: a sentence for the user,
+    and the number of training steps. Return ("", 0) if the job would lose nothing.
     """
     status = job.status
     if job.spec.checkpoint.tiers.any or not status.incarnation:
@@ -31,8 +31,8 @@ def restart_loss(job: TrainingJob) -> tuple[str, int]:
 
 
 def _confirm_loss(job: TrainingJob, yes: bool) -> None:
-    """Print what the job would lose and ask for confirmation. Raises Failure if steps would be lost and
-    stdin is not a terminal.
+    """Print what the job would lose, and ask for confirmation unless `yes` is True. If steps would be lost
+    and stdin is not a terminal, raise Failure.
     """
     words, steps = restart_loss(job)
     if not words:
@@ -49,7 +49,9 @@ def _confirm_loss(job: TrainingJob, yes: bool) -> None:
 def _permitted_job(
     name: str, verb: str, namespace: str | None, context: str | None
 ) -> tuple[Client, TrainingJob]:
-    """Return a client and the job `name`. Raises Failure if the job's state does not permit `verb`."""
+    """Return a client, and the job `name` that it has read. Raises Failure if the job's state does not
+    permit the command `verb`.
+    """
     client = connect(namespace, context)
     job = client.training_jobs.get(name)
     if why := refusal(job, verb):

@@ -30,7 +30,9 @@ class Loader(yaml.SafeLoader):
     bool_values = yaml.SafeLoader.bool_values | {"y": True, "n": False}
 
     def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
-        """Return the number. Return a whole number as an int, as the API server receives it in JSON."""
+        """Return the number as the API server would receive it in JSON: a whole number below `_MAX_WHOLE`
+        is an int, even if the YAML has a decimal point or an exponent.
+        """
         number: float = super().construct_yaml_float(node)
         return int(number) if number.is_integer() and abs(number) < _MAX_WHOLE else number
 

@@ -55,8 +55,9 @@ class Manifest:
         return self.model if isinstance(self.model, Engine) else None
 
     def engine_of(self, manifests: Iterable[Manifest]) -> Engine | None:
-        """Return the Engine that this job names, from `manifests` or else from the catalogue. Return None
-        if neither has the Engine, or if the job names none.
+        """Return the Engine that this job names: the one in `manifests` or, if there is none, the one that
+        comes with Convoy. Return None if neither exists, or if the object is not a job that names an
+        Engine.
         """
         if self.job is None or self.job.spec.engine is None:
             return None

@@ -39,8 +39,8 @@ def without_nulls(value: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def broken_rules(kind: Kind[Any], body: dict[str, Any]) -> list[str]:
-    """Return a message for each violated CEL rule and each duplicate list key of a new object. Each message
-    has the field path.
+    """Return a message, with the field path, for each error in a new object: a violated CEL rule, or two
+    entries of a list that have the same key.
     """
     return _broken(schema_of(kind), body, "")
 

@@ -31,7 +31,8 @@ def named_engines(client: Client, manifests: Iterable[Manifest]) -> list[Manifes
         try:
             engine = client.engines.get(name)
         except (NotFound, Forbidden):
-            # Skip the Engine here, because the catalogue may have it.
+            # Skip the Engine. It may still be one of the Engines that come with Convoy (see
+            # `Manifest.engine_of`).
             continue
         found[name] = Manifest(f"Engine {name} of the cluster", engine.to_dict(), ENGINE, engine)
     return list(found.values())
@@ -63,7 +64,9 @@ def _object_refusals(client: Client, manifest: Manifest) -> Iterator[str]:
 
 
 def _pod_refusals(client: Client, job: TrainingJob, engine: Engine | None) -> Iterator[str]:
-    """Yield the API server's errors for the first pod of each role."""
+    """Yield the errors that the API server finds in the pods of the job. It checks the first pod of each
+    role.
+    """
     first: dict[str, Slot] = {slot.role: slot for slot in reversed(slots(job))}
     for role in job.spec.roles:
         body = pod(job, engine, first[role.name])

@@ -30,7 +30,7 @@ HIDE_ORDER = ("ETA", "LOSS", "CHECKPOINT", "RESTARTS", "AGE", "READY", "STEP", "
 
 
 def row(job: TrainingJob, now: datetime) -> dict[str, str]:
-    """Return the cells of the job's row by column."""
+    """Return the text of each column in the row of one job, by name of the column."""
     status = job.status
     progress, checkpoint = status.progress, status.checkpoint
     eta = loss = "-"

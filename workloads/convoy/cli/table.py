@@ -18,10 +18,10 @@ _UNITS = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
 def fitting_columns(widths: Mapping[str, int], hide_order: Sequence[str], width: int | None) -> list[str]:
-    """Return the names of the columns that fit in `width` characters, in the order of `widths`. None means
-    no limit.
+    """Return the names of the columns that fit in `width` characters, in the order of `widths`. If `width`
+    is None, all columns fit.
 
-    Columns are hidden in the order of `hide_order` until the rest fits.
+    Columns are hidden one after another, in the order of `hide_order`, until the remaining columns fit.
     """
     kept = dict(widths)
     for head in hide_order:

@@ -28,8 +28,8 @@ from convoy_crds.trainingjob_status import TERMINAL
 MAX_EVENTS = 10
 """Maximum number of Events to show."""
 MAX_EQUAL_LINES = 4
-"""Maximum number of pods in the same state that get a line each. If there are more, all of them share one
-line.
+"""Maximum number of pods with the same text that get one line each. If more pods have the same text, all of
+them share one line.
 """
 MAX_METRICS = 8
 """Maximum number of the program's metrics to show. The output gives the number of further metrics."""
@@ -65,9 +65,9 @@ class ShownMessages:
         self._texts: list[str] = []
 
     def add(self, text: str) -> str:
-        """Return the text and record it as shown. Return an empty text if this text, or a longer text that
-        starts with it, was already shown. Events shorten their messages, so a longer text counts as the
-        same message.
+        """Return `text` and record it as shown. Return an empty text if `text` was already shown.
+
+        A shown text that starts with `text` also counts, because the messages of Events are shortened.
         """
         if any(one.startswith(text) for one in self._texts):
             return ""
@@ -132,8 +132,8 @@ def _checkpoint(job: TrainingJob, now: datetime) -> list[str]:
 
 
 def goodput(job: TrainingJob, now: datetime) -> list[str]:
-    """Return a line that divides the job's time by cause, the largest share first. Return no line if there
-    is no time yet.
+    """Return a line that shows which causes took the job's time, the largest share first. Return an empty
+    list while the job has no recorded time.
     """
     ledger = job.status.goodput
     spent = {cause: seconds for cause, seconds in totals(ledger, now).items() if seconds}
@@ -198,8 +198,8 @@ def _describe_state(state: Any) -> str:
 
 
 def _blocking_state(container: Any) -> str:
-    """Return the state of a container if the container may keep the ranks from starting; else an empty
-    text.
+    """Return the state of a container that may keep the ranks from starting. Return an empty text for any
+    other container.
     """
     state = container.state
     if state.terminated:

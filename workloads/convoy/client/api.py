@@ -152,7 +152,7 @@ def _load_from_pod(settings: Any) -> str:
 
 
 def cause(error: HTTPError) -> str:
-    """Return the last part of urllib3's error message. The earlier parts are names of Python objects, which
-    do not help users.
+    """Return the last part of urllib3's error message, which tells the cause. The earlier parts are names
+    of Python objects, which do not help users.
     """
     return re.sub(r"^\[Errno \d+\] ", "", str(getattr(error, "reason", error)).rpartition(": ")[2])

@@ -24,8 +24,8 @@ SCAN_SECONDS = 3.0
 MAX_RETRY_SECONDS = 60.0
 """Maximum number of seconds before a failed log is read again."""
 BROKE_OFF_SECONDS = 60.0
-"""Seconds. If a read runs at least this long before it fails, the user gets no notice. A notice follows if
-the retry fails sooner.
+"""Seconds of reading after which a failed read counts as a connection that broke off. The user gets no
+notice of such a failure, unless the retry fails sooner than this.
 """
 OUTAGE_SECONDS = 300.0
 """Seconds for which consecutive scans may fail before the follower gives up."""
@@ -38,7 +38,9 @@ QUEUE_LINES = 1000
 reader threads wait.
 """
 _PUT_TIMEOUT_SECONDS = 0.5
-"""Seconds after which a reader thread that waits for the queue checks whether the consumer still exists."""
+"""Seconds that a reader thread waits for space in the queue before it checks whether the consumer still
+exists.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class ReadState:
         return job_ended or now >= self.retry_at
 
     def settled(self, log: PodLog) -> bool:
-        """Return True if this log needs no more reads after the job's end."""
+        """Return True if this log must not be read again, given that the job has ended."""
         return not log.started or (not self.running and (self.last or (self.clean and log.ended)))
 
     def start(self, now: float, job_ended: bool) -> None:
@@ -97,8 +99,8 @@ class ReadState:
 
 
 class LogFollower:
-    """Follows all logs of one job. Only one thread may use a LogFollower. In that thread it also calls
-    `scan` and `notify`.
+    """Follows all logs of one job. It must be used by one thread only. It calls `scan` and `notify` in that
+    thread.
     """
 
     def __init__(
@@ -204,8 +206,8 @@ class LogFollower:
         self._put(log.uid, error)
 
     def _put(self, uid: str, found: str | ConvoyError | None) -> bool:
-        """Put a line, or the end of a read, into the queue. Return False if the consumer has closed the
-        iterator.
+        """Put a line, or the end of a read, into the queue; wait while the queue is full. Return False if
+        the consumer has closed the iterator.
         """
         while not self._closed.is_set():
             try:

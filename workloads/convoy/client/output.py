@@ -35,8 +35,8 @@ def select_lines(lines: Iterable[str], rank: int | None, incarnation: int | None
 
 
 def refusal(job: TrainingJob, rank: int | None, incarnation: int | None) -> str | None:
-    """Return the reason why the job cannot have output of this rank and incarnation; None if it can have
-    such output.
+    """Return the reason why the job cannot have output of the rank `rank` in the incarnation `incarnation`;
+    None if it can.
     """
     name, formed = job.metadata.name, job.status.incarnation
     if incarnation is not None and not 1 <= incarnation <= formed:
@@ -94,8 +94,8 @@ def slots_of_rank(job: TrainingJob, rank: int | None, incarnation: int | None = 
 
 
 def _least_offsets(job: TrainingJob) -> Iterator[int]:
-    """Yield the lowest rank that the first process of each slot can have. A slot has that rank if as many
-    slots before it are absent as the job permits.
+    """Yield, for each slot, the lowest rank that its first process can have. The process has this rank if
+    as many earlier slots are absent as the job permits.
     """
     offset = 0
     for role in job.spec.roles:

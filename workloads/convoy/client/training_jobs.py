@@ -170,7 +170,9 @@ class TrainingJobs(Writable[TrainingJob]):
         return sorted(found.items, key=lambda pod: int(pod.metadata.labels.get(LABEL_INDEX, 0)))
 
     def _pods_of_rank(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> list[Any]:
-        """Return the pods whose logs must be read. Raises Refused if there are too many pods."""
+        """Return the pods in which `rank` runs or may have run, or all pods if `rank` is None. Raises
+        Refused if there are too many pods to read at once.
+        """
         wanted = {slot.pod: str(slot.index) for slot in output.slots_of_rank(job, rank, incarnation)}
         if not wanted:
             return []
@@ -185,7 +187,9 @@ class TrainingJobs(Writable[TrainingJob]):
         return pods
 
     def _scan_logs(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> PodLogs:
-        """Return the logs that can be followed at the moment, and whether the job has ended."""
+        """Return the logs that exist at the moment, and whether the job, or the given incarnation, has
+        ended.
+        """
         try:
             here = self.get(job.metadata.name)
         except NotFound:
@@ -201,7 +205,7 @@ class TrainingJobs(Writable[TrainingJob]):
 
 
 def _check_same_job(name: str, before: TrainingJob | None, here: TrainingJob | None) -> None:
-    """Raise NotFound if the awaited job no longer exists, even if another job has the same name."""
+    """Raise NotFound if the awaited job does not exist. Another job with the same name does not count."""
     if before is None and here is None:
         raise NotFound(f"there is no trainingjob/{name}", 404)
     if here is None or (before is not None and before.metadata.uid != here.metadata.uid):

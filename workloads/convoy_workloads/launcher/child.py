@@ -1,4 +1,6 @@
-"""Turns a forked copy of the zygote into the process that a fresh `python FILE` would be."""
+"""Turns a forked copy of the zygote into a rank. Afterwards the process behaves as if `python FILE` had
+started it.
+"""
 # ruff: noqa: PTH100, PTH123 - as few imports as a fresh interpreter
 
 from __future__ import annotations
@@ -98,7 +100,7 @@ def _install_step_hook() -> None:
 
 def _execute(request: dict[str, Any]) -> NoReturn:
     """Replace this process by a fresh interpreter that runs the same command."""
-    # Python ignores these two signals. An executed program would inherit that, so restore the defaults.
+    # Python ignores SIGPIPE and SIGXFSZ. An executed program would also ignore them, so restore the defaults.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.execve(request["executable"], request["argv"], request["environment"])  # noqa: S606

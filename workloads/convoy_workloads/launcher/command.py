@@ -108,8 +108,9 @@ def _parse_launcher(words: tuple[str, ...], environment: Mapping[str, str], proc
         return Start(words, refusal=str(error))
     if launch is None:
         return Start(words)
-    # If the pod has one rank, the refusal is empty. The launcher itself then runs the command, because a
-    # later release of it may know these options.
+    # Convoy does not know these options. If the pod has more than one rank, refuse the command. If it has one
+    # rank, `unknown_option_problem` returns an empty text: the launcher itself then runs, because a later
+    # release of it may know the options.
     if launch.unlisted:
         return Start(words, refusal=unknown_option_problem(launch, processes or 1))
     if processes and (refusal := process_count_conflict(launch, processes)):
@@ -122,10 +123,11 @@ def _parse_launcher(words: tuple[str, ...], environment: Mapping[str, str], proc
 
 
 def _interpreter_and_entry(word: str, environment: Mapping[str, str]) -> tuple[str, str]:
-    """Return the default interpreter for a launcher's script, and the path of the launcher's program. The
-    interpreter in that program's first line takes precedence over the default.
+    """Return the default interpreter for a launcher's script, and the path of the launcher's own program.
+    The interpreter in the first line of that program takes precedence over the default.
 
-    The path is empty if the default interpreter is certain.
+    The path is empty if the default interpreter must be used: if PYTHON_EXEC names it, or if the command
+    itself begins with it.
     """
     if executable := environment.get("PYTHON_EXEC"):  # torchrun also reads this variable.
         return executable, ""

@@ -17,8 +17,8 @@ from convoy_workloads.runtime.errors import OTHER
 ROOT = "/sys/fs/cgroup"
 
 CHILD_SECONDS = 10.0
-"""Seconds. If a rank fails within this time after a kill, the kill counts as the cause. A data loader takes
-up to 5 s to notice a lost worker.
+"""Seconds. If a rank fails within this time after the kernel has killed a process in the container, the
+kill counts as the cause of the failure. A data loader takes up to 5 s to notice a lost worker.
 """
 
 
@@ -57,7 +57,9 @@ def counter_paths(membership: str, root: str = ROOT) -> list[str]:
 
 
 class OomDetector:
-    """Detects the out-of-memory kills of one incarnation. It counts from its own creation."""
+    """Detects the out-of-memory kills of one incarnation. Kills before the creation of the OomDetector do
+    not count.
+    """
 
     def __init__(self, root: str = ROOT, membership: str = "/proc/self/cgroup") -> None:
         self._path = ""
@@ -69,8 +71,8 @@ class OomDetector:
         self._last_kill_at = 0.0
 
     def poll(self, now: float) -> None:
-        """Read the counter and record the time of a rise. `now` is a time in seconds, of the same clock at
-        each call.
+        """Read the counter. If it has risen, record `now` as the time of the last kill. `now` is in
+        seconds, of the same clock at each call.
         """
         count = self._read_count()
         if count > self._count:

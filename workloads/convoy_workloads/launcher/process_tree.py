@@ -52,8 +52,8 @@ def filters(members: Members) -> frozenset[int]:
     """Return the ids of processes, such as `tee`, that read the output of other processes. A filter ends at
     the end of its input.
 
-    If a filter is killed, the program dies of SIGPIPE at its next output. A process that handles SIGTERM is
-    not returned, because it may get the signal.
+    A filter must get no SIGTERM: if SIGTERM killed it, the program would die of SIGPIPE at its next output.
+    A process that handles SIGTERM is not returned, because SIGTERM does not kill it.
     """
     return frozenset(
         pid

@@ -101,8 +101,8 @@ _run_module: Callable[..., Any] = runpy._run_module_as_main  # type: ignore[attr
 
 
 def _new_main() -> types.ModuleType:
-    """Return a new module `__main__` like the interpreter's. Pickles and spawned workers find their names
-    in it.
+    """Return a new module `__main__` like the interpreter's. Pickle, and worker processes that the program
+    spawns, look up the program's names in this module.
     """
     main = types.ModuleType("__main__")
     main.__loader__ = importlib.machinery.BuiltinImporter

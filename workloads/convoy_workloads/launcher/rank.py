@@ -90,7 +90,9 @@ class Rank:
     def start_cold(
         self, executable: str, argv: list[str], environment: Mapping[str, str], write: Callable[[bytes], None]
     ) -> None:
-        """Start the rank as a new process in a session of its own. Raises OSError if the kernel refuses."""
+        """Start the rank as a new process in a session of its own. Raises OSError if the kernel cannot
+        execute the file `executable`.
+        """
         ends = self._streams.open(write)
         try:
             self._process = subprocess.Popen(
@@ -164,8 +166,8 @@ class Rank:
             self._remaining.tick()
 
     def abandoned_processes(self) -> dict[int, bytes]:
-        """Return the processes that the command left running when it ended with status 0, and that were
-        then killed. The result has command lines by process id.
+        """Return the processes that were killed because they still ran after the rank's command had ended
+        with status 0. The result has command lines by process id.
 
         Return an empty dict for a warm rank. A warm rank is the program itself, whose helpers end shortly
         after it.
@@ -188,8 +190,8 @@ class Rank:
         else:
             self.exit_code = os.WEXITSTATUS(status)
         if self.hung and self.exit_code in (0, 128 + signal.SIGABRT):
-            # The exit shows no abort if a shell around the program has turned the signal into an exit code,
-            # or has continued after the abort. So set the result of the abort here.
+            # The exit status shows no abort in two cases: a shell around the program has turned the signal
+            # into an exit code, or it has continued after the abort. So set the status of an abort here.
             self.signal, self.exit_code = signal.SIGABRT, 128 + signal.SIGABRT
         if self.hung and (line := stacks.main_line(self._streams.tail.text())):
             self.message += f"; {line}"
@@ -234,16 +236,18 @@ class Rank:
         return True
 
     def record_finish(self, heartbeat: Heartbeat) -> bool:
-        """Record the time at which the main program finished. Return True if that time is new."""
+        """Record the time at which the main program finished, as the heartbeat reports it. Return True if
+        the recorded time has changed.
+        """
         news = self._finished_ms != heartbeat.finished_ms
         self._finished_ms = heartbeat.finished_ms
         return news
 
     def abort(self, program: int = 0) -> None:
-        """Abort the rank, so that it prints the stack of each thread.
+        """Send SIGABRT to the program, so that it prints the stack of each thread and ends.
 
-        `program` is the id of the process that makes the steps. It differs from the first process if that
-        is a shell or another wrapper.
+        `program` is the id of the process that makes the steps. It differs from the rank's first process if
+        that is a shell or another wrapper.
         """
         if program != self.pid and program in proc.descendants(proc.scan(), self.pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):

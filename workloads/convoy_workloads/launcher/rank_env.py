@@ -184,7 +184,8 @@ def _elastic(assignment: Assignment) -> dict[str, str]:
 def _nested(assignment: Assignment, local_rank: int) -> dict[str, str]:
     """Return the default options for a torchrun that the command itself starts, for example in a shell.
 
-    For that torchrun, each of Convoy's ranks is a node, so all nodes form one group.
+    Each rank may start such a torchrun. It counts as one node with the rank's number, so that the torchruns
+    of all ranks form one group.
     """
     return {
         "PET_NNODES": str(assignment.world),

@@ -59,9 +59,9 @@ async def replace(ranks: list[Rank], grace: float) -> list[Rank]:
 def ranks_that_save(ranks: Iterable[Rank]) -> list[Rank]:
     """Return the ranks that handle SIGTERM and save their state without Convoy.
 
-    A program that calls `convoy.join()` is left out, because the checkpoints of a replaced incarnation are
-    refused. For a warm rank, only the program itself is checked, because only it gets SIGTERM. For a cold
-    rank, all processes are checked.
+    A program that calls `convoy.join()` is left out, because the agents refuse checkpoints of a replaced
+    incarnation. For a warm rank, only the program itself is checked, because only it gets SIGTERM. For a
+    cold rank, all processes are checked.
     """
     candidates = [
         rank

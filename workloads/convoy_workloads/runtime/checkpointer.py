@@ -23,15 +23,17 @@ class Replay(Protocol):
     """
 
     def replay(self, model: Any, optimizer: Any) -> bool:
-        """Replay the steps on the program's objects, which hold the full save. Return True if the result
-        equals the saved state.
+        """Replay the steps of the journal on the program's objects, into which the full save was loaded
+        before. Return True if the result equals the saved state.
 
         If this returns False, call `discard_journal`.
         """
         ...
 
     def discard_journal(self) -> Record:
-        """Discard the steps. Return the record of the full save, which must be loaded again."""
+        """Discard the steps of the journal. Return the record of the full save, which the caller must load
+        again.
+        """
         ...
 
     def overlay(self, state: dict[str, Any]) -> None:
@@ -51,19 +53,22 @@ class Checkpointer(Protocol):
 
     @property
     def final_save_differs(self) -> bool:
-        """True if the final state of the job is saved differently from other states."""
+        """True if the storage treats the final state of the job differently from other states. After the
+        last step, `Job.checkpoint` then saves nothing, and `Job.steps` saves the final state.
+        """
         ...
 
     @property
     def stall_seconds(self) -> float:
-        """Seconds for which the newest save stopped the training; 0 before the first save. One-time
-        preparations are excluded.
+        """Seconds for which the newest save stopped the training; 0 before the first save. Preparations
+        that are needed only once, such as the allocation of memory, are excluded.
         """
         ...
 
     @property
     def copy_seconds(self) -> float:
-        """Seconds from the start of the newest copied save until its copies on other nodes were complete.
+        """Duration, in seconds, of the newest save that was copied to other nodes: from its start until all
+        its copies were complete.
 
         The value is 0 if no save has been copied.
         """
@@ -78,7 +83,7 @@ class Checkpointer(Protocol):
         ...
 
     def ready(self, model: Any, optimizer: Any) -> None:
-        """Allow saves, because the state to resume from is loaded. All ranks call this."""
+        """Allow saves. All ranks call this once the state to resume from is loaded."""
         ...
 
     def start(self, state: dict[str, Any], step: int) -> bool:
@@ -97,8 +102,8 @@ class Checkpointer(Protocol):
         ...
 
     def finish_last(self, staged: Any, timeout: float = ...) -> bool:
-        """Do the second half of this process's last save, and wait until the agents or rank 0 commit the
-        save. Return True if the state of the last step is committed.
+        """Do the second half of this process's last save. Wait until the agents (or rank 0, for a folder)
+        commit the save. Return True if the state of the last step is committed.
         """
         ...
 

@@ -21,7 +21,7 @@ class ParamsError(Exception):
 
 
 class DataError(Exception):
-    """The data or checkpoints cannot be used. A restart would not help."""
+    """The training data or the checkpoints cannot be used. A restart would not help."""
 
 
 class PeerLost(Exception):
@@ -45,8 +45,8 @@ class OtherRankFailed(Exception):
 
 
 class Interrupted(SystemExit):
-    """The job was told to stop. If the job keeps checkpoints, the state was saved first. The exit code is
-    75.
+    """The job was told to stop by SIGTERM. If the job keeps checkpoints, the state was saved before this is
+    raised. The exit code is 75.
     """
 
     def __init__(self) -> None:
@@ -94,13 +94,13 @@ def _of_system_exit(code: object) -> int:
 
 
 _GRAVITY = (BAD_PARAMS, BAD_DATA, NOT_FOUND, NOT_EXECUTABLE)
-"""Exit codes with a specific cause, the most specific first."""
+"""Exit codes that name a specific cause, the most specific first."""
 
 
 def worst(codes: list[int]) -> int:
-    """Return the exit code that represents several ranks.
+    """Return the exit code of the worst outcome among `codes`, the exit codes of several ranks.
 
-    The order is: a code of `_GRAVITY`, then any other failure, then 76, 75 and 0.
+    From worst to best: the codes of `_GRAVITY` in their order, any other failure, then 76, 75 and 0.
 
     >>> worst([0, 76, 137, 76])
     137

@@ -68,7 +68,9 @@ class Heartbeat:
 
 
 def hung(heartbeat: Heartbeat, now: float, hang_seconds: float) -> bool:
-    """Return True if a rank with this heartbeat counts as hung at the monotonic time `now`."""
+    """Return True if a rank with this last heartbeat has sent none for longer than its state allows at the
+    monotonic time `now`.
+    """
     if heartbeat.state == STARTED:
         return now - heartbeat.at > FIRST_STEP_FACTOR * hang_seconds
     return heartbeat.state in (STEPPING, FINISHED) and now - heartbeat.at > hang_seconds
@@ -88,8 +90,8 @@ def read(path: str) -> Heartbeat:
 
 
 class HeartbeatWriter:
-    """Writes the heartbeats of a rank. Without a file it does nothing, because telemetry must never end a
-    training.
+    """Writes the heartbeats of a rank. If the heartbeat file cannot be opened or written, the error is
+    ignored, because telemetry must never end a training.
     """
 
     def __init__(self, path: str, joined: bool = False) -> None:
@@ -104,7 +106,7 @@ class HeartbeatWriter:
         self.first_step_ms = 0
         """Unix time in milliseconds when the first step of this process was done; 0 before that step."""
         self.checkpoint_seconds = 0.0
-        """Total seconds for which saves have stopped the steps."""
+        """Total seconds for which saves have stopped the steps of this process."""
         self._finished_ms = 0
         if path:
             try:
@@ -148,7 +150,7 @@ class HeartbeatWriter:
             self._write(self._state, seconds)
 
     def finish(self) -> None:
-        """Record that the loop over the steps is over."""
+        """Record that the main program, or its loop over `job.steps`, is over."""
         self._write(FINISHED)
 
     def _write(self, state: int, allowed: float = 0.0) -> None:

@@ -14,7 +14,7 @@ RATE_WINDOW = 10.0
 
 
 class Meter:
-    """Keeps the newest value of each quantity, and computes the rate of samples.
+    """Keeps the newest value of each quantity that the program reports, and computes the rate of samples.
 
     Times are seconds of any clock that only moves forward.
     """
@@ -33,8 +33,8 @@ class Meter:
         self.save_seconds = 0.0
         """Seconds for which the newest save stopped the training; 0 before the first save."""
         self.copy_seconds = 0.0
-        """Seconds from the start of the newest copied save until its copies were complete; 0 if no save has
-        been copied.
+        """Duration, in seconds, of the newest save that was copied to other nodes: from its start until all
+        its copies were complete. 0 if no save has been copied.
         """
         self.restore_seconds = 0.0
         """Seconds that the restore at the start of this incarnation took; 0 without a restore."""
@@ -51,8 +51,9 @@ class Meter:
     ) -> bool:
         """Record one report. A quantity that the report leaves out keeps its last value.
 
-        Return True if the report has a metric without a value for the previous step. Raises ValueError or
-        TypeError if a metric is invalid; the message names the metric.
+        Return True if any metric in `metrics` was not reported for the previous step. Such a metric is
+        reported only at some steps. Raises ValueError or TypeError if a metric is invalid; the message
+        names the metric.
         """
         rare = bool(metrics) and self.metrics.record(step, metrics or {})
         self.step = step

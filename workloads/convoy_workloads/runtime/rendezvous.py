@@ -1,4 +1,4 @@
-"""The wait of all other ranks until rank 0 listens. They wait before they connect to rank 0's TCPStore.
+"""Lets the other ranks wait until rank 0 listens, before they connect to rank 0's TCPStore.
 
 A TCPStore client of c10d that connects too early waits 0.25 to 0.75 s before it tries again (measured with
 torch 2.13). At a restart in place the failed rank is often ready before rank 0 and would lose that time.
@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from convoy_workloads.runtime.rank_context import RankContext
 
 LISTEN_SECONDS = 10.0
-"""Maximum number of seconds to wait for rank 0. After that, torch connects by itself and reports any error.
+"""Maximum number of seconds to wait until rank 0 listens. After that, torch itself tries to connect and
+reports any error.
 """
 POLL_SECONDS = 0.005
 CONNECT_SECONDS = 1.0

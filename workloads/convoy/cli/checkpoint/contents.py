@@ -36,7 +36,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class Row:
-    """One generation in the table of `ls`."""
+    """One row of the table that `convoy checkpoint ls` prints: one generation in the store."""
 
     generation: Generation
     saved: datetime | None
@@ -46,13 +46,15 @@ class Row:
     bytes: int
     """Number of bytes in the store that the generation needs. Each chunk counts once."""
     new_bytes: int
-    """Number of bytes that this generation needs and the previous generation in the store does not need."""
+    """Number of bytes in the store that this generation needs but the next older generation in the store
+    does not need.
+    """
     in_lineage: bool
     """True if the generation is in the lineage of the run. False if a later incarnation continued from an
     older generation, so the job never restores this one.
     """
     whole: bool
-    """True if all objects that the generation needs exist in the right size."""
+    """True if all objects that the generation needs are in the store and have the right size."""
     restored: bool
     """True if the next incarnation restores this generation, provided that no node has a checkpoint in
     memory.
@@ -117,8 +119,8 @@ def run_lineage(inventory: Inventory) -> list[Record]:
 
 
 def chunk_lengths(inventory: Inventory, record: Record) -> dict[str, int]:
-    """Return the length in bytes, by digest, of each chunk that a generation needs. The length is that of
-    the decoded chunk. Chunks of unreadable manifests are left out.
+    """Return the chunks that a generation needs: the digest of each chunk, with the length in bytes of its
+    decoded data. If a manifest cannot be read, its chunks are left out.
     """
     keys = retention.reachable(record.shards.values(), inventory.manifests)
     known = (inventory.manifests[key] for key in keys if key in inventory.manifests)
@@ -131,8 +133,8 @@ def choose_generation(
     """Return the plan to restore the generation `which`. If `which` is None, return the plan to restore the
     newest whole generation of the run.
 
-    `broken` lists manifests whose data was found damaged, as pairs of place and manifest id. Returns None
-    if there is no generation, and Lost if no generation is whole.
+    `broken` lists manifests whose data was found damaged, as pairs of tier (always `REMOTE`) and manifest
+    id. Returns None if there is no generation, and Lost if no generation is whole.
     """
     inventory = readable_inventory(contents)
     if which is not None:
@@ -142,8 +144,8 @@ def choose_generation(
 
 
 def refusal(name: str, which: Generation | None, found: Lost | None) -> str:
-    """Return the reason why the generation `which` of the job `name` cannot be restored. `which` None means
-    any generation.
+    """Return the reason why the generation `which` of the job `name` cannot be restored. If `which` is
+    None, return the reason why no generation can be restored.
     """
     if found is not None:
         verdict = f"no generation of {name} is" if which is None else f"{label(which)} of {name} is not"
@@ -164,7 +166,7 @@ def describe_skipped(found: Restore | Lost) -> str:
 
 
 def newest_base(contents: Contents) -> Generation | None:
-    """Return the newest whole generation of the run that has no journal; None if there is none."""
+    """Return the newest generation of the run that is whole and has no journal; None if there is none."""
     for record in run_lineage(contents.inventory):
         plan = choose_generation(contents, record.generation)
         if isinstance(plan, Restore) and not ends_in_journal(plan):
@@ -178,8 +180,10 @@ def ends_in_journal(plan: Restore) -> bool:
 
 
 def to_verify(contents: Contents, which: Generation | None, everything: bool) -> list[Record]:
-    """Return the records to verify, newest first. With `everything` return all records, with `which` only
-    its record, otherwise the newest record of the run.
+    """Return the records of the generations to verify, newest first.
+
+    If `everything` is True, these are all records. Otherwise it is the record of the generation `which`, or
+    of the newest generation of the run if `which` is None.
     """
     found = contents.inventory.records
     if everything:
@@ -190,8 +194,8 @@ def to_verify(contents: Contents, which: Generation | None, everything: bool) ->
 
 
 def stored_chunks(contents: Contents, records: Iterable[Record]) -> list[Chunk]:
-    """Return the chunks that the records need and that are in the store in the right size. Each chunk
-    occurs once.
+    """Return the chunks that the records need and that the store has with the right size. Each chunk occurs
+    once.
     """
     found: dict[str, int] = {}
     for record in records:
@@ -201,7 +205,9 @@ def stored_chunks(contents: Contents, records: Iterable[Record]) -> list[Chunk]:
 
 
 def readable_inventory(contents: Contents) -> Inventory:
-    """Return the inventory without the manifests that have missing chunks or chunks of a wrong size."""
+    """Return the inventory with only those manifests whose chunks are all in the store and have the right
+    size.
+    """
     manifests = {
         key: one
         for key, one in contents.inventory.manifests.items()
@@ -222,8 +228,8 @@ def faults(contents: Contents, record: Record, damaged: Mapping[str, str] | None
 
 
 def fault_lines(found: Iterable[Fault]) -> tuple[list[str], list[str]]:
-    """Return two lists of lines: about damaged objects and about missing objects. Each line names the
-    shards that need the object.
+    """Return two lists of lines: one about damaged objects, then one about missing objects. Each line names
+    the shards that need the object.
     """
     needed: dict[tuple[str, bool], list[str]] = {}
     for one in found:
@@ -254,7 +260,9 @@ def _shard_faults(contents: Contents, head: str, damaged: Mapping[str, str]) -> 
 
 
 def _chain_fault(contents: Contents, head: str) -> tuple[str, bool]:
-    """Return a message about a broken chain of manifests, and True if a manifest is missing."""
+    """Return a message about the first fault in the chain of manifests that ends with `head`. The bool is
+    True if a manifest is missing from the store.
+    """
     manifests = contents.inventory.manifests
     seen: set[str] = set()
     at: str | None = head

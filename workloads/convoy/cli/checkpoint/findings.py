@@ -20,12 +20,14 @@ class Findings:
     damaged: tuple[str, ...]
     missing: tuple[str, ...]
     orphaned: Garbage
-    """Manifests and chunks that no record needs. Empty if a record cannot be read, because that record may
-    need them.
+    """Manifests and chunks that no record needs. If any record cannot be read, this is empty, because that
+    record may need some of them.
     """
     orphaned_bytes: int
     expired: Garbage
-    """Orphaned objects that are older than the grace period. No upload in progress needs them."""
+    """Orphaned objects that are older than `grace_seconds` (see `find_faults`). They are so old that no
+    upload in progress needs them.
+    """
     expired_bytes: int
     garbage: Garbage
     """Objects that the job's next garbage collection deletes."""
@@ -40,7 +42,10 @@ class Findings:
 def find_faults(
     contents: Contents, keep: Keep, grace_seconds: float, damaged: Mapping[str, str] | None = None
 ) -> Findings:
-    """Return the findings about a job. `damaged` has the error message of each chunk that was found
+    """Return the findings about a job.
+
+    `keep` is the rule for which generations the job keeps in its store. `grace_seconds` is the minimum age
+    of an orphaned object that may be deleted. `damaged` has the error message of each chunk that was found
     damaged, by digest.
     """
     inventory, now = contents.inventory, contents.chunks.now
@@ -109,8 +114,8 @@ def count(garbage: Garbage) -> int:
 
 
 def _needed(contents: Contents, garbage: Garbage) -> tuple[set[str], set[str], set[str]]:
-    """Return three sets that the records outside `garbage` need: manifest ids, the ids of those manifests
-    that cannot be read, and chunk digests.
+    """Return what the records outside `garbage` need: the ids of manifests, the ids of those manifests that
+    cannot be read, and the digests of chunks.
     """
     manifests = contents.inventory.manifests
     left = (one for key, one in contents.inventory.records.items() if key not in garbage.records)

@@ -90,28 +90,28 @@ def fsck(
 
 
 def check_job(one: JobStore, deep: bool, keep: Keep, grace_seconds: float) -> Findings:
-    """Return the findings about one job. With `deep`, also read its chunks. Raises Failure if the store
-    fails.
+    """Return the findings about one job. If `deep` is True, also read the job's chunks and check their
+    digests. Raises Failure if the store fails.
     """
     contents = one.read()
     damaged: dict[str, str] = {}
     if deep and (damaged := find_damaged(one, stored_chunks(contents, contents.inventory.records.values()))):
-        # Read the contents again, because the job may have deleted a generation during the check. Chunks of
-        # that generation are not damaged.
+        # Read the contents again, because the job may have deleted a generation during the check. Chunks that
+        # only the deleted generation needed do not count as damaged or missing.
         contents = one.read()
     return find_faults(contents, keep, grace_seconds, damaged)
 
 
 def retention_of(job: TrainingJob | None) -> Keep:
-    """Return the rule for which generations a job keeps in its store. A job that is not in the cluster gets
-    the default.
+    """Return the rule for which generations a job keeps in its store. For a job that is not in the cluster,
+    return the rule with default values.
     """
     remote = job.spec.checkpoint.tiers.remote if job is not None else None
     return Keep(remote.keep_last, remote.keep_every_steps) if remote is not None else Keep()
 
 
 def row(finding: Findings) -> dict[str, str]:
-    """Return the cells of the job's row by column."""
+    """Return the text of each column in the row of one job, by name of the column."""
     return {
         "GENERATIONS": str(finding.generations),
         "SIZE": table.format_bytes(finding.size),
@@ -141,8 +141,8 @@ def summary(name: str, results: Sequence[Findings]) -> list[str]:
 
 
 def _repair(parts: Sequence[JobStore], results: Sequence[Findings], yes: bool) -> None:
-    """Delete the orphaned objects that are older than the grace period. Raises Failure if the user did not
-    confirm or the store fails.
+    """Delete the orphaned objects that are more than 30 minutes old (`Findings.expired`). Raises Failure if
+    the user cannot be asked for confirmation or if the store fails.
     """
     wanted = sum(count(one.expired) for one in results)
     if not wanted:

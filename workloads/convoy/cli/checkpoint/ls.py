@@ -81,7 +81,7 @@ def watermarks(job: TrainingJob, now: datetime) -> list[tuple[str, str, str]]:
 
 
 def cells(row: Row, now: datetime) -> dict[str, str]:
-    """Return the cells of a generation's row by column."""
+    """Return the text of each column in the row of one generation, by name of the column."""
     return {
         "GENERATION": label(row.generation),
         "STEP": str(row.generation.step),

@@ -1,5 +1,5 @@
-"""Access to the checkpoints that a job has in a store. CheckpointStore and Secret are read with the user's
-own rights.
+"""Access to the checkpoints that a job has in a store. Commands read the CheckpointStore and its Secret
+with the rights of the user who runs them.
 
 If the store is a volume, the volume must be mounted on this machine.
 """
@@ -33,7 +33,9 @@ OPERATOR = "convoy-system"
 _LIBRARIES = ("numpy", "structlog", "xxhash", "zstandard")
 _BOTO = ("boto3", "botocore", "s3transfer", "jmespath")
 _READ_ATTEMPTS = 3
-"""Maximum number of attempts to read a job's objects while the job deletes generations."""
+"""Maximum number of attempts to read a job's objects. An attempt is repeated if the job deletes a
+generation during it.
+"""
 
 StoreName = Annotated[
     str | None,
@@ -114,7 +116,7 @@ class SavedJob:
     store: str
     """Name of the CheckpointStore; empty for a job without a store."""
     job: TrainingJob | None = None
-    """None for a deleted job."""
+    """The TrainingJob; None if it was deleted."""
 
     @classmethod
     def find(

@@ -36,8 +36,8 @@ from convoy.cli.cluster import Context, Failure, Name, Namespace
 from convoy_controllers.checkpoint.records import Chunk, Record
 
 RETRY_BUDGET = 1000
-"""Maximum number of retries of all store operations of one command together. Each single operation has a
-lower limit.
+"""Maximum number of retries that all store operations of one command may make together. Each single
+operation also has its own, lower limit.
 """
 MAX_LINES = 50
 """Maximum number of faults to list."""
@@ -97,8 +97,10 @@ def verify(
 
 
 def unreadable_objects(contents: Contents, everything: bool) -> list[str]:
-    """Return the lines about malformed objects that are faults. Malformed records are always faults,
-    because each may hide a generation. With `everything` all malformed objects are faults.
+    """Return a line for each object that cannot be read and that counts as a fault.
+
+    An unreadable record always counts, because it may be the record of any generation. Other unreadable
+    objects count only if `everything` is True.
     """
     return [one for one in contents.malformed if everything or "/records/" in one]
 

@@ -36,7 +36,9 @@ class Params(BaseModel):
     held_out_every: Annotated[int, Field(ge=1)] = 50
     """Number of steps between two measurements of the loss on files that the model never trains on."""
     held_out_batches: Annotated[int, Field(ge=1, le=1024)] = 4
-    """Number of batches in one measurement of that loss, over all ranks."""
+    """Number of batches, over all ranks, in one measurement of the loss on files that the model never
+    trains on.
+    """
     data_megabytes: Annotated[float, Field(gt=0, le=1024)] = 4.0
     """Maximum amount of text to read, in units of 10^6 bytes."""
     sample_bytes: Annotated[int, Field(ge=0, le=65_536)] = 200

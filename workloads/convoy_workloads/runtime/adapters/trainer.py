@@ -45,7 +45,7 @@ class Progress:
         return {"text": values.dumps(found)}
 
     def load_state_dict(self, found: dict[str, Any]) -> None:
-        """Restore the fields."""
+        """Set TrainerState's progress fields to the saved values in `found`."""
         for name, value in values.loads(found["text"]).items():
             if hasattr(self._state, name):
                 setattr(self._state, name, value)
@@ -60,7 +60,8 @@ class TrainerFollower:
         """The generator that `job.steps` returned; None before and after the training."""
         self._started = False
         self._finished_step = 0
-        """Number of the step that is finished but not yet closed; 0 if there is none."""
+        """Number of a finished step for which `job.checkpoint` has not been called yet; 0 if there is none.
+        """
         self._generators: dict[str, Any] | None = None
         """Restored state of the random number generators, kept until the first step starts."""
         self._first_epoch = 0
@@ -73,7 +74,7 @@ class TrainerFollower:
         self._skipping: Any = None
         """The loader that skips batches; None if no batches are skipped."""
         self._averaged = False
-        """True if Trainer has logged a loss since the restore."""
+        """True if Trainer has logged an average loss since the restore. Only the first one is wrong."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
         """Restore the model, the optimizer, the scheduler and Trainer's progress, or start fresh.
@@ -104,28 +105,32 @@ class TrainerFollower:
         next(self._steps, None)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Close the previous step. If the job was told to stop, save the state and raise SystemExit."""
+        """Save the state after the previous step if a save is due. If the job was told to stop, save the
+        state and raise SystemExit.
+        """
         self._close()
         if self._generators is not None:
             set_rng_state(self._generators)
             self._generators = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Report the progress."""
+        """Report the step that Trainer has finished, with its number of samples."""
         state.epoch += self._first_epoch + self._epoch_fraction
         samples = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         self._job.report(state.global_step, samples=samples)
         self._finished_step = state.global_step
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
-        """Let the loader skip no more batches, because the restored epoch is over."""
+        """Make the loader skip no more batches. Batches are skipped only in the restored epoch, which has
+        ended.
+        """
         self._epoch_set = False
         if self._skipping is not None:
             self._skipping.skip_batches = 0
             self._skipping, self._epoch_fraction = None, 0.0
-            # If batches were skipped, the last batches of the epoch may be too few for a step. Trainer does
-            # not know of the skipped batches, so it waits for more batches and makes no step. Drop the
-            # gradients of these last batches.
+            # After skipped batches, the last batches of the epoch may be too few for a step. Trainer counts
+            # the skipped batches as if it had trained on them, so it expects more batches and makes no step.
+            # Drop the gradients of these last batches.
             objects["model"].zero_grad()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:

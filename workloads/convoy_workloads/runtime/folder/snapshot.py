@@ -47,7 +47,7 @@ from convoy_workloads.runtime.tiers.planning import without_duplicates
 
 @dataclass
 class Staged:
-    """This rank's share of a generation, in host memory."""
+    """This rank's share of a generation, copied to host memory and not yet written to the disk."""
 
     generation: Generation
     folder: Path
@@ -110,7 +110,7 @@ def _copy(value: Any) -> Any:
 
 
 def write(staged: Staged) -> None:
-    """Write and sync this rank's share. Raises OSError if the disk fails."""
+    """Write this rank's share and part file, and sync them. Raises OSError if the disk fails."""
     staged.folder.mkdir(parents=True, exist_ok=True)
     results = staged.writer.write_data(staged.plan, staged.data)
     results.wait()
@@ -125,7 +125,9 @@ def write(staged: Staged) -> None:
 
 
 def parts(staged: Staged) -> list[dict[str, Any]] | None:
-    """Return every rank's part; None if any part is missing."""
+    """Return the content of every rank's part file, in rank order; None if any of these files does not
+    exist yet.
+    """
     found = []
     for rank in range(staged.world):
         try:
@@ -136,10 +138,11 @@ def parts(staged: Staged) -> list[dict[str, Any]] | None:
 
 
 def seal(staged: Staged, seconds: float) -> None:
-    """Wait until every part is there, then write `.metadata` and the COMMIT record. Only rank 0 calls this.
+    """Wait until the part files of all ranks exist, then write `.metadata` and the COMMIT record. Only rank
+    0 calls this.
 
-    Raises TimeoutError if a part is missing after `seconds`, and RuntimeError as soon as a rank reports
-    that its write failed.
+    Raises TimeoutError if a part file is missing after `seconds`, and RuntimeError as soon as a rank
+    reports that its write failed.
     """
     deadline = time.monotonic() + seconds
     while (found := parts(staged)) is None:

@@ -104,10 +104,14 @@ class ReplayCheck:
             end = one.head.first + len(one.steps)
             self._ends.setdefault(end, []).extend(one.facts.get(ENDS, []))
         self.wrong = ""
-        """Name of the first parameter that differs; empty if none differs."""
+        """Name of the first parameter whose replayed value does not match its fingerprint; empty if all
+        match.
+        """
 
     def check_step(self, step: int, _: int) -> None:
-        """Compare the parameters after step `step` of the replay. Call this after each step."""
+        """Compare the parameters with the fingerprints that a segment stored after step `step`. Call this
+        after each step of the replay.
+        """
         for name, offsets, sizes, wanted in self._ends.get(step, []):
             if self.wrong:
                 return

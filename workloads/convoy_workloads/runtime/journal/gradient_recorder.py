@@ -25,7 +25,9 @@ _ROW = 96
 
 
 class ChainEnded(RuntimeError):
-    """Raised because the chain has ended. The message gives the reason. The next save is a full save."""
+    """Raised by a call that needs a chain, because the chain has ended. The message gives the reason. The
+    next save is a full save.
+    """
 
 
 class GradientRecorder:
@@ -36,10 +38,16 @@ class GradientRecorder:
     close the segment. The thread that makes the steps calls all of them, between two steps. Each step waits
     while its gradients are copied.
 
-    The chain ends (see `reason`) if a replay of the recorded data could give another result. Causes are a
-    change of the kernel or of the parameter groups, a frozen parameter, a write outside the optimizer, and
-    lack of space. Torch's version counters detect most writes. They do not count writes through `.data`,
-    which guard.py detects.
+    The chain ends (see `reason`) if a replay of the recorded data could give another result, for example in
+    these cases:
+
+    - The kernel or the parameter groups have changed.
+    - A parameter is no longer trained.
+    - The program has written to a parameter or its state outside the optimizer.
+    - The gradients of a step do not fit into the segment.
+
+    Torch's version counters detect most writes. They do not count writes through `.data`, which guard.py
+    detects.
     """
 
     def __init__(
@@ -66,7 +74,7 @@ class GradientRecorder:
         self._paused = False
         self._began = 0.0
         self.step_seconds = 0.0
-        """Seconds that the last step took, without the time to record it."""
+        """Seconds that the last step of the optimizer took, without the time to record it."""
         reason = allowed.refusal(optimizer, self._elementwise)
         if reason:
             raise Refused(reason)
@@ -81,7 +89,9 @@ class GradientRecorder:
 
     @property
     def reason(self) -> str:
-        """The reason why the chain has ended; empty while it continues."""
+        """The reason why there is no chain to continue: no full save has started one, or it has ended.
+        Empty while steps can be recorded.
+        """
         return self._reason
 
     @property
@@ -145,7 +155,9 @@ class GradientRecorder:
         self._segments += 1
 
     def save(self, name: str, box: Box, shape: tuple[int, ...], tensor: torch.Tensor) -> None:
-        """Write a tensor that no step computes, such as a model's buffer, into the open segment in full."""
+        """Write a tensor that no optimizer step computes, such as a model's buffer, into the open segment
+        in full.
+        """
         self._require_chain()
         if self._writer is None:
             raise ChainEnded("no segment is open")
@@ -156,8 +168,8 @@ class GradientRecorder:
             self._require_chain()
 
     def seal(self, values: Mapping[str, str], facts: Mapping[str, Any]) -> int:
-        """Close the open segment and return its length in bytes. Raises ChainEnded if the segment is
-        unusable.
+        """Close the open segment and return its length in bytes. Raises ChainEnded if the chain has ended,
+        or if the rest of the segment does not fit into its memory.
 
         `values`: the current encoded values that are not tensors, by name (tiers/values.py). `facts`:
         metadata of the save, such as its step.

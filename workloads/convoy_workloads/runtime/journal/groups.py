@@ -29,7 +29,7 @@ def scalars(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 
 def set_scalars(optimizer: torch.optim.Optimizer, wanted: Sequence[Mapping[str, Any]]) -> None:
-    """Set the scalars of each parameter group to `wanted`, which `scalars` returned."""
+    """Set the scalars of each parameter group to `wanted`, an earlier result of `scalars`."""
     for group, one in zip(optimizer.param_groups, wanted):  # noqa: B905 - `strict` came with Python 3.10
         group.update(one)
 
@@ -41,9 +41,8 @@ def structure(optimizer: torch.optim.Optimizer) -> str:
 
 
 def members(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
-    """Return the properties of all parameters that must not change during a chain.
-
-    They are the identity, type and shape of each parameter, and whether it is trained.
+    """Return the properties of the optimizer's parameters that must not change during a chain: the
+    identity, type and shape of each parameter, and whether it is trained.
     """
     return tuple(
         tuple((id(one), one.requires_grad, one.dtype, one.shape) for one in group["params"])
@@ -52,8 +51,8 @@ def members(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
 
 
 def versions(optimizer: torch.optim.Optimizer) -> list[tuple[int, ...]]:
-    """Return torch's write counters of each parameter and its state, in the order of the groups. A write
-    changes a counter.
+    """Return torch's write counters of each parameter and of its optimizer state, in the order of the
+    parameter groups. Each write to a tensor raises the tensor's counter.
     """
     found = []
     for group in optimizer.param_groups:
@@ -76,7 +75,9 @@ def scaling(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 def scaled(
     optimizer: torch.optim.Optimizer, marks: Mapping[str, Any], device: torch.device
 ) -> Iterator[None]:
-    """Return a context in which the optimizer has the gradient scaler's values `marks`."""
+    """Return a context in which the optimizer has the attributes `marks`: the values that a gradient scaler
+    set, as `scaling` returned them.
+    """
     for name, value in marks.items():
         setattr(optimizer, name, value.to(device) if isinstance(value, torch.Tensor) else value)
     try:

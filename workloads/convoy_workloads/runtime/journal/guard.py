@@ -71,11 +71,12 @@ def find_difference(
     *,
     hooks_off: HookGuard = without_global_hooks,
 ) -> str:
-    """Replay the sample with `segments`. Return the first parameter or state that differs from the live
-    one; empty if none differs.
+    """Replay the sample's parameters with `segments`, and compare the result with the live parameters and
+    optimizer state. Return the name of the first parameter or state that differs; empty if none differs.
 
-    `segments`: all segments since the sample was copied. The segments of ranks that do not journal the
-    sample's parameters may be omitted. The live optimizer and its parameters are not changed.
+    If the replay itself is impossible, return the reason instead. `segments`: all segments since the sample
+    was copied. The segments of ranks that do not journal the sample's parameters may be omitted. The live
+    optimizer and its parameters are not changed.
     """
     try:
         sequence = merge_segments(segments, alone=True)
@@ -112,12 +113,13 @@ def bits_equal(one: Any, other: Any) -> bool:
 
 @dataclass(frozen=True)
 class Chain:
-    """Decides whether a rank's next save may be a journal segment. Immutable: each event returns the next
-    value.
+    """Decides whether a rank's next save may be a journal segment. A Chain never changes: each method
+    `after_...` returns the Chain that follows the event.
 
     If a chain ends for a known reason (other groups, no space), the next full save starts another chain. If
-    the guard finds a difference, the cause is unknown, so some full saves start no chain: one after the
-    first difference, three after the second, seven after the third.
+    the guard finds a difference between the replay and the live state, the cause is unknown. So some of the
+    following full saves start no chain: one after the first difference, three after the second, seven after
+    the third.
     """
 
     base: str = ""
@@ -127,9 +129,9 @@ class Chain:
     reason: str = "no full save yet"
     """The reason why there is no chain; empty if there is one."""
     differences: int = 0
-    """Number of differences that the guard has found so far."""
+    """Number of segments so far whose replay differed from the live state, as the guard found."""
     skipped_full_saves: int = 0
-    """Number of coming full saves that will start no chain."""
+    """Number of the coming full saves after which no chain starts."""
 
     @property
     def usable(self) -> bool:
@@ -137,16 +139,19 @@ class Chain:
         return bool(self.base)
 
     def after_full_save(self, base: str) -> Chain:
-        """Return the chain after a full save."""
+        """Return the Chain after the full save named `base`. Normally a chain starts at this save; while
+        `skipped_full_saves` is above 0, none starts and that number falls by 1.
+        """
         if self.skipped_full_saves:
             return replace(self, base="", steps=0, skipped_full_saves=self.skipped_full_saves - 1)
         return replace(self, base=base, steps=0, reason="")
 
     def after_segment(self, base: str, first: int, count: int) -> Chain:
-        """Return the chain after a sealed segment of `count` steps.
+        """Return the Chain after a sealed segment of `count` steps. If the segment does not follow the
+        chain's last step, the chain ends.
 
-        `base`: the base of the segment. `first`: number of steps between the base and the start of the
-        segment.
+        `base`: name of the full save that the segment's chain starts with. `first`: number of steps between
+        that full save and the start of the segment.
         """
         if not self.base:
             return self
@@ -155,12 +160,12 @@ class Chain:
         return replace(self, steps=self.steps + count)
 
     def after_end(self, reason: str) -> Chain:
-        """Return the value after the chain has ended for a known reason."""
+        """Return the Chain after the current chain has ended for a known reason."""
         return replace(self, base="", steps=0, reason=reason) if self.base else self
 
     def after_difference(self, name: str) -> Chain:
-        """Return the value after the guard found a difference in `name`. The chain ends, because its
-        segments may be wrong.
+        """Return the Chain after the guard found that the replay of the parameter or state `name` differs
+        from the live one. The current chain ends, because its segments may be wrong.
         """
         differences = self.differences + 1
         return Chain(
@@ -171,8 +176,8 @@ class Chain:
 def _twin(
     sample: Sample, optimizer: torch.optim.Optimizer
 ) -> tuple[torch.optim.Optimizer, dict[str, torch.Tensor]]:
-    """Return an optimizer of the same class and groups that works only on copies of the sample, and these
-    copies.
+    """Return an optimizer that works only on copies of the sample's parameters, and these copies by name.
+    Its class, parameter groups and state are copied from `optimizer` and the sample.
     """
     copies: dict[str, torch.Tensor] = {
         name: torch.nn.Parameter(value.clone(), requires_grad=False) for name, value in sample.values.items()

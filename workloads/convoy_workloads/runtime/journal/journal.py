@@ -25,10 +25,11 @@ READ_BYTES = 125e6
 Gbit/s.
 """
 SAMPLE_BYTES = 1 << 20
-"""Bytes of the parameters that the guard replays separately at each save."""
+"""Bytes of parameters that the guard replays separately at each save. A single parameter may be larger."""
 SAMPLED_BYTES = 64 << 20
-"""Limit for the size of a sampled parameter in bytes, multiplied by the number of steps in the segment.
-Parameters of at most `SAMPLE_BYTES` may be sampled in any case.
+"""Limit of the work for the guard. A parameter may be sampled only if its size in bytes, multiplied by the
+number of steps in the segment, is at most this value. Parameters of at most `SAMPLE_BYTES` may always be
+sampled.
 """
 INDEX_BYTES = 256 * 1024
 """Bytes of a segment that are reserved for everything except gradients."""
@@ -70,9 +71,9 @@ def last_segments(segments: Sequence[Segment]) -> list[Segment]:
 class Journal:
     """The journal of one rank since its newest full save.
 
-    Call `on_full_save` after a full save and `on_segment_saved` after a saved segment. Then call `open` to
-    record the coming steps, if `is_worthwhile`. The thread that makes the steps calls all methods, between
-    two steps. A step that is made while no segment is open ends the chain.
+    Call `on_full_save` after a full save and `on_segment_saved` after a saved segment. Then, if
+    `is_worthwhile` returns True, call `open` to record the coming steps. The thread that makes the steps
+    calls all methods, between two steps. A step that is made while no segment is open ends the chain.
     """
 
     def __init__(self, rank: int, world: int, model: Any, optimizer: torch.optim.Optimizer) -> None:
@@ -94,10 +95,10 @@ class Journal:
         """Sample of the parameters at the start of the open segment; None if no parameter is small enough."""
         self._turn = 0
         self._fingerprints: dict[int, str] = {}
-        """Fingerprints of the frozen parameters at the base, by memory address."""
+        """Fingerprints that the frozen parameters had at the full save of the chain, by memory address."""
         self.inexact = ""
-        """Name of the value that the last checked segment did not reproduce; empty if the segment was
-        exact.
+        """Name of the parameter or state that a replay of the last checked segment did not reproduce; empty
+        if the replay was exact.
         """
         self.tip: Generation | None = None
         """The newest save, which the next segment extends; None before the first save."""
@@ -117,8 +118,8 @@ class Journal:
 
     @property
     def ready(self) -> bool:
-        """True if the open segment can be saved: it holds all steps since the last save, and at least one
-        step.
+        """True if the open segment can be saved: it holds at least one step, and all steps since the last
+        save.
         """
         return self.writing and self._recorder.steps > self._chain.steps
 
@@ -152,13 +153,14 @@ class Journal:
         return policy.choose(policy.Tensors(full, each), position, times).kind == "journal"
 
     def on_full_save(self, generation: Generation) -> None:
-        """Start a chain after a full save of the current state."""
+        """Start a chain at the full save `generation`, which must hold the current state."""
         self._close()
         self._sealed, self._sample = [], None
         self._chain = self._chain.after_full_save(generation.name)
         self.tip = generation
-        # The step time is measured only while a segment is open. Halve it here, so that one slow step does
-        # not keep the journal closed forever.
+        # The step time is measured only while a segment is open, and a long step time keeps segments from
+        # being opened. Halve the time at each full save, so that one slow step does not prevent segments
+        # forever.
         self._recorder.step_seconds /= 2
         if not self._chain.usable:
             return
@@ -197,9 +199,9 @@ class Journal:
     ) -> tuple[str, int] | None:
         """Close the open segment. Return the name of its buffer and its length in bytes.
 
-        The current values that no step computes, such as buffers and generators, are added to the segment.
-        Return None, and end the chain, if the segment is unusable or does not reproduce the sample
-        (`inexact`).
+        The current values that no optimizer step computes, such as buffers and generators, are added to the
+        segment. Return None, and end the chain, if the segment cannot be completed, or if its replay does
+        not reproduce the sample (see `inexact`).
         """
         made = self._replayed_addresses()
         facts = {**facts, ENDS: self._ends.facts()}
@@ -214,7 +216,9 @@ class Journal:
         return None if self._check_segment(size) else (self._name, size)
 
     def on_segment_saved(self, generation: Generation, size: int) -> None:
-        """Add the open segment to the chain, because all ranks have closed their segments."""
+        """Add the segment that this rank has just sealed to the chain. The caller calls this once every
+        rank has sealed its segment of `generation`. `size`: length of this rank's segment in bytes.
+        """
         count = self._recorder.steps - self._chain.steps
         self._chain = self._chain.after_segment(self._recorder.base, self._chain.steps, count)
         self._sealed.append((self._name, self._target[:size]))
@@ -222,10 +226,10 @@ class Journal:
         self._close()
 
     def check(self) -> str:
-        """Check the open segment before a full save. Return the value that the segment does not reproduce;
-        empty if there is none.
+        """Check the open segment before a full save. Return the name of the parameter or state that a
+        replay of the segment does not reproduce; empty if the replay is exact.
 
-        If there is such a value, the next full saves start no chain (see `Chain`).
+        If the replay is not exact, the next full saves start no chain (see `Chain`).
         """
         if self.ready:
             try:
@@ -236,7 +240,9 @@ class Journal:
         return found
 
     def _check_segment(self, size: int) -> bool:
-        """Check the segment that was just closed. Return True if the segment is unusable."""
+        """Replay the sample with the segment that was just closed. Return True if the segment cannot be
+        read, or if the replay is not exact.
+        """
         if self._sample is None:
             return False
         try:
@@ -267,10 +273,10 @@ class Journal:
         self._name, self._target = "", memoryview(b"")
 
     def _replayed_addresses(self) -> set[int]:
-        """Return the addresses of the tensors that a segment need not hold.
+        """Return the memory addresses of the tensors that a segment need not hold in full.
 
-        A replay computes the parameters and the optimizer's state. The full save holds the frozen
-        parameters that were not written since.
+        They are the parameters and the optimizer's state, which a replay computes, and the frozen
+        parameters that are unchanged since the full save.
         """
         found = {one.data_ptr() for one in self._parameters.values()}
         for state in self._optimizer.state.values():

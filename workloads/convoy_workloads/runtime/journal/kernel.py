@@ -23,7 +23,9 @@ from convoy_workloads.runtime.journal.allowed import OWN
 
 @dataclass(frozen=True)
 class Kernel:
-    """A description of the computation. Equal descriptions give equal bits."""
+    """A description of the code and device that compute an optimizer's steps. Equal kernels compute equal
+    bits from equal inputs.
+    """
 
     optimizer: str
     source: str
@@ -44,7 +46,7 @@ class Kernel:
 
     @staticmethod
     def from_json(body: Mapping[str, Any]) -> Kernel:
-        """Return the kernel that `to_json` encoded. Raises KeyError, TypeError or ValueError for any other
+        """Return the Kernel that `to_json` encoded. Raises KeyError, TypeError or ValueError for any other
         object.
         """
         kernel = Kernel(
@@ -71,7 +73,7 @@ class Kernel:
 
 
 def kernel_of(optimizer: torch.optim.Optimizer) -> Kernel:
-    """Return the kernel that torch would now choose for a step of `optimizer`."""
+    """Return the Kernel with which torch would compute a step of `optimizer` at this moment."""
     kind: Any = type(optimizer)
     first = next(one for group in optimizer.param_groups for one in group["params"])
     on_cpu = first.device.type == "cpu"

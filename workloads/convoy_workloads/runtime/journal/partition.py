@@ -14,7 +14,7 @@ from convoy_workloads.runtime.tiers.shard import Box
 
 @dataclass(frozen=True)
 class OwnedBox:
-    """A box of a parameter. This rank journals the gradients in this box."""
+    """A box of a parameter, whose gradients this rank journals."""
 
     name: str
     parameter: torch.Tensor
@@ -30,8 +30,8 @@ def partition(parameters: Mapping[str, torch.Tensor], rank: int, world: int) -> 
     """Return the boxes that rank `rank` journals. The boxes of all ranks together cover every parameter.
 
     All ranks must pass the same names and shapes. The largest box is assigned first, to the rank with the
-    fewest bytes. Only a parameter larger than a rank's fair share is cut, along its first dimension,
-    because a rank can check only parameters that it journals as a whole (guard.py).
+    fewest bytes. Only a parameter larger than a rank's equal share of all bytes is cut, along its first
+    dimension. The reason is that a rank can check only parameters that it journals as a whole (guard.py).
     """
     fair = sum(_bytes(one) for one in parameters.values()) / world
     boxes: list[OwnedBox] = []

@@ -20,28 +20,28 @@ class Tensors:
     full: int
     """Bytes that a full save writes. Chunks with an unchanged digest are not written and do not count."""
     gradient: int
-    """Bytes that one step adds to the journal."""
+    """Bytes of this class's gradients that one step adds to the journal."""
     changed: bool = True
-    """True if any chunk differs from the last save, according to its digest."""
+    """True if any chunk of the class has another digest than at the last save."""
     refused: str = ""
     """The reason why the class cannot be journalled; empty if it can."""
 
 
 @dataclass(frozen=True)
 class ChainPosition:
-    """The position of a planned save in its chain."""
+    """The position of a planned save in its chain. The numbers count the steps of the training."""
 
     since_save: int
-    """Number of steps since the last save, which this save would journal."""
+    """Number of steps since the last save. A segment would hold exactly these steps."""
     since_base: int
-    """Number of steps since the full save, which a restore would replay."""
+    """Number of steps since the full save of the chain. A restore would replay these steps."""
     journal: int
-    """Bytes of the chain's earlier segments."""
+    """Total bytes of the segments that the chain already has."""
 
 
 @dataclass(frozen=True)
 class RestoreTimes:
-    """The speeds and sizes that determine how long a restore takes, measured or assumed."""
+    """The speeds and sizes from which the duration of a restore is computed. They are measured or assumed."""
 
     step: float
     """Seconds of one optimizer step, without forward and backward passes."""
@@ -60,7 +60,7 @@ class Choice:
 
 
 def choose(tensors: Tensors, position: ChainPosition, times: RestoreTimes) -> Choice:
-    """Return how to save one class of tensors now."""
+    """Return the kind of save for one class of tensors, with the reason."""
     if not tensors.changed:
         return Choice("unchanged", "no chunk differs from the last save")
     if tensors.refused:

@@ -48,7 +48,7 @@ class SegmentWriter:
 
     @property
     def left(self) -> int:
-        """Unused bytes that tensors and their index entries may still take."""
+        """Number of bytes that are still available for tensors and their index entries."""
         return len(self._target) - self._at - self._index - _ROW * len(self._pending)
 
     def gradient(self, share: int, gradient: torch.Tensor, part: torch.Tensor) -> None:
@@ -80,7 +80,9 @@ class SegmentWriter:
         self._at = self._begun
 
     def step(self, groups: str, scaling: str) -> None:
-        """Close the open step, whose gradients are copied. Both arguments are encoded (tiers/values.py)."""
+        """Close the open step. Its gradients must have been copied with `gradient`. `groups` and `scaling`
+        are the step's other inputs, encoded as text (tiers/values.py).
+        """
         numbers = [self._text(groups), self._text(scaling)]
         row = _json([*numbers, self._pending])
         self._steps.append(row)
@@ -89,7 +91,7 @@ class SegmentWriter:
         self._begun = self._at
 
     def tensor(self, name: str, box: Box, shape: tuple[int, ...], tensor: torch.Tensor) -> None:
-        """Copy a tensor, or a box of one, in full into the segment."""
+        """Copy a whole tensor, or one box of a tensor, into the segment."""
         at = self._copy(tensor)
         kind = str(tensor.dtype).removeprefix("torch.")
         row = [name, list(box[0]), list(box[1]), list(shape), kind, at, self._at_end - at]

@@ -25,7 +25,7 @@ _MESH = "mesh_"
 
 @dataclass(frozen=True)
 class Communicator:
-    """A group of ranks that run collectives together."""
+    """A group of ranks that run collectives together, as it is named in telemetry messages."""
 
     kind: str
     """The dimension of a device mesh, or the program's own name for the group.
@@ -38,8 +38,8 @@ class Communicator:
 
 @dataclass(frozen=True)
 class Transfers:
-    """A summary of the collectives that one rank ran in one communicator. Only the collectives of the
-    largest size count.
+    """A summary of the collectives that one rank has run in one communicator during one or more steps. It
+    covers only the collectives of the largest size.
     """
 
     bytes: int
@@ -53,7 +53,9 @@ class Transfers:
     count: int = 1
 
     def merge(self, other: Transfers) -> Transfers:
-        """Return the summary of both. If their sizes differ, return only the summary with the larger size."""
+        """Return one summary for the collectives of both summaries. If their sizes differ, return only the
+        summary with the larger size.
+        """
         if self.bytes != other.bytes:
             return max(self, other, key=lambda one: one.bytes)
         return Transfers(self.bytes, min(self.seconds, other.seconds), self.count + other.count)
@@ -70,8 +72,8 @@ def kind_of(description: str) -> str:
 
 
 def format_ranks(ranks: Sequence[int]) -> str:
-    """Return ascending ranks as text. The ranges are separated by commas: `0-3` for four ranks, `0-12:4`
-    for every fourth rank, `7` for one rank.
+    """Return ascending rank numbers as text. Runs of ranks are separated by commas: `0-3` for four ranks,
+    `0-12:4` for every fourth rank, `7` for one rank.
     """
     found, at = [], 0
     while at < len(ranks):
@@ -86,7 +88,7 @@ def format_ranks(ranks: Sequence[int]) -> str:
 
 
 def messages(moved: Mapping[Communicator, Transfers]) -> list[dict[str, Any]]:
-    """Return the collectives in the form of the telemetry message."""
+    """Return the list of collectives for a telemetry message, one entry per communicator."""
     told = [one for one in moved if len(one.members) <= MAX_MEMBERS]
     told.sort(key=lambda one: (one.kind, one.members))
     return [

@@ -42,7 +42,9 @@ class _Step:
     began_ns: int = 0
     """Unix time in nanoseconds when the first forward pass started; 0 before that."""
     passed: float = 0.0
-    """The value of `other` when the optimizer started, after all passes of this step; 0 before that."""
+    """The value of `other` when the optimizer started. At that time all passes of the step are over. 0
+    before the optimizer starts.
+    """
 
     @property
     def other(self) -> float:
@@ -69,9 +71,13 @@ class StepRecorder:
         self.send: Callable[[dict[str, Any]], None] | None = None
         """Function that sends each window. The recorder measures nothing before this function is set."""
         self.collect: Callable[[], None] | None = None
-        """Function that adds late measurements to the open step. It is called when the step ends."""
+        """Function that is called at the end of each step. It adds the durations of collectives that a
+        device finished later than their calls.
+        """
         self.measure: Measure | None = None
-        """Function that measures the passes. Without it, all unmeasured time of a step counts as passes."""
+        """Function that measures the forward and backward passes. Without it, all time of a step that no
+        other activity accounts for counts as passes.
+        """
         self._clock = clock
         self._thread = threading.get_ident()
         self._windows = Windows()
@@ -80,7 +86,9 @@ class StepRecorder:
         self._before: _Step | None = None
 
     def spend(self, kind: str, seconds: float) -> None:
-        """Add seconds to one activity of the open step: optimizer, data, wait, save or host."""
+        """Add `seconds` to the activity `kind` of the open step: optimizer, data, wait, save or host. Calls
+        from other threads than the training thread are ignored.
+        """
         if self.send is None or threading.get_ident() != self._thread:
             return
         if kind == "host":
@@ -90,7 +98,7 @@ class StepRecorder:
 
     @contextmanager
     def spending(self, kind: str) -> Iterator[None]:
-        """Return a context whose time is added to one activity."""
+        """Return a context whose duration is added to the activity `kind` of the open step."""
         began = self._clock()
         try:
             yield
@@ -109,7 +117,7 @@ class StepRecorder:
         self._open.passed = self._open.passed or self._open.other
 
     def record_transfers(self, communicator: Communicator, moved: Transfers) -> None:
-        """Record a collective that ended in the open step."""
+        """Record the duration and size of a collective in the open step."""
         if self.send is not None:
             self._open.spent.add_moved({communicator: moved})
 
@@ -140,7 +148,9 @@ class StepRecorder:
     def _close_measured(self, step: _Step) -> None:
         passes = self.measure(step.began_ns) if self.measure and step.began_ns else None
         if passes is None:
-            return  # Without times of the passes, skip the step. The gap makes the windows start again.
+            # DDP has no times of this step's passes, so do not report the step. The missing step makes
+            # Windows drop the open window and start another one.
+            return
         marks = [*step.forwards, (step.forwards[0][0] + passes.compute, step.passed)]
         micro = [
             max(0.0, (then - at) - (after - known))

@@ -16,7 +16,7 @@ from convoy_workloads.runtime.telemetry.communicators import Communicator, Trans
 MIN_SECONDS = 1.0
 """Target for the minimum duration of a window, in seconds. Shorter steps are combined."""
 SHRINK = 4.0
-"""If a window lasts longer than this many times `MIN_SECONDS`, the next window has fewer steps."""
+"""If a window lasts longer than `SHRINK * MIN_SECONDS`, the next window has fewer steps."""
 MAX_STEPS = 4096
 """Maximum number of steps in one window."""
 MAX_MICRO = 64
@@ -25,8 +25,8 @@ MAX_MICRO = 64
 
 @dataclass
 class TimeSpent:
-    """Seconds that one or more steps spend on each activity. `wall` is the total time. The part of it that
-    no other field contains is work of the host.
+    """Seconds that one or more steps spend on each activity. `wall` is the total duration of the steps. The
+    part of `wall` that no other field contains is work of the host.
     """
 
     wall: float = 0.0
@@ -67,13 +67,15 @@ class TimeSpent:
         self.add_moved(other.moved)
 
     def add_moved(self, moved: Mapping[Communicator, Transfers]) -> None:
-        """Add the collectives of another step."""
+        """Add the collectives `moved` to the summaries of each communicator."""
         for communicator, one in moved.items():
             before = self.moved.get(communicator)
             self.moved[communicator] = before.merge(one) if before else one
 
     def message(self, first: int, last: int) -> dict[str, Any]:
-        """Return the window in the form of the telemetry message. Times of 0 are left out."""
+        """Return the telemetry message of a window with the steps `first` to `last`. Times of 0 are left
+        out.
+        """
         found = {
             "wall": self.wall,
             "compute": self.compute,
@@ -95,7 +97,7 @@ class TimeSpent:
 class Windows:
     """Collects the steps of one rank into windows.
 
-    Steps must come in order. If a step is missing, its window is dropped.
+    Steps must come in order. If a step is missing, the window that would contain the step is dropped.
     """
 
     def __init__(self) -> None:

@@ -13,13 +13,13 @@ _WARN_SECONDS = 60.0
 
 
 class BackgroundWorker:
-    """Runs submitted tasks in order. A task that fails is reported in the log and does not end the
-    training.
+    """Runs submitted tasks one after another, in the order of their submission. A task that fails is
+    reported in the log and does not end the training.
     """
 
     def __init__(self, rank: int) -> None:
         self.failure = ""
-        """The reason why the rank cannot save; empty if it can."""
+        """The error that last kept the rank from saving; empty if the rank can save."""
         self._rank = rank
         self._thread: threading.Thread | None = None
         self._warned = -_WARN_SECONDS
@@ -51,7 +51,9 @@ class BackgroundWorker:
             self._thread.join(seconds)
 
     def warn(self, why: str) -> None:
-        """Write to the log why the rank cannot save; at most once a minute."""
+        """Write to the log that the rank cannot save, with the reason `why`. Write at most one such line a
+        minute.
+        """
         now = time.monotonic()
         if now - self._warned >= _WARN_SECONDS:
             self._warned = now

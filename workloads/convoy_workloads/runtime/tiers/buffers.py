@@ -24,7 +24,8 @@ class RankBuffers:
 
     def __init__(self, client: MemoryClient, status: SaveStatus, worker: BackgroundWorker) -> None:
         self.may_save = False
-        """True once the ranks have decided which state to resume from, so that this run may save."""
+        """True once the ranks have agreed on the state to resume from. Before that, this run must not save.
+        """
         self.copies = 0
         """Number of copies that the agents make of each save on other nodes."""
         self._client = client
@@ -36,8 +37,8 @@ class RankBuffers:
         self._tried = 0.0
 
     def start(self, size: int) -> None:
-        """Allow saves, because the state to resume from is decided. Reserve buffers of `size` bytes in the
-        background.
+        """Allow saves, because the ranks have agreed on the state to resume from. Reserve buffers of `size`
+        bytes in the background.
         """
         self.may_save = True
         self._status.start()
@@ -54,17 +55,19 @@ class RankBuffers:
 
     @property
     def too_small(self) -> bool:
-        """True if a buffer is smaller than the size that was last requested."""
+        """True if a buffer for full saves is smaller than the size in the last call of `reserve`."""
         return self.capacity < self._size
 
     @property
     def free(self) -> str:
-        """Name of a buffer that may be written; empty if there is none."""
+        """Name of a buffer for full saves that this rank may write to; empty if there is none."""
         buffer = self._status.buffer
         return buffer if buffer in self._files else ""
 
     def wait_free(self, seconds: float) -> bool:
-        """Wait up to `seconds` for a buffer that may be written. Return True if there is one."""
+        """Wait up to `seconds` for a buffer for full saves that this rank may write to. Return True if
+        there is one.
+        """
         self._status.wait_buffer(seconds)
         return bool(self.free)
 
@@ -73,8 +76,8 @@ class RankBuffers:
         return (self._files.get(buffer) or self._segment_files[buffer]).bytes
 
     def retry_reserve(self) -> None:
-        """Repeat the last request for memory if the agent could not provide that memory. Repeat it at most
-        once in `RETRY_SECONDS`.
+        """Repeat the last request for full-save buffers if the agent could not provide them. At least
+        `RETRY_SECONDS` pass between two requests.
         """
         if self.too_small and time.monotonic() - self._tried >= RETRY_SECONDS:
             self.reserve(self._size)
@@ -114,9 +117,9 @@ class RankBuffers:
         self._segment_files = mapped or self._segment_files
 
     def _request(self, question: Message) -> tuple[Message, dict[str, MappedFile]]:
-        """Send a request for buffers. Return the agent's response and the mapped buffers by name.
+        """Send a request for buffers. Return the agent's response, and the mapped buffers by name.
 
-        There are no buffers if the agent refused.
+        If the agent has refused the request, there are no mapped buffers.
         """
         answer, files = self._client.request(question, RESPONSE_SECONDS)
         names = answer.get("names", [])

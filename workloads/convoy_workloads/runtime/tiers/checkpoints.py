@@ -84,36 +84,38 @@ class MemoryCheckpoints:
 
     @property
     def final_save_differs(self) -> bool:
-        """True if the job has a store. The agents upload the final state in any case, but other states only
-        sometimes.
+        """True if the job has a store. The agents always upload the final state to the store, but only some
+        of the other states.
         """
         return self._remote
 
     @property
     def interval(self) -> float:
-        """Seconds between two saves, as the agent last reported. Before a report the value from the
-        environment applies.
+        """Seconds between two saves, as the agent last reported. Before the first report, the value from
+        the environment variables of this process applies.
         """
         return self._status.interval or self._seconds
 
     @property
     def stall_seconds(self) -> float:
         """Seconds for which the newest full save stopped the training; 0 before the first full save.
-        One-time preparations are excluded.
+        Preparations that are needed only once, such as the allocation of memory, are excluded.
         """
         return self._save.stall_seconds
 
     @property
     def copy_seconds(self) -> float:
-        """Seconds from the start of the newest copied save until its copies were complete; 0 if no save has
-        been copied.
+        """Duration, in seconds, of the newest save that was copied to other nodes: from its start until all
+        its copies were complete. 0 if no save has been copied.
 
-        If the job makes no copies, the time ends when the save is committed.
+        If the job makes no copies, the duration of a save ends when the save is committed.
         """
         return self._status.seconds_to(PEER if self._buffers.copies else LOCAL)
 
     def due(self) -> bool:
-        """Return True if this rank requests a save. Rank 0 requests saves for all ranks."""
+        """Return True if this rank requests a save. Only rank 0 does, for all ranks, once `interval` has
+        passed since the last save.
+        """
         return self._rank == 0 and time.monotonic() - self._save.written_at >= self.interval
 
     def busy(self) -> bool:
@@ -122,7 +124,9 @@ class MemoryCheckpoints:
         Either its last save is still being copied to other nodes, or the node has no memory for a buffer.
         """
         if not self._buffers.may_save:
-            return False  # Let `_copy` raise an error if the program saves before it restores.
+            # Return False, so that the program's save starts. If the program has not restored before, `_copy`
+            # then raises an error that explains this.
+            return False
         if self._worker.working:
             return True
         if self._journal_saves.writing:

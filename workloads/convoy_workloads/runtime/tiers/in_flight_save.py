@@ -65,15 +65,16 @@ class InFlightSave:
         started.
         """
         self.stall_seconds = 0.0
-        """Seconds for which the newest full save stopped the training, without one-time preparations.
+        """Seconds for which the newest full save stopped the training. Preparations that are needed only
+        once are excluded.
 
-        The job's last save does not count, because it may wait for a buffer.
+        The job's last save does not change this value, because that save may have to wait for a buffer.
         """
         self.is_last = False
         """True if the job ends with this save."""
         self.failed = False
-        """True if the newest save has failed or is not sealed yet. No journal segment may follow such a
-        save.
+        """True if the newest save has failed, or if this rank has not yet sealed it. No journal segment may
+        follow such a save.
         """
         self._abandoned: deque[Generation] = deque(maxlen=MAX_ABANDONED)
         self._world = context.world
@@ -99,7 +100,9 @@ class InFlightSave:
         return None if self.written is None else self.written.generation
 
     def finish_write(self, written: Written) -> None:
-        """Record that the save is completely written, so that the training may continue."""
+        """Record that this rank's part of the save is completely written to the buffer, so that the
+        training may continue.
+        """
         self.written = written
         self.written_at = time.monotonic()
 
@@ -121,7 +124,9 @@ class InFlightSave:
         self._worker.submit(self._abandon, generation)
 
     def abandoned(self, generation: Generation) -> bool:
-        """Return True if this rank or its agent has abandoned the generation. No agent accepts it again."""
+        """Return True if this rank or its agent has abandoned the generation. After that no agent accepts
+        the generation.
+        """
         given_up = generation == self.newest and self._status.abandoned(generation)
         return given_up or generation in self._abandoned
 

@@ -28,7 +28,7 @@ provide.
 class JournalSaves:
     """Saves the state of one rank as segments of its journal.
 
-    There is a journal only if all ranks have journals of the same gradients.
+    A rank has a journal only if the parameters of all ranks have the same names, shapes and types.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class JournalSaves:
         self._journal: Journal | None = None
         self._refused_at = -RETRY_SECONDS
         self._saved = 0
-        """Step of the newest save; 0 before the first save."""
+        """Number of the step whose state the newest save holds; 0 before the first save."""
         self._gap = 0
         """Number of steps between the two newest saves."""
 
@@ -73,7 +73,7 @@ class JournalSaves:
         self._journal = journal if set(gather(structure, self._group)) == {structure} else None
 
     def end(self, reason: str) -> None:
-        """End the journal. The next save is a full save."""
+        """End the current chain of the journal. The next save is a full save."""
         if self._journal is not None:
             self._journal.end(reason)
 
@@ -81,7 +81,8 @@ class JournalSaves:
         """Save the state by closing the open segment, which follows the newest save.
 
         Return None if any rank has no usable segment, so that a full save is needed. `rank_plan`: this
-        rank's plan of a full save. If one rank fails, all ranks raise an error.
+        rank's plan of a full save; None if there is none. If an unexpected error occurs on one rank, all
+        ranks raise an error.
         """
         journal = self._journal
         if journal is None or not all_true(lambda: journal.ready and not self._save.failed, self._group):

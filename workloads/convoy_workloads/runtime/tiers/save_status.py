@@ -19,20 +19,20 @@ _MAX_TIMED = 8
 
 
 class SaveStatus:
-    """Polls the agent for the progress of this rank's saves. It has its own connection, until the process
-    ends.
+    """Polls the agent for the progress of this rank's saves. It uses a connection of its own, which stays
+    open until the process ends.
     """
 
     def __init__(self, client: MemoryClient) -> None:
         self._client = client
         self._changed = threading.Condition()
         self._written = 0
-        """Number of writes that the agent knows to be finished."""
+        """Number of this rank's writes that have ended: they were reported to the agent, or they failed."""
         self._writing: dict[str, tuple[Generation, int]] = {}
         """For each buffer that is being written: its generation, and the value of `_written` when the write
         started.
 
-        Until the agent knows of the write, it may still report the buffer as free.
+        An agent that has not yet received the rank's report may still count the buffer as free.
         """
         self._buffer = ""
         self._segments: list[str] = []
@@ -56,12 +56,12 @@ class SaveStatus:
 
     @property
     def buffer(self) -> str:
-        """Name of a buffer that may be written; empty if there is none."""
+        """Name of a buffer for full saves that this rank may write to; empty if there is none."""
         return self._buffer
 
     @property
     def segments(self) -> list[str]:
-        """Names of the buffers for journal segments that are free."""
+        """Names of the buffers for journal segments that this rank may write to."""
         return self._segments
 
     def start_write(self, buffer: str, generation: Generation) -> None:
@@ -74,7 +74,7 @@ class SaveStatus:
             self._started = {**dict(others), generation: time.monotonic()}
 
     def finish_write(self) -> None:
-        """Record that the agent knows the current write to be finished."""
+        """Record that the current write has ended: it was reported to the agent, or it failed."""
         with self._changed:
             self._written += 1
 
@@ -84,23 +84,28 @@ class SaveStatus:
         return mark is not None and mark >= generation
 
     def seconds_to(self, tier: str) -> float:
-        """Return the seconds from the start of a write until its generation was complete at a tier.
+        """Return the seconds from the start of a write until its generation was complete at the tier
+        `tier`.
 
-        The newest generation that is complete at this tier counts. Return 0 if none is complete.
+        The value is that of the newest generation that is complete at this tier; 0 if none is complete.
         """
         return self._seconds.get(tier, 0.0)
 
     def uploads(self, generation: Generation) -> bool:
-        """Return True if the agent will upload a locally complete generation to the job's store."""
+        """Return True if the agent will upload this generation, which is complete at the tier local, to the
+        job's store.
+        """
         return generation in self._uploads
 
     def wait_buffer(self, seconds: float) -> bool:
-        """Wait up to `seconds` for a buffer that may be written. Return True if there is one."""
+        """Wait up to `seconds` for a buffer for full saves that this rank may write to. Return True if
+        there is one.
+        """
         return self._wait(lambda: bool(self._buffer), seconds)
 
     def wait_reached(self, generation: Generation, tier: str, seconds: float) -> bool:
-        """Wait until a sealed generation is complete at a tier, or is abandoned. Return True if it is
-        complete.
+        """Wait at most `seconds` until a sealed generation is complete at the tier `tier`, or is abandoned.
+        Return True if it is complete.
         """
         self._wait(
             lambda: self.reached(tier, generation) or not self._in_flight(generation),
@@ -109,7 +114,9 @@ class SaveStatus:
         return self.reached(tier, generation)
 
     def abandoned(self, generation: Generation) -> bool:
-        """Return True if the agent dropped the written generation before it was complete on the nodes."""
+        """Return True if the agents have dropped the written generation before it was complete at the tier
+        local.
+        """
         with self._changed:
             return not self.reached(LOCAL, generation) and not self._in_flight(generation)
 
@@ -134,7 +141,8 @@ class SaveStatus:
                 answer, _ = self._client.request({"type": "poll", "known": known}, 2 * RESPONSE_SECONDS)
                 stand: Any = json.loads(answer["status"])
             except (AgentUnavailable, KeyError, ValueError):
-                # The agent refused or is unavailable. The next save reports this, so only poll again.
+                # The agent refused the poll or is unavailable. The next save reports such an error to the
+                # user, so only poll again here.
                 known = ""
                 time.sleep(_PAUSE)
                 continue
@@ -145,7 +153,9 @@ class SaveStatus:
                 self._changed.notify_all()
 
     def _apply(self, stand: Any, written: int) -> None:
-        """Apply the agent's status. `written`: value of `_written` when the status was requested."""
+        """Update this object from `stand`, the status that the agent sent. `written`: value of `_written`
+        when the status was requested.
+        """
         before = self._marks
         self._marks = {tier: Generation(int(pair[0]), int(pair[1])) for tier, pair in stand["marks"].items()}
         for tier, mark in self._marks.items():

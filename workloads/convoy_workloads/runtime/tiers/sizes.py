@@ -11,15 +11,16 @@ from typing import Any
 SPARE = 1 << 20
 """Spare bytes for the index and for values that are not tensors."""
 _STATELESS = "SGD"
-"""Class name of the optimizer that keeps no value per parameter, or one value with momentum. All other
-optimizers count as keeping two values, which most of them do.
+"""Class name of the optimizer SGD, which keeps one value per parameter with momentum, and none without. All
+other optimizers count as keeping two values per parameter, which most of them do.
 """
 
 
 def estimate_shard_bytes(model: Any, optimizer: Any, world: int) -> int:
     """Return the estimated size of one rank's shard in bytes.
 
-    Replicated tensors are divided among the ranks. Sharded tensors stay with their rank.
+    Replicated tensors are divided evenly among the ranks. Of a sharded tensor, the rank saves the part that
+    it holds.
     """
     own = shared = 0
     for tensor in [*model.parameters(), *model.buffers()]:
