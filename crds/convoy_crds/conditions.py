@@ -9,30 +9,32 @@ from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
 
 EVENTS = "Events"
-"""Name in a ConditionDoc for reasons that appear only in Events."""
+"""Value of `ConditionDoc.name` in an entry for reasons that appear only in Events."""
 HISTORY = "status.history"
-"""Name in a ConditionDoc for reasons in the history of a NodeHealth. These reasons also appear in Events."""
+"""Value of `ConditionDoc.name` in an entry for reasons in `status.history` of a NodeHealth. These reasons
+also appear in Events.
+"""
 BREAKER = "status.breaker"
-"""Name in a ConditionDoc for reasons of a GuardPolicy's circuit breaker."""
+"""Value of `ConditionDoc.name` in an entry for reasons in `status.breaker` of a GuardPolicy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionDoc:
-    """Documentation of a condition and its reasons. It may also document another place where reasons
-    appear: `EVENTS`, `HISTORY` or `BREAKER`.
+    """An entry about one condition of a kind and its reasons. An entry may instead be about reasons that
+    appear outside of conditions; its name is then `EVENTS`, `HISTORY` or `BREAKER`.
     """
 
     kind: str
     name: str
     true_means: str
-    """Meaning of the condition if it is True. If the entry documents another place, the subject of the
-    reasons there.
+    """The situation in which the condition is True. In an entry that is not about a condition: the subject
+    of the reasons.
     """
     reasons: tuple[Reason, ...]
     page: str = ""
-    """Name of the page in docs/runbooks/conditions that explains the reasons, without `.md`. A reason that
-    an earlier entry already has is explained on the page of that entry. Empty if earlier entries explain
-    all reasons.
+    """Name of the page in docs/runbooks/conditions that explains the reasons of this entry, without `.md`.
+    If an earlier entry contains the same reason, the page of the earlier entry explains it. Empty if
+    earlier entries contain all reasons.
     """
 
 

@@ -53,7 +53,7 @@ class EngineSpec(Model):
 
 
 class EngineStatus(StatusModel):
-    """Conditions that say whether jobs may name the Engine."""
+    """Conditions of the Engine. The condition `Ready` says whether jobs may name the Engine."""
 
     observed_generation: int = 0
     conditions: Annotated[

@@ -44,8 +44,8 @@ def totals(ledger: Goodput, now: datetime) -> dict[str, float]:
 
 
 def split(ledger: Goodput, length: float) -> dict[str, float]:
-    """Divide the `length` seconds since the last transition between the current cause and stragglers.
-    Return the seconds by cause.
+    """Divide the last `length` seconds, all after `ledger.since`, between the ledger's current cause and
+    stragglers. Return the seconds by cause.
     """
     lost = round(length * ledger.straggler, 3)
     if not lost:

@@ -93,7 +93,7 @@ class Budgets(Model):
     """
     reserved_spares: Count = 0
     """Number of idle nodes in service that Convoy keeps in reserve. Convoy swaps a job off a node only if
-    at least one more node is idle.
+    more nodes than this number are idle.
     """
 
 

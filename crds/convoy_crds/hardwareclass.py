@@ -15,7 +15,7 @@ from convoy_crds.kind import Column, Editors, Kind, Scope
 from convoy_crds.meta import Model, ObjectMeta, StatusModel, map_list
 
 MOST_ROWS = 64
-"""Maximum number of rows of one metric, so that the status fits into one object."""
+"""Maximum number of rows in each list of a ClassMetric, so that the status fits into one object."""
 MOST_LEVELS = 64
 
 _Text = Annotated[str, Field(max_length=128)]
@@ -50,13 +50,14 @@ class ClassMetric(StatusModel):
     reference: Annotated[list[Row], Field(max_length=MOST_ROWS, json_schema_extra=map_list("name"))] = Field(
         default_factory=list
     )
-    """Rows with which nodes are compared. Convoy adds rows until there are enough, and then no longer
-    changes them.
+    """Rows with which nodes are compared. Convoy sets them when enough nodes, at least four, have been
+    swept, and does not change them after that.
     """
     recent: Annotated[list[Row], Field(max_length=MOST_ROWS, json_schema_extra=map_list("name"))] = Field(
         default_factory=list
     )
-    """Latest row of each recently swept node."""
+    """Row of the latest sweep of each node. If there are more than 64 rows, Convoy removes the oldest ones.
+    """
 
 
 class HardwareClassSpec(Model):
@@ -67,13 +68,13 @@ class HardwareClassStatus(StatusModel):
     """Test results of the class."""
 
     nodes: int = 0
-    """Number of nodes with recent rows."""
+    """Number of nodes that have a row in `recent` of a metric."""
     referenced: int = 0
     """Number of metrics that have a reference."""
     drifted: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=32)] = Field(
         default_factory=list
     )
-    """Metrics whose latest results deviate from the reference."""
+    """Metrics whose latest results deviate from the reference by more than 2 %."""
     facts: Annotated[dict[str, _Text], Field(max_length=64)] = Field(default_factory=dict)
     """Facts that the nodes' inventories share."""
     metrics: Annotated[list[ClassMetric], Field(max_length=32, json_schema_extra=map_list("name"))] = Field(

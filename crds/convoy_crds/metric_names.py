@@ -7,10 +7,12 @@ import re
 METRIC_NAME = r"^[a-z][a-z0-9_]*$"
 MAX_METRIC_NAME = 63
 MAX_METRICS = 64
-"""Maximum number of metrics that an Engine may declare, and that the ranks of one pod may report."""
+"""Maximum number of metrics that an Engine may declare. Also the maximum number of metrics that the ranks
+of one pod may report together.
+"""
 MAX_OWN_METRICS = 16
-"""Maximum number of metrics that Convoy keeps for a job without an Engine, because such a job declares no
-metrics.
+"""Maximum number of metrics that Convoy keeps for a job without an Engine. Such a job cannot declare
+metrics, so Convoy keeps the first ones that it reports.
 """
 
 _NAME = re.compile(METRIC_NAME.strip("^$"))

@@ -51,8 +51,8 @@ def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[
         error = best_match(reported or errors)
         return "spec.engine.params" + error.json_path[1:], unknown.get(id(error)) or error.message
     except Exception as fault:
-        # An invalid schema may raise any exception. Checking the schema before each validation would take too
-        # long.
+        # Catch every exception, because an invalid schema may raise any. The schema is checked only after an
+        # error, because a check before each validation would take too long.
         why = schema_error(schema) or _reference_error(fault)
         if why is None:
             raise

@@ -227,7 +227,9 @@ class Straggler(StatusModel):
     lost: float = 0.0
     """Maximum part of the job's time that could be saved, as a fraction: 0.3 is 30 %."""
     persistent: bool = False
-    """True if the delay started long ago and was present for most of the time since then."""
+    """True if the delay started at least 16 windows ago and was found in at least 70 % of the windows since
+    then.
+    """
 
 
 class TrainingJobStatus(StatusModel):
@@ -277,4 +279,4 @@ class TrainingJobStatus(StatusModel):
     progress: Progress | None = None
     checkpoint: CheckpointStatus | None = None
     stragglers: Annotated[list[Straggler], Field(max_length=16)] = Field(default_factory=list)
-    """Stragglers of this incarnation that the last check found."""
+    """Stragglers of this incarnation that the detector found in the newest window."""
