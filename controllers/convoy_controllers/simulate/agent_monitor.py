@@ -27,7 +27,7 @@ POLL_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Link:
-    """The session of one agent, and the results of probes of its node."""
+    """The hub session of one node's agent, and the results of network probes of this node."""
 
     channel: Channel
     up: bool = False
@@ -36,7 +36,9 @@ class Link:
     unreachable_since: float = 0.0
     """Unix time in seconds since which probes of the node fail; 0 if they succeed."""
     lease_seconds: float = 0.0
-    """Age in seconds of the kubelet's Lease when the API server last answered."""
+    """Age in seconds of the kubelet's Lease. Updated only while the agent is silent and the API server
+    answers.
+    """
 
 
 class AgentMonitor:
@@ -85,8 +87,8 @@ class AgentMonitor:
         elif kind == "pods" and (pod := self._api.pods.get(name)) is not None:
             node = pod.node or ""
             if node in self.links and not self._liveness.known(node):
-                # The node may have failed together with the former leader. Its agent then never contacts this
-                # leader, so only a poll notices the failure.
+                # The pod's node may have failed together with the former leader. The node's agent then never
+                # contacts this leader, so only a poll notices that the agent is absent.
                 self.poll()
 
     # Sessions of agents
@@ -113,7 +115,7 @@ class AgentMonitor:
     def _deliver_heartbeats(self) -> float:
         """Record a heartbeat of each connected agent at the present time. Return that time in Unix seconds.
 
-        Repeated calls at the same time record nothing more.
+        A second call at the same time records nothing.
         """
         now = self._kernel.now
         if now != self._delivered_at:
@@ -141,8 +143,8 @@ class AgentMonitor:
     # Liveness decisions
 
     def unsettled(self, nodes: Iterable[str]) -> float:
-        """Return the seconds until the agent of each of these nodes counts as present or absent; 0 if that
-        is decided already.
+        """Return the seconds until it is decided for all of these nodes whether their agents count as
+        present. Return 0 if it is already decided.
         """
         return self._liveness.unsettled(nodes, self._deliver_heartbeats())
 
@@ -171,8 +173,8 @@ class AgentMonitor:
         )
 
     def poll(self) -> None:
-        """Check which agents are present, and label the nodes accordingly. For each agent that fell silent
-        or returned, wake the jobs on its node.
+        """Check which agents are present, and set or remove the agent-ready label of their nodes. If an
+        agent fell silent or returned, request a reconcile of the jobs on its node.
 
         An agent is expected on every node that has pods.
         """

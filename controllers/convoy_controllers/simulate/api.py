@@ -30,7 +30,7 @@ class Unavailable(ApiError):
 
 
 class Conflict(ApiError):
-    """Raised when the stored object has another uid or version than the request."""
+    """Raised when a request names another uid or resource version than the stored object has."""
 
 
 class AlreadyExists(ApiError):
@@ -55,7 +55,7 @@ class Node:
 
     name: str
     capacity: int
-    """Maximum number of pods of jobs at the same time."""
+    """Maximum number of pods of jobs that the node has at the same time."""
     ready: bool = True
     cordoned: bool = False
     agent_ready: bool = False
@@ -68,7 +68,9 @@ Listener = Callable[[str, str], None]
 
 
 class Api:
-    """The API server. Requests take no time here, so the caller must wait for their latency."""
+    """The API server. Its methods return at once: the caller itself must wait for the latency of each
+    request.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -225,7 +227,7 @@ class Api:
             self.delete_pod(name, pod.uid)
 
     def pods_of(self, job: str) -> tuple[PodView, ...]:
-        """Return the pods that have a job's name as their label."""
+        """Return the pods whose job label has the value `job`."""
         return tuple(pod for pod in self.pods.values() if pod.labels.get(LABEL_JOB) == job)
 
     def pods_on(self, node: str) -> list[PodView]:

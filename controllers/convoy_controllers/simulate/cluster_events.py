@@ -27,7 +27,7 @@ class StatusStored:
     before: TrainingJob
     after: TrainingJob
     decided: float
-    """Unix time in seconds of the plan that has this status."""
+    """Unix time in seconds at which the operator made the plan with this status."""
 
 
 @dataclass(frozen=True, slots=True)

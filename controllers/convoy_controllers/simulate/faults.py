@@ -140,8 +140,10 @@ class Faults:
     # The control plane
 
     def crash_operator(self, effects: int = 0) -> None:
-        """Crash the leader at once, or before its effect number `effects` from now. Another replica becomes
-        leader later.
+        """Crash the leading operator. Another replica becomes leader later.
+
+        With `effects` 0 it crashes at once, with N just before its Nth effect from now on. An effect is one
+        write or command of a plan.
         """
         self._record("the operator crashes" + (f" before its effect number {effects}" if effects else ""))
         self._cluster.operator.crash(effects)

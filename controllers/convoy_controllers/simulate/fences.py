@@ -32,12 +32,14 @@ class _IsolatedAgent:
 
     @property
     def contacts(self) -> Contacts:
-        """The agent's contacts, as input of the fencing rule."""
+        """Times at which the agent last had contact with the hub and with peers, as input of the fencing
+        rule.
+        """
         return Contacts(self.hub, peers=self.peers)
 
 
 class Fences:
-    """The fences of all machines. A fence acts only while its machine is isolated."""
+    """Apply the fencing rule on every machine whose agent runs but cannot reach the control plane."""
 
     def __init__(self, kernel: Kernel, machines: Machines, workers: Workers) -> None:
         self._kernel = kernel

@@ -89,7 +89,7 @@ class SimulatedFleet:
         }
         self.sweeps: dict[str, SweepResult | None] = {}
         self.drains: list[tuple[datetime, str, tuple[str, ...]]] = []
-        """Start, rack and jobs of every drain."""
+        """Start time, rack and jobs of every drain."""
         self.evicted = 0
         self.renamed = 0
         self._writes_left: int | None = None
@@ -294,8 +294,9 @@ class SimulatedFleet:
         self.drains.append((now, rack, jobs))
 
     def check_nodes(self) -> None:
-        """Raise InvariantViolation unless each Node has exactly the taints of its state. For complete
-        reconciles only.
+        """Raise InvariantViolation unless each Node has exactly the taints that its state requires.
+
+        Call it only after a reconcile that did not crash.
         """
         for name, one in self.hardware.items():
             if not one.present:

@@ -60,7 +60,9 @@ class InformerCache:
         return tuple(cached.pod for cached in self._pods.get(job, {}).values())
 
     def jobs_on(self, node: str) -> list[str]:
-        """Return the names of the jobs that have a pod on a node, if this pod still needs the node."""
+        """Return the names of the jobs that have a pod on a node. Pods that no longer need their node do
+        not count.
+        """
         return [
             job
             for job, group in self._pods.items()

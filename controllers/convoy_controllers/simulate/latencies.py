@@ -30,7 +30,9 @@ class Latencies(Model):
     schedule: Seconds = 0.05
     """Time until the scheduler binds a pending pod."""
     pod_start: Seconds = 1.5
-    """Time from a pod's binding to its running container, for sandbox, volumes and image check."""
+    """Time from a pod's binding until its container runs. It includes the sandbox, the volumes and the
+    check of the image.
+    """
     launcher: Seconds = 0.3
     """Time from a container's start to the launcher's first message to the agent."""
     rank_start: Seconds = 0.1
@@ -54,7 +56,7 @@ class Latencies(Model):
     silent: Seconds = timings.SILENT_SECONDS
     """Time without a heartbeat after which an agent counts as absent."""
     farewell: Seconds = timings.UNREADY_SECONDS
-    """Maximum absence of an agent that announced its restart.
+    """Time for which an agent that announced its restart counts as present without a heartbeat.
 
     The same time applies to a node whose agent is silent but which still answers probes. The node keeps its
     agent-ready label for this time.

@@ -15,7 +15,7 @@ class Machine:
 
     name: str
     capacity: int = 8
-    """Maximum number of pods of jobs at the same time."""
+    """Maximum number of pods of jobs that the machine runs at the same time."""
     powered: bool = True
     booted: bool = True
     """True if kubelet and agent have started since the power came on."""
@@ -28,7 +28,9 @@ class Machine:
     farewell: bool = False
     """True if the agent announced its restart before it ended."""
     requests: AttestationRequests = field(default_factory=AttestationRequests)
-    """Attestations that the agent has granted. Times are Unix seconds."""
+    """Requests for attestation that this machine's agent has granted to other nodes. Times are Unix
+    seconds.
+    """
 
     @property
     def up(self) -> bool:

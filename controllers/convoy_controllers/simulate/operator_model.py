@@ -1,8 +1,9 @@
 """The operator of a simulated cluster. It makes plans with the operator's own plan function and executes
 them.
 
-It follows convoy_operator.reconcile: effects have the same order, and conflicts and back-offs are the same.
-It may crash between any two effects. The next leader starts only from what the API server has stored.
+It does what convoy_operator.reconcile does: it has the same order of effects, and handles conflicts and
+back-offs in the same way. It may crash between any two effects. The next leader starts only from what the
+API server has stored.
 """
 
 from __future__ import annotations
@@ -102,7 +103,9 @@ class OperatorModel:
             self.add(name, 0.0)
 
     def crash(self, effects: int = 0) -> None:
-        """Crash the leader at once, or before its effect number `effects` from now."""
+        """Crash the leader: at once if `effects` is 0, otherwise just before its effect number `effects`
+        from now on.
+        """
         if effects > 0:
             self._countdown = effects
         elif self.leading:
@@ -259,8 +262,8 @@ class OperatorModel:
             yield from executor.delete_job(name)
             return None
         if stored.job.status.phase is Phase.RUNNING:
-            # Agents report steps all the time, and the jobs take turns to store them. So reconcile this job
-            # again at its next turn.
+            # Agents report steps all the time, but the rate limit lets each job write them only at its own
+            # turn. So reconcile this job again at its next turn.
             turn = self._throttle.turn(name, len(self.cache.jobs), self._kernel.now)
             waits.append(turn or self._latencies.progress_write)
         return min((wait for wait in waits if wait is not None), default=None)

@@ -38,7 +38,7 @@ class JobResult:
     """A job at the end of a scenario, with its goodput."""
 
     job: TrainingJob
-    """The job at the end."""
+    """The job as it was at the end of the scenario."""
     ledger: dict[str, float]
     """Seconds by cause, according to the job's status."""
     truth: dict[str, float]

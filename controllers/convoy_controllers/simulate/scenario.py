@@ -27,7 +27,7 @@ class MachineSpec(Model):
 
     name: DnsLabel
     capacity: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Maximum number of pods of jobs at the same time."""
+    """Maximum number of pods of jobs that the node has at the same time."""
 
 
 class ScenarioJob(Model):

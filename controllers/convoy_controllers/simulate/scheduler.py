@@ -1,6 +1,7 @@
 """The scheduler of a simulated cluster. It binds each pod to the node with the fewest pods.
 
-It uses the nodes that a pod prefers to avoid only if no other node has room.
+A pod's preferred node affinity may exclude nodes. The scheduler uses these nodes only if no other node has
+room.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _unscheduled(node: str | None, phase: str, deleting: bool) -> bool:
 
 
 def _schedulable(node: Node) -> bool:
-    """Return True if the node accepts workers, whose node selector requires the agent-ready label."""
+    """Return True if the node is Ready, not cordoned, and has the agent-ready label that workers require."""
     return node.ready and not node.cordoned and node.agent_ready
 
 

@@ -26,7 +26,9 @@ from convoy_controllers.simulate.workers import LIVE, Worker, Workers
 from convoy_controllers.views import RankView
 
 ABORT_SECONDS = 0.5
-"""Seconds from the time limit of a step until a launcher's watchdog aborts the ranks."""
+"""Seconds from the moment at which a step exceeds its time limit until a launcher's watchdog aborts the
+ranks.
+"""
 FIRST_STEP_FACTOR = 3.0
 """The first step may take hangSeconds times this factor (convoy_workloads.runtime.heartbeat)."""
 SIGABRT = 6

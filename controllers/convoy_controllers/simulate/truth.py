@@ -104,8 +104,8 @@ class GoodputTruth:
                 self._gang_switches_cause(gang, Cause.DETECT, gang.last[1] if hung else None)
                 account = self._accounts[gang.job_uid]
                 if account.gang is gang:
-                    # The gang may have made steps after the operator stopped counting on it. Those steps
-                    # count as finished too.
+                    # The gang may have made steps after the operator decided on a restart. Those steps count
+                    # as finished too.
                     account.best = max(account.best, gang.last[0])
             case _:
                 pass

@@ -144,8 +144,10 @@ class Workers:
     # Commands
 
     def handle_command(self, command: JobCommand) -> None:
-        """Handle a command as the pod's launcher does. Drop most commands if the launcher is not connected
-        to its agent.
+        """Handle a command as the pod's launcher does.
+
+        If the launcher is not connected to its agent, keep a Shutdown command for later and drop every
+        other command.
         """
         slot = self.slots.get(command.pod_uid)
         worker = self.by_uid.get(command.pod_uid)
@@ -246,8 +248,9 @@ class Workers:
         self._set(uid, ranks=ranks)
 
     def _end_container(self, worker: Worker, code: int | None) -> None:
-        """End the ranks by SIGTERM, and then the launcher. Its exit code is `code`, or with None the ranks'
-        worst code.
+        """End the live ranks as SIGTERM does, and then the container.
+
+        The container's exit code is `code`. If `code` is None, it is the worst exit code of the ranks.
         """
         if not worker.live or worker.uid not in self.slots:
             return

@@ -105,7 +105,7 @@ class ToyCluster:
         self.holders: tuple[str, ...] = ()
         """Nodes that have checkpoints of the job in memory."""
         self.guard: GuardView | None = None
-        """View of the job that the guard gives to plans."""
+        """The guard's view of the job, which plans use; None if the guard has none."""
         self.drop_commands = False
         """True if all commands are lost before they reach a launcher."""
         self.deleted = False
@@ -261,8 +261,10 @@ class ToyCluster:
         return self
 
     def silence(self, node: str, seconds: float, **facts: Any) -> Self:
-        """Make a node's agent silent since `seconds` ago. Unless `facts` say otherwise, the whole node is
-        silent.
+        """Make a node's agent silent since `seconds` ago.
+
+        By default the node's pods are also unreachable, and its Lease is as old as the silence. Fields in
+        `facts` replace those of the NodeView.
         """
         since = self.now.timestamp() - seconds
         silent = {

@@ -28,7 +28,7 @@ class FakeHub:
         return {}
 
     def nodes(self, pods: Any) -> Mapping[str, NodeView]:
-        """Return an empty mapping: no node is known."""
+        """Return an empty mapping: this hub has no view of any node."""
         return {}
 
     def holders(self, job_uid: str) -> tuple[str, ...]:

@@ -169,8 +169,8 @@ slot_numbers, numbers, incarnations = st.integers(0, SLOTS), st.integers(0, 5), 
 
 
 class AnyCommit(RuleBasedStateMachine):
-    """Applies votes, records and incarnations in any order, and compares every verdict with a list of the
-    open calls.
+    """Applies votes, records and incarnations in any order, and checks every verdict. For this it lists, by
+    generation, the slots that have voted and still wait for a verdict.
     """
 
     def __init__(self) -> None:
@@ -189,8 +189,8 @@ class AnyCommit(RuleBasedStateMachine):
         assert step(self.state, event, self.now) == result
         self.state = result.state
         if result.write:
-            # A record is written only if every slot holds an open call and no later incarnation has been
-            # seen.
+            # A record is written only if every slot has voted and still waits, and no later incarnation has
+            # been seen.
             assert self.held[result.write] >= set(range(SLOTS))
             assert result.write.incarnation == self.plan == self.seen_incarnation
             assert result.write > self.newest

@@ -1,4 +1,4 @@
-"""Tests of the line: the generations that belong to the history of the current state."""
+"""Tests of the lineage: the generations that belong to the history of the current state."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from convoy_controllers.checkpoint.placement import Host, Placed, place
 
 
 def loads(placed: dict[str, Placed]) -> dict[str, int]:
-    """Return the number of owners whose copies each node keeps."""
+    """Return, for each node, the number of other nodes whose copies it keeps."""
     found = dict.fromkeys(placed, 0)
     for one in placed.values():
         for host in one.hosts:

@@ -22,10 +22,11 @@ from convoy_crds.trainingjob_status import Goodput
         ("recompute", 12, {"start": 5, "recompute": 12}),
         # The clock of the rank's node is ahead, so the last step lies in the future.
         ("productive", 30, {"start": 5, "productive": 20}),
-        # The last step belongs to the previous incarnation, so no time of this account is settled.
+        # The last step belongs to the previous incarnation, so none of the productive seconds are settled.
         ("productive", -7, {"start": 5, "productive": 0}),
         ("productive", None, {"start": 5, "productive": 0}),
-        # The time after the last step may turn out to be a hang, so it is not settled.
+        # The time since the last step is booked as `finish`. It may turn out to be a hang, so it is not
+        # settled.
         ("finish", 12, {"start": 5, "finish": 0}),
         ("", None, {"start": 5}),
     ],

@@ -1,5 +1,5 @@
-"""Tests of the check, before a pod exists, whether the commands of a job form one process group over its
-pods.
+"""Tests of the check of a job's commands, which runs before any pod exists. The commands must form one
+process group over all pods.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ ONE_GROUP = [
     "accelerate launch --num_processes 4 --mixed_precision bf16 t.py",
     "accelerate launch --config_file c.yaml --num_machines 1 t.py --num_machines 4",
     "accelerate launch --num_machines 2 --machine_rank $RANK --main_process_ip $MASTER_ADDR t.py",
-    # These calls reach the other pods by other means.
+    # Each of these commands names the other pods itself, or may do so in a variable.
     "deepspeed --hostfile /hosts --no_ssh --node_rank $RANK --master_addr $MASTER_ADDR t.py",
     "mpirun -np 1 python t.py",
     "mpirun --hostfile /hosts -np 16 python t.py",

@@ -1,5 +1,5 @@
-"""Tests that every job name that the API server accepts is valid for all objects that are made from the
-job.
+"""Tests of job names. A name that the API server accepts must be valid for all objects that are made from
+the job.
 """
 
 from __future__ import annotations

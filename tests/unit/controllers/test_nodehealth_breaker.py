@@ -1,4 +1,4 @@
-"""Tests that an opened breaker closes again, even if part of the cause remains."""
+"""Tests of the breaker: once open, it closes again, even if part of the cause remains."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_a_breaker_opens_once_for_hardware_that_failed_two_sweeps_each() -> None
         it.run(900, every=300)
         if (now := it.guard_policy().status.breaker.state) is not states[-1]:
             states.append(now)
-    # The breaker may open a second time for nodes that fail their second sweep later, but not again for the
-    # same nodes.
+    # The breaker may open twice: first when these nodes are accused, and again if nodes fail their second
+    # sweep later. It must not open a third time.
     assert states.count(BreakerState.OPEN) <= 2, states
     assert states[-1] is BreakerState.CLOSED
     assert len(it.drains) == 6

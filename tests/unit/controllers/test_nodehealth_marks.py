@@ -85,7 +85,9 @@ def test_exemption_lasts_at_most_three_days(before: str) -> None:
 def test_shown_end_of_an_exemption_is_the_applied_end(
     requested: int, since: int | None, condemned: bool, end: int | None
 ) -> None:
-    """The end of an exemption that people see equals the end that is applied. Hours are relative to now."""
+    """`exempted_until` returns the end of an exemption that people see. The node must be exempt only until
+    this end. Parameters are hours relative to the present.
+    """
     until = text(NOW + requested * HOUR)
     spec = {"exempt": {**SAID, "until": until}, **({"condemned": SAID} if condemned else {})}
     stored = health("Qualified", spec=spec)

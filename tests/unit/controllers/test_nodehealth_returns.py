@@ -1,5 +1,5 @@
-"""Tests that a budget which one node frees is granted to another node only after the first node's status is
-stored.
+"""Tests of budgets when one node frees a budget and another node requests it. The request is granted only
+after the first node's status is stored.
 
 The statuses of a reconcile are written one by one, in any order, and the operator may die after any write.
 """

@@ -93,7 +93,8 @@ def test_turns_are_reassigned_when_the_number_of_jobs_drops() -> None:
 
 def test_writes_of_long_running_jobs_stay_spread() -> None:
     """First, each of 1000 jobs writes a change that is not progress. Then all jobs make steps, and each
-    asks for its next turn right after a write. In no 10 s are there more writes than the rate allows.
+    requests its next turn right after a write. No interval of 10 s may have more writes than the rate
+    limit allows.
     """
     throttle, written = ProgressThrottle(10, 4), []
     due = [(index / 50, key) for index, key in enumerate(jobs(1000))]
@@ -133,8 +134,10 @@ SOME = st.sets(st.integers(0, 30), max_size=8)
     rate=st.sampled_from((0.2, 0.5, 1.0)),
 )
 def test_writes_keep_the_rate_limit(rounds: list[tuple[float, set[int], set[int]]], rate: float) -> None:
-    """In each round, all jobs ask for a turn, except those in `quiet`. The jobs in `others` write for
-    another reason. The rate may be exceeded only by writes that use their turn late, by up to `seconds`.
+    """In each round, every job requests a turn, except those in `quiet`. The jobs in `others` write for
+    another reason instead.
+
+    A job may use its turn up to `seconds` late. Only such late writes may exceed the rate.
     """
     throttle, names, now, written = ProgressThrottle(10, rate), jobs(31), 0.0, []
     for key in names:

@@ -1,4 +1,6 @@
-"""Tests that simulated ranks restore from the memory of machines, and otherwise from the store."""
+"""Tests of the restores of simulated ranks. They read the memory of machines if it has all shards, and the
+store otherwise.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests of the choice of the rank to blame: tables of the ends of ranks with the expected cause, and the
-job's message.
+"""Tests of the choice of the rank to blame. A table lists how ranks end, and the cause that the job must
+report.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
     ({2: ("done", 30, 0), 1: ("done", 30, 0), 0: ("lost", 30, 0.1)}, ("EndedEarly", 1)),
     ({2: ("done", 28, 3), 1: ("done", 30, 0), 0: ("lost", 30, 3)}, ("EndedEarly", 2)),
     ({1: ("done", None, 0), 0: ("lost", None, 0.1)}, ("EndedEarly", 1)),
-    # The clocks of the nodes differ, so the early end seems to come after its echo.
+    # The clocks of the nodes differ. So the lost peer seems to be reported before the early end that caused
+    # it.
     ({1: ("done", 30, 1), 0: ("lost", 30, 0)}, ("EndedEarly", 1)),
     # A rank ended early, but another fault is the cause.
     ({1: ("done", 30, 0), 0: ("lost", 30, 0.1), 2: ("killed", 30, 0.2)}, ("RankKilled", 2)),
@@ -108,7 +109,8 @@ CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
     ({1: ("done", 30, 0), 0: ("never ended", 30, 60)}, ("RankNotEnding", 0)),
     # The other rank failed 9 s before the early end.
     ({0: ("lost", 30, 0), 1: ("done", 30, 9)}, ("PeerLost", 0)),
-    # The echoes of a rank's end come before or after that end.
+    # Rank 2 fails, and other ranks fail because of it. Their failures are reported before or after that of
+    # rank 2.
     ({0: ("lost", 30, 0), 2: ("killed", 30, 0.1)}, ("RankKilled", 2)),
     ({0: ("lost 1", 30, 0), 2: ("own error", 30, 0.1)}, ("RankFailed", 2)),
     ({0: ("lost 134", 30, 0), 2: ("segfault", 30, 0.1)}, ("RankCrashed", 2)),
@@ -117,11 +119,11 @@ CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
     ({0: ("port taken", None, 0.1), 1: ("timed out", None, 0)}, ("RankFailed", 0)),
     ({0: ("lost", 30, 0), 2: ("saved", 30, 0.3)}, ("Preempted", 2)),
     ({0: ("lost", 30, 0), 2: ("terminated", 30, 0.3)}, ("RankKilled", 2)),
-    # An error without a known pattern is an echo of a fault up to 2 s later, because the clock of its node
-    # may be behind.
+    # The clocks of two nodes may differ by up to 2 s. So an error without a known pattern may be the effect
+    # of a fault that seems to come up to 2 s later.
     ({0: ("silent error", 30, 0), 2: ("killed", 30, 1)}, ("RankKilled", 2)),
     ({0: ("silent error", 30, 0), 2: ("killed", 30, 9)}, ("RankFailed", 0)),
-    # All faults are echoes, so the earliest one is the cause.
+    # Each failure may be the effect of another one, so the earliest failure is the cause.
     ({0: ("lost", 30, 0.2), 2: ("lost 1", 30, 0)}, ("RankFailed", 2)),
     # Several ranks hang. The rank that hangs outside a collective is at fault. If it is not known where the
     # ranks hang, the rank with the fewest steps is at fault.

@@ -167,7 +167,8 @@ def test_save_problem_is_a_condition_and_an_event() -> None:
     found = next(one for one in cluster.job.status.conditions if one.type == "Checkpointing")
     assert "7 more bytes are needed" in found.message and cluster.views[uid].node in found.message
     assert cluster.events.count("NoCheckpointMemory") == 1
-    # A loss is reported, but it no longer matters after this incarnation has saved something itself.
+    # A lost shard is reported. The loss no longer matters after this incarnation has committed a generation
+    # itself.
     cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle()
     uid = next(iter(cluster.views))
     cluster.views[uid] = replace(cluster.views[uid], troubles=(("LOST", "nobody has shard 1 of gen-1-10"),))

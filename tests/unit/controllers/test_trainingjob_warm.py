@@ -1,4 +1,4 @@
-"""Tests that `recovery.warm` reaches the environment of the workers."""
+"""Tests of `recovery.warm`: which environment variable the workers get from it."""
 
 from __future__ import annotations
 

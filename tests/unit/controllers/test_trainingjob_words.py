@@ -1,4 +1,4 @@
-"""Tests that status messages tell a person what to do."""
+"""Tests of status messages. Each must tell a person what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that a fake pod reports in the same way as a launcher and its agent."""
+"""Tests of the reports of a fake pod. They must equal those of a real launcher and its agent."""
 
 from __future__ import annotations
 

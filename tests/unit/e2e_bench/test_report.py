@@ -1,4 +1,4 @@
-"""Tests that the page of figures contains every measured row and every missed target."""
+"""Tests of the page of figures. It must contain every measured row and every missed target."""
 
 from __future__ import annotations
 

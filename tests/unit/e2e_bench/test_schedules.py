@@ -1,4 +1,4 @@
-"""Tests that the tally of played schedules is valid only while the code under test is unchanged."""
+"""Tests of the tally of played schedules. It is valid only while the code under test is unchanged."""
 
 from __future__ import annotations
 

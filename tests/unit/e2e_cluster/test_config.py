@@ -1,5 +1,5 @@
-"""Tests of the configuration files of nodes and control plane, and of each node's part of the machine's
-resources.
+"""Tests of the configuration files of nodes and control plane, and of each node's share of the machine's
+processors and memory.
 """
 
 from __future__ import annotations

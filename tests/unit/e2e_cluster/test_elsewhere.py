@@ -1,4 +1,5 @@
-"""Tests the list of rights that only tests outside the slice use (the slice is the e2e tests that CI runs).
+"""Tests of `USED_ELSEWHERE`. It lists the rights that the e2e tests in CI do not use, but other tests do.
+
 Each listed right must name a reason and an existing test.
 """
 

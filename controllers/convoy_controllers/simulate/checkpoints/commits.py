@@ -1,6 +1,7 @@
-"""Commits of generations.
+"""Commits of checkpoint generations.
 
-The agent of each slot repeats its request to the agent of slot 0 until it gets a verdict.
+Each slot's agent requests the commit from the agent of slot 0. It repeats its request until it gets a
+verdict.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Commits:
     def prepare(
         self, formation: Formation, machine: Machine, slot: int, tier: Tier, generation: Generation
     ) -> None:
-        """Repeat the request to commit a generation at a tier until there is a verdict."""
+        """Request the commit of a slot's shard at a tier, and repeat the request until there is a verdict."""
         key, agent_starts, started = (
             self.state.key(generation, slot),
             machine.agent_starts,
@@ -93,16 +94,17 @@ class Commits:
             ):
                 return
             if tier is Tier.LOCAL and self.state.kernel.now - started > GIVE_UP_SECONDS:
-                # Without a verdict, the commit may still have succeeded. Other nodes then know that the
-                # generation is committed and need the copies, so do not withdraw them.
+                # Without a verdict, the generation may still have been committed. Nodes that know of the
+                # commit then need the copies of this shard, so do not withdraw the copies.
                 self._abandon(formation, machine, slot, generation, withdraw=False)
                 return
             if self.abandoned(formation, machine, generation, key):
                 return
             if self.state.rules.refusals and machine.latest_incarnation > formation.number:
                 return
-            # A slot reports its copies only after it has received the generation's record. Otherwise a host
-            # of a copy would not know that the copy belongs to a committed generation.
+            # A slot requests a commit at the peer or remote tier only after it has received the generation's
+            # record. Otherwise a node with a copy would not know that the copy belongs to a committed
+            # generation.
             if tier is Tier.LOCAL or generation in machine.memory.records or not self.state.rules.recorded:
                 self._request(request, on_verdict)
             self.state.kernel.after(RETRY_SECONDS, send_request)
@@ -151,14 +153,17 @@ class Commits:
             self._write(formation, first, tier, result.write)
 
     def _write(self, formation: Formation, first: Machine, tier: Tier, own: Generation) -> None:
-        """Record a generation that every slot has prepared: at the agent of slot 0, or in the store."""
+        """Record that a generation is committed at a tier, after every slot has prepared it.
+
+        The record is kept by the agent of slot 0, and for the remote tier also by the store.
+        """
         memory, start = first.memory, formation.start
         generation = start if start is not None and own.step == START_STEP else own
         self.state.truth.check_not_superseded(
             (first.name, first.memory_losses), formation.number, f"commits {generation}"
         )
         if tier is not Tier.LOCAL and generation not in memory.records:
-            return  # The generation is not committed at the local tier yet, so wait for the next request.
+            return  # The generation must first be committed at the local tier. The next request tries again.
         if tier is Tier.LOCAL:
             keys = formation.prepared_keys.get(generation, {})
             shards = {str(slot): keys[slot] for slot in sorted(keys)}
@@ -196,7 +201,7 @@ class Commits:
     def _abandon(
         self, formation: Formation, machine: Machine, slot: int, generation: Generation, *, withdraw: bool
     ) -> None:
-        """Abandon a shard, and with `withdraw` its copies too.
+        """Mark a shard as abandoned on its own node. With `withdraw`, also mark its copies on other nodes.
 
         Do nothing if the agent knows a later incarnation, which may be about to restore the shard.
         """

@@ -25,7 +25,9 @@ class Copies:
         self.commits = commits
 
     def replicate(self, formation: Formation, machine: Machine, slot: int, generation: Generation) -> None:
-        """Copy a slot's sealed shard to its hosts. Then request the commit at the peer tier."""
+        """Copy a slot's sealed shard to the nodes that must keep its copies. Then request the commit at the
+        peer tier.
+        """
         hosts = self.state.hosts(formation, machine)
         links = self.state.links(generation, slot)
         wanted = {(host, link) for host in hosts for link in links}

@@ -15,7 +15,9 @@ from convoy_controllers.simulate.checkpoints.shape import Shape
 from convoy_controllers.simulate.checkpoints.shard_stores import Machine, Rules
 
 SILENT_NODE_SECONDS = 30.0
-"""Seconds that a restore waits for a silent node that may know a later generation."""
+"""Seconds that a restore waits for silent nodes. A silent node may know a later generation than the nodes
+that answer.
+"""
 REMOTE = restore.REMOTE
 
 
@@ -56,7 +58,8 @@ class Run:
     def fail(self, formation: Formation, seconds: float = 1.0) -> None:
         """End an incarnation after a failure. Form another one after about `seconds`.
 
-        If all nodes of the incarnation are cut off, it does not notice and continues to train.
+        If all nodes of the incarnation are cut off, their ranks do not notice the end and continue to
+        train.
         """
         if not self._trains_isolated(formation):
             formation.running = False
@@ -65,14 +68,14 @@ class Run:
             self.state.kernel.after(self.state.kernel.about(seconds), self.form)
 
     def restart_agent(self, machine: Machine) -> None:
-        """Restart an agent. The new process finds the old one's shards and repeats their pending requests
-        for commits.
+        """Restart an agent. The new process finds the shards in the node's memory, and repeats the commit
+        requests that the old process had pending.
         """
         machine.agent_starts += 1
         memory = machine.memory
         floor = memory.watermarks.get(Tier.PEER, Generation(0, 0))
         for key in [key for key in memory.buffers if key not in memory.manifests]:
-            # This save was not finished, so free its buffer. The rank reports the save again or saves anew.
+            # The save into this buffer was not finished, so free the buffer. The rank saves again.
             del memory.buffers[key]
         for formation in self._trained:
             if machine.name not in formation.members or memory.incarnation != formation.number:
@@ -127,8 +130,8 @@ class Run:
             return
         found = restore.plan(inventories)
         chosen = found if isinstance(found, restore.Restore) else None
-        # Count a silent node as consulted, unless the restore has waited SILENT_NODE_SECONDS for it. The
-        # check below then finds a restore that did not wait long enough.
+        # Treat a silent node as if its inventory had been read, unless the restore has waited
+        # SILENT_NODE_SECONDS for it. Then check_restore reports a restore that did not wait long enough.
         consulted = {
             (machine.name, machine.memory_losses)
             for machine in self.state.machines.values()
@@ -179,7 +182,9 @@ class Run:
         self._step(formation)
 
     def _replicate_restored(self, formation: Formation, start: Generation) -> None:
-        """Copy the restored shards to the hosts of this incarnation, because copies may have been lost."""
+        """Copy the restored shards to the nodes that keep copies in this incarnation, because earlier
+        copies may have been lost.
+        """
         formation.memory_losses = self.state.truth.memory_losses
         for slot, name in enumerate(formation.members):
             machine = self.state.machines[name]

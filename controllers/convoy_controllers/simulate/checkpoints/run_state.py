@@ -23,7 +23,9 @@ GIVE_UP_SECONDS = 20.0
 
 @dataclass(slots=True)
 class Formation:
-    """One formation of the job's nodes. Its number is the incarnation."""
+    """The nodes that form one incarnation of the job, and the state of this incarnation. `number` is the
+    incarnation.
+    """
 
     number: int
     members: tuple[str, ...]
@@ -41,9 +43,11 @@ class Formation:
     last_commit: Generation | None = None
     """The newest generation that this formation committed or restored."""
     last_save: Generation | None = None
-    """The newest save. The next save may be a journal segment that extends it."""
+    """The newest generation that this formation saved. The next save may be a journal segment that extends
+    it.
+    """
     segments: int = 0
-    """Number of journal segments since the newest base."""
+    """Number of journal segments since the newest base. A base is a save that extends no other save."""
     memory_losses: int = 0
     """Number of memory losses of all nodes in this run at the time when the formation started to copy the
     restored shards.
@@ -74,7 +78,9 @@ class RunState:
         return machine.up and not machine.cut
 
     def connected(self, source: str, target: str) -> bool:
-        """Return True if two nodes can exchange messages. Nodes that are cut off can reach each other."""
+        """Return True if two nodes can exchange messages. Two nodes that are both cut off still reach each
+        other.
+        """
         return source in ("", target) or self.machines[source].cut == self.machines[target].cut
 
     def send(

@@ -16,6 +16,6 @@ class Shape:
     save_every: int = 2
     upload_every: int = 3
     segments: int = 0
-    """Maximum number of journal segments after a base."""
+    """Maximum number of journal segments after a base. A base is a save that extends no other save."""
     loss: float = 0.03
     """Fraction of messages that are lost. The same fraction of messages arrives twice."""

@@ -10,7 +10,9 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Branch, Chunk, Inventory, Manifest, Record
 
 BASE_BUFFERS = 2
-"""Number of buffers for bases. A rank writes them in turn."""
+"""Number of buffers for bases, which are saves that extend no other save. A rank writes to these buffers in
+turn.
+"""
 SEGMENT_BUFFERS = 3
 """Number of buffers for journal segments."""
 
@@ -56,7 +58,9 @@ class ShardStore:
         return Inventory(dict(self.records), dict(self.branches), dict(self.manifests))
 
     def free_buffer(self, segment: bool) -> int | None:
-        """Return the number of a free buffer for a segment, or for a base; None if all are in use."""
+        """Return the number of a free buffer for a journal segment, or for a base. Return None if all
+        buffers of this kind are in use.
+        """
         used = set(self.buffers.values())
         slots = range(BASE_BUFFERS, BASE_BUFFERS + SEGMENT_BUFFERS) if segment else range(BASE_BUFFERS)
         return next((slot for slot in slots if slot not in used), None)

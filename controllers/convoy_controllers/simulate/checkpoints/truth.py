@@ -23,7 +23,7 @@ class RunTruth:
     """
 
     tokens: dict[Generation, str] = field(default_factory=dict)
-    """Saved state of each generation."""
+    """Token that identifies the saved state, by generation."""
     predecessors: dict[Generation, Generation] = field(default_factory=dict)
     """Save that each journal segment extends."""
     restored_from: dict[int, Generation | None] = field(default_factory=dict)

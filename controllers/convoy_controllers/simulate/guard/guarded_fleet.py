@@ -34,14 +34,14 @@ POLICY: dict[str, Any] = {
 }
 """GuardPolicy that swaps a pod off a node once the node has cost the job two minutes."""
 SIXTEEN_NODES = Job(stages=2, replicas=16, per_node=2, seconds=20.0)
-"""A job on 16 nodes. Each of its windows lasts about half a minute."""
+"""A job on 16 nodes. Each of its steps, and so each telemetry window, lasts about half a minute."""
 _OUTCOME_WINDOWS = 12
-"""Number of windows after a swap from which its outcome is measured."""
+"""Number of telemetry windows after a swap. The outcome of the swap is measured from these windows."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A job, a fleet, and the faults of both."""
+    """A job, a fleet, and the faults that the fleet's hardware will have."""
 
     faults: tuple[HardwareFault, ...] = ()
     job: Job = SIXTEEN_NODES
@@ -55,8 +55,8 @@ class Setup:
     new_hardware: bool = False
     """True if all hardware is new and no job runs at the start."""
     operator_crashes: bool = False
-    """True if half of the reconciles, chosen at random, are preceded by an extra reconcile in which the
-    operator crashes after 0 to 11 writes.
+    """True if the operator also crashes. Before half of the reconciles, chosen at random, an extra
+    reconcile runs and crashes after 0 to 11 writes.
     """
     every: float = 60.0
     """Seconds between two reconciles."""
@@ -262,9 +262,10 @@ class GuardedFleet(SimulatedFleet):
             one.job = JOB if number in training.nodes else ""
 
     def _stepped(self, training: TrainedJob) -> None:
-        """Measure the outcome of swaps after the next incarnation has made _OUTCOME_WINDOWS steps.
+        """Measure the outcome of each swap from the step times after it.
 
-        Wait longer while the detector holds a lasting suspicion against any machine of the job.
+        This needs _OUTCOME_WINDOWS steps of the present incarnation. While the detector holds a lasting
+        suspicion against any machine of the job, wait.
         """
         here = {f"hw{number}" for number in training.nodes}
         waits = any(one.lasting for one in training.held.values())

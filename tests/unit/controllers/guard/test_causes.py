@@ -91,7 +91,7 @@ def test_imbalance_finding_names_no_rank(job: Job) -> None:
     ("job", "faults"),
     [
         pytest.param(PIPELINE, [], id="calm"),
-        # In each step one or two of so many ranks are late, which must give no finding.
+        # In each step one or two of the 1024 ranks are late by chance. That must give no finding.
         pytest.param(Job(replicas=128, lanes=2, groups=False), [], id="a thousand ranks"),
         pytest.param(PIPELINE, [Fault("checkpoint", size=2.0, period=7)], id="checkpoints"),
         pytest.param(PIPELINE, [Fault("lost telemetry", size=0.1)], id="lost telemetry"),

@@ -65,8 +65,9 @@ def calm(units: int, windows: int = 12) -> ChannelState:
 @pytest.mark.parametrize("kind", ["normal", "laplace", "t"])
 @pytest.mark.parametrize("rho", [0.0, 0.5])
 def test_healthy_ranks_rarely_raise_alarms(kind: str, rho: float) -> None:
-    """Run 8 jobs without a slow rank for 60 windows each, with a run length of 50 windows. At most 4 jobs
-    may have an alarm. The run length alone would permit about 10 alarms on average.
+    """Run 8 jobs without a slow rank. Each job lasts 60 windows. At most 4 of the jobs may raise an alarm.
+
+    The run length of 50 only demands 50 windows between false alarms, so about 10 alarms would satisfy it.
     """
     rules, alarms = Rules(run_length=50, delta=0.0), 0
     for seed in range(8):

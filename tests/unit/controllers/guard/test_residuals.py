@@ -141,8 +141,8 @@ def test_shares_estimate_the_time_that_a_fix_would_save(
     ],
 )
 def test_cost_of_one_slow_rank(healthy: list[float], micro: int, delay: float) -> None:
-    """Rank 0 takes 2 s instead of 1 s. The delay counts only what rank 0 adds beyond the slowness of other
-    ranks.
+    """Rank 0 takes 2 s instead of the 1 s of a healthy rank. Its delay is the time that it adds to the
+    step: none if another rank is just as slow.
     """
     base = np.array(healthy, dtype=float)
     compute = np.where(np.arange(8) == 0, 2.0, base)

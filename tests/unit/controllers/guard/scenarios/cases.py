@@ -66,8 +66,8 @@ def silenced(fleet: GuardedFleet) -> None:
 
 
 def not_known(fleet: GuardedFleet) -> list[str]:
-    """Return an error unless hw5 is Qualified=Unknown: silence is neither evidence against a node nor a
-    sign of health.
+    """Return an error unless the condition Qualified of hw5 is Unknown. A silent agent proves neither that
+    its node is faulty nor that it is healthy.
     """
     values = {one.type: one.status for one in fleet.health("hw5").status.conditions}
     return [] if values["Qualified"] == "Unknown" else [f"hw5 is Qualified={values['Qualified']}"]
@@ -236,8 +236,8 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
         Expected("Compute", drained=frozenset({5, 9})),
     ),
-    # Jobs cannot tell whether the node or its samples are the cause. Routine sweeps find the nodes once they
-    # are idle.
+    # Two slow nodes hold one whole replica. Without token counts, the job cannot tell slow nodes from longer
+    # samples. Routine sweeps find the nodes once the nodes are idle.
     Scenario(
         "20a", "a whole replica, of known tokens",
         Setup((HardwareFault("slow", (5, 13), 0.3),), replace(PLAIN, tokens=True), minutes=30, hours=45),

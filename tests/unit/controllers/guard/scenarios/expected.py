@@ -20,7 +20,7 @@ CYCLE = (
 )
 """States that a faulty node goes through, in order."""
 MOST_OTHER = 0.1
-"""Maximum share of windows that may report a cause other than the expected one. Such reports occur while
+"""Maximum fraction of windows that may report a cause other than the expected one. Such reports occur while
 evidence accumulates or fades.
 """
 

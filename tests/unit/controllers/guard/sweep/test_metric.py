@@ -80,7 +80,8 @@ def test_node_with_more_than_three_times_the_usual_variance_fails(noise: float, 
 def test_a_node_is_not_its_own_reference() -> None:
     rows = {f"n{at}": samples(at) for at in range(8)}
     known = reference.freeze("gemm", "c", Better.HIGHER, 1, rows)
-    # n3 is one of the eight members. Without n3 only seven are left, which is too few.
+    # n3 itself is one of the eight nodes of the reference. Without n3 the reference has only seven nodes,
+    # which is too few.
     assert metric.judge("n3", [samples(3)], known).reason is Reason.TOO_FEW_REFERENCES
     assert metric.judge("x", [samples(3)], known).outcome is PASS
 
