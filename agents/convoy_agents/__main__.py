@@ -27,8 +27,8 @@ def main() -> None:
         print(f"convoy-agent: {error}", file=sys.stderr)
         sys.exit(2)
     configure_logging(settings.log_level)
-    # Give files and folders the same modes whatever the container's umask is. Where the agent needs other
-    # modes, it calls chmod.
+    # Set the umask, so that the modes of new files and folders do not depend on the container's umask. Where
+    # the agent needs other modes, it calls chmod.
     os.umask(0o022)
     try:
         asyncio.run(_run(settings))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Backoff:
-    """Computes the pauses between retries. The upper limit of a pause is `first` seconds at the start. It
-    doubles with each retry, up to `cap` seconds. Each pause is a random 50 to 100 % of its upper limit.
+    """Computes the pauses between retries. Each pause is a random value between 50 and 100 % of an upper
+    limit. This limit starts at `first` seconds and doubles with each retry, up to `cap` seconds.
 
     The jitter prevents the agents of a large cluster from reconnecting to a restarted hub at the same time.
     """

@@ -72,8 +72,8 @@ def dial(address: str, server_name: str, authority: bytes, identity: Identity | 
 
 
 class ChannelClosed(Exception):
-    """Another task closed the channel. It does so to replace the agent's identity, or when too many
-    channels are open.
+    """Another task closed the channel: either because the agent's certificate was renewed, or because too
+    many channels were open.
     """
 
 

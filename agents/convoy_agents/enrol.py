@@ -88,7 +88,8 @@ class Enrolment:
             await asyncio.sleep(pause)
 
     async def enrol(self) -> Identity:
-        """Create a key, request a certificate for the key from the hub, and return both. Do not retry.
+        """Create a key and request a certificate for it from the hub. Return the identity with the key and
+        the certificate. Do not retry.
 
         Raises AioRpcError if the call fails, OSError if the token or CA file cannot be read, and EnrolError
         if the hub's reply is invalid.

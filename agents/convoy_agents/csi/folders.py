@@ -133,8 +133,8 @@ class Folders:
         return data if isinstance(data, dict) else {}
 
     def recover(self) -> None:
-        """Read the pod records that an earlier agent left. Remove folders and state files without such a
-        record.
+        """Read the pod records that an earlier agent left. Remove the state files that belong to no such
+        record, and the pods' folders that have neither a record nor a mount.
         """
         for path in self._state.glob("*.json"):
             if path.name.endswith(".memory.json"):
@@ -154,8 +154,8 @@ class Folders:
                 path.unlink(missing_ok=True)
 
     def stale(self) -> list[PodRecord]:
-        """Return the records of pods whose target paths are all unmounted: the kubelet has removed their
-        volumes.
+        """Return the records of pods of which no volume is mounted any more. The kubelet has then removed
+        these volumes.
         """
         targets = {entry.target for entry in mounts.table()}
         return [entry for entry in self._records.values() if targets.isdisjoint(entry.targets.values())]

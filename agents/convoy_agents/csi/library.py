@@ -93,7 +93,8 @@ def prepare(run_dir: Path, sources: Sources) -> Path:
 
 
 def link(library: Path, target: Path) -> None:
-    """Create hard links to the library's files in a pod's folder. Hard links take no memory and no mount.
+    """Create hard links to the library's files in a pod's folder. Unlike copies, hard links take no memory,
+    and unlike a mount, they need no later unmount.
 
     The files are copied if the file system has no hard links.
     """

@@ -121,8 +121,8 @@ def unmount(target: Path) -> bool:
                 return found
             if error.errno != errno.EBUSY:
                 raise
-            # EBUSY: a process still has a file open there. Detach the mount, so that it disappears for all
-            # other processes now.
+            # EBUSY: a process still has a file open there. Detach the mount: its path shows no files from now
+            # on, and the kernel removes the mount when the last file is closed.
             _umount(target, UMOUNT_NOFOLLOW | MNT_DETACH)
         found = True
     return found

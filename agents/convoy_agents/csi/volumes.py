@@ -67,8 +67,8 @@ class Volumes:
         """Mount the pod's folder at `target_path`. Idempotent. Raises InvalidVolume, NoSpace or OSError."""
         record = self._read(volume_id, target_path, context)
         async with self._turn:
-            # A restarted kubelet publishes the volumes of running pods again. A failure then must not remove
-            # their folders.
+            # A restarted kubelet publishes the volumes of running pods again. If such a call fails, the
+            # folder of the running pod must stay. So clean up only for a volume that has no record yet.
             fresh = self._folders.of_volume(volume_id) is None
             try:
                 record = await asyncio.to_thread(self._folders.prepare, record)

@@ -49,8 +49,8 @@ def latest_order(
 
 
 def start_seconds(last: LaunchOrder, older: PodState, newer: PodState) -> list[float]:
-    """Return the seconds from the order `last` to the start of the rank, for each rank whose start time is
-    in `newer` but not in `older`.
+    """Return the seconds from the order `last` to the start of each rank that started between the two
+    states. Such a rank has a start time in `newer` but not in `older`.
     """
     if last.incarnation != newer.current:
         return []

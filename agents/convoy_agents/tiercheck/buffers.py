@@ -39,14 +39,14 @@ class Buffers:
         return min(found.st_size, found.st_blocks * 512)
 
     def remove_unused(self, owners: Collection[str], used: Collection[str]) -> None:
-        """Remove every buffer that is not in `used` and whose owner is not in `owners`."""
+        """Remove every buffer whose rank is not in `owners` and whose name is not in `used`."""
         for path in self._folder.iterdir():
             if owner_of(path.name)[0] not in owners and path.name not in used:
                 path.unlink()
 
     def allocate(self, names: Collection[str], size: int) -> None:
-        """Grow each buffer to at least `size` bytes. Raises ShareExhausted, before any buffer grows, if the
-        free memory is too small.
+        """Grow each buffer to at least `size` bytes. If the free part of the job's tmpfs is too small,
+        raise ShareExhausted before any buffer grows.
         """
         missing = sum(max(0, size - size_of(self.path(name))) for name in names)
         if missing > (left := memory.free_bytes(self._folder)):

@@ -162,7 +162,9 @@ class Committer:
         await job_memory.give_up(found.values(), plan.incarnation)
 
     async def resume(self, uid: str) -> None:
-        """Continue the commits and uploads of a pod that an earlier agent started."""
+        """Continue the commits, the upload and the copies after a restore that an earlier agent started for
+        a pod.
+        """
         await self.commit_sealed(uid)
         if (mine := self._find_pod(uid)) is None:
             return

@@ -171,8 +171,8 @@ class Decisions:
         except (StoreError, Damaged, TimeoutError) as error:
             why = str(error) or f"the store does not answer within {STORE_SECONDS:.0f} s"
             log.warning("store inventory not read", job=plan.job, why=why)
-            # Set `store` only if waiting may help. A store that refuses permanently or has damaged data would do
-            # the same later.
+            # Set `store` only if waiting may help. A store that refuses permanently or has damaged data would
+            # do the same later.
             refused = answered and isinstance(error, StoreError) and not error.retriable
             return None, RestoreFailed(why, store=not (refused or isinstance(error, Damaged)))
 

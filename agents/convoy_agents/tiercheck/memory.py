@@ -72,8 +72,8 @@ def used_bytes(folder: Path) -> int:
 def allocate(path: Path, size: int) -> None:
     """Extend a file to at least `size` bytes and allocate all its pages. Create the file if necessary.
 
-    Raises ShareExhausted, and changes nothing, if the free memory is too small. A file never shrinks, since
-    its content may be needed.
+    Raises ShareExhausted, and changes nothing, if the free part of the tmpfs is too small. A file never
+    shrinks, since its content may be needed.
     """
     there = path.stat().st_size if path.exists() else 0
     if there >= size:

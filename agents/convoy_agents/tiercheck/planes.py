@@ -100,8 +100,8 @@ def unpack(data: Buffer, length: int) -> Buffer:
 
 
 def _read_header(view: memoryview, length: int) -> tuple[int, int, tuple[int, ...]]:
-    """Return the word size, the flags and the lengths of the planes. Raises Damaged if they do not match
-    the length of the input or of the chunk.
+    """Return the word size, the flags and the lengths of the planes from the header of an encoded chunk.
+    Raises Damaged if the header does not fit the length of `view` or the plain chunk's `length`.
     """
     if length > _LONGEST or not MIN_ENCODED_BYTES <= len(view) <= MAX_ENCODED_RATIO * length:
         raise Damaged(f"{len(view)} bytes cannot be a chunk of {length} bytes")

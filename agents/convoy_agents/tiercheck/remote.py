@@ -162,7 +162,9 @@ class Remotes:
         return self._call(plan).store()
 
     def can_commit(self, plan: Assignment) -> bool:
-        """Return True if the job's store is known and can commit generations safely."""
+        """Return True if the hub has announced the job's store, and the store's probe found that it can
+        commit safely.
+        """
         use = plan.memory.store if plan.memory else None
         known = self._known.get(use.name) if use else None
         return known is not None and known.message.conditional

@@ -141,8 +141,8 @@ class ShardStore:
         return names
 
     def writable(self, owner: str, kind: str = BASES) -> list[str]:
-        """Return a rank's buffers of a kind that the rank may write: they hold no shard and are not being
-        sealed.
+        """Return the rank's buffers of this kind that hold no shard and are not being sealed. The rank may
+        write to them.
         """
         used = self.sealing.union(self._used_buffers())
         return [name for name in self.buffers.names(owner) if name not in used and owner_of(name)[1] == kind]
@@ -377,9 +377,8 @@ class ShardStore:
             state = json.loads(records.unseal((self._folder / "state.json").read_bytes()))
             self.incarnation, self.seen = int(state["incarnation"]), int(state["seen"])
             self.marks = {Tier(tier): Generation(*pair) for tier, pair in state["marks"].items()}
-            # A withdrawn shard may still be here, because the earlier agent ended before it dropped the
-            # shard. The mark that it was given up is lost with that agent. So keep the shard, and do not
-            # withdraw its copies.
+            # A withdrawn shard that is still here was not dropped by the earlier agent. Keep it and its
+            # copies, because no stored record says that it was given up.
             self.slot_token = str(state.get("slotToken", ""))
             self.withdrawn = [key for key in state.get("withdrawn", ()) if key not in self._shards]
 

@@ -1,5 +1,5 @@
-"""Surveys: reports on a job's memory on this node, for the agent that decides from which generation an
-incarnation starts.
+"""Surveys: reports on the checkpoints of a job in this node's memory. Slot 0's agent requests them to
+decide from which generation an incarnation starts.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Surveys:
         return now if now is not None and now.incarnation == plan.incarnation else plan
 
     async def renew_slot_token(self, job_memory: JobMemory) -> None:
-        """Replace the stored slot token of the job if the token of the current assignment was signed with
-        another key.
+        """Replace the stored slot token of the job by the token of the current assignment, if the two were
+        signed with different keys.
         """
         plan = self.plan(job_memory.job_uid)
         if (
@@ -59,8 +59,8 @@ class Surveys:
                 log.warning("slot token not renewed", job=plan.job, why=str(error))
 
     async def survey(self, job_uid: str, incarnation: int, member: bool) -> Surveyed:
-        """Return everything that this node holds of the job. From then on, refuse calls of earlier
-        incarnations, so that they commit nothing that the survey does not show.
+        """Return everything that this node's memory holds of the job. From then on, refuse requests of
+        earlier incarnations. Otherwise they could commit a generation that the survey does not contain.
 
         Raises OSError if the memory cannot be used. `member`: True if a slot of the incarnation is on this
         node.

@@ -1,4 +1,6 @@
-"""Collects troubles with a job's checkpoints, and reports them to the operator once they last long enough."""
+"""Collects troubles with a job's checkpoints, and reports them to the operator. A trouble that may pass by
+itself is reported only after REPORT_AFTER_SECONDS.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +73,8 @@ class TroubleReporter:
         self._set(plan, _RECORDS, "")
 
     def checkpoints_lost(self, plan: Assignment, why: str) -> None:
-        """Record that the incarnation starts without the checkpoints that existed. This trouble lasts until
-        the incarnation ends.
+        """Record that earlier checkpoints existed, but this incarnation starts without them. This trouble
+        lasts until the incarnation ends.
         """
         self._set(plan, _LOST, why)
 
@@ -95,7 +97,9 @@ class TroubleReporter:
             self._set(plan, _STORE, f"{generation.name}: {error}; the upload is tried again")
 
     def upload_failed(self, plan: Assignment, generation: Generation, error: BaseException) -> None:
-        """Record that an upload ended before all shards were stored. It is not retried."""
+        """Record that an upload ended before all shards were stored. The agent does not retry it, but
+        uploads the next generation that is chosen for the store.
+        """
         why = str(error) or type(error).__name__
         do = "; if that happens again, test the node's memory" if isinstance(error, Damaged) else ""
         self._set(plan, _SHARD, f"{generation.name}: {why}; the next generation is uploaded instead{do}")

@@ -23,9 +23,11 @@ class Cause(NamedTuple):
 
     kind: Kind
     source: str = ""
-    """The part that has the trouble, such as a node, if a pod can have several troubles of one kind."""
+    """The node, purpose or object to which the trouble belongs. It distinguishes several troubles of one
+    kind.
+    """
     rank: int = 0
-    """The rank that has the trouble; 0 for troubles that do not belong to a rank."""
+    """The rank that has the trouble; 0 also for troubles that do not belong to a single rank."""
 
 
 Troubles = Mapping[Cause, str]
@@ -33,8 +35,8 @@ Troubles = Mapping[Cause, str]
 
 
 def with_message(known: Troubles, cause: Cause, message: str) -> Troubles:
-    """Return the table with this message for a cause. An empty message removes the cause. If nothing
-    changes, return the same table.
+    """Return the table in which `cause` has this message. An empty message removes the cause. If nothing
+    changes, return `known` itself.
     """
     if known.get(cause, "") == message:
         return known

@@ -21,15 +21,17 @@ from convoy_controllers.checkpoint import retention
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
 UPLOAD_SECONDS = 3600.0
-"""Seconds within which all slots must upload a generation. After this time it is not uploaded any more."""
+"""Seconds within which all slots must upload a generation. After this time, a slot stops uploading the
+generation.
+"""
 RECHECK_EVERY = 4
-"""Number of commit requests without a result after which a slot checks again that its shards are in the
+"""Number of commit requests without a decision after which a slot checks again that its shards are in the
 store.
 """
 
 CommitInStore = Callable[[Assignment, JobMemory, Generation], Awaitable[bool | None]]
 """A function that requests the commit of a generation in the store. It returns True if the generation is
-committed, False if the commit is refused, None if the result is unknown.
+committed, False if the commit is refused, None if there is no decision yet.
 """
 
 log = structlog.get_logger()
@@ -95,7 +97,8 @@ class Uploads:
             exc_info=None if known else error,
             **generation._asdict(),
         )
-        # The memory of a job that ended is released, so its upload fails. Do not report this.
+        # After the end of a job its memory is released, so its running upload fails. Report a failure only
+        # for a running job.
         if self._is_current(plan) and not job_memory.closed:
             self._troubles.upload_failed(plan, generation, error)
 
@@ -113,8 +116,8 @@ class Uploads:
             while time.monotonic() < deadline and self._is_current(plan):
                 try:
                     if full and not collected:
-                        # Garbage is otherwise collected after a commit, but a full store accepts no commit,
-                        # so collect it now.
+                        # The store is full, so it accepts no commit. Collect garbage now, although this
+                        # otherwise follows a commit.
                         collected = True
                         await self._remotes.collect_garbage(plan)
                     if (key := queue.next) is not None:
@@ -170,10 +173,10 @@ class UploadQueue:
         self._sent += 1
 
     def commit_pending(self) -> None:
-        """Record that a commit request had no result, usually because other slots still upload.
+        """Record that a commit request got no decision, usually because other slots are still uploading.
 
-        While this slot waits, the store may delete its uploaded objects. So all shards are checked again at
-        every RECHECK_EVERY-th call.
+        While this slot waits, garbage collection may delete its uploaded objects. So at every
+        RECHECK_EVERY-th call, the queue starts again with the first shard.
         """
         self._opened += 1
         if self._opened % RECHECK_EVERY == 0:

@@ -24,8 +24,8 @@ class CertificateProvider(Generic[T]):
     SIGSEGV (grpc/grpc#36693).
 
     `poll` therefore returns a configuration only if the certificate has changed, and only after a pause of
-    SETTLE_SECONDS. During the pause it holds a lock. No other thread can start a handshake, and handshakes
-    that have already started get past the critical point.
+    SETTLE_SECONDS. During the pause it holds a lock, so no other thread can finish a poll. Threads that
+    polled before have time to start their handshakes with the previous configuration before gRPC frees it.
     """
 
     def __init__(

@@ -102,7 +102,8 @@ class HttpServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         address = str((writer.get_extra_info("peername") or ("",))[0])
-        # The server responds to a request without delay, so an old connection is idle and may be closed.
+        # The server responds to each request without delay. So the oldest connection is idle and may be
+        # closed.
         if (out := self._clients.add(writer, address)) is not None:
             out.transport.abort()
         try:
@@ -114,7 +115,8 @@ class HttpServer:
                     await writer.wait_closed()
         finally:
             self._clients.remove(writer)
-            # At this point the response is sent, or the client does not read it, so discard the connection.
+            # The response has been sent, or the client has not read it in time. Close the connection in both
+            # cases.
             writer.transport.abort()
 
     def _respond(self, line: str) -> bytes:

@@ -77,8 +77,8 @@ class SweepOrders:
                 self._confirm(message.sweep_received.name)
 
     def reports(self, again: bool) -> list[hub_pb2.SweepReport]:
-        """Return the reports to send to the hub. `again` must be True at the start of a session; the result
-        then includes all unconfirmed reports.
+        """Return the reports that have changed since the last call. `again` must be True at the start of a
+        session; the result then also includes all reports that the hub has not confirmed.
         """
         if again:
             self._due.update(

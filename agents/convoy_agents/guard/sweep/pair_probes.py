@@ -29,8 +29,8 @@ TRANSFER_BYTES = 32 * PIECE_BYTES
 WARM_UP = 20
 """Number of latency calls before the first sample."""
 RETRY_SECONDS = 0.2
-"""Seconds between retries. Retries are needed because the partner may receive its order later, and because
-a closed channel must reconnect.
+"""Seconds between retries of a call to the partner. Retries are needed because the partner may receive its
+order later than this node, and because a closed channel must reconnect.
 """
 CALL_SECONDS = 20.0
 _NOT_READY = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED}

@@ -25,8 +25,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class PairResponder:
-    """Decides which caller may measure this node. It admits a partner only while an order of the hub is
-    active.
+    """Decides which caller may measure this node. It admits the agent of one partner node, and only while
+    `serve` is running for this partner.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
-"""Runs a sweep of this node. Each probe runs in a child process, in the order of the tiers, until all have
-run or the time is over.
+"""Runs a sweep of this node. The probes run in the order of their tiers, each in a child process. The sweep
+ends when all probes have run, or at its deadline.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from convoy_agents.guard.sweep.probes import inventory
 from convoy_agents.guard.sweep.process import Children, TooManyStuckError
 
 TIER_SECONDS = {Tier.L0: 60.0, Tier.L1: 600.0, Tier.L2: 600.0}
-"""Maximum seconds for all probes of a tier, by tier."""
+"""Maximum seconds for all probes of one tier together, by tier."""
 START_SECONDS = 30.0
 """Seconds to allow for the start of a child. The child's deadline is START_SECONDS plus twice the probe's
 sampling time. The value is large because interpreters and drivers start slowly.

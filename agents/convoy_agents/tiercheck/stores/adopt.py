@@ -34,7 +34,7 @@ def adopt(
     """Copy a complete generation of another job: the generation of `step`, or the newest if `step` is 0.
 
     Raises StoreError, Damaged or Stopped. The StoreError is not `retriable` if there is no such generation.
-    After any error the call can be repeated: it keeps the chunks that were copied.
+    After any error the call can be repeated. It then skips the chunks that have been copied already.
     """
     chosen = choose(source.inventory(), step)
     if chosen is None:

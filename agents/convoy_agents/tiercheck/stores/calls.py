@@ -147,7 +147,7 @@ class Calls:
         timer.
 
         Raises a retriable StoreError if one operation of `do` gets no response for ANSWER_SECONDS. If all
-        threads hang, waiting callers get this error at once.
+        threads hang in this way, calls that wait for a thread get the error at once.
 
         A hanging thread cannot be stopped. It becomes usable again if the store recovers.
         """

@@ -68,8 +68,8 @@ class GarbageCollector:
             alive = retention.reachable(heads, left.manifests)
             manifests = self._delete_old("manifests", garbage.manifests - alive, renew_marker)
             used = chunk_digests(one for key, one in left.manifests.items() if key not in manifests)
-            # A manifest that is in use but unreadable may be uploaded again with the same chunks, so keep all
-            # chunks.
+            # A manifest that is in use but unreadable may be uploaded again, and that upload reuses its
+            # chunks. This agent cannot know which chunks these are, so keep all chunks.
             lost = alive - left.manifests.keys()
             chunks = frozenset() if lost else self._delete_old("chunks", garbage.chunks - used, renew_marker)
         return Garbage(garbage.records, garbage.branches, manifests, chunks)
@@ -87,9 +87,9 @@ class GarbageCollector:
     def _deletion_marker(self) -> Iterator[Callable[[], float]]:
         """Keep a deletion marker in the store within the block. Yield a function that renews the marker.
 
-        The function returns the time until which deletions may start, by the collector's clock. Before a
-        renewal the collector lists names, which may take long. If the marker's last renewal is then too
-        old, the function raises StoreError.
+        The function returns the time until which deletions may start, by the collector's clock. The
+        collector calls it after it has listed the names to delete. If the listing took longer than half of
+        MARKER_SECONDS, the function raises StoreError instead.
 
         After an error the marker stays until it expires, because failed deletions may still be in progress.
         """
@@ -113,7 +113,9 @@ class GarbageCollector:
         self._part.remove("deletions", [name])
 
     def _tidy(self) -> None:
-        """Remove expired deletion markers and unfinished objects."""
+        """Remove deletion markers that expired long ago, and unfinished objects that are older than the
+        grace period.
+        """
         now, markers, *_ = self._part.names("deletions")
         self._part.remove("deletions", [one for one, at in markers.items() if now - at > 2 * MARKER_SECONDS])
         for folder in FOLDERS:

@@ -19,7 +19,8 @@ this:
    the chunk's write time to now (`touch`).
 2. The garbage collector writes its marker to `deletions/` before it reads the write times. A commit first
    touches everything that it needs, then checks that there is no marker, then checks that everything exists.
-   So whichever acts first, the other one notices it.
+   If the marker was written before this check, the commit fails. If not, the collector reads the new write
+   times and keeps the objects.
 """
 
 from __future__ import annotations

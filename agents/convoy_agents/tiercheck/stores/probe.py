@@ -28,7 +28,7 @@ class Capabilities:
     older generation.
     """
     ranges: bool
-    """True if part of a blob can be read."""
+    """True if part of a blob can be read without the rest."""
     touch: bool
     """True if the write time of a blob can be renewed without sending its bytes."""
     checksums: bool

@@ -179,13 +179,13 @@ class Store:
         elif standing != text:
             return False
         elif self._part.blobs.create(key, text):
-            # The record existed a moment ago, so garbage collection has deleted it, and perhaps also the
-            # objects that it needs.
+            # `get` found the record, but `create` found none. So garbage collection has deleted the record
+            # between the two calls, and perhaps also the objects that it needs.
             self._part.blobs.remove(key)
             raise StoreError(
                 f"{self.where}: {key} was deleted during the call; Convoy tries again", retriable=True
             )
-        # Write also if the record exists: its writer may have died before the record was durable.
+        # Call this even if the record exists. Its writer may have died before the record was durable.
         return self._create_once(key, text)
 
     def inventory(self) -> Inventory:

@@ -147,8 +147,8 @@ def download(
     limits: TransferLimits = TransferLimits(),
     wanted: Collection[int] | None = None,
 ) -> Downloaded:
-    """Download the chunks with these indexes, or all chunks. Each chunk is checked and then written, in any
-    order and perhaps more than once.
+    """Download the chunks with the indexes in `wanted`, or all chunks if `wanted` is None. Each chunk is
+    checked and then written, in any order and perhaps more than once.
 
     `write`: gets a chunk's index and bytes; it is called from several threads. Raises Stopped, StoreError,
     or Damaged if a chunk is missing or was damaged in two reads.

@@ -46,7 +46,8 @@ _ADVICE = {
 }
 _TRIES = 3
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_PATH does not open the file itself. To open a pipe may block, and to open a device may have side effects.
+# O_PATH returns a descriptor without opening the file itself. Opening a pipe could block, and opening a
+# device could have side effects.
 _PATH_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -255,8 +256,8 @@ class Volume:
             self._check_mounted()
 
     def _check_mounted(self) -> None:
-        """Raise NotMounted if the volume is not mounted. Call this before a folder is created, and if
-        something is missing.
+        """Raise NotMounted if the volume is not mounted. Call this before a folder is created. Call it also
+        if a file or folder is missing, because an unmounted volume may be the reason.
         """
         if not self._mounted(self._root):
             raise NotMounted(
@@ -317,8 +318,8 @@ class Volume:
 
 @contextlib.contextmanager
 def _regular(folder: int, name: str) -> Iterator[int]:
-    """Open a regular file for reading. Yield its descriptor. Raises OSError, with ELOOP for anything but a
-    regular file.
+    """Open a regular file for reading. Yield its descriptor. Raises OSError; its errno is ELOOP if `name`
+    is not a regular file.
     """
     seen = os.open(name, _PATH_ONLY, dir_fd=folder)
     try:

@@ -71,11 +71,11 @@ def common(root: Path) -> dict[str, str]:
 
 
 def torch(python: str) -> str:
-    """Return the torch version of the interpreter at the path `python`, or of this interpreter if the path
-    is empty. Return an empty text without torch.
+    """Return the version of torch in the interpreter at the path `python`, or in this interpreter if the
+    path is empty. Return an empty text if that interpreter has no torch.
 
-    Raises OSError or subprocess.SubprocessError if the interpreter cannot run. The node's class is then
-    unknown.
+    Raises OSError or subprocess.SubprocessError if the interpreter cannot run. The probe then fails, so the
+    node's class stays unknown.
     """
     if not python:
         with contextlib.suppress(PackageNotFoundError):

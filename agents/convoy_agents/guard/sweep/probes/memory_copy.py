@@ -20,8 +20,9 @@ def run(accelerator: int, seconds: float) -> Measured:
     """Measure the speed of copies by one core in GB/s. Each copied byte counts once, although it is read
     and written.
 
-    The two buffers together are four times as large as the core's last-level cache, within the buffers'
-    limits. Raises NotAvailable if the memory is too small or the cache is larger than a buffer.
+    Each of the two buffers is twice as large as the core's last-level cache, within the limits above.
+    Raises NotAvailable if the free memory is smaller than the two buffers, or if the cache is larger than a
+    buffer.
     """
     cache = last_level_cache()
     size = min(_MAX_BUFFER, max(_MIN_BUFFER, 2 * cache))
