@@ -53,7 +53,7 @@ the operator's own write and needs no further reconcile.
 
 
 class Store(Generic[T]):
-    """Objects of one resource by namespace and name, with one optional index."""
+    """The objects of one resource, by namespace and name. Further indexes find objects by other keys."""
 
     def __init__(self, index: Callable[[T], tuple[str, str]] | None = None) -> None:
         self._items: dict[tuple[str, str], T] = {}

@@ -24,12 +24,12 @@ from convoy_operator.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 WINDOW = 600.0
-"""Seconds after an Event during which an equal Event of the same object is counted but not posted.
-`PER_OBJECT` applies to windows of the same length.
+"""Seconds after the post of an Event during which equal Events of the same object are counted but not
+posted. `PER_OBJECT` applies to periods of the same length.
 """
 PER_OBJECT = 25
-"""Maximum number of Events of one object per window, so that an object that changes all the time cannot
-fill etcd.
+"""Maximum number of Events of one object that are posted within WINDOW seconds. Without this limit, an
+object that changes all the time could fill etcd.
 """
 _REMEMBERED = 4096
 _QUEUED = 1000
@@ -43,7 +43,9 @@ _MESSAGE = 1024
 
 @dataclass(slots=True)
 class _Posted:
-    """An Event that was posted: the time of the post, and the number of repeats after it."""
+    """The Unix time in seconds at which an Event was last posted, and the number of equal Events since
+    then, which were not posted.
+    """
 
     at: float
     repeats: int = 0
@@ -51,15 +53,17 @@ class _Posted:
 
 @dataclass(slots=True)
 class _Window:
-    """The number of Events of one object that were posted in the current window."""
+    """The start of the current period of WINDOW seconds for one object, in Unix seconds, and the number of
+    the object's Events that were posted since then.
+    """
 
     since: float
     count: int = 0
 
 
 class EventRecorder:
-    """Queues Events without waiting and posts them in the background. It drops and counts the Events above
-    the limits.
+    """Queues Events without waiting and posts them in the background. Events above the limits are dropped,
+    and a metric counts the dropped Events.
     """
 
     def __init__(

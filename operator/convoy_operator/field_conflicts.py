@@ -15,7 +15,7 @@ _MIN_BACKOFF, _MAX_BACKOFF = 2.0, 600.0
 
 @dataclass(slots=True)
 class _Applied:
-    """The state of one applied object."""
+    """The operator's ownership of the fields of one applied object, and the repairs of the object."""
 
     owned_fields: int
     """`CachedObject.owned_fields` as the API server returned it after the newest apply."""
@@ -40,7 +40,9 @@ class FieldConflicts:
         """The state of each applied object, by uid of its owner and then by its own uid."""
 
     def record(self, owner: str, applied: CachedObject) -> None:
-        """Record the state in which the API server returned an object after an apply."""
+        """Record which fields of an object the operator owns. `applied` is the object as the API server
+        returned it after an apply.
+        """
         known = self._objects.setdefault(owner, {}).setdefault(applied.uid, _Applied(applied.owned_fields))
         known.owned_fields, known.early = applied.owned_fields, False
 

@@ -32,7 +32,9 @@ _LOST_STEPS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 _AGES = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 14_400)
 
 VERBS = ("get", "list", "create", "dry_run", "delete", "patch", "patch_status", "apply", "evict")
-"""Verbs of requests to the API server. Watches are not included, because a watch lasts until it is ended."""
+"""Verbs of the requests to the API server whose duration is measured. Watches are not measured, because a
+watch lasts until one side ends it.
+"""
 
 # Drop the creation timestamps of series, which would be half of all series.
 disable_created_metrics()  # type: ignore[no-untyped-call]

@@ -1,4 +1,6 @@
-"""The labeler of nodes with a running agent. Workers are only placed on nodes with the label."""
+"""Sets the agent-ready label on nodes with a running agent. Workers are only placed on nodes with the
+label.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ removal must not wait, because a pod may be about to be placed on the node.
 
 
 class NodeLabeler:
-    """Patches each node whose label is wrong. A failed patch is retried after a back-off."""
+    """Adds or removes the agent-ready label of each node whose label is wrong. A failed patch is retried
+    after a back-off.
+    """
 
     def __init__(
         self,

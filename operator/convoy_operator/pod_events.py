@@ -109,8 +109,9 @@ class PodEvents:
         cache.pods.listen(self._on_pod)
 
     def request(self, key: Key, inspect: Inspect | None) -> None:
-        """Queue a request for the Events of a pod. Do nothing if the job's next request is not due yet, or
-        if too many requests are waiting. `inspect` is None if no pod starts too slowly.
+        """Queue a request for the Events of the pod that `inspect` names. Do nothing if `inspect` is None,
+        because no pod of the job starts too slowly. Also do nothing if the job's next request is not due
+        yet, or if a limit on requests is reached.
         """
         if inspect is None:
             return

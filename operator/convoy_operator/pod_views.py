@@ -104,7 +104,7 @@ def container_names(raw: Raw) -> list[str]:
 
 def _state(entry: Raw, kind: str, when: str = "state") -> Raw:
     """Return the part `kind` (`waiting` or `terminated`) of a container's state; empty if the container is
-    in another state.
+    in another state. `when` is `state` for the current state or `lastState` for the previous one.
     """
     found: Raw = (entry.get(when) or {}).get(kind) or {}
     return found

@@ -1,4 +1,5 @@
-"""Metrics of recoveries: their duration, and the steps that they lost.
+"""Metrics of recoveries: the duration of each recovery, and the number of steps that were lost by its
+fault.
 
 A leader measures only recoveries that started while it led, because it does not know when earlier ones
 started.
@@ -32,7 +33,7 @@ _OVER = frozenset({*TERMINAL, Phase.SUSPENDING, Phase.SUSPENDED})
 
 @dataclass(slots=True)
 class _OpenRecovery:
-    """A recovery of a job that has not completed a step yet."""
+    """The recovery of a job that has not completed a step since its restart."""
 
     namespace: str
     job: str

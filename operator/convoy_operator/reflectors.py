@@ -69,7 +69,9 @@ class Reflectors:
         ]
 
     async def run(self) -> None:
-        """Watch all resources until cancelled, or until one watch fails."""
+        """Watch all cached resources except those that kopf watches, until cancelled or until one watch
+        fails.
+        """
         watched: list[Reflector[Any]] = [self.pods, self.nodes, *self._kinds, *self._applied]
         await run_until_first_exit([one.run() for one in watched])
 
@@ -88,8 +90,8 @@ class Reflectors:
 
 
 async def _listed(reflector: Reflector[Any]) -> None:
-    """LIST one resource, and retry until that succeeds. The caller must not make decisions without the
-    LIST.
+    """LIST one resource. Retry until the LIST succeeds, because the caller must not make decisions without
+    its result.
     """
     attempt = 0
     while True:

@@ -27,7 +27,9 @@ COLLECT_SECONDS = 2.0
 
 
 class OrderGarbageCollector:
-    """Cancels and drops the orders of sweeps that have ended or were deleted. Only the leader runs it."""
+    """Cancels the orders of sweeps that have ended or were deleted, and drops the reports on these orders.
+    Only the leader runs it.
+    """
 
     def __init__(self, reader: Reader, sweeps: Sweeps) -> None:
         self._reader = reader
@@ -43,8 +45,8 @@ class OrderGarbageCollector:
                 log.exception("garbage collection of sweep orders failed, will retry")
 
     def collect(self) -> None:
-        """Find all orders whose sweep no longer runs. Cancel those that an agent still executes, and drop
-        the others.
+        """Find all orders whose sweep no longer runs. Cancel those that an agent still executes. Drop the
+        reports on the others.
         """
         sweeps = self._reader.all(healthsweep.KIND)
         running = tuple(f"{prefix(one)}." for one in sweeps if one.status.completion_time is None)
@@ -58,7 +60,9 @@ class OrderGarbageCollector:
 
 
 class SweepMeter:
-    """Counts the verdicts that this operator has decided, after their status is stored."""
+    """Counts this operator's verdicts on nodes. A verdict is counted when the status that contains the
+    verdict is stored.
+    """
 
     def __init__(self, cache: ClusterCache, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -35,7 +35,7 @@ POD_KINDS = tuple(kind for kind in KINDS if kind.makes_pods)
 SETTLE_SECONDS, POLL_SECONDS = 15.0, 1.0
 _COLUMNS = "'NODE:.metadata.name,HEALTH:.metadata.labels.convoy\\.dev/node-health,TAINTS:.spec.taints[*].key'"
 NAMED = 5
-"""Maximum number of objects that a message lists by name."""
+"""Maximum number of objects of each kind that a message lists by name."""
 
 
 def objection(

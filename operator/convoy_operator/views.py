@@ -62,15 +62,15 @@ def texts_at(path: str, parent: CachedObject) -> frozenset[str]:
 
 
 def version_of(raw: Mapping[str, Any]) -> int:
-    """Return the resourceVersion as a number. The API server documents that the versions of one resource
-    are ordered.
+    """Return the resourceVersion as a number, so that versions can be compared. The API server documents
+    that the versions of one resource are ordered.
     """
     text = raw["metadata"].get("resourceVersion", "")
     return int(text) if text.isdigit() else 0
 
 
 def node(raw: Mapping[str, Any]) -> Node:
-    """Convert a raw node to the object in the cache."""
+    """Convert a raw node to the `Node` that the cluster cache stores."""
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
@@ -93,7 +93,7 @@ def node(raw: Mapping[str, Any]) -> Node:
 
 
 def pod(raw: Mapping[str, Any]) -> Pod:
-    """Convert a raw pod to the object in the cache."""
+    """Convert a raw pod to the `Pod` that the cluster cache stores."""
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
     return Pod(
@@ -105,7 +105,7 @@ def pod(raw: Mapping[str, Any]) -> Pod:
 
 
 def cached_object(raw: Mapping[str, Any]) -> CachedObject:
-    """Convert a raw custom resource or applied child to the object in the cache."""
+    """Convert a raw custom resource or applied child to the `CachedObject` that the cluster cache stores."""
     metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
     return CachedObject(
         namespace=metadata.get("namespace", ""),

@@ -15,7 +15,9 @@ changes the interval.
 
 
 class UpdateThrottle:
-    """Measures the mean cost of an update and derives the interval from it. All pages share one throttle."""
+    """Measures the mean processor time of an update and derives the interval from it. All pages share one
+    throttle.
+    """
 
     def __init__(self) -> None:
         self._mean = 0.0

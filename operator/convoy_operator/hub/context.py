@@ -24,6 +24,6 @@ class HubContext:
     metrics: Metrics
     settings: Settings
     clock: Callable[[], float] = time.monotonic
-    """Monotonic clock in seconds."""
+    """Function that returns the monotonic time in seconds."""
     wall: Callable[[], float] = time.time
-    """Unix time in seconds."""
+    """Function that returns the Unix time in seconds."""

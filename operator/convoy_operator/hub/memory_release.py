@@ -24,7 +24,9 @@ class MemoryRelease:
         self._release = release
         self._due = 0.0
         self._over: set[tuple[str, str]] = set()
-        """Pairs (node, job uid) whose memory was not needed at the last search."""
+        """Pairs (node, job uid) for which the last search found that no job needs the checkpoints in the
+        node's memory.
+        """
 
     def due(self, now: float) -> bool:
         """Return True if a search is due, and schedule the next one."""
@@ -34,8 +36,8 @@ class MemoryRelease:
         return True
 
     def poll(self, agents: Iterable[tuple[str, AgentRecord]]) -> None:
-        """Release the memory of finished and deleted jobs. For other jobs, release the memory of nodes that
-        no longer have the job's pods.
+        """Release the memory of finished and deleted jobs. For other jobs, release the memory of nodes on
+        which `_places` finds that the job no longer needs the memory.
         """
         alive = {job.uid: job for job in self._cache.jobs if not ended(job)}
         before, self._over = self._over, set()
@@ -49,13 +51,16 @@ class MemoryRelease:
                 if needed is None or node in needed:
                     continue
                 self._over.add((node, uid))
-                # Release the memory only if the previous search found it unneeded too, because the
-                # checkpoints cannot be recovered.
+                # Release the memory only if the previous search found it unneeded too. This is a precaution:
+                # released checkpoints cannot be recovered.
                 if (node, uid) in before and agent.stream is not None:
                     self._release(node, uid)
 
     def _places(self, job: CachedObject | None) -> Container[str] | None:
-        """Return the nodes whose memory a job needs. None means that it needs the memory of all nodes."""
+        """Return the nodes whose memory a job needs: the nodes of its pods. Before the job has saved a
+        checkpoint on these nodes that survives the loss of a node, it needs the memory of all nodes;
+        this is returned as None. A finished or deleted job (`job` is None) needs no memory.
+        """
         if job is None:
             return ()
         pods = self._cache.pods.indexed((job.namespace, job.name))

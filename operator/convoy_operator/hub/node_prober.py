@@ -123,7 +123,7 @@ class NodeProber:
         return probe is None or probe.reachable
 
     def poll(self) -> None:
-        """Start to probe each node whose agent became silent. Stop to probe each node whose agent sent a
+        """Start probing each node whose agent became silent. Stop probing each node whose agent has sent a
         message again.
         """
         quiet = {

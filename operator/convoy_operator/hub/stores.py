@@ -225,7 +225,9 @@ class CheckpointStores:
     # Periodic probes
 
     def poll(self) -> None:
-        """Start a probe of each store that is due."""
+        """Start a probe of each store whose next probe is due. A probe whose report is overdue counts as
+        failed.
+        """
         for name, known in self._known.items():
             self._probe_if_due(name, known)
 
@@ -248,12 +250,12 @@ class CheckpointStores:
         self._send(self._streams[node], name, known, probe=True)
 
     def _next_prober(self, name: str, known: _StoreRecord) -> str:
-        """Return the node whose agent probes next. After a success it is the same node, otherwise the next
-        one.
+        """Return the node whose agent probes next; empty if no agent is connected. After a successful probe
+        it is the same node, otherwise the next node in alphabetical order.
 
-        Other nodes have no job that uses the store, so they should not get its keys. They are chosen only
-        if no node has such a job, or if the probes of all nodes with such a job failed. A volume has no
-        keys, so any node may probe it.
+        A node should get the keys of a bucket only if it has a job that uses the store. Other nodes are
+        chosen only if no node has such a job, or if the probes of all nodes with such a job failed. A
+        volume has no keys, so any node may probe it.
         """
         nodes = sorted(self._streams)
         if known.spec.s3 is not None:
@@ -305,8 +307,8 @@ class CheckpointStores:
         }
 
     def _used_on(self, node: str) -> Iterable[str]:
-        """Yield the stores that the jobs with pods on a node use. A store that the job's namespace may not
-        use is left out.
+        """Yield the names of the stores that jobs with unfinished pods on the node use. A store that the
+        job's namespace may not use is left out.
         """
         pods = (pod for pod in self._cache.members_on(node) if pod.view.phase not in ENDED_PHASES)
         for key in sorted({Key(TRAINING_JOB.name, pod.namespace, pod.job) for pod in pods}):

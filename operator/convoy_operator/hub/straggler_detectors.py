@@ -53,7 +53,7 @@ A table of 10,000 ranks with all their communicators takes a fifth of a second. 
 are dropped only for jobs that use more than their equal share: the limit divided by the number of jobs.
 """
 _MADE_SECONDS = 1.0
-"""Seconds between two attempts to create the detector of a job."""
+"""Minimum number of seconds between two attempts to create the detector of the same job."""
 
 
 class StragglerDetectors:
@@ -76,7 +76,7 @@ class StragglerDetectors:
         self._wall = wall
         self._cpu = cpu
         self.on_suspicion: Callable[[], None] = lambda: None
-        """Function to call when a lasting suspicion against a node starts or ends."""
+        """Function to call when the set of nodes with persistent slowness in one job changes."""
         self._jobs: dict[str, JobDetector] = {}
         """The detector of each job, by job uid."""
         self._tried: dict[str, float] = {}

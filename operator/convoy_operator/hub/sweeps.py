@@ -88,8 +88,8 @@ class Sweeps:
         """Function to call when the state of an order changes."""
 
     def join(self, node: str) -> None:
-        """Drop the unfinished reports of an agent that has connected. The agent may have restarted, and it
-        reports its current state at once.
+        """Drop the reports of an agent that has connected on orders that have not ended. The agent may have
+        restarted. It reports the current states of these orders at once.
         """
         known = self._reports[node]
         for name in [name for name, report in known.items() if not report.over]:

@@ -56,7 +56,7 @@ class MetricCurve:
 
 @dataclass(slots=True)
 class Curve:
-    """The progress of a job."""
+    """The reported steps, losses, rates and metrics of one job over time."""
 
     since: datetime
     """Time when the dashboard started to watch the job, or time of the first report if that is earlier."""

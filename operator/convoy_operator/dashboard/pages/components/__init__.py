@@ -1,4 +1,6 @@
-"""Vue components. They do what plain HTML elements cannot do."""
+"""Elements that have a Vue component of their own: fields, the query of the browser's address, and charts.
+Plain HTML elements cannot do what they do.
+"""
 
 from __future__ import annotations
 
