@@ -116,9 +116,9 @@ class NodeView:
     agent_ready: bool = True
     """True if the node carries the agent-ready label, so that workers can be placed on it."""
     silent_seconds: float = 0.0
-    """Seconds since the node's agent was last heard, if they exceed the limit; 0 otherwise."""
+    """Seconds since the last message of the node's agent, if the agent counts as absent; 0 otherwise."""
     silent_since: float = 0.0
-    """Unix seconds at which the node's agent was last heard; 0 if `silent_seconds` is 0."""
+    """Unix seconds of the last message of the node's agent; 0 if `silent_seconds` is 0."""
     pods_reachable: bool = True
     """False if no pod on the node replied to the operator's last probe. A refused connection counts as a
     reply.
@@ -130,7 +130,9 @@ class NodeView:
     agent is silent.
     """
     attested_by: frozenset[str] = frozenset()
-    """Names of the nodes whose agents have heard from this node's agent within the fencing time."""
+    """Names of the nodes whose agents have received a request of this node's agent within the last
+    FENCE_SECONDS.
+    """
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -184,8 +186,9 @@ class RankView:
     save.
     """
     copy_seconds: float = 0.0
-    """Seconds for which a recent save kept memory and links busy; 0 before the first save. The busy time
-    ends when all copies of the save are made, or, without copies, when the save is committed.
+    """Seconds for which the newest fully copied save kept memory and links busy; 0 before the first such
+    save. The busy time ends when all copies of the save are made. If the job keeps no copies, it ends
+    when the save is committed.
     """
     restore_seconds: float = 0.0
     """Seconds that the rank took to read the checkpoint; 0 if the rank read none or does not report the

@@ -22,7 +22,9 @@ DEADLINE_SECONDS = 60.0
 agent starts to write the record.
 """
 MAX_OPEN = 8
-"""Maximum number of open generations of one job. If there are more, the oldest open generation expires."""
+"""Maximum number of generations of one job that wait for votes at the same time. If there are more, the
+oldest expires.
+"""
 
 
 class Verdict(Enum):

@@ -15,7 +15,8 @@ from convoy_controllers.checkpoint.records import MAX_HISTORY, Branch, Record
 
 
 def lineage(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[Record]:
-    """Return the generations to restore from, the newest first.
+    """Return the records of the generations on the line, the newest first. A restore uses the first
+    complete one.
 
     A parent may have no record, because the record was garbage-collected or lost. The line then goes on
     with the newest older record of the parent's incarnation. If there is none, the line goes on with the

@@ -41,8 +41,8 @@ class Placed:
 
 
 def place(nodes: Sequence[Host], copies: int) -> dict[str, Placed]:
-    """Return the hosts for the copies of every node, by name of the node. A node gets fewer than `copies`
-    hosts if there are too few nodes.
+    """Return the hosts that keep the copies of each node's shards, by name of the node. A node gets fewer
+    than `copies` hosts if there are too few nodes.
     """
     unique = sorted({one.node: one for one in nodes}.values(), key=lambda one: one.node)
     weights = _weights([one.node for one in unique])

@@ -90,7 +90,9 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A COMMIT record. When it was written, every shard was sealed and complete in some node's memory."""
+    """A COMMIT record. When it was written, each shard of the generation was complete in the memory of some
+    node.
+    """
 
     generation: Generation
     parent: Generation | None

@@ -44,7 +44,7 @@ class Verdict(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is slow."""
+    """Something that is slow (ranks, a place or the job), and the cause."""
 
     cause: Cause
     place: FindingPlace

@@ -1,5 +1,5 @@
-"""Finds the parts of the network that explain the slow communicators. The parts are the smallest cover,
-chosen greedily.
+"""Finds the parts of the network that explain the slow communicators. Chooses as few parts as possible that
+together explain all of them (greedy set cover).
 """
 
 from __future__ import annotations

@@ -164,8 +164,8 @@ def communicator_classes(groups: Sequence[Group]) -> Ints:
 
 
 def slow_transfers(times: Floats, like: Ints) -> Floats:
-    """Return by communicator its time minus the median of the others in its class; NaN if the class has
-    fewer than four.
+    """Return by communicator its time minus the median of the other communicators in its class. NaN if
+    fewer than four communicators of the class have a time.
     """
     residual = np.full(len(times), np.nan)
     for number in np.unique(like[like >= 0]):

@@ -26,8 +26,8 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One rank's collectives in one communicator within a window. Only the collectives with the most bytes
-    are included.
+    """One rank's largest collectives in one communicator within a window: only those that move the most
+    bytes.
     """
 
     group: str
@@ -37,17 +37,17 @@ class Collective:
     members: tuple[range, ...]
     """Ranks of the communicator."""
     bytes: int
-    """Bytes that each of these collectives moves; 0 if unknown."""
+    """Bytes that each of the largest collectives moves; 0 if unknown."""
     count: int
-    """Number of these collectives in the window."""
+    """Number of the largest collectives in the window."""
     seconds: float
-    """Seconds of the fastest of these collectives, from the call to the end of the transfer. The wait for
-    other members is included.
+    """Seconds of the fastest of the largest collectives, from the call to the end of the transfer. The wait
+    for other members is included.
     """
 
     def joined(self, other: Collective) -> Collective:
-        """Return these collectives combined with another window's. If the byte counts differ, only the
-        collectives with more bytes are kept.
+        """Return the largest collectives of this window and another window as one. If their byte counts
+        differ, only the collectives with more bytes are kept.
         """
         if self.bytes != other.bytes:
             return max(self, other, key=lambda one: one.bytes)
@@ -73,7 +73,7 @@ class Window:
     save: float = 0.0
     """Seconds for which the rank waited for checkpoints."""
     tokens: int = 0
-    """Number of tokens; 0 if unknown."""
+    """Number of tokens that the rank processed in these steps; 0 if unknown."""
     micro: tuple[float, ...] = ()
     """Seconds of own compute per micro-batch: all forward passes, then as many backward passes; empty if
     unknown.
@@ -220,13 +220,17 @@ class Group:
     bytes: int
     """Bytes that each of the communicator's largest collectives moves; 0 if unknown."""
     count: int
-    """Number of these collectives in the window."""
+    """Number of the communicator's largest collectives in the window."""
     seconds: Floats
-    """Seconds of the fastest of these collectives, by member; NaN if the member did not report."""
+    """Seconds of the fastest of the communicator's largest collectives, by member; NaN if the member did
+    not report.
+    """
 
     @property
     def transfer(self) -> float:
-        """Return the seconds of the transfer alone; NaN unless all members reported."""
+        """Return the seconds of the transfer without the wait for other members; NaN unless all members
+        reported.
+        """
         return float(self.seconds.min()) if len(self.seconds) else np.nan
 
     def silent(self) -> Group:
@@ -248,7 +252,7 @@ class Table:
     save: Floats
     host: Floats
     tokens: Floats
-    """Number of tokens by rank; NaN if unknown."""
+    """Number of tokens that each rank processed, by rank; NaN if unknown."""
     clock: Floats
     throttled: Bools
     micro: Floats | None = None

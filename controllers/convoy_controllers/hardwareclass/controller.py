@@ -21,7 +21,9 @@ def observe(reader: Reader, key: Key) -> HardwareClass | None:
 
 
 def plan(known: HardwareClass, now: datetime) -> Plan:
-    """Delete the class once it has expired; until then reconcile it again at that time."""
+    """Delete the class if it has expired. Otherwise reconcile the class again at the time at which it
+    expires.
+    """
     end = expires(known)
     if end is None:
         return Plan()

@@ -94,7 +94,9 @@ def _started(sweep: HealthSweep, nodes: Sequence[SweepNode], now: datetime) -> H
 
 
 def _counted(status: HealthSweepStatus, now: datetime) -> HealthSweepStatus:
-    """Return the status with its counts. Once every node has a verdict, the sweep is complete."""
+    """Return the status with the numbers of nodes that have a verdict and that failed. Once every node has
+    a verdict, the sweep is complete.
+    """
     counts = {verdict: sum(1 for one in status.nodes if one.verdict is verdict) for verdict in Verdict}
     done = sum(counts.values())
     words = ", ".join(f"{count} {verdict.lower()}" for verdict, count in counts.items() if count)

@@ -20,11 +20,11 @@ from itertools import chain
 from convoy_controllers.liveness.timings import POLL_SECONDS
 
 _SHARE = 0.3
-"""Share of agents above which a simultaneous silence is not believed."""
-_AT_LEAST = 3
-"""Minimum number of silent agents for their silence not to be believed. In a small cluster one node is a
-large share.
+"""Maximum share of the agents that may become silent together. If more do, an alarm is raised, because the
+operator's own network is assumed to have failed.
 """
+_AT_LEAST = 3
+"""Minimum number of silent agents for an alarm. In a small cluster even one node is a large share."""
 _EARLY = 5.0
 """Minimum seconds until a new leader judges agents, if nearly all agents have dialled."""
 _TWO_POLLS = 2 * POLL_SECONDS + 0.1

@@ -50,7 +50,9 @@ class NodeProbe:
     reachable: bool = True
     """True if any address on the node replied to the last probe."""
     pods_probed: bool = False
-    """True if pods were probed, not only the agent. Only then does the lack of a reply mean something."""
+    """True if pods were probed, not only the agent. If only the agent was probed, a missing reply is
+    ignored.
+    """
     lease_seconds: float = 0.0
     """Minimum age in seconds of the kubelet's Lease when it was last read. The true age is never less."""
 

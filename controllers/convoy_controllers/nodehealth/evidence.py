@@ -14,7 +14,7 @@ from convoy_crds.nodehealth import MOST_EVIDENCE, Evidence, EvidenceKind, NodeHe
 from convoy_crds.reasons.catalogue import Reasons
 
 STALE = timedelta(minutes=2)
-"""Time after which a suspicion no longer counts, unless the detector reports it again."""
+"""Time since the detector last reported a suspicion. After this time the suspicion no longer counts."""
 WORSE = 1.25
 """Factor by which a loss must grow before its new value is stored. Smaller changes are not written: etcd is
 not a time series database.
@@ -29,7 +29,9 @@ class Case(NamedTuple):
 
 
 def is_evidence(suspicion: Suspicion, detection: Detection, now: datetime) -> bool:
-    """Return True if a suspicion counts as evidence: slow enough, for long enough, and still present."""
+    """Return True if a suspicion counts as evidence. The node must be slow enough and for long enough, and
+    the detector must have reported the suspicion within STALE.
+    """
     slow = suspicion.slowdown >= 1 + detection.least_slowdown_percent / 100
     lasting = suspicion.seen - suspicion.since >= parse_duration(detection.lasting)
     return slow and lasting and now - suspicion.seen <= STALE
@@ -89,7 +91,9 @@ def with_failed_sweep(evidence: Sequence[Evidence], result: SweepResult) -> list
 
 
 def forgiven(facts: HardwareFacts) -> list[Evidence]:
-    """Return the jobs' suspicions as evidence, with all losses so far forgiven: only later losses count."""
+    """Return the jobs' suspicions as evidence. All losses so far are forgiven: only later losses count
+    against the node.
+    """
     known = [_noted(None, one, timedelta(0)) for one in facts.suspicions]
     return [one.model_copy(update={"forgiven": one.loss}) for one in known][-MOST_EVIDENCE:]
 

@@ -3,7 +3,7 @@ which nodes to sweep.
 
 The order of writes is part of the decision. The policy's status (the breaker) is stored first, then the
 nodes' statuses in any order. Actions follow only from stored statuses. So if an operator dies between two
-writes, its successor counts everything that was granted.
+writes, its successor still counts every granted request.
 """
 
 from __future__ import annotations

@@ -26,10 +26,11 @@ def without_followers(
     paces: Mapping[str, JobPace],
     now: datetime,
 ) -> dict[str, tuple[Suspicion, ...]]:
-    """Return the suspicions by node. Suspicions of swapped ranks that are as slow on their new node as on
-    the old one are left out.
+    """Return the suspicions by node, without those against swapped ranks that are as slow on their new node
+    as on the old one.
 
-    Once the outcome of the swap is Wrong, the slowness of these ranks counts against no node for KEPT.
+    Once the outcome of the swap is Wrong, the slowness of these ranks counts against no node for the time
+    KEPT.
     """
     swapped = [
         (health.status.node_ref.name, pace, action.outcome)

@@ -119,15 +119,15 @@ def _bound(
         return status
     message = Reasons.MOVED.format(before=known.name, after=node.name)
     since = status.since
-    # The state is unchanged, so keep the time at which it began.
+    # The move to another node does not change the health state. Keep the time at which the state began.
     sweep = status.sweep
     renamed_status = with_state(status, status.state, now, Reasons.MOVED, message)
     return renamed_status.model_copy(update={"since": since, "message": status.message, "sweep": sweep})
 
 
 def _with_silence(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) -> NodeHealthStatus:
-    """Return the status with the start or end of its agent's silence. Time without telemetry does not count
-    as time without evidence.
+    """Return the status with the time since which the node's agent is silent; empty after the agent's
+    return. Time without telemetry does not count as time without evidence.
     """
     if not facts.agent_connected:
         return status if status.silent_since else status.model_copy(update={"silent_since": now})

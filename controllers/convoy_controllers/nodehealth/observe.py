@@ -89,7 +89,9 @@ def policy_for(policies: Sequence[GuardPolicy], labels: Mapping[str, str]) -> Gu
 
 
 def fleet(policy: GuardPolicy, hardware: Hardware, now: datetime) -> Fleet:
-    """Return a policy with all its stored hardware and the current facts about it."""
+    """Return a policy, all hardware under this policy that has a NodeHealth, and the current facts about
+    this hardware.
+    """
     held = without_followers(hardware.suspicions, hardware.healths.values(), hardware.paces, now)
     seen = replace(hardware, suspicions=held)
     members = [
@@ -114,7 +116,7 @@ def unknown(policy: GuardPolicy, hardware: Hardware) -> dict[str, str]:
 
 
 def member(name: str, policy: GuardPolicy | None, hardware: Hardware, now: datetime) -> Member:
-    """Return one piece of stored hardware with the current facts about it."""
+    """Return one piece of hardware that has a NodeHealth, with the current facts about it."""
     health, node = hardware.healths[name], hardware.bindings.chosen.get(name)
     there = hardware.jobs.get(node.name, ()) if node is not None else ()
     held = hardware.suspicions.get(node.name, ()) if node is not None else ()

@@ -85,8 +85,8 @@ class HardwareFacts:
     any sweep.
     """
     saved: datetime | None = None
-    """Time of the oldest last save: each job on the node has one last save. None if one of these jobs has
-    never saved, or if there are no jobs.
+    """The earliest of the times at which the jobs on the node last saved their state. None if one of these
+    jobs has never saved, or if there are no jobs.
     """
     unsaved: float = 0.0
     """GPU-seconds of work that a swap now would lose."""

@@ -15,13 +15,15 @@ from convoy_crds.nodehealth import EvidenceKind, NodeHealthStatus, Outcome, Stat
 from convoy_crds.reasons.catalogue import Reasons
 
 PATIENCE = timedelta(hours=2)
-"""Time after an action at which a pending outcome becomes Unknown. Later measurements would prove little,
+"""Time after an action. A pending outcome then becomes Unknown. Later measurements would prove little,
 because jobs end or change.
 """
 
 
 def with_outcome(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) -> NodeHealthStatus:
-    """Return the status with the outcome of the last action and its consequence, once it is known."""
+    """Return the status with the outcome of the last action, and with the consequence of this outcome. The
+    status stays unchanged while the outcome is not known.
+    """
     last = status.actions[-1] if status.actions else None
     if last is None or last.outcome is not Outcome.PENDING:
         return status

@@ -93,13 +93,13 @@ def is_slow_again(swapped: PaceRecord, now: Slow) -> bool:
 
 
 def recovered(action: Action | None, node: str, now: Mapping[str, JobPace]) -> float | None:
-    """Return the largest share of the predicted gain that a job of an action has reached; None while no
-    share is known.
+    """Return the share of the predicted gain that a job has reached since an action swapped it; None while
+    no share is known. If several jobs were swapped, return the largest share.
 
     A job counts only if it runs with as many ranks as before, and on none of the nodes that it accused. Its
-    share must differ significantly from ENOUGH. A share below ENOUGH counts only if no other rank delays
-    the job, after enough windows to name a slow rank. If the same ranks are slow on other nodes, the share
-    is 0.
+    share must differ significantly from ENOUGH. A share below ENOUGH counts only if no rank delays the job
+    any more. This is known only after NAMED_WINDOWS windows. If the same ranks are slow on other nodes, the
+    share is 0.
     """
     shares = []
     for one, known in _since(action, node, now):
@@ -130,7 +130,9 @@ def is_later_incarnation(swapped: PaceRecord, now: JobPace) -> bool:
 def _since(
     action: Action | None, node: str, now: Mapping[str, JobPace]
 ) -> Iterator[tuple[PaceRecord, JobPace]]:
-    """Yield the jobs of an action with a pending outcome that run on other nodes at a known speed."""
+    """Yield the jobs that an action with a pending outcome swapped, if they run on other nodes at a known
+    speed. Each job comes with its speed before the swap and its speed now.
+    """
     if action is None or action.outcome is not Outcome.PENDING:
         return
     for one in action.paces:

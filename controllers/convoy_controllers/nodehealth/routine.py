@@ -59,7 +59,9 @@ def _age(status: NodeHealthStatus, now: datetime) -> float | None:
 
 
 def _accused(change: StateChange) -> bool:
-    """Return True if the change made a node without evidence suspect."""
+    """Return True if the change of state made the node a suspect, and the node was in service without
+    evidence before.
+    """
     return change.after is State.SUSPECT and change.before in (
         State.UNVERIFIED,
         State.QUALIFIED,

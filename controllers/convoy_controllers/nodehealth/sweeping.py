@@ -86,8 +86,8 @@ def _with_hint_tested(
 ) -> NodeHealthStatus:
     """Return the status without its hint, because this sweep has tested the hint.
 
-    An inconclusive sweep for another cause does not test the hint. The caller does not call this function
-    for such a sweep.
+    Do not call this function for an inconclusive sweep, unless the hint was the cause of the sweep: such a
+    sweep does not test the hint.
     """
     hinted = status.noticed is not None or cause is SweepCause.NOTICED
     looked_at = result.at if hinted else status.looked_at
@@ -113,11 +113,11 @@ def _passed(
         }
         status = status.model_copy(update=fresh)
         return with_state(status, State.PROBATION, now, Reasons.SWEEP_PASSED, message, result.provenance)
-    # The sweep passed, but jobs saw slowness. So the node stays suspect until there has been no evidence for
-    # long enough.
+    # The sweep passed, but jobs saw slowness. So a suspect stays suspect until there has been no evidence for
+    # the time `suspectClears`.
     status = status.model_copy(update={"confirmed_at": None})
     if status.state is State.QUARANTINED:
-        # The quarantine was not needed, so remove it from the count.
+        # The quarantine was not needed, so remove it from the quarantines that the lemon score counts.
         known = status.quarantines[:-1]
         score = lemon_score(known, now)
         status = status.model_copy(update={"quarantines": known, "lemon_score": score})

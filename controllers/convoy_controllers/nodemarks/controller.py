@@ -79,7 +79,8 @@ def observe(reader: Reader, key: Key) -> Observed | None:
 
 def plan(observed: Observed, now: datetime) -> Plan:
     """Patch the node's marks, and evict the jobs' pods from a drained node."""
-    # No event shows that a job may be swapped now, so reconcile a drained node with pods again after a while.
+    # No event shows that a job has become swappable. So reconcile a drained node with pods again after
+    # EVICT_SECONDS.
     waits = bool(observed.members) and _drains(observed)
     children = (*_marks(observed, now), *_leaving(observed))
     return Plan(children=children, requeue_after=EVICT_SECONDS if waits else None)

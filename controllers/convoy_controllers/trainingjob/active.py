@@ -219,8 +219,8 @@ def _refuse(observed: Observed, draft: Draft, wrong: Violation, own: Mapping[str
 def _shrink_wait(
     status: TrainingJobStatus, up: tuple[Slot, ...], layout: tuple[Slot, ...], now: datetime
 ) -> list[float | None]:
-    """Return a list with the seconds for which an elastic job still waits for missing pods after a fault.
-    The list is empty if the job does not wait.
+    """Return the seconds for which an elastic job still waits for missing pods after a fault, as a list
+    with one entry. The list is empty if the job does not wait.
     """
     until = formation.shrink_deadline(status)
     if until is None or len(up) == len(layout):

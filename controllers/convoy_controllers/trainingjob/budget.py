@@ -22,8 +22,8 @@ UNSTARTED_SECONDS = 10.0
 value. The back-off doubles with each further fault of this kind.
 """
 ECHO_WINDOW_SECONDS = 2.0
-"""Maximum number of seconds for which a node's agent may still be heard after the ranks on the node have
-died.
+"""Maximum number of seconds for which a node's agent may still send heartbeats after the ranks on the node
+have died.
 """
 
 
@@ -35,8 +35,9 @@ def exceeded(restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime
 
 
 def forgive(restarts: Restarts, lost_at: float) -> Restarts:
-    """Return the record. The latest restart no longer counts if it may have been an echo of a lost node.
-    `lost_at` is the last time the node's agent was heard (Unix seconds).
+    """Return the record of restarts. If the latest restart may have been an echo of a lost node, it no
+    longer counts in this record. `lost_at` is the time at which the node's agent last sent something
+    (Unix seconds).
 
     When a node dies, ranks on other nodes lose their connections and fail at once. Convoy learns only
     seconds later that the node is lost. Until then, the failures look like errors of the user's program, so
@@ -70,8 +71,8 @@ def forgivable(restarts: Restarts, lost_at: float) -> bool:
 def after(
     restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime, step: int | None = None
 ) -> Restarts:
-    """Return the record after a restart for this fault has been decided. `step` is the furthest step of the
-    job.
+    """Return the record of restarts after a restart for this fault has been decided. `step` is the furthest
+    step that the job has reached.
     """
     times = restarts.within(recovery.window_seconds, now) + ([now] if fault.counted else [])
     row = escalation.position_in_row(restarts, fault, step, now)

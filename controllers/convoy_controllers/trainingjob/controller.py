@@ -36,11 +36,9 @@ def ended(job: CachedObject) -> bool:
 def explain(
     job: TrainingJob, pod: Mapping[str, Any], message: str, causes: tuple[Any, ...]
 ) -> Refusal | None:
-    """Return the refusal of a pod by the API server. The refusal names the field of the job that is at
-    fault.
+    """Return the API server's refusal of a pod, with the field of the job that is at fault.
 
-    Return None if no field of the job is at fault, because then an admission webhook or a policy refused
-    the pod.
+    Return None if no field of the job is at fault: then an admission webhook or a policy refused the pod.
     """
     found = findings(job, pod, pod["metadata"]["labels"][LABEL_ROLE], message, causes)
     return refusal(found) if found else None

@@ -1,4 +1,6 @@
-"""Ends an active job: its ranks completed, its deadline passed, or a fault occurred that no restart heals."""
+"""Ends an active job in three cases: its ranks have completed, its deadline has passed, or a fault has
+occurred that no restart heals.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ from convoy_crds.trainingjob_status import Phase
 def completed(
     observed: Observed, draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView]
 ) -> Plan | None:
-    """Return the plan that ends the job with success if the deciding roles have completed; None otherwise."""
+    """Return the plan that ends the job with success; None while it must go on. The job has succeeded once
+    all ranks of the role that `spec.success` names have completed. By default the ranks of all roles
+    must complete.
+    """
     deciding = [slot for slot in layout if observed.job.spec.success in (ALL_ROLES_COMPLETE, slot.role)]
     if (
         not draft.status.membership

@@ -86,7 +86,9 @@ class Fault:
     fault.
     """
     free: bool = False
-    """True if this fault does not count, although other faults with the same reason do."""
+    """True if this fault does not count against `recovery.maxRestarts`, although other faults with the same
+    reason do.
+    """
 
     @property
     def policy(self) -> Policy:
@@ -280,7 +282,9 @@ def missing_fault(slot: Slot) -> Fault:
 
 
 def node_fault(pod: PodView, node: NodeView, why: str) -> Fault:
-    """Return the fault of a pod on a lost node. Its time is the last time the node's agent was heard."""
+    """Return the fault of a pod on a lost node. Its time is the time at which the node's agent last sent
+    something.
+    """
     message = Reasons.NODE_LOST.format(node=node.name, pod=pod.name, why=why)
     return Fault(Reasons.NODE_LOST, message, node=node.name, pod=pod.name, at=node.silent_since)
 

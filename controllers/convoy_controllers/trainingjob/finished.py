@@ -50,7 +50,8 @@ def closing(
 
     A connected launcher is told to exit with `exit_code`. A sidecar may run until LAUNCHER_EXIT_SECONDS
     after the job's end, so that it can send the last output of the ranks. Then the kubelet ends the
-    sidecar. A pod that has not started, or that stays too long, is deleted.
+    sidecar. A pod that has not started is deleted. So is a pod whose launcher runs longer than
+    LAUNCHER_EXIT_SECONDS, or whose sidecar runs longer than SIDECAR_EXIT_SECONDS.
     """
     found = Closing()
     for pod in pods:

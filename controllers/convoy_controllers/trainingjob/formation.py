@@ -57,8 +57,9 @@ def participants(
     """Return the slots that can form an incarnation now, with their ranks; empty while the job must wait.
 
     If all slots are in `up`, all of them form it. An elastic job may also form from the slots in `up`
-    alone. Every role then needs its `minReplicas` among them, and the job must no longer wait for any
-    missing pod. Under Strict fencing, ranks of an earlier incarnation must no longer run in a missing pod.
+    alone, under three conditions. Every role has its `minReplicas` among them. The job need not wait any
+    longer for a missing pod. Under Strict fencing, ranks of an earlier incarnation can no longer run in a
+    missing pod.
     """
     if len(up) == len(layout):
         return layout
@@ -79,7 +80,8 @@ def _may_be_left_out(
     observed: Observed, status: TrainingJobStatus, limit: int, pod: PodView | None, now: datetime
 ) -> bool:
     """Return True if an elastic job no longer waits for a missing pod. Either the scheduler finds no node
-    for the pod, or the time to wait has passed and the pod saves no state.
+    for the pod, or the job has waited long enough and the pod's ranks are not saving their state. The
+    job waits until `shrink_deadline` after a fault, otherwise `limit` seconds.
     """
     if pod is not None and pod.unschedulable and not pod.node and not pod.gated:
         return True
@@ -101,13 +103,14 @@ def _may_save(observed: Observed, pod: PodView, now: datetime) -> bool:
 
 
 def shrink_deadline(status: TrainingJobStatus) -> datetime | None:
-    """Return the time until which an elastic job waits for its pods after a fault; None if there was no
-    fault.
+    """Return the time until which an elastic job waits for its missing pods after a fault; None if the job
+    has had no fault.
     """
     last = status.restarts.last
     if last is None:
         return None
-    # A job with one of these faults has already waited for the missing pods, so it does not wait again.
+    # After the loss of a node and after a regrowth, the job has already waited for the missing pods. It does
+    # not wait again.
     none = last.reason in (Reasons.NODE_LOST.name, Reasons.REGROW.name)
     start = max(last.at, status.restarts.not_before or last.at)
     return start + timedelta(seconds=0.0 if none else SHRINK_SECONDS)
@@ -156,8 +159,8 @@ def layout_digest(job: TrainingJob) -> str:
 
 
 def disband(status: TrainingJobStatus, failed: bool = False) -> None:
-    """End the incarnation and reserve the next number. If no incarnation has formed, do so only if the
-    attempt to form one `failed`.
+    """End the incarnation and reserve the next number. An incarnation that has not formed keeps its number,
+    unless the attempt to form it `failed`.
 
     If `membership` is empty and `incarnation` is K, incarnation K waits for its pods and no command has
     named K yet.

@@ -2,8 +2,8 @@
 
 `Goodput.seconds` has the totals up to the time `since`. The time after `since` belongs to `cause`, which
 changes only at transitions. The time of a transition comes from the component that saw it: the end of a
-step, the end of a process, the last time a node's agent was heard. A late observation therefore does not
-move seconds to another cause.
+step, the end of a process, the last message of a node's agent. A late observation therefore does not move
+seconds to another cause.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from convoy_crds.trainingjob_status import ChosenInterval, TrainingJobStatus
 
 UNMEASURED = "nothing measured yet"
 STEADY = 0.2
-"""Minimum relative change of the interval that updates the status."""
+"""Minimum relative change of the interval for the status to be updated."""
 _RUNNING = (Cause.PRODUCTIVE, Cause.RECOMPUTE, Cause.CHECKPOINT, Cause.STRAGGLER)
 """Causes of the ledger under which ranks make steps."""
 

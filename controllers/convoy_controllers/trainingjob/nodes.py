@@ -1,13 +1,13 @@
 """Decides which nodes are lost, and when their workers must have stopped.
 
-A node is lost if its agent is silent and there is a second sign: no pod on the node replies to probes, or
-the kubelet does not report either. A newer step of the job proves that the node is alive, because a
-synchronous step needs every rank.
+A node is lost if its agent is silent and one of two things confirms the loss: no pod on the node replies to
+probes, or the kubelet does not report either. A newer step of the job proves that the node is alive,
+because a synchronous step needs every rank.
 
 Fencing `Strict` relies on a rule of the agents (convoy_controllers.liveness.fence). An agent stops the
 job's ranks if for FENCE_SECONDS it has reached neither the hub, nor the API server, nor a majority of the
-job's other agents. The operator therefore waits until none of these three can have heard from the agent for
-FENCE_SECONDS. It adds a margin for stopping the ranks.
+job's other agents. The operator therefore waits until none of these three can have had contact with the
+agent for FENCE_SECONDS. It adds a margin for stopping the ranks.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from convoy_crds.trainingjob import Fencing, TrainingJob
 STEP_SECONDS = 5.0
 """Seconds for which a new step proves that all nodes that it needed are alive."""
 DOUBT_SECONDS = HEARTBEAT_SECONDS + REPORT_SECONDS + 1.0
-"""Seconds after an agent was last heard. A step that is reported within this time may have ended before the
-node failed, so it does not prove that the node is alive. The time has three parts: the node may fail up
-to one heartbeat interval after its agent was last heard, progress is batched before it is reported, and
-the network may add a second.
+"""Seconds after the last message of an agent. A step that is reported within this time may have ended
+before the node failed, so it does not prove that the node is alive. The time has three parts: the node
+may fail up to one heartbeat interval after its agent's last message, progress is batched before it is
+reported, and the network may add a second.
 """
 
 

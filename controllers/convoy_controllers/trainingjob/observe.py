@@ -1,4 +1,6 @@
-"""Observes a TrainingJob: reads the job and everything around it from caches and hub."""
+"""Observes a TrainingJob: reads the job, its pods and nodes, and the objects that its spec names, from
+caches and hub.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from convoy_crds.trainingjob import KIND, TrainingJob
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
-    """Return the job and everything around it; None if the job does not exist or is invalid."""
+    """Return the job, its pods and nodes, and the objects that its spec names; None if the job does not
+    exist or is invalid.
+    """
     job = reader.get(KIND, key.name, key.namespace)
     if job is None:
         return None

@@ -15,7 +15,7 @@ from convoy_crds.trainingjob import TrainingJob
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A snapshot of the job and everything around it."""
+    """A snapshot of the job, its pods and nodes, the agents' reports, and the objects that the spec names."""
 
     job: TrainingJob
     engine: Engine | None = None

@@ -129,8 +129,8 @@ def root_cause_wait(fault: Fault, report_due: bool, now: datetime) -> float:
         return 0.0
     most = CONTAINER_SECONDS if report_due else HANG_SECONDS if hung else ECHO_SECONDS
     left = happened + most - now.timestamp()
-    # A wait beyond the limit shows that the clocks of the node and the operator differ. The job then does not
-    # wait.
+    # Normally at most `most` seconds are left. If clearly more seconds are left, the clocks of the node and
+    # the operator differ, and the job does not wait.
     return left if 0 < left <= most + ECHO_SECONDS else 0.0
 
 
@@ -176,8 +176,8 @@ def handle_fault(
 ) -> Plan | None:
     """Fail the job, or record its restart and reserve the next incarnation.
 
-    Return a plan if the job fails, or if it must first wait to see whether a node is lost. Return None if a
-    restart was recorded.
+    Return a plan if the job fails, or if the job must wait before it fails: a lost node may still turn out
+    to be the cause. Return None if a restart was recorded.
     """
     status, recovery = draft.status, observed.job.spec.recovery
     happened = datetime.fromtimestamp(fault.at, UTC) if fault.at else now
@@ -232,8 +232,8 @@ def _verdict_seconds(observed: Observed, fault: Fault, now: datetime) -> float:
         return 0.0
     wait = verdict_seconds(observed.silent_seconds)
     left = fault.at + wait - now.timestamp()
-    # A wait beyond the limit shows that the clocks of the node and the operator differ. The job then does not
-    # wait.
+    # Normally at most `wait` seconds are left. If clearly more seconds are left, the clocks of the node and
+    # the operator differ, and the job does not wait.
     return left if 0 < left <= 2 * wait else 0.0
 
 

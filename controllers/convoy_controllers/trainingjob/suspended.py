@@ -95,8 +95,9 @@ def _recheck_seconds(observed: Observed, own: list[PodView], lost: Collection[st
 def _deletion(
     observed: Observed, pod: PodView, own: list[PodView], lost: Collection[str], status: TrainingJobStatus
 ) -> Delete | None:
-    """Return the deletion of a pod: by its kubelet, or by force if its node is lost or its agent stays
-    away. Return None if the pod is already being deleted and needs no force.
+    """Return the deletion of a pod, which its kubelet carries out. The pod is deleted by force instead if
+    its node is lost, or if it has ended and its node's agent is silent. Return None if the pod is
+    already being deleted and needs no force.
     """
     if pod.node in lost:
         unfenced = unfenced_seconds(observed, {one.name: one for one in own}, pod)

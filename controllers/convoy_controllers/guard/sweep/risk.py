@@ -37,7 +37,7 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Past of one piece of hardware."""
+    """Observed hours and events of one piece of hardware."""
 
     hours: float = 0.0
     """Hours for which the hardware has been observed."""
