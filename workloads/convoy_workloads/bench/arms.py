@@ -27,7 +27,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Arms:
-    """The arms of a bench. They run alternately."""
+    """The arms of a bench. Each round of the bench runs every arm once."""
 
     engine: Arm
     baselines: tuple[Arm, ...]
@@ -44,8 +44,8 @@ class Arms:
 
 
 def local_job(name: str, entry: EngineEntry, params: Mapping[str, Any], ranks: int = 2) -> Arm:
-    """Return an arm that runs the engine as a local job, with the launcher, warm ranks and progress
-    reports.
+    """Return an arm that runs the engine as a local job: the launcher starts the ranks from a zygote, and
+    the ranks report their progress.
     """
     arguments = [entry.package, str(ranks), json.dumps(dict(params))]
     return Arm(name, lambda result: [*PYTHON, "convoy_workloads.bench.local_job", str(result), *arguments])

@@ -72,7 +72,9 @@ class Bench:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ratio by which one arm is better than another: median of the rounds, and confidence interval."""
+    """Ratio by which one arm is better than another: the median over the rounds, with its confidence
+    interval.
+    """
 
     median: float
     low: float
@@ -97,8 +99,9 @@ def alternate(
 
 
 def ratio(measure: Measure, ours: Sequence[Trial], theirs: Sequence[Trial]) -> Ratio:
-    """Return the ratio by which `ours` is better than `theirs`. It is the median of the rounds' ratios,
-    with a confidence interval from resampling the rounds.
+    """Return the ratio by which the trials `ours` are better than the trials `theirs` in one measure. The
+    ratio is computed for each round. The result is the median of these ratios, with a confidence
+    interval from resampling the rounds.
     """
     pairs = [
         (measure.value_of(one), measure.value_of(other)) for one, other in zip(ours, theirs, strict=True)
@@ -111,8 +114,9 @@ def ratio(measure: Measure, ours: Sequence[Trial], theirs: Sequence[Trial]) -> R
 
 
 def difference(equality: Equality, trials: Sequence[Trial]) -> float:
-    """Return the maximum difference of a number between the trials. For a text, return the number of trials
-    whose text differs from the first.
+    """Return by how much the trials differ in a value that must be equal. For a number, this is the maximum
+    difference between two trials. For a text, it is the number of trials whose text differs from that of
+    the first trial.
     """
     values = [trial.result[equality.key] for trial in trials]
     if all(isinstance(value, int | float) for value in values):
@@ -126,7 +130,7 @@ def compare(
     rounds: int | None = None,
     run_once: Callable[[Arm], Trial] = run,
 ) -> Figures:
-    """Run a bench and return its figures."""
+    """Run all arms of a bench in `rounds` rounds and return the figures of the comparison."""
     options = bench.sizes[size]
     arms = bench.arms(options)
     trials = alternate(arms.all, rounds or bench.rounds, run_once)
@@ -163,7 +167,9 @@ def _measure(
 
 
 def _control(bench: Bench, arms: Arms, found: Ratio, has_target: bool, figures: Figures) -> None:
-    """Add the row of the negative control. If `has_target` is False, the row has no target."""
+    """Add the row of the negative control to `figures`: the ratio `found` minus 1. If `has_target` is
+    False, the row has no target.
+    """
     name = f"negative control: {arms.control.name}, gain over {arms.baselines[0].name}"
     spread = f"ratio {found.median:.3f}, {found}"
     target = bench.control_tolerance if has_target else None

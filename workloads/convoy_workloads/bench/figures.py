@@ -43,8 +43,8 @@ class Metric:
 
 @dataclass
 class Figures:
-    """The values of every metric, one value per repeat. The value None means that an event did not happen
-    within the time limit.
+    """The measured values of every metric, one value per repeat. A value of None means that the event to be
+    timed did not happen within the time limit.
     """
 
     metrics: dict[str, Metric] = field(default_factory=dict)
@@ -67,8 +67,8 @@ class Figures:
             self.values.setdefault(name, []).extend(others.values[name])
 
     def row(self, name: str) -> dict[str, Any]:
-        """Return one row of the JSON file. It has the median of a metric, compared with the target and the
-        baseline.
+        """Return the row of the JSON file about the metric `name`: the median of its values, the target,
+        and the ratio of the baseline's median to this median.
         """
         metric, value = self.metrics[name], self._median(name)
         baseline = self._median(metric.baseline) if metric.baseline else None
@@ -90,7 +90,9 @@ class Figures:
         return [self.row(name) for name in self.metrics]
 
     def _median(self, name: str) -> float | None:
-        """Return the median. An event that did not happen counts as later than all other events."""
+        """Return the median of the values of the metric `name`. An event that did not happen counts as
+        later than all other events. Return None if the median is such an event.
+        """
         values = [math.inf if value is None else value for value in self.values.get(name, ())]
         middle = statistics.median_low(values) if values else math.inf
         return middle if math.isfinite(middle) else None
@@ -121,7 +123,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def line(row: dict[str, Any]) -> str:
-    """Return a row as a line of text."""
+    """Return a row of `Figures.rows` as a line of text for the terminal."""
     if row["value"] is None and row["kind"].startswith("not measured"):
         return f"{row['metric']:<78} {row['kind']}"
     value = "never" if row["value"] is None else f"{row['value']:g}"
@@ -134,7 +136,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def write(name: str, command: str, figures: Figures, date: str) -> Path:
-    """Replace docs/bench/<name>.json. Return its path."""
+    """Replace docs/bench/<name>.json by the rows of `figures`. Return the file's path."""
     path = FOLDER / f"{name}.json"
     document = {
         "name": name,

@@ -19,7 +19,9 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
 LEFT_SECONDS = 10.0
-"""Seconds to wait until processes that outlive the command have ended by themselves."""
+"""Seconds to wait, after the command has ended, for its other processes to end. Processes that still run
+are then killed.
+"""
 
 
 def main() -> None:

@@ -45,8 +45,8 @@ class AgentLink:
         return self._writer is not None
 
     def send(self, message: Message) -> None:
-        """Send a message if the connection is open, else drop the message. The first messages of the next
-        connection repeat the whole state.
+        """Send a message if the connection is open. Otherwise drop it: the first messages of the next
+        connection report the launcher's whole state.
         """
         if self._writer is not None:
             with contextlib.suppress(OSError, RuntimeError):

@@ -24,10 +24,10 @@ _is_fork = False
 
 
 def record_zygote_modules() -> None:
-    """Record the modules that forks share with this zygote.
+    """Record the modules that the zygote has imported and that its forks share.
 
-    Recording changes the modules' reference counts. The zygote does it before the fork, because in a fork
-    the change would copy the shared pages.
+    Recording changes the modules' reference counts. So the zygote records them before it forks: in a fork,
+    the change would copy the memory pages that the processes share.
     """
     _zygote_modules.update(sys.modules)
 
@@ -83,8 +83,8 @@ def print_uncaught(error: BaseException) -> None:
 
 
 def exit_now(code: int) -> NoReturn:
-    """Exit at once, because the recovery of the job waits for this exit. Run exit handlers and flush files,
-    but run no destructors.
+    """Run the exit handlers, flush the files and exit at once, without destructors. The exit must be fast,
+    because the job restarts only after it.
     """
     try:
         atexit._run_exitfuncs()
@@ -100,13 +100,14 @@ def keep_modules() -> None:
     handler to run.
 
     Destroying these modules would copy every page that is shared with the zygote, which takes half a second
-    with torch. The interpreter does not flush files that only such a module refers to, so they are flushed
-    here.
+    with torch. The interpreter then also does not flush files that only these modules refer to, so this
+    function flushes them.
     """
     if not _is_fork:
         return
     ctypes = sys.modules.get("ctypes")
-    if ctypes is None:  # Without ctypes there is no torch, so a normal end is fast.
+    # Without ctypes there is no torch. Then there are few modules, so the normal destruction is fast.
+    if ctypes is None:
         gc.unfreeze()
         return
     flush_files()

@@ -14,8 +14,8 @@ LONGEST_LINE = 16 * 1024
 TAIL = 2048
 """Number of bytes of stderr that a report contains."""
 LONGEST_KEPT = 1000
-"""Maximum number of bytes of one line in a report. A line of this length fits beside the launcher's own
-message, which may take half of the report.
+"""Maximum number of bytes that a report keeps of one line. A line of this length fits into the report even
+if the launcher's own message takes half of the report.
 """
 _HEAD = 700
 _GAP = b" ... "
@@ -46,8 +46,8 @@ class LinePrefixer:
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return the lines that `data` completes. If a program has redrawn a line by carriage returns, only
-        its last drawing is kept.
+        """Return the lines that end in `data`, each with the prefix. If a program has redrawn a line by
+        carriage returns, only the last drawing of the line is returned.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         while len(self._rest) > LONGEST_LINE:
@@ -56,7 +56,9 @@ class LinePrefixer:
         return self._join(lines)
 
     def end(self) -> bytes:
-        """Return the rest of the stream as a line, if the last line has no line end."""
+        """Return the incomplete last line of the stream, with the prefix and a line end; empty if there is
+        none.
+        """
         rest, self._rest = self._rest, b""
         return self._join([rest]) if rest else b""
 
@@ -69,7 +71,9 @@ def _last_drawing(line: bytes) -> bytes:
 
 
 class Tail:
-    """The last lines of a stream. Only the beginning and the end of a long line are kept."""
+    """The last lines of a stream, for the report of a rank. Of a long line, only the beginning and the end
+    are kept.
+    """
 
     def __init__(self, size: int = TAIL) -> None:
         self._size = size

@@ -1,5 +1,5 @@
-"""Cleans up a rank's session after the rank's first process has ended without SIGTERM. Kills all processes
-except output filters.
+"""Cleans up a rank's session after the rank's first process has ended without SIGTERM. It kills all
+processes of the session except output filters.
 
 An output filter, such as the `tee` of `exec > >(tee log)`, may still hold the rank's last output, which is
 often the error. A filter ends at the end of its input. If another process keeps that input open, the filter
@@ -42,18 +42,18 @@ class RemainingFilters:
                 os.killpg(first, signal.SIGKILL)
 
     def status(self) -> int:
-        """Return the wait status of the rank."""
+        """Return the wait status of the rank's first process, which is the status of the rank."""
         return self._status
 
     def record_exit(self, pid: int, status: int) -> None:
-        """Do nothing, because the exit status of a filter has no meaning for the rank."""
+        """Do nothing, because the exit status of a filter does not change the rank's status."""
 
     def is_over(self) -> bool:
         """Return True if all filters have ended."""
         return not self._filters or not self._filters & self._living().keys()
 
     def tick(self) -> None:
-        """Count a tick of the launcher. Kill the filters after `_TICKS` ticks."""
+        """Count a tick of the launcher. At the tick number `_TICKS`, kill the filters that still run."""
         self._ticks += 1
         if self._ticks >= _TICKS:
             self.kill()

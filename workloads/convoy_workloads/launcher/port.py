@@ -1,5 +1,5 @@
-"""The rendezvous port. The launcher picks it when the operator requests it, and holds it until rank 0
-listens on it.
+"""The rendezvous port of a job. The launcher of rank 0's pod picks a port when the operator requests it. It
+keeps the port bound until rank 0 is about to start.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ class RendezvousPort:
         return self._incarnation > 0
 
     def pick(self, incarnation: int) -> bool:
-        """Pick a free port and hold it, so that no other process gets the port before rank 0 listens.
+        """Pick a free port for `incarnation` and keep it bound, so that no other process gets it before
+        rank 0 listens.
 
-        A repeated request for an incarnation keeps its port. Returns False if a later incarnation already
-        has a port. Raises OSError if no port is free.
+        If a port was already picked for this incarnation, keep that port. Returns False if a later
+        incarnation already has a port. Raises OSError if no port is free.
         """
         if incarnation > self._incarnation:
             self._close()
@@ -36,8 +37,8 @@ class RendezvousPort:
         return incarnation == self._incarnation
 
     def release(self, incarnation: int) -> None:
-        """Release the port of `incarnation` so that rank 0 can listen on it. Do nothing if the held port
-        belongs to another incarnation.
+        """Release the port of `incarnation`, so that rank 0 can listen on it. Do nothing if the bound port
+        was picked for another incarnation.
         """
         if incarnation == self._incarnation:
             self._close()

@@ -10,8 +10,8 @@ from convoy_workloads.launcher.output import LinePrefixer, Tail
 
 _READ = 65536
 _MOST_READS = 64
-"""Maximum number of reads before a pipe is closed. The limit is needed because another process may hold the
-pipe open and write without end.
+"""Maximum number of reads from a pipe while it is closed. The limit is needed because another process may
+hold the pipe open and write without end.
 """
 
 
@@ -37,8 +37,8 @@ class Streams:
         return ends
 
     def close(self) -> None:
-        """Read the rest of the data in the pipes, then close the pipes. Another process may still hold them
-        open.
+        """Read the data that is still in the pipes, then close this process's ends. Other processes may
+        still have the other ends open.
         """
         for end in list(self._open):
             for _ in range(_MOST_READS):

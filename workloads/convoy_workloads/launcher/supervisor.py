@@ -39,16 +39,18 @@ below the kubelet's 30 s. `CONVOY_GRACE_SECONDS` overrides it.
 ABORT_SECONDS = 5.0
 """Seconds from the abort of a hung rank to SIGKILL. In this time the rank prints its stacks."""
 AGENT_WAIT_SECONDS = 60.0
-"""Seconds to wait for a disconnected agent after all ranks have ended. `CONVOY_AGENT_WAIT_SECONDS`
-overrides it.
+"""Seconds for which the launcher still waits for a connection to the agent after all ranks have ended.
+`CONVOY_AGENT_WAIT_SECONDS` overrides it.
 """
 ORPHAN_SECONDS = 2.0
-"""Seconds to wait for the end of killed orphans when the launcher exits and is not PID 1."""
+"""Seconds to wait for the end of the orphans that the launcher kills when it exits. Only a launcher that is
+not PID 1 kills them.
+"""
 TICK_SECONDS = 0.5
 
 
 def run() -> int:
-    """Run the launcher until it must exit. Return its exit code."""
+    """Run the launcher until the pod must end. Return the launcher's exit code."""
 
     for line in user_defaults.apply_defaults(os.environ):
         log(line)
@@ -83,7 +85,7 @@ class Supervisor:
         self._heartbeats = HeartbeatFiles()
         self._terminating = False
         self._exit_code_ordered = False
-        """True if the operator has ordered an exit code."""
+        """True if the operator has sent the exit code with which the launcher must exit."""
         self._immediate = False
         self._exit: asyncio.Future[int] | None = None
 
@@ -249,7 +251,9 @@ class Supervisor:
             self._give_up(stuck)
 
     def _give_up(self, ranks: list[Rank]) -> None:
-        """Make the launcher exit, so that the pod is replaced."""
+        """Make the launcher exit, because SIGKILL has not ended `ranks`. The operator then replaces the
+        pod.
+        """
         names = ", ".join(f"{rank.rank} (process {rank.pid})" for rank in ranks)
         log(
             f"SIGKILL has not ended rank {names} within {stopping.KILL_SECONDS:.0f} s, most likely because a "
@@ -269,7 +273,8 @@ class Supervisor:
                     break
                 if not self._zygotes.handle_exit(pid, status):
                     self._on_exit(pid, status)
-        for rank in self._ranks:  # Do this once after all exits, because each call reads all of /proc.
+        # Do this once, after all exits were collected, because each call of `end_if_over` reads all of /proc.
+        for rank in self._ranks:
             if rank.lingers:
                 rank.end_if_over()
                 self._report_end(rank)
@@ -299,8 +304,8 @@ class Supervisor:
             self._link.send(rank.report())
 
     async def _check_periodically(self) -> None:
-        """Check at every tick for ranks that hang, ranks that ended with their zygote, and a disconnected
-        agent.
+        """At every tick, abort ranks that hang, and end ranks whose zygote has died. If all ranks have
+        ended and the agent stays disconnected, make the launcher exit.
         """
         while True:
             await asyncio.sleep(TICK_SECONDS)

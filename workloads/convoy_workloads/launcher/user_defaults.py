@@ -98,8 +98,10 @@ def link_home(home: str, old: str) -> None:
 
 
 def _link(path: str, target: str, levels: int, left: int) -> int:
-    """Make `target` a link to `path`, or a folder with links to the entries of `path`. Return how many more
-    links may be created.
+    """Make `target` a link to `path`. If `path` is a folder that the user cannot write, and `levels` is
+    above 0, make `target` a folder with links to the entries of `path` instead.
+
+    `left` is the number of links that may still be created. Return the number that remains.
     """
     if left <= 0 or os.path.lexists(target) or not os.access(path, os.R_OK):
         return left

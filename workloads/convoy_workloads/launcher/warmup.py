@@ -43,7 +43,9 @@ def warm_up() -> tuple[str, str]:
         torch = importlib.import_module("torch")
     except ModuleNotFoundError as error:
         return "", "" if error.name == "torch" else f"the zygote cannot import torch: {error}"
-    except Exception as error:  # Let the ranks report the broken torch with their own stack traces.
+    # Return the reason, so that the ranks start cold. Each rank then reports the broken torch with its own
+    # stack trace.
+    except Exception as error:
         return "", f"the zygote cannot import torch: {error}"
     for name in _MODULES:
         try:
@@ -74,8 +76,8 @@ def _cuda_visible() -> bool:
 
 
 def _tiny_step() -> None:
-    """Make one forward pass, backward pass and optimizer step on one thread. With more threads, forks would
-    hang in libgomp.
+    """Make one forward pass, backward pass and optimizer step with a tiny model, on one thread. With more
+    threads, the forks of this process would hang in libgomp.
 
     The first optimizer step alone imports about 800 modules. The state of the random generators does not
     change.

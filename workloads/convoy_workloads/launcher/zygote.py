@@ -108,7 +108,7 @@ class ZygoteServer:
         self._server = server
         self._state = state
         self._children: dict[int, int] = {}
-        """The token of the launcher's request, by process id of the fork."""
+        """For each fork, by process id: the token of the launcher's request for the fork."""
 
     def serve(self) -> dict[str, Any] | None:
         """Serve requests until the launcher closes the socket, then return None. In a fork, return the
@@ -184,7 +184,9 @@ class ZygoteServer:
                 _send(self._server, {"event": "exited", "token": token, "pid": pid, "status": status})
 
     def _kill_children(self) -> None:
-        """Kill all forks, because without a launcher no process watches them."""
+        """Kill all forks. This is done when the launcher has ended, because then no process watches the
+        forks.
+        """
         for pid in self._children:
             try:
                 os.killpg(pid, signal.SIGKILL)

@@ -59,7 +59,7 @@ class ZygoteClient:
 
     @property
     def alive(self) -> bool:
-        """Return True if the zygote can accept fork requests."""
+        """Return True if the zygote was started and its socket is still open."""
         return self._socket is not None
 
     def start(self, environment: Mapping[str, str]) -> None:
@@ -71,8 +71,8 @@ class ZygoteClient:
                 [self.python, self._entry, "--zygote"],
                 env={**environment, ZYGOTE_FD: str(theirs.fileno())},
                 stdin=subprocess.DEVNULL,
-                # Use pipes as for a rank, because an interpreter chooses its buffering by the type of its
-                # output.
+                # Use pipes, as for a rank. The interpreter chooses the buffering of its output by the type of
+                # its file, and the forks inherit that choice.
                 stdout=output,
                 stderr=output,
                 pass_fds=(theirs.fileno(),),
@@ -137,7 +137,9 @@ class ZygoteClient:
                 os.kill(self.pid, signal.SIGKILL)
 
     def record_exit(self, status: int) -> None:
-        """Record the exit of the zygote. The launcher has already collected the process."""
+        """Record the exit of the zygote with the wait status `status`. The launcher has already collected
+        the process.
+        """
         if self._process is not None:
             # Set this so that Popen does not wait for a process that was already collected.
             self._process.returncode = status
@@ -195,7 +197,9 @@ class ZygoteClient:
 
 
 def _forward(printed: int) -> None:
-    """Copy available output of the zygote to the container's log. Stop at the end of the output."""
+    """Copy the zygote's output that has arrived to the container's log. At the end of the output, close the
+    pipe.
+    """
     try:
         data = os.read(printed, 65536)
     except BlockingIOError:

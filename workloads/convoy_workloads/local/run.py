@@ -39,8 +39,8 @@ from convoy_workloads.runtime.frames import Message
 CONNECT_SECONDS = 30.0
 FORM_SECONDS = 30.0
 SETTLE_SECONDS = 0.5
-"""Seconds to wait after a rank has failed. Other failed ranks end in this time, so the run can choose the
-rank whose exit code explains the failure best.
+"""Seconds to wait after a rank has failed. Other ranks that fail for the same reason end in this time. Then
+the run chooses the rank whose exit code explains the failure best.
 """
 SHUTDOWN_SECONDS = 15.0
 NOT_RETRYABLE = frozenset({BAD_PARAMS, BAD_DATA, NOT_FOUND, NOT_EXECUTABLE})
@@ -102,8 +102,8 @@ class _Folders:
     scratch: Path
     checkpoints: Path
     lock: int
-    """Descriptor of an open lock file. It keeps other runs out of `checkpoints` while any launcher of this
-    run lives.
+    """Descriptor of an open lock file. While any launcher of this run lives, the lock keeps other runs from
+    using the folder `checkpoints`.
     """
     start: Path
     """Working directory of the ranks."""
@@ -133,8 +133,8 @@ class _Run:
         ]
         self._environment = environment
         self._folders = folders
-        # Continue the numbering of incarnations from the number in the checkpoint folder. It is stored
-        # nowhere else.
+        # Continue the numbering of incarnations after the highest number in the checkpoint folder. No other
+        # place stores that number.
         self._incarnation = newest_incarnation(folders.checkpoints)
         self._port: asyncio.Future[int] | None = None
         self._exits: dict[int, Message] = {}
@@ -180,8 +180,8 @@ class _Run:
             print(drawn, file=self._out, flush=True)
 
     async def _run_until_over(self) -> int:
-        """Form incarnations until the job succeeds, is interrupted, or may not be restarted. Return the
-        job's exit code.
+        """Form incarnations until the job succeeds, is interrupted, or has no restart left in its budget.
+        Return the job's exit code.
         """
         while True:
             await self._form_ranks()
@@ -223,8 +223,8 @@ class _Run:
             )
 
     async def _wait(self) -> int | None:
-        """Wait until the job ends or a rank fails. Return the job's exit code, or None if the ranks must be
-        restarted.
+        """Wait until the job ends or a rank fails. Return the job's exit code, or None if a rank has failed
+        and a restart may help.
         """
         while True:
             await self._changed.wait()

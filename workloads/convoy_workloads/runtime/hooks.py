@@ -37,7 +37,7 @@ class StepHook:
         self._muted = False
 
     def mute(self) -> None:
-        """Stop counting, because the program reports its steps itself."""
+        """Stop counting optimizer steps. Call this once the program reports its steps itself."""
         self._muted = True
 
     def __call__(self, optimizer: Any, *_: Any) -> None:
@@ -82,7 +82,7 @@ class StepHook:
             self._heartbeat.finish()
 
     def close(self) -> None:
-        """Send the last step to the agent and close the connection."""
+        """Send the newest progress message to the agent and close the connection."""
         if self._link is not None:
             self._link.close()
 
@@ -95,7 +95,8 @@ def install(context: RankContext) -> StepHook:
     global _installed  # noqa: PLW0603 - torch keeps the hook per process too
     from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: PLC0415
 
-    # Telemetry's hooks must run first, so that the optimizer's time is known when the step ends.
+    # torch calls hooks in the order of their registration. Telemetry's hooks come first, so the optimizer's
+    # time is known when StepHook ends the step.
     hook = StepHook(context, torch_hooks.install())
     register_optimizer_step_post_hook(hook)
     _installed = hook
@@ -103,12 +104,12 @@ def install(context: RankContext) -> StepHook:
 
 
 def finish() -> None:
-    """Record that the main program is over."""
+    """Record for the installed hook, if any, that the main program is over."""
     if _installed is not None:
         _installed.finish()
 
 
 def mute() -> None:
-    """Stop counting steps, because the program reports its steps itself."""
+    """Stop counting optimizer steps in this process, because the program reports its steps itself."""
     if _installed is not None:
         _installed.mute()

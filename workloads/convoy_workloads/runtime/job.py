@@ -38,9 +38,13 @@ from convoy_workloads.runtime.tiers.rank_collectives import gather
 P = TypeVar("P")
 
 PRINT_SECONDS = 10.0
-"""Seconds between two progress lines of rank 0 if an agent is connected; otherwise 1 s."""
+"""Minimum number of seconds between two progress lines that rank 0 prints while it has a connection to an
+agent. Without an agent the minimum is 1 s.
+"""
 LEAVE_MARGIN = 3.0
-"""Seconds of the time between SIGTERM and SIGKILL that are reserved for the exit of the process."""
+"""Seconds that the process needs to exit. They are subtracted from the time between SIGTERM and SIGKILL
+that is available for the last save.
+"""
 
 
 class Job(Generic[P]):
@@ -59,7 +63,7 @@ class Job(Generic[P]):
         self.incarnation = context.incarnation
         """Number of the current formation of the job's pods, which grows at each restart."""
         self.restored = Restored()
-        """The origin of the state that the run started with, set by `restore` or by a ConvoyReader."""
+        """The checkpoint that the run started with, if any; set by `restore` or by a ConvoyReader."""
         self.program_saves = False
         """True if the program itself restores and saves its state, through `convoy.dcp`."""
         self._context = context
@@ -88,7 +92,9 @@ class Job(Generic[P]):
 
     def __enter__(self) -> Job[P]:
         hooks.mute()
-        # Start the heartbeat first, or the launcher may take Convoy's SIGTERM handler for the program's.
+        # Start the heartbeat before the SIGTERM handler is installed. The heartbeat tells the launcher that
+        # the program uses `convoy.join()`. Otherwise the launcher could take Convoy's handler for the
+        # program's own.
         self._heartbeat.start()
         self._interruption.arm()
         return self
@@ -142,7 +148,9 @@ class Job(Generic[P]):
         return self.restored
 
     def _load(self, checkpoints: Checkpointer, record: Record, model: Any, optimizer: Any) -> Record:
-        """Load the chosen checkpoint, or only its full save if the replay is inexact. Return its record."""
+        """Load the chosen checkpoint and return its record. If the replay of its journal is inexact, load
+        the full save that the journal follows, and return that record.
+        """
         while True:
             self._state.allocate_optimizer_state()
             state = self._state.load_target()
@@ -154,7 +162,9 @@ class Job(Generic[P]):
             if journal.replay(model, optimizer):
                 break
             record = journal.discard_journal()
-            optimizer.state.clear()  # Remove optimizer state that the full save does not contain.
+            # Remove the optimizer state that the replay has created, because the full save may not contain
+            # it.
+            optimizer.state.clear()
         state = self._state.load_target()
         journal.overlay(state)
         self._state.apply(state, record.world)
@@ -210,12 +220,14 @@ class Job(Generic[P]):
                 )
 
     def checkpoint(self, step: int) -> bool:
-        """Save the state after `step` if the ranks have agreed to save. Return True if a save was started."""
+        """Save the state after `step` if any rank has requested a save and all ranks can save. Return True
+        if a save was started.
+        """
         decision = self._consensus.decision()
         if self._checkpoints is None or not decision.save or decision.busy or decision.stop:
             return False
         if step == self._meter.total and self._checkpoints.final_save_differs:
-            return False  # `steps` saves this state as the final state of the job.
+            return False  # `steps` saves this state later, as the final state of the job.
         self._heartbeat.touch()
         with self.saving():
             return self._checkpoints.start(self._collect_state(), step)
@@ -249,10 +261,11 @@ class Job(Generic[P]):
         return record
 
     def due(self, step: int) -> bool:
-        """Return True if all ranks must save after `step`. It replaces `checkpoint` in programs that save
-        themselves.
+        """Return True if all ranks must save after `step`. Programs that save their state themselves call
+        `due` instead of `checkpoint`.
 
-        A save is due when the interval has passed, when the job was told to stop, or at the last step.
+        A save is due when the save interval has passed since the last save, when the job was told to stop,
+        or at the last step.
         """
         decision = self._consensus.decision()
         if self._checkpoints is None:
@@ -260,7 +273,7 @@ class Job(Generic[P]):
         return decision.stop or self.is_last_step(step) or (decision.save and not decision.busy)
 
     def is_last_step(self, step: int) -> bool:
-        """Return True if `step` is the last one of `steps`."""
+        """Return True if `step` equals the number of steps that was passed to `steps`."""
         return step == self._meter.total
 
     def report(
@@ -345,7 +358,7 @@ class Job(Generic[P]):
         return min(seconds, self._grace_left()) if self._interruption.requested else seconds
 
     def _grace_left(self) -> float:
-        """Return the seconds that the last checkpoint may take before SIGKILL; at least 1."""
+        """Return the number of seconds that the last save may still take before SIGKILL; at least 1."""
         left = self._context.grace_seconds - LEAVE_MARGIN
         return max(1.0, left - self._interruption.elapsed())
 

@@ -1,7 +1,8 @@
 """The rank's connection to the agent of its node. It has one daemon thread and one socket, and reconnects
 after every failure.
 
-The training never waits for the connection. Only the newest progress message is kept until it can be sent.
+The training never waits for the connection. If a progress message cannot be sent in time, the next progress
+message replaces it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 PROGRESS_SECONDS = 1.0
 """Minimum number of seconds between two progress messages, and between two telemetry messages."""
 MAX_WINDOWS = 32
-"""Maximum number of telemetry windows that wait to be sent. The oldest are dropped."""
+"""Maximum number of telemetry windows that are queued to be sent. If there are more, the oldest are
+dropped.
+"""
 RECONNECT_SECONDS = (0.1, 5.0)
 """First and longest pause, in seconds, between two connection attempts. The pause doubles after each
 failure.
@@ -52,9 +55,10 @@ class RankLink:
         self._thread.start()
 
     def progress(self, message: Message, urgent: bool = False) -> None:
-        """Set the progress message to send next. It replaces a message that is not sent yet.
+        """Set the progress message to send next. It replaces an earlier message that is not sent yet.
 
-        An urgent message is sent at once. The caller never waits.
+        A normal message is sent at the next time that `PROGRESS_SECONDS` permits, an urgent one at once.
+        The caller never waits.
         """
         self._progress = message
         if urgent and os.getpid() == self._owner:
@@ -66,7 +70,9 @@ class RankLink:
         self._windows.append(window)
 
     def close(self, timeout: float = 2.0) -> None:
-        """Send all queued messages and end the thread."""
+        """Send the messages that are still queued and end the thread. Wait at most `timeout` seconds for
+        this.
+        """
         if os.getpid() != self._owner:
             return
         self._closing = True

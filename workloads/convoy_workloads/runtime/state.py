@@ -45,7 +45,7 @@ def drop_unsaved(state: dict[str, Any], saved: Collection[str]) -> None:
 
 
 def _prune(tree: dict[str, Any], path: str, saved: Collection[str]) -> bool:
-    """Remove every entry of `tree` that was not saved. Return True if any entry remains."""
+    """Remove from `tree` every entry that was not saved. Return True if any entry remains."""
     for key in list(tree):
         name = f"{path}.{key}"
         if isinstance(tree[key], dict) and tree[key]:
@@ -82,10 +82,10 @@ class TrainingState:
     def compare(self, gather: Callable[[Any], list[Any]]) -> None:
         """Find the large tensors, among buffers and further objects, that differ between the ranks.
 
-        All ranks call this before their first save; later calls do nothing. A tensor that starts to differ
-        later is saved from one rank only.
+        All ranks call this before each save; only the first call compares. If a tensor starts to differ
+        later, only one rank's version of it is saved.
 
-        `gather` returns the value of every rank.
+        `gather` takes this rank's value and returns the values of all ranks.
         """
         if self._differ is not None or self._world == 1:
             return
@@ -94,10 +94,12 @@ class TrainingState:
         self._differ = {path for path in mine if len({one[path] for one in digests if path in one}) > 1}
 
     def collect(self) -> dict[str, Any]:
-        """Return the current values, which the caller must copy. Raises RuntimeError without a model."""
+        """Return the current values, without copying tensors: the caller must copy them before the next
+        step. Raises RuntimeError if there is no model.
+        """
         state = self._shared()
-        # DCP would split a mapping into entries but pickles a namespace. To unpickle a namespace, a program
-        # needs only the standard library.
+        # DCP would save a mapping as one entry per key, but it pickles a namespace as one entry. To unpickle
+        # a namespace, a program needs only the standard library.
         own: dict[str, Any] = {"generators": SimpleNamespace(value=rng_state())}
         if self._world > 1:
             own = {**_filter_leaves(self._per_rank_values(state), "", self._is_saved_per_rank), **own}
@@ -105,10 +107,11 @@ class TrainingState:
         return state
 
     def load_target(self) -> dict[str, Any]:
-        """Return a state with the structure that `collect` returns, into which a checkpoint can be loaded.
+        """Return a state with the same structure as the result of `collect`. A checkpoint can be loaded
+        into it.
 
-        This rank's own values are copies. So loading them does not overwrite the values that all ranks have
-        in common.
+        The values under this rank's own key are copies. So loading them does not change the values that all
+        ranks have in common.
         """
         state = self._shared()
         own = copy.deepcopy(self._per_rank_values(state)) if self._world > 1 else {}
@@ -116,8 +119,8 @@ class TrainingState:
         return state
 
     def allocate_optimizer_state(self) -> None:
-        """Allocate the optimizer's state before the first `load_target`, which would need more time to
-        allocate it.
+        """Allocate the optimizer's state. Call this before the first `load_target`: torch would otherwise
+        allocate the state there, which takes longer.
         """
         from convoy_workloads.runtime import optimizer_state  # noqa: PLC0415
 

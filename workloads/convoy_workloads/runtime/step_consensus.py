@@ -20,12 +20,14 @@ result.
 
 @dataclass(frozen=True)
 class StepRequest:
-    """The actions that a rank requests after the step that is about to start."""
+    """The actions that a rank requests for the time after the step that is about to start."""
 
     save: bool = False
     stop: bool = False
     busy: bool = False
-    """True if the rank's last save is still being written. In that case no rank may start the next save."""
+    """True if the rank cannot start a save, for example because its last save is still being written. Then
+    no rank starts a save after this step.
+    """
 
     def encode(self) -> tuple[int, int, int]:
         """Return the request as numbers. The element-wise maximum over all ranks is the merged request."""
@@ -38,7 +40,7 @@ def decode(numbers: Sequence[int]) -> StepRequest:
 
 
 def merge(requests: Iterable[StepRequest]) -> StepRequest:
-    """Return the request that results if the ranks have these requests."""
+    """Return the merged request of all ranks: it requests every action that any rank requests."""
     columns = zip(*(request.encode() for request in requests))  # noqa: B905 - `strict` came with Python 3.10
     return decode([max(column) for column in columns])
 
@@ -59,7 +61,9 @@ class StepConsensus:
         self._decision = StepRequest()
 
     def start(self, request: StepRequest) -> None:
-        """Start the reduction of the requests for this step."""
+        """Start the reduction of all ranks' requests for the step that starts now. `request` is this rank's
+        request.
+        """
         if self._wait is not None:
             raise RuntimeError("decision() was not called for the previous step")
         if self._reduce is None:
@@ -69,8 +73,8 @@ class StepConsensus:
             self._wait = self._reduce(request.encode())
 
     def decision(self) -> StepRequest:
-        """Return the actions that all ranks take after this step. If the reduction is not finished, wait
-        for it.
+        """Return the merged request of all ranks for this step: the actions that all ranks take after it.
+        If the reduction is not finished, wait for it.
         """
         if self._wait is not None:
             wait, self._wait = self._wait, None
@@ -79,7 +83,9 @@ class StepConsensus:
 
 
 def torch_reduce(group: Any) -> Reduce:
-    """Return a Reduce over a gloo group. It is independent of the program's own collectives."""
+    """Return a Reduce over the gloo group `group`. If only Convoy uses this group, its reductions never mix
+    with the program's collectives.
+    """
     import torch  # noqa: PLC0415
     import torch.distributed as dist  # noqa: PLC0415
 

@@ -34,10 +34,10 @@ from convoy_workloads.runtime.tiers.reading import ShardReader
 from convoy_workloads.runtime.tiers.sizes import SPARE
 
 FREE_BUFFER_SECONDS = 320.0
-"""Maximum number of seconds that `dcp.save` waits for a free buffer.
+"""Maximum number of seconds that `dcp.save` waits for a buffer that it may write to.
 
-The previous save must first be copied to other nodes. If a rank did not finish that save, the agents must
-first abandon it.
+A buffer becomes free when the previous save has been copied to other nodes. If a rank did not finish the
+previous save, the agents must first abandon that save.
 """
 _POLL_SECONDS = 2.0
 
@@ -65,16 +65,16 @@ class ConvoyWriter(StorageWriter):
     """
 
     def __init__(self, job: Job[Any], step: int, *, last: bool = False) -> None:
-        """Prepare the save of one step.
+        """Prepare the save of the state after `step`.
 
         `step`: number of steps that the state contains. It must exceed the step of the previous save and
         the step that the run resumed from.
 
-        `last`: True if the job ends with this state, which then goes to the job's store if there is one. At
-        the last step of `job.steps` this argument is not needed.
+        `last`: True if the job ends with this state. The agents then also upload the state to the job's
+        store, if there is one. At the last step of `job.steps` this argument is not needed.
 
         Raises DataError if no agent keeps states in memory, or if no ConvoyReader was created before.
-        Raises ValueError if `step` is not beyond the restored step.
+        Raises ValueError if `step` does not exceed the restored step.
         """
         self._memory = job.memory
         self._saves = job.memory.planned
@@ -165,7 +165,7 @@ class ConvoyWriter(StorageWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Do nothing: the agents commit the generation."""
+        """Do nothing, because the agents commit the generation."""
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
@@ -176,9 +176,10 @@ class ConvoyWriter(StorageWriter):
         raise TypeError("a ConvoyWriter writes into this process's memory: use AsyncCheckpointerType.THREAD")
 
     def _counting_stall(self) -> AbstractContextManager[None]:
-        """Return a context that counts its time as a stall of the training.
+        """Return a context whose duration counts as a stall of the training.
 
-        In the thread of an `async_save` the context counts nothing, because the training continues.
+        In the thread of an `async_save` the duration does not count, because the training continues
+        meanwhile.
         """
         beside = threading.get_ident() != self._thread
         return nullcontext() if beside else self._job.saving()
@@ -221,7 +222,9 @@ class ConvoyReader(ShardReader):
         return self.generation.step if self.generation is not None else 0
 
     def close(self) -> None:
-        """Release the shards. The first save does this too. Raises PeerLost if the agent does not respond."""
+        """Release the shards. Afterwards the reader cannot load. The first save also releases them. Raises
+        PeerLost if the agent does not respond.
+        """
         self._parts, self._values, self._open = {}, {}, False
         self._saves.done_reading()
 
@@ -233,9 +236,9 @@ class ConvoyReader(ShardReader):
             self.close()
 
     def value(self, name: str) -> io.BytesIO:
-        """Return a value that is not a tensor, pickled for dcp's own planner.
+        """Return a value that is not a tensor, pickled for dcp's own load planner.
 
-        The value is stored in its JSON form (values.py) and pickled only here.
+        The shard contains the value in its JSON form (values.py). Only this method pickles it.
         """
         found = io.BytesIO()
         torch.save(values.loads(self._values[name]), found)

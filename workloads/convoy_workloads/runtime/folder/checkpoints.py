@@ -16,11 +16,13 @@ from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.tiers.rank_collectives import all_true
 
 WAIT_SECONDS = 120.0
-"""Default limit, in seconds, for each of two waits: for the previous save, and for the parts of the other
-ranks.
+"""Default time limit, in seconds, for each of two waits of a save: until the previous save has ended, and
+until the other ranks have written their parts.
 """
 SLOW_SECONDS = 30.0
-"""A save that takes longer than this, and longer than the save interval, is reported in the log."""
+"""Seconds. A save that takes longer than this, and also longer than the interval between two saves, is
+reported in the log.
+"""
 
 
 class FolderCheckpoints:
@@ -36,13 +38,13 @@ class FolderCheckpoints:
         self._last = time.monotonic()
         self._unreadable: set[Generation] = set()
         self._in_flight: Generation | None = None
-        """Newest generation whose save was started."""
+        """Generation of the newest save that this rank has started; None before the first save."""
         self._done: Generation | None = None
-        """Newest generation of which this rank has written its part. On rank 0 the generation is also
-        committed.
+        """Newest generation of which this rank has written its part. On rank 0, this generation is also
+        committed. None before the first save.
         """
         self._missed = False
-        """True if the last requested save was skipped because the previous save was not written yet."""
+        """True if the last requested save was skipped, because the previous save was still being written."""
         self._slow: Generation | None = None
         self._thread: threading.Thread | None = None
         self.stall_seconds = 0.0
@@ -61,7 +63,9 @@ class FolderCheckpoints:
         return False
 
     def due(self) -> bool:
-        """Return True if this rank requests a save. Rank 0 requests saves for all ranks."""
+        """Return True if this rank requests a save. Only rank 0 does, for all ranks, once the save interval
+        has passed since the last save.
+        """
         return self._rank == 0 and time.monotonic() - self._last >= self._seconds
 
     def busy(self) -> bool:
@@ -85,8 +89,8 @@ class FolderCheckpoints:
     def start(self, state: dict[str, Any], step: int) -> bool:
         """Start to save `state` in the background.
 
-        Return False if the state is saved already or the previous save is still being written. All ranks
-        call this at the same step, while no rank is `busy`.
+        Return False, and save nothing, if the state after `step` is already saved or if the previous save
+        is still being written. All ranks call this at the same step, while no rank is `busy`.
         """
         staged = self._stage(state, step, WAIT_SECONDS)
         if staged is None:
@@ -101,8 +105,8 @@ class FolderCheckpoints:
     ) -> Any:
         """Do the quick half of this process's last save: the half that needs the process group.
 
-        Return None if the state is saved already, or if the previous save is not written within `timeout`
-        seconds.
+        Return None if the state after `step` is already saved, or if the previous save is not written
+        within `timeout` seconds.
         """
         return self._stage(state, step, timeout)
 
@@ -121,8 +125,8 @@ class FolderCheckpoints:
         return storage.sealed(self.root / self._in_flight.name, timeout)
 
     def settle(self, timeout: float = WAIT_SECONDS) -> bool:
-        """Wait for the save in flight. Return True if this rank has written its part, or if no save was
-        started.
+        """Wait until this rank's newest save has ended. Return True if this rank has written its part, or
+        if no save was started.
         """
         over = self._previous_save_done(timeout)
         if self._in_flight is None or (over and self._in_flight == self._done):
@@ -133,7 +137,8 @@ class FolderCheckpoints:
         return False
 
     def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
-        """Choose the newest generation that every rank can read. Return None if nothing is saved yet.
+        """Choose the newest generation whose files are all readable. All ranks check the files together.
+        Return None if the folder has no generation.
 
         Raises DataError if there are generations but none can be read, because a fresh start would discard
         them.
@@ -220,8 +225,8 @@ class FolderCheckpoints:
             self._delete_superseded(staged.generation)
 
     def _delete_failed(self, coming: Generation) -> None:
-        """Delete the remains of failed saves that precede `coming`, because `coming` may need their space
-        on a full disk.
+        """Delete the remains of failed saves that are older than `coming`. On a full disk, the save of
+        `coming` may need their space.
         """
         with contextlib.suppress(OSError):
             records, unreadable = storage.records(self.root)
@@ -238,7 +243,7 @@ class FolderCheckpoints:
             committed = [one.generation for one in records]
             for old in superseded(storage.generations(self.root), committed, newest, self._unreadable):
                 storage.remove(self.root, old)
-        except OSError as error:  # The next commit tries again to delete them.
+        except OSError as error:  # The next save tries again to delete them.
             log_line(
                 f"OLD CHECKPOINTS IN {self.root} COULD NOT BE DELETED: {error}; the next save tries again"
             )
@@ -261,7 +266,7 @@ class FolderCheckpoints:
 
 
 def broadcast_from_rank_0(value: Any, group: Any) -> Any:
-    """Return rank 0's value on every rank."""
+    """Return the `value` of rank 0 on every rank. All ranks of `group` call this."""
     if group is None:
         return value
     import torch.distributed as dist  # noqa: PLC0415

@@ -22,8 +22,8 @@ from convoy_workloads.runtime.journal.step_sequence import (
 
 @contextmanager
 def without_global_hooks() -> Iterator[None]:
-    """Return a context in which the hooks on all optimizers are disabled, because replayed steps are not
-    steps of the training.
+    """Return a context in which the hooks on all optimizers of this process are disabled. Replayed steps
+    are not steps of the training, so hooks must not count or record them.
     """
     hooks = (torch_hooks._global_optimizer_pre_hooks, torch_hooks._global_optimizer_post_hooks)
     with _set_aside(*hooks):
@@ -42,8 +42,8 @@ def replay(
     hooks_off: HookGuard = without_global_hooks,
     each: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Replay the segments on `optimizer` and `parameters`, which hold the base. Return the number of
-    replayed steps.
+    """Replay the segments on `optimizer` and `parameters`, into which the full save of the chain was loaded
+    before. Return the number of replayed steps.
 
     `parameters` holds all parameters of the optimizer, under the names that the segments use. `segments`
     come from all ranks. After the replay the gradients are as before, and the parameter groups have the
@@ -92,8 +92,8 @@ def run(
     parameters: Mapping[str, torch.Tensor],
     each: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Make the steps of `sequence` without checks. Hooks of this optimizer are disabled until all steps are
-    made.
+    """Make the steps of `sequence` without checking whether they match the optimizer. During these steps,
+    the hooks of this optimizer are disabled.
     """
     before = {name: one.grad for name, one in parameters.items()}
     room: dict[tuple[str, tuple[int, ...]], torch.Tensor] = {}

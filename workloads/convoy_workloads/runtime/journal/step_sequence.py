@@ -1,4 +1,4 @@
-"""The merge of all ranks' segments into one sequence of steps, and the assembly of each step's gradients."""
+"""Merges the segments of all ranks into one sequence of steps, and assembles the gradients of each step."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class StepInput:
 
 @dataclass(frozen=True)
 class StepSequence:
-    """All recorded steps that follow one base."""
+    """All recorded steps that follow one full save."""
 
     base: str
     structure: str
     kernel: Kernel
     shapes: Mapping[str, tuple[int, ...]]
-    """Shapes of the parameters that are journalled completely, by name."""
+    """Shapes of the parameters whose gradients the segments contain completely, by name."""
     steps: tuple[StepInput, ...]
     after: Sequence[Mapping[str, Any]]
 
@@ -97,7 +97,9 @@ def assemble_gradient(pieces: Sequence[LocatedPiece], into: torch.Tensor) -> Non
 
 
 def _steps(found: Sequence[Segment], head: Head) -> list[tuple[Segment, int]]:
-    """Return the steps of one rank in order, each as its segment and its index in that segment."""
+    """Return the steps of one rank in order. Each step is a pair: the segment that contains the step, and
+    the step's index in that segment.
+    """
     steps: list[tuple[Segment, int]] = []
     for number, one in enumerate(found):
         if one.head.base != head.base:

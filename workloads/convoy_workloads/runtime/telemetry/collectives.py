@@ -1,5 +1,5 @@
-"""The duration of collectives, by communicator. A collective is measured if the program waits for it and if
-each member waits for all other members.
+"""The duration of collectives, by communicator. A collective is measured only if the program waits for it,
+and if each member of the communicator waits for all other members.
 
 The functions of `torch.distributed` are wrapped. The methods of `ProcessGroup` are not wrapped, because C++
 would mistake a wrapper for an override by the program. So collectives that start in C++ are not measured:
@@ -7,8 +7,8 @@ those of DistributedDataParallel's reducer, functional collectives and compiled 
 collectives are not measured either, because the program waits for only a part of their duration. An error
 in this module ends the measurement, never the program.
 
-On a device, a call returns before the collective ends. So two events are recorded on the device's stream,
-and the time between them is read later.
+On a device such as a GPU, a call returns before the collective ends. So an event is recorded on the
+device's stream before and after the collective, and the time between the two events is read later.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ MUTUAL = {
     "all_to_all": "input_tensor_list",
     "all_to_all_single": "input",
 }
-"""Functions in which each member waits for all other members. Each is mapped to the argument that holds all
-transferred data.
+"""Functions of `torch.distributed` in which each member waits for all other members. The value is the name
+of the argument that holds all transferred data.
 """
 MAX_PENDING = 1024
-"""Maximum number of measurements that wait for a device. The oldest are dropped."""
+"""Maximum number of measured collectives whose events a device has not yet reached. If there are more, the
+oldest are dropped.
+"""
 
 
 class Event(Protocol):
@@ -66,7 +68,7 @@ class Event(Protocol):
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a collective."""
+    """One call of a collective that is measured."""
 
     communicator: Communicator
     bytes: int
@@ -84,7 +86,7 @@ class Torch(Protocol):
         ...
 
     def call(self, group: Any, moved: Any) -> Call | None:
-        """Return the measured properties of a collective; None if the collective is not measured.
+        """Return the communicator, size and device of a collective; None if the collective is not measured.
 
         `moved`: the transferred data, which is a tensor or a list of tensors.
         """
@@ -108,7 +110,7 @@ class CollectiveTimer:
         self._pending: deque[tuple[Call, Event, Event]] = deque(maxlen=MAX_PENDING)
         self._inside = False
         self.broken = False
-        """True after an error, which ends all measurements."""
+        """True after an error of the measurement. Then nothing more is measured."""
 
     def wrap(self, *modules: Any) -> None:
         """Wrap the measured functions in each of `modules`. The program may call these functions from any
@@ -123,7 +125,7 @@ class CollectiveTimer:
                     setattr(module, function, wrapped[found])
 
     def collect(self) -> None:
-        """Pass the measurements that devices have finished to the recorder."""
+        """Pass to the recorder the durations of those collectives that their devices have finished."""
         with self._guarded():
             while self._pending:
                 call, began, ended = self._pending.popleft()
@@ -196,7 +198,7 @@ class RealTorch:
         self._known: WeakKeyDictionary[Any, tuple[Communicator | None]] = WeakKeyDictionary()
 
     def call(self, group: Any, moved: Any) -> Call | None:
-        """Return the measured properties of a collective.
+        """Return the communicator, size and device of a collective.
 
         Return None if the collective is small or coalesced, or if a member of the group is not a rank of
         the job.

@@ -24,7 +24,8 @@ class RankBuffers:
 
     def __init__(self, client: MemoryClient, status: SaveStatus, worker: BackgroundWorker) -> None:
         self.may_save = False
-        """True once the ranks have agreed on the state to resume from. Before that, this run must not save.
+        """True once the ranks have agreed on the state to resume from. Before that, this rank must not
+        save.
         """
         self.copies = 0
         """Number of copies that the agents make of each save on other nodes."""

@@ -1,5 +1,5 @@
-"""Saves that a program itself plans (runtime/adapters/dcp.py). Nothing here uses the process group of the
-ranks.
+"""Saves whose plan comes from the program: the program, through torch.distributed.checkpoint, decides which
+rank writes which values (runtime/adapters/dcp.py). Nothing here uses the process group of the ranks.
 """
 
 from __future__ import annotations
@@ -49,12 +49,14 @@ class PlannedSaves:
 
     @property
     def may_save(self) -> bool:
-        """True once the ranks have decided which state to resume from, so that this run may save."""
+        """True once the ranks have agreed on the state to resume from. Before that, this rank must not
+        save.
+        """
         return self._buffers.may_save
 
     @property
     def shards(self) -> list[Any]:
-        """The shards to resume from; empty after `done_reading`."""
+        """The shards of the generation to resume from; empty after `done_reading`."""
         return self._restoring.shards
 
     def done_reading(self) -> None:
@@ -69,8 +71,8 @@ class PlannedSaves:
         self._buffers.start(size + SPARE)
 
     def ensure_capacity(self, size: int) -> str:
-        """Make the buffers at least `size` bytes large. Return the reason if this is not possible; empty on
-        success.
+        """Make every buffer for full saves at least `size` bytes large. Return an empty text on success,
+        otherwise the reason why this is not possible.
         """
         self._worker.join(SEAL_SECONDS)
         if self._worker.working:
@@ -81,7 +83,8 @@ class PlannedSaves:
         return "" if self._buffers.capacity >= size else self._worker.failure or "the agent does not respond"
 
     def wait_free(self, seconds: float) -> bool:
-        """Wait up to `seconds` for a free buffer. Return True if there is one.
+        """Wait up to `seconds` for a buffer for full saves that this rank may write to. Return True if
+        there is one.
 
         Raises PeerLost if a later incarnation of the job exists.
         """
@@ -105,19 +108,19 @@ class PlannedSaves:
             raise ValueError(f"step {step} is not beyond step {save.newest.step}, which is saved already")
 
     def abandon(self, step: int) -> None:
-        """Abandon the step on all ranks, because this rank failed to save it. Do nothing if `put` has saved
-        the step.
+        """Abandon the save of `step` on all ranks, because this rank failed to save it. Do nothing if `put`
+        has already written this step, or a later one.
         """
         generation = Generation(self._save.incarnation, step)
         if self._save.newest is None or generation > self._save.newest:
             self._save.abandon(generation)
 
     def put(self, items: Any, tensors: Any, texts: dict[str, str], step: int, *, last: bool = False) -> str:
-        """Copy the tensors of `items`, and the `texts` by name, into a free buffer. Seal the buffer in the
-        background.
+        """Copy the tensors of `items`, and the `texts` by name, into a buffer, as this rank's shard of the
+        state after `step`. Seal the buffer in the background.
 
-        Return the reason if this is not possible; empty on success. Raises the errors of `check`. `last`:
-        True if the job ends with this state.
+        Return an empty text on success, otherwise the reason why nothing was copied. Raises the errors of
+        `check`. `last`: True if the job ends with this state.
         """
         from convoy_workloads.runtime.tiers import planning, shard  # noqa: PLC0415
 

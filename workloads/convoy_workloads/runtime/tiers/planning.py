@@ -64,7 +64,7 @@ def _context(item: WriteItem) -> tuple[str, Any]:
 
 
 class StateSnapshot:
-    """The state at one save, from which the values are copied."""
+    """The state of the program at one save. The values are read from it while they are copied to a buffer."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         self.planner = DefaultSavePlanner()
@@ -75,25 +75,28 @@ class StateSnapshot:
         """Encoded values that are not tensors, by name. Each value is encoded at its first use."""
 
     def fits(self, rank_plan: RankPlan | None, facts: Mapping[str, Any]) -> bool:
-        """Return True if the state can be saved with the existing plan `rank_plan`."""
+        """Return True if the state can be saved with the existing plan `rank_plan`: its structure is
+        unchanged, and its values fit into the shard's layout.
+        """
         if rank_plan is None or rank_plan.structure != self.structure:
             return False
         return shard.fits(rank_plan.layout, self.texts(rank_plan), facts)
 
     def tensors(self, rank_plan: RankPlan) -> list[torch.Tensor]:
-        """Return the tensors that this rank writes, in the order of the layout."""
+        """Return the tensors that `rank_plan` lets this rank write, in the order of the layout."""
         return [self.planner.lookup_object(item.index) for item in rank_plan.items]
 
     def texts(self, rank_plan: RankPlan) -> dict[str, str]:
-        """Return the encoded values of this rank that are not tensors, by name.
+        """Return the values that are not tensors and that `rank_plan` lets this rank write. They are
+        encoded as text, by name.
 
         Raises UnsavableError if a value cannot be encoded exactly.
         """
         return self.named(rank_plan.named)
 
     def named(self, items: Iterable[WriteItem]) -> dict[str, str]:
-        """Return the encoded values of `items`, by name. Raises UnsavableError if a value cannot be encoded
-        exactly.
+        """Return the values of `items`, which are no tensors, encoded as text, by name. Raises
+        UnsavableError if a value cannot be encoded exactly.
         """
         return {item.index.fqn: self._text(item) for item in items}
 
@@ -108,10 +111,11 @@ class StateSnapshot:
 
 
 def plan_save(snapshot: StateSnapshot, group: Any = None) -> RankPlan:
-    """Agree with all ranks of `group` which rank writes which values. `group`: None if the rank is alone.
+    """Agree with all ranks of `group` which rank writes which values. Return this rank's part of the plan.
+    `group`: None if the rank is alone.
 
-    Raises UnsavableError if a value cannot be encoded exactly, and torch's error if the states of the ranks
-    do not match. All other ranks then raise OtherRankFailed.
+    Raises UnsavableError if a value of this rank cannot be encoded exactly. Raises torch's error on rank 0
+    if the states of the ranks do not match. In both cases all other ranks raise OtherRankFailed.
     """
     rank = dist.get_rank(group) if group is not None else 0
     world = dist.get_world_size(group) if group is not None else 1
@@ -134,8 +138,8 @@ def plan_save(snapshot: StateSnapshot, group: Any = None) -> RankPlan:
 
 
 def _global_plan(snapshot: StateSnapshot, plans: list[Any]) -> list[Any]:
-    """Return the part of each rank in the merged plan, each with the digest of the merged plan. Only rank 0
-    calls this.
+    """Merge the plans of all ranks. Return, for each rank, its part of the merged plan and the digest of
+    the whole merged plan. Only rank 0 calls this.
     """
     merged, _ = snapshot.planner.create_global_plan(without_duplicates(plans))
     whole = hashlib.sha256("\n".join(_structure(plan) for plan in merged).encode()).hexdigest()[:16]
@@ -185,5 +189,7 @@ def _structure(plan: SavePlan) -> str:
 
 
 def facts(step: int, world: int) -> Mapping[str, Any]:
-    """Return the metadata that is stored with a generation."""
+    """Return the metadata that every shard of a generation stores: the step, the torch version and the
+    number of ranks.
+    """
     return {"step": step, "torch": str(torch.__version__), "world": world}

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RankGroup:
-    """The group of all ranks of the incarnation, as one rank uses it."""
+    """The group of all ranks of the incarnation, and the number of this process in it."""
 
     rank: int
     """Number of this rank."""
@@ -43,8 +43,9 @@ def gather(value: Any, group: Any) -> list[Any]:
 def all_true(holds: Callable[[], bool], group: Any) -> bool:
     """Return True if `holds` returns True on every rank. All ranks of `group` call this.
 
-    If `holds` raises on a rank, that rank raises the same error, and all other ranks raise OtherRankFailed.
-    `holds` must not use the group, because it may fail on one rank while another rank waits.
+    If `holds` raises an error on a rank, that rank raises the same error, and all other ranks raise
+    OtherRankFailed. `holds` must not use the group: if it failed on one rank, the other ranks would wait
+    for that rank in a collective.
 
     `group`: None if the rank is alone.
     """
@@ -53,7 +54,7 @@ def all_true(holds: Callable[[], bool], group: Any) -> bool:
     failure: Exception | None = None
     try:
         vote = _HOLDS if holds() else _DOES_NOT
-    # Vote first and raise later, because the other ranks wait for this rank's vote.
+    # Vote before raising the error, because the other ranks wait for this rank's vote.
     except Exception as error:
         failure, vote = error, _FAILED
     highest = _highest(vote, group)

@@ -14,7 +14,9 @@ from convoy_workloads.runtime.tiers.memory_client import AgentUnavailable, Mappe
 from convoy_workloads.runtime.tiers.rank_collectives import gather
 
 RESTORE_SECONDS = 240.0
-"""Maximum number of seconds for the agents to agree on a generation, and for the fetch of each shard."""
+"""Time limit, in seconds, of each request to the agent: for the choice of a generation, and for the fetch
+of one shard.
+"""
 ATTEMPTS = 8
 """Maximum number of attempts to restore. An attempt fails if a shard is damaged."""
 
@@ -37,7 +39,7 @@ class RestoreSession:
         self._broken: list[list[str]] = []
         """Damaged copies of shards, each as the name of its node and the id of its shard."""
         self._full_saves_only = False
-        """True if only full saves may be chosen, because a journal could not be replayed."""
+        """True if the agents may choose only full saves, because a chosen journal could not be replayed."""
 
     @property
     def shards(self) -> list[Any]:
@@ -67,8 +69,8 @@ class RestoreSession:
             if answer["message"] and self._rank == 0:
                 log_line(f"RESTORE: {answer['message']}")
             troubles = self._fetch(answer)
-            # If a shard is missing on every node, the agent reports no damaged copy. So also count the
-            # shards, and try the restore again if any is missing.
+            # Also count the shards. If a shard is missing on every node, the agent reports no damaged copy of
+            # it. In that case too, try the restore again.
             whole = not troubles and len(self._shards) == len(answer["shards"])
             refusal = self._refusal(model, optimizer) if whole else ""
             notices = gather((answer["generation"], whole, troubles, refusal), self._group)
@@ -100,10 +102,11 @@ class RestoreSession:
             self.done()
 
     def replay(self, model: Any, optimizer: Any) -> bool:
-        """Replay the journal on the program's objects, which hold the full save. All ranks call this.
+        """Replay the journal on the program's objects, into which the full save was loaded before. All
+        ranks call this.
 
-        Return True if the result matches the fingerprints in the journal. If this returns False, call
-        `discard_journal`.
+        Return True if the result matches the fingerprints in the journal on all ranks. If this returns
+        False, call `discard_journal`.
         """
         from convoy_workloads.runtime.journal.fingerprints import ReplayCheck  # noqa: PLC0415
         from convoy_workloads.runtime.journal.journal import parameters_of  # noqa: PLC0415
@@ -137,8 +140,8 @@ class RestoreSession:
         return record
 
     def overlay(self, state: dict[str, Any]) -> None:
-        """Read into `state`, after the replay, the values that no step computes, such as generators and
-        buffers.
+        """Read into `state` the values that no optimizer step computes, such as generators and buffers.
+        Call this after the replay.
         """
         from convoy_workloads.runtime.journal.journal import last_segments  # noqa: PLC0415
         from convoy_workloads.runtime.tiers import reading  # noqa: PLC0415
@@ -147,8 +150,8 @@ class RestoreSession:
         self.done()
 
     def done(self) -> None:
-        """Release the shards, because everything needed has been read. Raises PeerLost if the agent does
-        not respond.
+        """Tell the agent that the restore is complete, and release the shards. Raises PeerLost if the agent
+        does not respond.
         """
         self._drop()
         self._request({"type": "restored"})
@@ -171,10 +174,11 @@ class RestoreSession:
         return journal.refusal(model, optimizer, self._segments)
 
     def _fetch(self, answer: Message) -> list[list[str]]:
-        """Fetch and map every shard. Return an empty list if all shards can be read.
+        """Fetch every shard to this node and map it into this process. Return an empty list if all shards
+        can be read.
 
-        Otherwise stop at the first shard that cannot be read, and return the (node, id) pairs of its
-        damaged copies.
+        Otherwise stop at the first shard that cannot be read. Return the damaged copies of this shard, each
+        as the name of its node and the id of the shard.
         """
         from convoy_workloads.runtime.tiers import shard  # noqa: PLC0415
 
