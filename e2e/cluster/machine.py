@@ -63,7 +63,9 @@ def cni_folder() -> Path:
 
 
 def require_root_and_tools() -> None:
-    """Raise a ClusterError that lists every missing program, and root if it is missing."""
+    """Raise ClusterError if a required program is missing or this process does not run as root. The message
+    lists all that is missing.
+    """
     missing = [
         tool for tool in ("runc", "nft", "ip", "nsenter", "unshare", "mount") if not shutil.which(tool)
     ]

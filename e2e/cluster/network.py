@@ -93,7 +93,7 @@ class Network:
             run(["ip", "route", "replace", self.addresses.services, "via", address, "dev", self.bridge])
 
     def disconnect(self, index: int) -> None:
-        """Delete the veth pair of a node, which has ended."""
+        """Delete the veth pair of node `index` after the node has ended."""
         self._delete(self.link(index))
 
     def set_link(self, index: int, *, up: bool) -> None:

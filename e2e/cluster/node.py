@@ -1,4 +1,6 @@
-"""A node that tests can start, crash, reboot, cut off the network, and throttle pods on."""
+"""A node of a local cluster. Tests can start, crash and reboot it, cut it off the network, and throttle its
+pods.
+"""
 
 from __future__ import annotations
 

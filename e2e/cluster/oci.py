@@ -59,7 +59,7 @@ class Store:
         self.catalogue = self.folder / f"catalogue-{self.scope}.json"
 
     def lock(self) -> Any:
-        """Return a context manager that keeps others from writing to the store."""
+        """Return a context manager that keeps other processes from writing to the store."""
         return files.locked(self.folder / ".lock", deadline=1800, what="the image store")
 
     def create(self) -> None:

@@ -97,8 +97,8 @@ class StateFile:
         files.write(self.path, state.dump())
 
     def lock(self, deadline: float = 300.0) -> Any:
-        """Return a context manager that keeps other commands off this cluster. The lock file is never
-        deleted.
+        """Return a context manager that keeps other commands from changing this cluster. The lock file is
+        never deleted.
         """
         return files.locked(
             self.folder.parent / f".{self.identity}.lock", deadline=deadline, what=f"cluster {self.identity}"

@@ -15,8 +15,8 @@ def memory(interval: str = "2s", **more: Any) -> dict[str, Any]:
 
 
 def on_separate_nodes(job: str, beside: str = "") -> dict[str, Any]:
-    """Return a pod template that puts each pod of the job on a different node. `beside` is the preferred
-    node, if given.
+    """Return a pod template that puts each pod of the job on a different node. With `beside`, the pods
+    prefer this node.
     """
     selector = {"matchLabels": {"convoy.dev/job": job}}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}

@@ -76,8 +76,8 @@ class JobWatch:
         return (self.job[-1].body.get("status") or {}) if self.job else {}
 
     def first(self, holds: Callable[[dict[str, Any]], Any], after: float) -> float | None:
-        """Return the time of the first status at or after `after` for which `holds` is true, or None. Unix
-        seconds.
+        """Return the Unix time at which the first status for which `holds` is true was received. Ignore
+        statuses received before `after`. Return None if there is no such status.
         """
         return next((s.at for s in self.job if s.at >= after and holds(s.body.get("status") or {})), None)
 

@@ -106,8 +106,8 @@ class Builder:
         if not recipe.own_code:
             del arguments["SOURCE"]
         with self.progress.long(f"building {reference}"):
-            # An interruption of the following steps may leave different images in buildah's store and in the
-            # cluster's store. So remove the record that the image is up to date before they start.
+            # If the following steps are interrupted, buildah's store and the cluster's store may have
+            # different images. So first remove the record that this image is up to date.
             self._enter({name: made for name, made in self._known().items() if name != reference})
             buildah.build(self._local(recipe), dockerfile, context, arguments)
             with self.store.lock():

@@ -41,7 +41,9 @@ def measure(store: Store, names: Iterable[str], tag: str = "dev") -> Figures:
 
 
 def merged(document: dict[str, Any], rows: list[dict[str, Any]], note: str) -> dict[str, Any]:
-    """Return the contents of setup.json with these rows. `note` says when the rows were measured."""
+    """Return the contents of setup.json with `rows` in place of the previous rows about images. `note` says
+    when `rows` were measured.
+    """
     kept = [row for row in document["rows"] if not row["metric"].startswith(PREFIX)]
     return {**document, "rows": kept + [{**row, "spread": f"{note}: {row['spread']}"} for row in rows]}
 

@@ -64,8 +64,8 @@ def table(times: Mapping[str, LayerTime]) -> str:
 
 
 def with_rows(document: Mapping[str, Any], times: Mapping[str, LayerTime]) -> dict[str, Any]:
-    """Return the contents of setup.json with the rows of these layers replaced. Each row keeps its
-    baseline.
+    """Return the contents of setup.json with a new row for each of these layers. A row that replaces
+    another one keeps its baseline.
     """
     rows = list(document["rows"])
     positions = {row["metric"]: position for position, row in enumerate(rows)}

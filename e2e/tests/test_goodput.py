@@ -1,4 +1,6 @@
-"""Tests that the goodput ledger agrees with the ranks' own clocks and the recorded times of faults."""
+"""Tests of the goodput ledger. It must agree with the ranks' own clocks and with the recorded times of
+faults.
+"""
 
 from __future__ import annotations
 

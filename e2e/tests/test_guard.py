@@ -135,7 +135,7 @@ def test_real_nodes_measure_themselves_and_each_other(cluster: Cluster, jobs: Jo
 def test_a_job_is_swapped_off_a_slow_node_and_users_return_the_node(
     cluster: Cluster, jobs: Jobs, share: float
 ) -> None:
-    """A rank's node gets `share` of the processors that each other node has."""
+    """One rank's node gets only the fraction `share` of the processors that each other node has."""
     if len(cluster.nodes) <= RANKS:
         pytest.skip("needs a node for each rank and a spare one: set CONVOY_E2E_NODES=6")
     name = "swapped"

@@ -1,5 +1,5 @@
-"""Tests that logs, Events and processes contain nothing confidential while jobs train and a reader is
-logged in.
+"""Tests of logs, Events and processes. They must contain nothing confidential while jobs train and a reader
+is logged in to the dashboard.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Tests that a job with checkpoints in memory survives killed kubelets and ranks, and slow or lossy
-networks.
+"""Tests of jobs with checkpoints in memory. They must survive killed kubelets, killed ranks, and slow or
+lossy networks.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ def test_a_rank_killed_by_the_kernel_for_memory_resumes_at_its_step(cluster: Clu
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_a_poor_network_causes_no_restart_and_no_changed_bit(cluster: Cluster, jobs: Jobs) -> None:
-    """Copies get through a lossy, slow network. After the loss of the other node they restore the job."""
+    """The network of one rank's node loses packets and is slow, and copies still get through. After the
+    loss of the other rank's node, the job continues from these copies.
+    """
     wanted = undisturbed_state(jobs, "control-poor")
     with training_job(cluster, jobs, "poor", **memory_job_spec("poor", STEPS)) as job:
         wait_for_copies(jobs, "poor")

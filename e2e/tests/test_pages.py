@@ -1,4 +1,4 @@
-"""Tests that run the commands of documentation pages, except tutorials, on a cluster with all kinds of
+"""Tests of the commands in documentation pages, except tutorials. They run on a cluster with all kinds of
 objects.
 """
 

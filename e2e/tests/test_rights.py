@@ -1,4 +1,5 @@
-"""Tests that Convoy's service accounts use every right that the chart grants, and request nothing else.
+"""Tests of the rights of Convoy's service accounts. They must use every right that the chart grants, and
+request nothing else.
 
 These tests run last, because they check the API requests of all other tests.
 """

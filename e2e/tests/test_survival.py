@@ -1,4 +1,6 @@
-"""Tests that jobs survive faults of ranks, pods, nodes and the control plane. A bench measures the time."""
+"""Tests of jobs under faults of ranks, pods, nodes and the control plane. The jobs must survive. The
+survival bench measures how fast they recover.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from e2e.install import NAMESPACE
 
 
 class TestOneJob:
-    """Tests that inject one fault after another into the same job."""
+    """Tests of one job, into which each test injects another fault."""
 
     @pytest.fixture(scope="class")
     def job(self, cluster: Cluster, early: Jobs) -> Iterator[JobUnderTest]:

@@ -1,4 +1,4 @@
-"""Tests that follow each tutorial from top to bottom without changes."""
+"""Tests of the tutorials. Each test runs the commands of one tutorial from top to bottom without changes."""
 
 from __future__ import annotations
 

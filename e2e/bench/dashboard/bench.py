@@ -1,6 +1,9 @@
-"""Measures the seconds until the dashboard shows 500 jobs, and until it shows a change, in a real browser.
+"""Measures how fast the dashboard is with 500 jobs in a real browser.
 
-tests/integration/dashboard/measure.py starts the API server and the browser, and measures the times.
+It measures the seconds from the start of loading until the page shows jobs, and the milliseconds from a
+write to a job until the page shows it. It also measures the dashboard's processor time and memory.
+
+tests/integration/dashboard/measure.py starts the API server and the browser, and makes these measurements.
 """
 
 from __future__ import annotations

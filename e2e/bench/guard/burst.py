@@ -23,7 +23,9 @@ _NAME = "burst"
 
 
 def bench(figures: Figures, nodes: int = NODES, repeats: int = REPEATS) -> None:
-    """Measure the bursts. Requires the programs of a local cluster."""
+    """Measure `repeats` bursts on `nodes` simulated nodes, and add the figures. Requires the programs of a
+    local cluster.
+    """
     asyncio.run(_bench(figures, nodes, repeats))
 
 
@@ -49,13 +51,16 @@ def failing_report(order: wire.SweepOrder, node: str) -> wire.SweepReport:
 
 
 async def _burst(rig: Rig) -> list[float]:
-    """Fail all nodes at once, and return the sorted seconds from verdict to taint."""
+    """Fail the sweeps of all nodes at once. Return the sorted seconds from each node's verdict to its
+    taint.
+    """
     api = rig.api
     async with guarded(rig):
         rig.log.restart()
         sweep = {"apiVersion": API_VERSION, "kind": "HealthSweep", "metadata": {"name": _NAME}}
         await api.create(f"{API}/healthsweeps", {**sweep, "spec": {"selector": {}}})
-        # A poll lists all nodes, which costs the API server as much as the taints do, so poll rarely.
+        # Each poll lists all nodes. That costs the API server as much as the taints under measurement, so
+        # poll rarely.
         what = "all nodes are tainted"
         await rig.wait_until(lambda: labelled(rig, "Suspect"), TIMEOUT_SECONDS, what, every=3.0)
         delays = delays_to_taint(rig.entries)
@@ -64,7 +69,9 @@ async def _burst(rig: Rig) -> list[float]:
 
 
 def delays_to_taint(entries: list[Entry]) -> list[float]:
-    """Return, sorted, the seconds from each node's stored verdict to the next patch of its Node."""
+    """Return the seconds from each node's stored verdict to the next patch of its Node object, in
+    increasing order.
+    """
     verdicts: dict[str, float] = {}
     for one in entries:
         if one.is_a("patch", "healthsweeps", "status"):

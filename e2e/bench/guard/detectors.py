@@ -74,14 +74,15 @@ def _on_recent_medians(rule: Callable[[Floats], np.ndarray], windows: int) -> De
 def nvrx() -> Detector:
     """Return the rule of NVIDIA's Resiliency Extension.
 
-    It accuses a rank if the fastest rank's median is below 0.75 of this rank's median.
+    It compares median compute times. It accuses a rank if the fastest rank's median is below 0.75 of the
+    accused rank's median.
     """
     return _on_recent_medians(lambda times: times.min() / times < 0.75, _RECENT_WINDOWS)
 
 
 def dlrover() -> Detector:
-    """Return the rule of DLRover's node check. It accuses a rank whose median is above twice the median of
-    all ranks.
+    """Return the rule of DLRover's node check. It accuses a rank whose median compute time is above twice
+    the median of all ranks.
     """
     return _on_recent_medians(lambda times: times > 2 * np.median(times), _RECENT_WINDOWS)
 
@@ -89,7 +90,7 @@ def dlrover() -> Detector:
 def constant() -> Detector:
     """Return a simple baseline that no project uses.
 
-    It accuses a rank whose median is more than 10 % above the median of all ranks.
+    It accuses a rank whose median compute time is more than 10 % above the median of all ranks.
     """
     return _on_recent_medians(lambda times: times > 1.1 * np.median(times), _RECENT_WINDOWS)
 
@@ -97,8 +98,8 @@ def constant() -> Detector:
 def z_score() -> Detector:
     """Return a simple baseline that no project uses.
 
-    It accuses a rank whose time in the latest window is over three standard deviations above the mean of
-    all ranks.
+    It accuses a rank if its compute time in the latest window is over three standard deviations above the
+    mean of all ranks.
     """
     return _on_recent_medians(lambda times: (times - times.mean()) / times.std() > 3, 1)
 

@@ -37,7 +37,7 @@ RUNS, COUNTED = 16, 8
 JOB = Job(stages=2, replicas=16, per_node=2, seconds=20.0, work=0.1, last_stage=1.2)
 NODES = JOB.size // JOB.per_node
 ENOUGH = 8
-"""Number of windows of a run before accusations of other rules count."""
+"""Number of windows at the start of each incarnation in which accusations of other rules do not count."""
 SWEEP_MINUTES, RUN_MINUTES = 240.0, 30.0
 """Minutes of the sweep before the first run, and minutes of each run."""
 _KINDS = ("slow", "slow", "thermal", "pcie", "hog")
@@ -129,7 +129,7 @@ class _Run:
         self._ages: dict[int, int] = {}
 
     def incarnation(self, seed: int, detector: Detector | None) -> None:
-        """Run the job until a node is replaced or the time of this run is over."""
+        """Run one incarnation of the job, until a node is replaced or RUN_MINUTES of the run have passed."""
         faults: list[Fault] = []
         for window, table in enumerate(play(JOB, faults, 1 << 40, seed), start=1):
             self.step_seconds.append(float(table.wall.max()))
@@ -141,7 +141,8 @@ class _Run:
                 self.seconds += RESTART_SECONDS
                 return
             minute = self._begins + self.seconds / 60
-            # play() reads this list again for each table, so these faults apply from the next table on.
+            # play() reads `faults` again before it makes each table, so these faults apply from the next
+            # table on.
             faults[:] = self._fleet_faults.of_job(JOB, self._nodes, minute, window + 1, self._ages)
 
     def _replaced(self, accused: set[int]) -> bool:

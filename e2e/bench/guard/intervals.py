@@ -24,8 +24,9 @@ def mean_interval(values: Sequence[float]) -> str:
 
 
 def count_with_bound(count: int, all_of: int) -> str:
-    """Return a count and the upper bound of its rate as text. If the count is 0, the bound is about 3 /
-    `all_of`.
+    """Return as text a count and the upper 95 % bound of its rate per element of `all_of`.
+
+    If the count is 0, the bound is about 3 / `all_of`.
     """
     return f"{count} of {all_of}; at most {poisson_upper_bound(count) / max(1, all_of):.3g} each with 95 %"
 

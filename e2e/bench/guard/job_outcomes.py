@@ -19,9 +19,9 @@ from e2e.bench.guard.detectors import Detector
 
 ONSET, WINDOWS = 25, 60
 SECONDS = 1.0
-"""Seconds of a window. Delays and node-hours are computed from numbers of windows."""
+"""Seconds of a telemetry window. Delays and node-hours are computed from numbers of windows."""
 SETTLED = 8
-"""Number of windows before accusations of other rules count."""
+"""Number of windows at the start of a job in which accusations of other rules do not count."""
 LARGE = 1024
 """Maximum number of ranks for which other rules are evaluated. They take too long on larger jobs."""
 SIZES = ((16, 0.35), (32, 0.3), (64, 0.2), (256, 0.1), (1024, 0.05))
@@ -39,7 +39,9 @@ expected.
 TRANSIENT = ("bursts",)
 """Scenarios whose fault is transient, so that a persistent verdict on any node is wrong."""
 _SLIGHT = ("pauses",)
-"""Scenarios whose fault occurs so rarely that the detector may also find nothing."""
+"""Scenarios in which each rank has the fault in only about 2 % of the steps. No finding at the end of the
+job is also counted as right.
+"""
 _ARGUABLE = ("hot rack",)
 """Scenarios that the comparison of rules leaves out. In a hot rack, one may rightly accuse any node of the
 rack.
@@ -68,7 +70,7 @@ class JobOutcome:
     node_hours: float
     """Node-hours of the job, without the first windows, in which no verdict can be persistent yet."""
     cause_right: bool
-    """True if the findings at the end have the expected cause and no other cause."""
+    """True if the findings at the end of the job have the expected cause and no other cause."""
     first_right: bool
     """True if no rank was accused before the onset and the first accused ranks are culprits."""
     delay: float | None

@@ -28,7 +28,7 @@ _CASES = (
 )
 """Cases: trace, slowdown factor, maximum steps until the slow rank is accused, and target.
 
-The target is the minimum share of ranks that are accused in time; None for no target.
+The target is the minimum fraction of slowed ranks that the detector accuses in time; None for no target.
 """
 
 
@@ -65,7 +65,9 @@ def unmodified(figures: Figures) -> None:
 
 
 def with_slowed_ranks(figures: Figures) -> None:
-    """Slow each rank in turn from step ONSET on. Add rows of the share of ranks that are accused in time."""
+    """Replay the traces once for each rank, with this rank slowed from step ONSET on. Add rows with the
+    fraction of slowed ranks that are accused in time.
+    """
     for name, factor, within, target in _CASES:
         trace = read(FOLDER / f"{name}.npz")
         trace = trace.without_slowness(0, 0) if name == "AR" else trace

@@ -2,9 +2,10 @@
 
 The bench counts the nodes that are drained in error and the nodes that never return to service.
 
-- Slow half: half of a job's nodes become slow together, as by a power cap. This storm runs end to end.
-- False accusations: the detector accuses half of the fleet without cause while other nodes are in repair.
-  A crashed reconcile precedes half of the reconciles.
+- Slow half: half of a job's nodes become slow together, as by a power cap. This storm includes the job and the
+  detector that accuses the nodes.
+- False accusations: half of the fleet is accused without cause while other nodes are in repair. Half of the
+  reconciles are preceded by an extra reconcile that crashes.
 - Crashes: one node goes through all states. Every second reconcile crashes after a fixed number of writes.
 """
 
@@ -67,7 +68,9 @@ class Storm:
 
 
 def play_slow_half(seed: int) -> Storm:
-    """Play a storm end to end: half of a job's nodes become slow at once."""
+    """Play a storm in which half of a job's nodes become slow at once. It includes the job and the
+    detector.
+    """
     chance = random.Random(seed)
     half = tuple(sorted(chance.sample(range(16), 8)))
     fault = HardwareFault("slow", half, chance.uniform(0.3, 0.6), ranks=(0, 1))

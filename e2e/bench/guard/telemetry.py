@@ -27,7 +27,7 @@ SECOND = (2048, 1536, 12)
 """Width, batch and steps of a model whose step takes about one second on one core."""
 _ROUNDS = 6
 _MAX_OVERHEAD = 0.003
-"""Target for the overhead of telemetry: its maximum share of a step of one second."""
+"""Target for the overhead of telemetry: its maximum fraction of a step of one second."""
 _UID = "0" * 36
 
 
@@ -67,7 +67,7 @@ class _Agent:
 
 
 def bench(figures: Figures) -> None:
-    """Run the program with and without telemetry in turn, and add the rows."""
+    """Run the program `stepping` with and without telemetry, alternately, and add the rows."""
     with tempfile.TemporaryDirectory() as folder:
         agent = _Agent(Path(folder) / "agent.sock")
         tiny = Metric("telemetry: processor time of a step", "us", 1e6 * _MAX_OVERHEAD)

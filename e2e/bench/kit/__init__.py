@@ -1,1 +1,3 @@
-"""Checks of command-line options and samples of resource use that several benches share."""
+"""Code that several benches use: checks of command-line options, and samples of the memory and processor
+time of processes.
+"""

@@ -1,4 +1,4 @@
-"""Checks of command-line options that several benches share."""
+"""Checks of command-line options that several benches use."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Sample(NamedTuple):
     """Memory and processor time of a process at one moment."""
 
     at: float
-    """Seconds of the monotonic clock."""
+    """Time of the sample, in seconds of the bench's monotonic clock."""
     mib: float
     """Resident memory in MiB."""
     cpu_seconds: float
@@ -43,14 +43,18 @@ class Sample(NamedTuple):
 
 
 class UsageSummary(NamedTuple):
-    """Largest values over all processes of a name. A value is None if no process has enough samples."""
+    """Largest value of any process with the same name. A value is None if no such process has enough
+    samples.
+    """
 
     mib: float | None
-    """Median resident memory in MiB in the last third of the samples."""
+    """Median of a process's resident memory, in MiB, over the last third of its samples."""
     growth: float | None
-    """Median memory in the last third of the samples, divided by the median in the first third."""
+    """Median of a process's memory in the last third of its samples, divided by the median in the first
+    third.
+    """
     cores: float | None
-    """Mean number of processors used."""
+    """Mean number of processors that a process used between its first and its last sample."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
-# Heartbeats renew Leases. They have nothing to do with jobs, so they do not count as writes.
+# Components renew Leases as heartbeats. These writes have nothing to do with jobs, so they do not count.
 _LEASES = "leases"
 # A POST of these kinds is a query that stores nothing, so it does not count as a write.
 _REVIEWS = frozenset(
@@ -154,10 +154,11 @@ def busiest(times: Iterable[float], seconds: float) -> int:
 
 
 def policy(operator: str, controllers: Iterable[str]) -> dict[str, Any]:
-    """Return an audit policy that logs every request of `operator` and `controllers`, and every other
-    write.
+    """Return an audit policy. It logs every request of `operator` and `controllers`, and the writes of all
+    other users.
 
-    The bodies of the operator's status patches are logged too.
+    Requests for Leases and other users' Events are not logged. The bodies of the operator's status patches
+    are logged too.
     """
     return {
         "apiVersion": "audit.k8s.io/v1",

@@ -21,8 +21,8 @@ _READY_SECONDS = 60.0
 
 
 class DashboardProcess(ConvoyProcess):
-    """One replica of the dashboard. It needs no authentication, because the simulated viewers do not log
-    in.
+    """One replica of the dashboard. It serves requests without authentication, because the simulated
+    viewers do not log in.
     """
 
     def __init__(self, plane: Plane) -> None:

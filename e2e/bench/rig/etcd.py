@@ -18,7 +18,7 @@ _SECONDS = 30.0
 
 
 def sizes(cluster: Cluster, prefix: str) -> list[int]:
-    """Return the bytes of key and value together, for each key with this prefix.
+    """Return, for each key with this prefix, the size of key and value together in bytes.
 
     Raise OSError if etcd does not answer.
     """

@@ -12,7 +12,7 @@ from convoy_agents.wire import slot_tokens
 _PORT = 29500
 _TOTAL_STEPS = 10_000_000
 _GRADIENTS = 2**28
-# Standard deviation of step times between ranks on equal hardware, as a share of the time.
+# Standard deviation of step times between ranks on equal hardware, as a fraction of the step time.
 _NOISE = 0.01
 
 

@@ -1,4 +1,6 @@
-"""Measures the processor time of other programs on this machine, which can falsify a bench."""
+"""Measures the processor time of other programs on this machine. Their load can distort the results of a
+bench.
+"""
 
 from __future__ import annotations
 

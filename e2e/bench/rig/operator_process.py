@@ -39,8 +39,8 @@ class OperatorProcess(ConvoyProcess):
         self._config = await account_config(self._plane, api, OPERATOR_USER)
 
     def start(self, qps: float) -> None:
-        """Start the operator with a limit of `qps` API requests per second (0: no limit). The burst is the
-        chart's.
+        """Start the operator with a limit of `qps` API requests per second; 0 for no limit. The permitted
+        burst of requests is that of the chart.
         """
         plane = self._plane
         environment = {

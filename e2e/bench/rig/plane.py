@@ -106,9 +106,7 @@ class Plane:
         self.cluster.down()
 
     def start_manager(self, *flags: str) -> None:
-        """Start the controller manager with these flags, unless it runs with them. Stop one with other
-        flags first.
-        """
+        """Ensure that the controller manager runs with exactly these flags. Restart it if its flags differ."""
         if self._manager != flags or self.programs.get(MANAGER) is None:
             self.programs.stop(MANAGER)
             self._start(MANAGER, *flags)

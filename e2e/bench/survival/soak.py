@@ -1,4 +1,6 @@
-"""A soak: random faults hit running jobs for half an hour. At the end, no object or trace may be left."""
+"""A soak: random faults hit running jobs for half an hour. At the end, the jobs must leave no object in the
+API and no trace on a node.
+"""
 
 from __future__ import annotations
 
@@ -282,7 +284,7 @@ def _inject_faults(soak: Soak, seconds: float) -> None:
 
 
 def _wait_for_ends(soak: Soak) -> list[str]:
-    """Wait for the jobs to end, without further faults. Return the names of jobs that run after
+    """Wait until the jobs end, without further faults. Return the names of jobs that still run after
     `END_SECONDS`.
     """
     restore(soak.cluster)
@@ -294,7 +296,9 @@ def _wait_for_ends(soak: Soak) -> list[str]:
 
 
 def _leftovers(soak: Soak) -> list[str]:
-    """Delete all jobs. Return the objects and the traces on nodes that are still left."""
+    """Delete all jobs. Return a line for each of their API objects, and each trace on a node, that still
+    exists.
+    """
     soak.jobs.delete_all()
     objects = soak.cluster.get("-n", soak.jobs.namespace, "pods,trainingjobs")["items"]
     uids = soak.pods | {job.uid for job in soak.soak_jobs}

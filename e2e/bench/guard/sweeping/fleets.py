@@ -24,7 +24,7 @@ class Noise:
     fleet: float = 0.01
     """Permanent difference between healthy nodes."""
     test: float = 0.02
-    """Difference between tests."""
+    """Random difference between any two tests, even of the same pair."""
     heavy: bool = False
     """True if the noise between tests has heavy tails: Student's t with 3 degrees of freedom, scaled with
     `test`.
@@ -34,7 +34,7 @@ class Noise:
     rack: float = 0.0
     """Permanent difference between racks."""
     rack_round: float = 0.0
-    """Noise that all tests of a rack in the same round share."""
+    """Noise that is the same for all tests of one rack in one round."""
 
 
 @dataclass(frozen=True)

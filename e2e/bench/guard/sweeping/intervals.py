@@ -1,4 +1,4 @@
-"""Shares with 95 % confidence intervals, for counts that come in clusters."""
+"""Fractions with 95 % confidence intervals, for counts that come in clusters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Z = 1.96
 
 @dataclass(frozen=True)
 class Share:
-    """A share and its confidence interval. `value` is None if nothing was counted."""
+    """A fraction and its confidence interval. `value` is None if nothing was counted."""
 
     value: float | None
     low: float = 0.0
@@ -19,7 +19,8 @@ class Share:
 
 
 def share(counts: Sequence[tuple[int, int]]) -> Share:
-    """Return the share of hits in all clusters. Here a cluster is a seed. `counts` has (hits, total) of each.
+    """Return the fraction of hits over all clusters. A cluster is the results of one seed. `counts` has
+    (hits, total) of each cluster.
 
     The interval is Wilson's. If the design effect of the clusters is above 1, the total is divided by it.
     """

@@ -63,9 +63,10 @@ def _run(fleet: Fleet, state: PairState, todo: Sequence[Pair]) -> PairState:
 
 
 def second_pass(margin: float) -> Rule:
-    """Return a rule that fails a node if two tests of it take longer than 1 + `margin`.
+    """Return a rule that fails a node if both of its tests take longer than 1 + `margin`.
 
-    After the first round, each node of a slow pair is tested again with a node whose pair was fast.
+    If a pair of the first round is slow, each of its nodes is tested again, with a node whose pair was
+    fast.
 
     Source: GoogleCloudPlatform/cluster-health-scanner, src/health_runner/nccl_runner.py.
     """
@@ -87,7 +88,8 @@ def second_pass(margin: float) -> Rule:
 
 
 def twice_median(fleet: Fleet, _: int) -> Verdict:
-    """Apply a rule with two rounds. A node fails if the shorter of its two times is above twice the median.
+    """Apply a rule with two rounds of pair tests. It keeps each node's shorter test time. A node fails if
+    this time is above twice the median of all nodes.
 
     The second round pairs the slowest nodes with the fastest. Source: intelligent-machine-learning/dlrover,
     master/elastic_training/rdzv_manager.py.

@@ -43,7 +43,9 @@ def created(entries: Sequence[Entry]) -> int:
 
 
 async def bring_up(rig: Rig, shape: Shape, seconds: float = ROLLOUT_SECONDS) -> bool:
-    """Wait for a quiet machine and create the jobs of a shape. Return True if all became Running in time."""
+    """Wait for a quiet machine and create the jobs of a shape. Return True if all of them became Running
+    within `seconds`.
+    """
     await rig.wait_quiet()
     rig.log.restart()
     await rig.create(shape)

@@ -95,7 +95,9 @@ def _rules(rig: Rig) -> list[dict[str, Any]]:
 
 
 async def rollouts(rig: Rig, rate: Rate, figures: Figures) -> None:
-    """Measure the rollout of each shape."""
+    """Measure the rollout of each shape with all features on. The rows are compared with those without the
+    features.
+    """
     of = f"everything on, {rate.title}"
     async with rig.operating(rate.qps), everything_on(rig, of, figures):
         for shape in (ONE_LARGE, HUNDRED, THOUSAND_SMALL):
@@ -104,7 +106,9 @@ async def rollouts(rig: Rig, rate: Rate, figures: Figures) -> None:
 
 
 async def running_jobs(rig: Rig, rate: Rate, figures: Figures) -> None:
-    """Measure a thousand running jobs."""
+    """Measure a thousand running jobs with all features on. The rows are compared with those without the
+    features.
+    """
     words = f"{THOUSAND_SMALL} Running, {rate.title}"
     of = f"everything on, {words}"
     async with rig.operating(rate.qps), everything_on(rig, of, figures) as dashboard:

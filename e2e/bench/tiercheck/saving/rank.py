@@ -49,7 +49,7 @@ journal.
 
 @dataclass(frozen=True)
 class Task:
-    """The measurements that a rank takes."""
+    """The measurements that a rank must make."""
 
     parameters: int
     rounds: int
@@ -76,7 +76,7 @@ def model_of(parameters: int) -> torch.nn.Module:
 
 
 def main(task: Task) -> None:
-    """Take the measurements of a task: save, or restore."""
+    """Make the measurements of a task: save, or restore."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     messages, folder = Messages(), Path(task.folder)

@@ -147,8 +147,8 @@ class DlroverSave:
     name = DLROVER
 
     def __init__(self, folder: Path, library: Path) -> None:
-        # DLRover takes the prefix of its shared memory and sockets from this variable. A unique prefix keeps
-        # jobs apart.
+        # DLRover begins the names of its shared memory and sockets with the value of TORCHELASTIC_RUN_ID. A
+        # unique value keeps the files of two runs apart.
         os.environ["TORCHELASTIC_RUN_ID"] = folder.parent.name
         os.environ["DLROVER_LOG_LEVEL"] = "ERROR"
         sys.path.append(str(library))

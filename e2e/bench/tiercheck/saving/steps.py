@@ -1,4 +1,6 @@
-"""Measures how saves slow training steps: the journal, and steps with and without saves in turn."""
+"""Measures how saves slow training steps. It measures steps with the journal, and blocks of steps with and
+without saves.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ from e2e.bench.tiercheck.saving.save_methods import wait_until_idle
 WIDTH = 1024
 """Width of the layers, and of the matrices that a step multiplies."""
 TURNS = 3
-"""Number of times that each kind of block is measured, for steps of one length."""
+"""Number of times that each kind of block is measured, for each length of steps."""
 EVERY = 10
-"""Number of steps from one save to the next in a SPARSE block."""
+"""Number of steps per save in a SPARSE block, which is a block of steps with few saves."""
 _CHUNK = 4 << 20
 WITHOUT, EACH, SPARSE = "without saves", "with a save after each", f"with a save every {EVERY}"
 
@@ -86,7 +88,8 @@ class Steps:
         return encoded_bytes / raw_bytes
 
     def measure_steps(self, length: float, rounds: int) -> None:
-        """Measure blocks of steps of `length` seconds with and without saves, in turn.
+        """Measure steps of `length` seconds in blocks. Blocks with saves and blocks without saves
+        alternate.
 
         The agent still works on a save while later steps run. In a block with a save after each step, the
         work on the last save falls after the block. To compensate, such a block starts while an earlier

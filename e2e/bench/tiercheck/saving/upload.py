@@ -32,7 +32,8 @@ class Uploads:
 
 
 async def measure(root: Path, size: int, times: int, progress: Progress) -> Uploads:
-    """Upload a generation of `size` random bytes, and a file with the same bytes, `times` times.
+    """Upload a generation of `size` random bytes with Convoy, and a file with the same bytes with boto3. Do
+    both `times` times.
 
     The order of the two uploads alternates.
     """
