@@ -36,8 +36,8 @@ class StoreUse:
     keep_last: int
     """Number of newest generations to keep."""
     keep_every_steps: int
-    """Number of steps. The first generation at or after each multiple of this number is also kept; 0 keeps
-    only the newest generations.
+    """Number of steps; 0 for none. For each multiple of this number, the first generation at or after that
+    step is kept as well.
     """
     resume_uid: str = ""
     """Uid of the job in the same namespace whose stored state this job starts from; empty for none."""

@@ -196,7 +196,9 @@ class Controller(Generic[O]):
     makes: tuple[Makes, ...] = ()
     watches: tuple[Watch, ...] = ()
     validity: Validity | None = field(default_factory=Validity)
-    """None for kinds without conditions. An invalid object of such a kind only gets an Event."""
+    """The part of the status that shows whether an object is valid; None for kinds without conditions. An
+    invalid object of such a kind only gets an Event.
+    """
     manages: Callable[[Mapping[str, Any]], bool] = lambda raw: True
     """(object as JSON) -> False if the object belongs to another controller. The operator then does not
     even parse the object.

@@ -75,10 +75,11 @@ class ProgressThrottle(Generic[K]):
         """Return the seconds until `patch` of the `stored` status may be written; 0 if it may be written at
         once.
 
-        `fields` are the status fields that change all the time.
-
-        The first progress and the first checkpoint go out at once. The last progress of a job that starts
-        or stops also goes out at once, because its pods may be deleted before they can report it again.
+        `fields` are the status fields that change all the time. A patch waits only if the job is Running
+        and the stored status already has all fields of the patch, which must be among `fields`. A patch
+        that changes the goodput cause never waits. So the first progress and the first checkpoint go out at
+        once. The progress of a job that is starting or stopping also goes out at once, because its pods may
+        be deleted before they can report it again.
         """
         turned = "cause" in patch.get("goodput", ())
         known = patch.keys() <= fields & stored.keys()

@@ -103,8 +103,9 @@ class PodWarning:
 class NodeView:
     """The facts about a node that holds a pod of the job.
 
-    The silence of an agent counts only if it is credible. It is not credible while a new leader starts,
-    while too many agents are silent at once, or after the agent announced its exit.
+    The silence of an agent counts only if it is credible. It is not credible while a new leader starts, or
+    while so many agents are silent that the operator's own network may have failed. It is also not credible
+    for some time after the agent announced its exit.
     """
 
     name: str

@@ -28,7 +28,7 @@ oldest expires.
 
 
 class Verdict(Enum):
-    """The outcome of the commit of a generation."""
+    """The outcome of an attempt to commit a generation."""
 
     COMMITTED = "committed"
     STALE = "stale"
@@ -141,7 +141,7 @@ class Result:
 
     state: CommitState
     write: Generation | None = None
-    """The generation whose record must be written now."""
+    """The generation whose record the agent must write now; None if there is none."""
     verdicts: tuple[tuple[Generation, Verdict], ...] = ()
     """Verdicts to send to every open call for these generations. After EXPIRED, a rank may prepare the
     generation again.

@@ -2,8 +2,8 @@
 
 These generations are called the line. It starts at the newest record of the highest incarnation, and leads
 from each generation to its parent. A record that is not on the line is dead: an incarnation wrote it after
-it had already been replaced. The bytes of a dead generation are valid, but no later incarnation continued
-from them.
+a later incarnation had replaced it. The bytes of a dead generation are valid, but no later incarnation
+continued from them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def branch_of(incarnation: int, parent: Generation | None, branches: Iterable[Br
 
 def dead(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[Generation]:
     """Return the committed generations that are not on the line. They are never restored. An incarnation
-    wrote each of them after it had already been replaced.
+    wrote each of them after a later incarnation had replaced it.
     """
     records = list(records)
     line = {one.generation for one in lineage(records, branches)}

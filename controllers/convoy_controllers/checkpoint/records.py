@@ -162,12 +162,12 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The metadata of one job that one holder has."""
+    """The metadata of one job at one place: in the memory of one node, or in a remote store."""
 
     records: Mapping[Generation, Record] = field(default_factory=dict)
     branches: Mapping[int, Branch] = field(default_factory=dict)
     manifests: Mapping[str, Manifest] = field(default_factory=dict)
-    """Manifests by id. The holder has all chunks of each manifest, unless it lost one without notice."""
+    """Manifests by id. The place has all chunks of each manifest, unless it lost one without notice."""
 
 
 def parse_manifest(text: bytes) -> Manifest:

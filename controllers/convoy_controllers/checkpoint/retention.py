@@ -28,8 +28,8 @@ class Keep:
     last: int = KEEP_REMOTE
     """Number of newest generations of the line to keep."""
     every_steps: int = 0
-    """Number of steps. The first generation at or after each multiple of this number is also kept; 0 keeps
-    only the newest generations.
+    """Number of steps; 0 for none. For each multiple of this number, the first generation of the line at or
+    after that step is kept as well.
     """
 
 
@@ -132,9 +132,10 @@ def remote_garbage(
 ) -> Garbage:
     """Return the objects of one job that a remote store may delete.
 
-    `chunks` has the Unix time at which each chunk was last written, or promised to an uploader. A chunk
-    that is younger than `grace_seconds` stays, because the record of its generation may not be written yet.
-    `pinned` generations are being restored, by this job or by another.
+    `chunks` has the Unix time at which each chunk was last written, by digest. An uploader that needs a
+    stored chunk again sets this time to now. A chunk that was written less than `grace_seconds` ago stays,
+    because the record of its generation may not be written yet. `pinned` generations are being restored, by
+    this job or by another.
     """
     line = lineage(stored.records.values(), stored.branches.values())
     if not line:

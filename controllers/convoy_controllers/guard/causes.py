@@ -28,7 +28,9 @@ not stragglers.
 _MOST_OF_A_NODE = 0.6
 _MOST_OF_A_RACK = 0.6
 _STORAGE_SHARE = 0.8
-"""Minimum share of the ranks that must wait for input for the storage to be the cause."""
+"""Minimum share of the ranks that wait for input. If fewer ranks wait, slow storage is not reported as the
+cause of their waits.
+"""
 _INPUT_WAIT_FACTOR = 3.0
 """Multiple of the median input wait. While nearly all ranks wait for input, only ranks that wait longer
 than this multiple are blamed.
@@ -235,7 +237,9 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
 
 
 def _cause_of_slower_step(state: State) -> Cause:
-    """Return the cause of a slower step without a slow rank: the quantity that grew with the step."""
+    """Return the cause of a step that became slower although no rank is slow. The cause follows from the
+    quantity that grew with the step: host pauses or the transfer. It is unknown if neither grew enough.
+    """
     needed = _EXPLAINED_SHARE * state.channels[Channel.JOB_WALL].size[0]
     if state.channels[Channel.JOB_PAUSES].size[0] >= needed:
         # Check the pauses before the transfer. Pauses of alternating ranks also make a transfer over several

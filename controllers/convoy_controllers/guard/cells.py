@@ -64,8 +64,8 @@ class Cells:
 
 
 def within_cells(micro: Floats, cells: Cells) -> Floats:
-    """Return by rank the mean residual of its micro-batch times, with the effect of the work removed; NaN
-    if the rank reported no such times.
+    """Return by rank the mean residual of its micro-batch times, after the effect of the micro-batches'
+    work is removed. The residual is NaN if the rank reported no such times.
     """
     logs = np.log(_thinned(micro)[cells.grid])
     silent: Bools = np.asarray(np.isnan(logs).any(axis=2))

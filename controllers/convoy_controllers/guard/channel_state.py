@@ -35,8 +35,8 @@ class Rules:
     share: float = 0.7
     """Minimum share of the windows since the alarm that must be slow for slowness to be persistent."""
     clear: float = 1e3
-    """Evidence that ends an alarm. The evidence may show that nothing is slow, or that less than half of
-    the slowness remains.
+    """Amount of evidence that ends an alarm. It may be evidence that the unit is no longer slow, or
+    evidence that less than half of its slowness remains.
     """
     slight: float = 0.05
     """Largest slowness that needs no action. An alarm can end because its slowness has faded only if the
@@ -82,7 +82,7 @@ class ChannelState:
     deviation: Floats
     """Last residual minus the unit's level before that residual."""
     mean: Floats
-    """Mean residual over the first windows. The baseline is derived from it."""
+    """Mean residual over the unit's first `Rules.settle` windows. The baseline is derived from it."""
     mean_windows: Floats
     """Number of windows in `mean`."""
     sums: Floats
@@ -106,11 +106,11 @@ class ChannelState:
     hits: Ints
     """Number of slow windows among `alarmed_windows`."""
     size: Floats
-    """Mean residual above the baseline since the suspicion started."""
+    """Mean excess of the residual over the baseline since the suspicion started."""
     worst: Floats
     """Maximum of `size` during the current suspicion; 0 until `size` covers enough windows."""
     episodes: Ints
-    """Number of alarms so far."""
+    """Number of alarms that the unit has had."""
 
     @classmethod
     def initial(cls, units: int) -> ChannelState:
@@ -180,7 +180,9 @@ class ChannelState:
         return np.asarray(offset + np.minimum(doubt, rules.cap) + np.log1p(rules.delta))
 
     def persistent(self, rules: Rules) -> Bools:
-        """Return a mask of the units that have been slow for a long time and during most of that time."""
+        """Return a mask of the units with an alarm that is at least `rules.lasting` windows old. At least
+        the share `rules.share` of these windows must be slow.
+        """
         return np.asarray(
             self.alarmed
             & (self.alarmed_windows >= rules.lasting)
@@ -261,7 +263,7 @@ def _endings(
 
 
 def _learned(state: ChannelState, residual: Floats, rules: Rules) -> ChannelState:
-    """Return the state with noise and baselines updated from the unsuspected units."""
+    """Return the state with noise and baselines updated. Only units that are not suspected contribute."""
     reported = ~np.isnan(residual)
     trusted = reported & ~state.alarmed & (state.strength < SUSPECTED)
     fresh = state.windows + 1

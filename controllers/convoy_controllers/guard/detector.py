@@ -184,8 +184,8 @@ def _transferring(group: Group, last: float) -> float:
 
 
 def _model(channels: Mapping[Channel, channel_state.ChannelState], state: State) -> Channel:
-    """Return the compute model with the least noise so far. Plain peers win unless another model is clearly
-    better.
+    """Return the compute model with the least noise so far. The plain peer model is chosen unless another
+    model has less than `_BETTER_NOISE` times its noise.
     """
     rules = state.setting.rules
     noise = {

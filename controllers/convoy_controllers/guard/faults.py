@@ -17,7 +17,7 @@ class Fault:
     kind: str
     """A key of KINDS."""
     where: tuple[int, ...] = ()
-    """Numbers of ranks, nodes, racks or replicas. KINDS gives the meaning by kind."""
+    """Numbers of ranks, nodes, racks or replicas. KINDS says which of these, for each kind of fault."""
     size: float = 0.1
     """Extra time as a share: 0.1 is 10 %. The share is relative to the compute for input and host faults,
     and to the transfer for link faults.

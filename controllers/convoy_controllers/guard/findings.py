@@ -37,9 +37,7 @@ class Verdict(IntEnum):
     """The rank waits for others."""
     SUSPECT = 4
     PERSISTENT = 5
-    """The rank has been slow for a long time and during most of that time. Only this verdict permits an
-    action.
-    """
+    """The rank has been slow in most windows for a long time. Only this verdict permits an action."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,8 @@ def mended(compute: Floats, slow: Bools, groups: Ints) -> Floats:
 
 
 def shares(compute: Floats, slow: Bools, groups: Ints, shape: Shape, micro: int) -> Shares:
-    """Return the shares that would be saved. `slow`: mask of the ranks with an alarm; `groups`: peer group
-    by rank; `micro`: number of micro-batches in a step.
+    """Return the shares of the modelled step time that improvements would save. `slow`: mask of the ranks
+    with an alarm; `groups`: peer group by rank; `micro`: number of micro-batches in a step.
     """
     now = float(shape.step(compute, micro).max())
     if now <= 0:

@@ -51,7 +51,7 @@ class Setting:
 
     @classmethod
     def of(cls, layout: Layout, rules: Rules) -> Setting:
-        """Return the setting of a layout."""
+        """Return the constant part of the state for a layout."""
         places = {
             Division.RACKS: numbered(layout.rack),
             Division.CLASSES: numbered(layout.hardware),

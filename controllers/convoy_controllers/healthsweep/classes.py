@@ -33,8 +33,8 @@ _DIGITS = 5
 def learned(
     known: HardwareClassStatus, hardware: str, report: NodeReport, now: datetime
 ) -> HardwareClassStatus:
-    """Return the class with a node's first run added. Adding the same run twice changes nothing. Call
-    `settled` next.
+    """Return the class with the measurements of a node's first run added. Adding the same run twice changes
+    nothing. Call `settled` next.
     """
     metrics = {one.name: one for one in known.metrics}
     for found in report.metrics:
@@ -52,9 +52,9 @@ def learned(
 
 
 def settled(known: HardwareClassStatus, *, freeze: bool) -> HardwareClassStatus:
-    """Return the class with the counts, medians and drifts that follow from its metrics.
+    """Return the class with its counts, medians and drifts computed again from its rows.
 
-    With `freeze`, every metric with enough rows gets its reference.
+    With `freeze`, every metric without a reference gets one if it has enough rows.
     """
     metrics = [_frozen(one) if freeze and not one.reference else one for one in known.metrics]
     found = sorted((_compared(one) for one in metrics), key=lambda one: one.name)
@@ -91,7 +91,9 @@ def _reference(name: str, higher_is_better: bool, rows: Iterable[Row]) -> Refere
 
 
 def digests_of(known: HardwareClassStatus, name: str) -> tuple[dict[str, str], str | None]:
-    """Return each node's last digest in a metric, and the correct digest if it is known."""
+    """Return each node's last digest in a metric, and the correct digest; None if the correct digest is
+    unknown.
+    """
     one = next((one for one in known.metrics if one.name == name), None)
     if one is None:
         return {}, None
@@ -167,8 +169,8 @@ def _compared(one: ClassMetric) -> ClassMetric:
 
 
 def _drift(one: ClassMetric) -> float | None:
-    """Return the drift; None while too few nodes have been swept, because one slow node is no drift of the
-    class.
+    """Return the share by which the class's recent values have drifted from the reference. Return None
+    while too few nodes have been swept, because one slow node is no drift of the class.
     """
     if len(one.recent) < FEWEST_ROWS:
         return None

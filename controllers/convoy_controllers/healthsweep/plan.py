@@ -157,9 +157,7 @@ class _RunningSweep:
         )
 
     def _learn(self, everyone: Sequence[Participant], began: datetime) -> dict[str, HardwareClassStatus]:
-        """Return the changed classes. Their metrics are frozen once no more nodes are expected to add
-        values.
-        """
+        """Return the changed classes. Their metrics are frozen once `_filling` returns False."""
         touched: set[str] = set()
         for one in everyone:
             if (name := one.hardware_class) and one.seen is not None and one.seen.hardware:
@@ -172,7 +170,7 @@ class _RunningSweep:
         return {name: self._known[name] for name in touched if self._known[name] != self._stored.get(name)}
 
     def _filling(self, everyone: Sequence[Participant]) -> bool:
-        """Return True while nodes are expected to measure values that classes learn."""
+        """Return True while the sweep waits for nodes that will measure further values for the classes."""
         began = self._sweep.status.start_time or self._now
         patient = self._left > 0 and (self._now - began).total_seconds() < FILL_SECONDS
         return patient and any(one.measuring for one in everyone)

@@ -43,8 +43,8 @@ class Pods:
     """GPUs in the limits of each pod's container; 0 without a limit."""
 
     def fits(self, low: int, high: int) -> bool:
-        """Return True if the number of nodes, between `low` and `high`, can be the number of pods with this
-        command or of all pods.
+        """Return True if `low` to `high` nodes includes the number of pods with this command, or the number
+        of all pods of the job.
         """
         return any(low <= number <= high for number in (self.alike, self.total))
 

@@ -1,10 +1,10 @@
 """Decides which agents are present. Pure: the caller passes times.
 
-An agent is silent if it has sent nothing for a while. A new leader judges no agent until the agents have
-had time to dial. If many agents become silent at once, the silence is not believed: the operator's own
-network is assumed to have failed. These agents then count as present, and an alarm is raised. Agents that
-became silent alone, announced their exit, or have been silent for very long do not count towards the alarm,
-because agents are also removed on purpose.
+An agent is silent if it has sent nothing for `silent_seconds`. A new leader judges no agent until the
+agents have had time to dial. If many agents become silent at once, the operator's own network is assumed to
+have failed. These agents then count as present, and an alarm is raised. Three kinds of silence do not count
+towards the alarm, because agents are also removed on purpose: that of a single agent, that of an agent that
+announced its exit, and a silence longer than _FINAL_SECONDS.
 
 A node with workers must have an agent. If this leader has never received anything from the agent, the
 silence starts when the leader first expected the agent. The agent may have been lost together with the

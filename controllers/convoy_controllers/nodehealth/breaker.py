@@ -179,8 +179,8 @@ def _counted_before(known: BreakerStatus, status: NodeHealthStatus) -> bool:
 def _shared(
     confirmed: Sequence[AssessedNode], rules: Breaker, nodes: Mapping[str, AssessedNode]
 ) -> Trip | None:
-    """Return a trip if most confirmed nodes have one rack, driver or job in common, and less than half of
-    the whole fleet has it.
+    """Return a trip if most confirmed nodes have the same rack, driver or job. This rack, driver or job
+    must belong to less than half of the whole fleet.
     """
     if len(confirmed) < LEAST_SHARED:
         return None

@@ -149,8 +149,9 @@ def _explains(early: EarlyEnd, fault: Fault) -> bool:
     if fault.reason is Reasons.RANK_HUNG:
         return fault.waits_for_others is not False
     if fault.reason is Reasons.RANK_FAILED and not fault.consequence:
-        # The stderr of the failed rank does not mention a peer. The early end explains the failure only if
-        # the early rank had steps left and the failed rank did not get beyond the early rank's last step.
+        # The stderr of the failed rank does not mention a peer. The early end explains the failure under two
+        # conditions: the early rank had steps left, and the failed rank did not get beyond the early rank's
+        # last step.
         return early.certain and (fault.step or 0) <= (early.step or 0)
     return fault.echo and fault.reason is not Reasons.PREEMPTED
 

@@ -76,10 +76,11 @@ def account(
     """Return the ledger at `now`.
 
     `status` is the status that will be stored, `made` the job's creation time. `running` is a pair: the
-    incarnation that had formed before this reconcile (0 for none), and all reports. `waiting` is the reason
-    of the Running condition. `resumed` is the step of the checkpoint that the incarnation started from.
-    `stepped` is True if the status has new progress. The ratio is updated only if there is new progress or
-    another part of the ledger changed.
+    incarnation that had formed before this reconcile (0 for none), and the agents' reports on all pods of
+    the job. `waiting` is the reason of the Running condition if the condition is False. `resumed` is the
+    step of the checkpoint that the incarnation started from. `stepped` is True if the status has new
+    progress. The goodput ratio is updated only if there is new progress or another part of the ledger
+    changed.
     """
     ledger = _LedgerUpdate(before, _ms(made or now), _ms(now))
     incarnation, views = running

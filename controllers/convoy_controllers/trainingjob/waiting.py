@@ -170,8 +170,8 @@ def why(
 
 
 def _leaving(observed: Observed, layout: Sequence[Slot]) -> str:
-    """Return a pod name that this job needs but cannot use yet, because another owner's pod of that name is
-    still being deleted; empty if there is none.
+    """Return the name of a pod that this job needs but cannot create yet; empty if there is none. Another
+    owner's pod of that name is still being deleted.
 
     The other owner is typically a deleted job of the same name.
     """

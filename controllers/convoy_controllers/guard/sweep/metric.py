@@ -57,7 +57,7 @@ more.
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Result of one run."""
+    """Outcome, reason and figures of one run of the metric's test."""
 
     outcome: Outcome
     reason: Reason
