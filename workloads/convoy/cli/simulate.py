@@ -27,7 +27,7 @@ from convoy_crds.trainingjob import KIND as TRAINING_JOB
 
 
 class Output(StrEnum):
-    """Output formats."""
+    """Output formats of `convoy simulate`."""
 
     TEXT = "text"
     JSON = "json"
@@ -82,7 +82,7 @@ def load(file: Path) -> Scenario:
 
 
 def _jobs(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the job manifests in a scenario. The scenario may be malformed."""
+    """Return the job manifests in `body`, the content of a scenario file. The content may be malformed."""
     runs = body.get("jobs")
     found = [run.get("job") for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []
     return [job for job in found if isinstance(job, dict)]

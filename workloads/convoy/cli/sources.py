@@ -24,7 +24,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="YAML file; - for std
 
 @dataclass(frozen=True)
 class Source:
-    """The objects of Convoy in one file, or the error if the file cannot be read."""
+    """The objects of Convoy in one file or from stdin, or the error if the file cannot be read."""
 
     name: str
     manifests: tuple[Manifest, ...] = ()

@@ -31,7 +31,7 @@ class Collection(Generic[M]):
         return self._read(self._call("get", name))
 
     def list(self, *, everywhere: bool = False, label_selector: str | None = None) -> list[M]:
-        """Return the objects in the client's namespace. With `everywhere` return the objects of all
+        """Return the objects in the client's namespace. If `everywhere` is True, return the objects of all
         namespaces.
 
         `label_selector` has the syntax of `kubectl get -l`.
@@ -89,10 +89,10 @@ class Writable(Deletable[M]):
 
     def dry_run(self, body: M | Mapping[str, Any]) -> M:
         """Let the API server check an object, including admission, without storing it. Raises the same
-        errors as `create`.
+        errors as `create`, except AlreadyExists.
 
-        If an object of that name exists, the API server checks whether its spec may be changed to the given
-        spec.
+        If an object of that name exists, the API server instead checks whether its spec may be changed to
+        the given spec.
         """
         wanted = manifest(self._kind.model, body)
         options = {"field_validation": "Strict", "dry_run": "All"}
@@ -107,7 +107,7 @@ def read(model: type[M], body: Any) -> M:
     """Return the model of a stored object. Fields that this version of Convoy does not know or cannot parse
     are left out.
 
-    Raises Invalid if the remaining fields are no valid object.
+    Raises Invalid if the object cannot be parsed without these fields.
     """
     while True:
         try:

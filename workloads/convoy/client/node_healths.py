@@ -31,7 +31,7 @@ class NodeHealths(Collection[NodeHealth]):
         super().__init__(api, kind)
 
     def of(self, node: str) -> list[NodeHealth]:
-        """Return all NodeHealths that match the name; an empty list if none matches."""
+        """Return all NodeHealths that match `node`; an empty list if none matches."""
         return matching(self.list(), node)
 
     def release(self, node: str, reason: str, user: str | None = None) -> NodeHealth:
@@ -69,16 +69,16 @@ class NodeHealths(Collection[NodeHealth]):
 
 
 def matching(healths: Sequence[NodeHealth], name: str) -> list[NodeHealth]:
-    """Return the NodeHealths whose node has this name. If there are none, return the NodeHealth that itself
-    has this name.
+    """Return the NodeHealths of the nodes with this name. If there are none, return the NodeHealth that
+    itself has this name.
     """
     by_node = [one for one in healths if one.status.node_ref.name == name]
     return by_node or [one for one in healths if one.metadata.name == name]
 
 
 def only_match(found: Sequence[NodeHealth], node: str) -> NodeHealth:
-    """Return the only NodeHealth in `found`. Raises NotFound if `found` is empty, and Refused if it has
-    several.
+    """Return the only NodeHealth in `found`. Raises NotFound if `found` is empty, and Refused if it
+    contains several.
     """
     if len(found) == 1:
         return found[0]

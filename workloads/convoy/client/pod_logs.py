@@ -28,9 +28,9 @@ class PodLog:
     uid: str
     name: str
     started: bool
-    """True if the container has started. Before the start there is nothing to read."""
+    """True if the container had started at the time of the scan. Before the start its log cannot be read."""
     ended: bool
-    """True if the container has ended. After the end no more lines follow."""
+    """True if the container had ended at the time of the scan. Then no further lines are added to the log."""
     read: Callable[[], Iterator[str]]
     """A function that yields the lines from the first line until the container ends. Each line has its time
     in front.

@@ -36,8 +36,9 @@ def check_target(until: str) -> None:
 def has_reached(job: TrainingJob, until: str) -> bool:
     """Return True if the job has the phase `until`, or if its condition `until` is True.
 
-    A status that belongs to an earlier spec does not count unless the job has ended. Raises JobFailed or
-    JobEnded if the job ended in another way.
+    While the operator has not yet reconciled the newest spec, the status belongs to an earlier spec. Then
+    return False, unless the job has ended. Raises JobFailed or JobEnded if the job has ended in another
+    way.
     """
     status = job.status
     ended = status.phase in TERMINAL

@@ -26,11 +26,11 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 WARM_UP = 10
-"""The first 1/WARM_UP of the steps is left out of the means."""
+"""Divisor of the number of steps. The first 1/WARM_UP of the steps is not included in the means."""
 
 
 class Stopwatch:
-    """Records the times of the steps, the optimizer and the last loss by hooks."""
+    """Records, by hooks on PyTorch, the times of the optimizer steps, the optimizer and the last loss."""
 
     def __init__(self) -> None:
         self._wall: list[float] = []

@@ -44,7 +44,7 @@ class EngineEntry:
     example: str
     """File name of the example manifest in the engine's folder. The manifest is copied to `examples/`."""
     small: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters for tests, with which a few ranks finish within a second."""
+    """Parameters with which a few ranks finish within a second. Tests use them."""
     metrics: tuple[Metric, ...] = ()
     paper: str = ""
     """Title and address of the publication of the engine's method; empty if the method is Convoy's own."""

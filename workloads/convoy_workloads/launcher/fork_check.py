@@ -55,7 +55,7 @@ class ZygoteState:
     modules: Mapping[str, str]
     """Folder of each top-level module that the zygote has imported from a file, by name of the module."""
     unfit: str = ""
-    """Reason why the zygote cannot fork any rank; empty if it can fork ranks."""
+    """Reason why the zygote cannot fork any rank; empty if it may fork ranks."""
 
 
 def cold_start_reason(environment: Mapping[str, str], shadowed: Collection[str], zygote: ZygoteState) -> str:
@@ -86,7 +86,9 @@ def cold_start_reason(environment: Mapping[str, str], shadowed: Collection[str],
 
 
 def shadowed_modules(folder: str, zygote: ZygoteState) -> set[str]:
-    """Return the names of the modules in `folder` that the zygote has imported from another folder."""
+    """Return the names of the modules in `folder` that the zygote has already imported from another folder.
+    A fresh interpreter would import them from `folder`.
+    """
     try:
         entries = os.listdir(folder)
     except OSError:

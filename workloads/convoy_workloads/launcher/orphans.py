@@ -42,11 +42,11 @@ of the zygote.
 
 
 def select(table: Mapping[int, Process], launcher: int, is_exempt: Callable[[int], bool]) -> list[int]:
-    """Return the ids of all processes that ranks have left.
+    """Return the ids of all processes that ranks have left running.
 
-    Processes in the launcher's own session are the zygote and its helpers, so they are not included.
-    `is_exempt` is called for each child of the launcher. If it returns True, the child and its descendants
-    are not included.
+    `launcher` is the id of the launcher. Processes in its own session are the zygote and the zygote's
+    helpers, so they are not included. `is_exempt` is called for each child of the launcher in another
+    session. If it returns True, the child and its descendants are not included.
     """
     own = table[launcher].session
     children = proc.children(table.values())
@@ -72,11 +72,11 @@ def is_foreign(environment: Iterable[bytes], cgroup: str, own_cgroup: str) -> bo
 
 
 def _paths(cgroup: str) -> dict[str, str]:
-    """Return the path of each cgroup hierarchy by name, with a slash at its end. The name of the version 2
-    hierarchy is empty.
+    """Return the path of each cgroup hierarchy, by name of the hierarchy. Each path ends with a slash. The
+    name of the version 2 hierarchy is empty.
 
-    Version 2 may be mounted beside version 1 without containing any container. In a cgroup namespace, the
-    path of another container begins with `/../`.
+    On hosts with version 1, version 2 may also be mounted without containing any container. In a cgroup
+    namespace, the path of another container begins with `/../`.
     """
     fields = [line.split(":", 2) for line in cgroup.splitlines()]
     found = {name: path.rstrip("/") + "/" for _, name, path in fields}
@@ -84,10 +84,10 @@ def _paths(cgroup: str) -> dict[str, str]:
 
 
 def find(rank_sessions: Collection[int] = ()) -> dict[int, Process]:
-    """Return the processes that ranks have left.
+    """Return the processes that ranks have left running.
 
-    `rank_sessions` has the ids of ranks' sessions. Processes in these sessions are included whatever their
-    environment is.
+    `rank_sessions` has the ids of ranks' sessions. Every process in these sessions is included, even if its
+    environment does not show that a rank started it.
     """
     table, launcher = proc.scan(), os.getpid()
     if launcher not in table:
@@ -118,10 +118,11 @@ def _shorten(words: bytes) -> str:
 async def kill_all(
     rank_sessions: Collection[int], report: Callable[[str], None], seconds: float = WAIT_SECONDS
 ) -> None:
-    """Kill the processes that ranks have left, and wait at most `seconds` until they have ended.
+    """Kill the processes that ranks have left running, and wait at most `seconds` until they have ended.
+    `report` gets a sentence that names them.
 
-    `rank_sessions` has the ids of ranks' sessions. A process in one of these sessions was already killed
-    with its rank, so this function only waits for its end and does not report it.
+    `rank_sessions` has the ids of ranks' sessions. The launcher has already killed the processes in these
+    sessions with their ranks. So this function waits for their end but does not name them as killed.
     """
     deadline = time.monotonic() + seconds
     named: dict[int, bytes] = {}

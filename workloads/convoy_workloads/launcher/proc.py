@@ -62,7 +62,7 @@ def scan(root: str = ROOT, collector: int = 0) -> dict[int, Process]:
 
 
 def children(table: Iterable[Process]) -> dict[int, list[int]]:
-    """Return the ids of the children of each parent, in the order of `table`."""
+    """Return the ids of the children of each process, by id of the parent, in the order of `table`."""
     found: dict[int, list[int]] = {}
     for process in table:
         found.setdefault(process.parent, []).append(process.pid)
@@ -70,8 +70,8 @@ def children(table: Iterable[Process]) -> dict[int, list[int]]:
 
 
 def descendants(table: Mapping[int, Process], pid: int) -> list[int]:
-    """Return the ids of all descendants of `pid`, parents before their children. `pid` itself is not
-    included.
+    """Return the ids of all descendants of the process `pid`, each parent before its children. `pid` itself
+    is not included.
     """
     below = children(table.values())
     found = list(below.get(pid, ()))
@@ -81,7 +81,7 @@ def descendants(table: Mapping[int, Process], pid: int) -> list[int]:
 
 
 def arguments(pid: int, root: str = ROOT) -> tuple[bytes, ...]:
-    """Return the command line of a process."""
+    """Return the words of a process's command line."""
     return tuple(_bytes(f"{root}/{pid}/cmdline").rstrip(b"\0").split(b"\0"))
 
 
@@ -108,7 +108,9 @@ def handles(pid: int, number: int, root: str = ROOT) -> bool:
 
 
 def cgroup(pid: int, root: str = ROOT) -> str:
-    """Return the cgroups of a process, as the launcher's cgroup namespace shows them."""
+    """Return the text of /proc/PID/cgroup: the cgroups of a process, as the launcher's cgroup namespace
+    shows them.
+    """
     return _text(f"{root}/{pid}/cgroup")
 
 

@@ -3,7 +3,8 @@
 A rank's command is often a shell or another wrapper around the program. After SIGTERM a shell ends at once,
 while the program still saves its state. So the rank lasts as long as any process of its session. The rank's
 exit code is the exit code of its first process. There is one exception: if SIGTERM has killed the first
-process, its successors count instead. If there are several, the one that ended last counts.
+process, the exit codes of its successors count instead. Of several successors, the one that ended last
+counts.
 
 Three kinds of processes need care:
 
@@ -101,9 +102,10 @@ def rank_status(
 ) -> int:
     """Return the wait status that counts as the rank's status.
 
-    `below` has the successors by process id. `statuses` has the wait statuses in the order in which the
-    processes ended, including `first`. `others` has the processes in other sessions, whose statuses count
-    only if no other status counts.
+    `first` is the id of the first process. `below` has the ids of the successors by process id. `statuses`
+    has the wait status of each ended process, in the order in which the processes ended; `first` must be
+    among them. `others` has the ids of processes in other sessions, whose statuses count only if no other
+    status counts.
     """
     own = _deciding(first, below, statuses)
     own = [pid for pid in own if pid not in others] or own
@@ -139,7 +141,7 @@ class ProcessTree:
     """The processes of one rank, from the time at which SIGTERM is sent."""
 
     def __init__(self, first: int, first_only: bool) -> None:
-        """Record the rank's processes.
+        """Record the rank's processes. `first` is the id of the first process.
 
         `first_only` is True if the first process is the program itself. Then only this process gets
         SIGTERM, and only its status counts.
@@ -170,8 +172,8 @@ class ProcessTree:
             self._terminated |= group
 
     def terminate_rest(self) -> None:
-        """Send SIGTERM to the rank's other processes that have not got it yet, because the first process
-        has ended.
+        """Send SIGTERM to those processes of the rank that have not got it yet. The first process has
+        ended.
 
         Processes that were started after the first SIGTERM do not get it, because they may be saving the
         state.
@@ -192,8 +194,8 @@ class ProcessTree:
         return not self._living()
 
     def tick(self) -> None:
-        """Count a tick of the launcher. If only filters are left for two ticks, terminate them, because
-        another process holds their pipe open.
+        """Count a tick of the launcher. If only filters still run, at this tick and at the previous one,
+        terminate them: another process holds their pipe open.
         """
         left = self._living()
         alone = bool(left) and left <= self._filters

@@ -42,8 +42,8 @@ class Program:
         """Do nothing."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        """Keep the error and report it only in `end`. Inside this method the error would count as being
-        handled, which hooks of the program could notice.
+        """Keep the program's error, so that `end` reports it. Reporting it here would change what hooks of
+        the program see, because inside this method the interpreter counts the error as being handled.
         """
         hooks = sys.modules.get("convoy_workloads.runtime.hooks")
         if hooks is not None:
@@ -52,7 +52,9 @@ class Program:
         return True
 
     def end(self) -> None:
-        """Report the error as the interpreter would. Raises SystemExit with the program's exit code."""
+        """Report the program's error as the interpreter would. Raises SystemExit if the program has called
+        `sys.exit` or has failed.
+        """
         error, self._error = self._error, None
         self.arguments = ()  # This drops the last reference to `__main__`, so the module is destroyed.
         if isinstance(error, SystemExit):
@@ -64,8 +66,8 @@ class Program:
 
 
 def load(kind: str, target: str, arguments: list[str]) -> Program | None:
-    """Prepare `sys` and `__main__` for the program. Return None if the interpreter itself must run the
-    program.
+    """Prepare `sys` and `__main__` for the program. Return None if it cannot be run in this process, so
+    that a fresh interpreter must run it.
 
     `target` is the path of a file, folder or archive. If `kind` is "module", `target` is the name of a
     module.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The part of an incarnation's plan that concerns this pod."""
+    """The part of an incarnation's plan that concerns this pod, as the agent sends it."""
 
     incarnation: int
     slot: int
@@ -33,12 +33,12 @@ class Assignment:
     role: str = ""
     replica: int = 0
     slots: int = 0
-    """Number of pods in the incarnation; 0 if the agent does not know it."""
+    """Number of pods in the incarnation; 0 if the agent has not sent it."""
 
     @property
     def pods(self) -> int:
-        """Return the number of pods in the incarnation. If the agent does not know it, assume that every
-        pod has as many ranks as this pod.
+        """Return the number of pods in the incarnation. If the agent has not sent it, assume that every pod
+        has as many ranks as this pod.
         """
         return self.slots or self.world // self.processes
 
@@ -114,8 +114,9 @@ def rank_environment(
     `heartbeat_path` is the path of the rank's heartbeat file. `launch` is the command line of the launcher
     that Convoy replaces.
 
-    A variable that the user has set is kept, unless it defines the rank's place in the job. References in
-    the user's values to such a variable, such as `$(RANK)`, are replaced by the rank's own value.
+    A variable that the user has set is kept, unless it defines the rank's place in the job. If the value of
+    another variable refers to such a variable, for example by `$(RANK)`, the reference is replaced by the
+    rank's own value.
     """
     own = placement(assignment, local_rank)
     environment = {

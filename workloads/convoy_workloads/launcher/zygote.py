@@ -1,5 +1,5 @@
-"""The zygote: a process that has already done the slow start of a rank. Ranks are forked from it instead of
-being started from scratch.
+"""The zygote: a process that has already made the slow start of a Python rank. Ranks are forked from it
+instead of being started from scratch.
 
 The zygote has only one thread. A fork contains only the thread that called fork. If other threads existed,
 a lock or pool of theirs would make the fork hang. The zygote runs under the user's interpreter with the
@@ -41,7 +41,8 @@ def main() -> int | Program:
     os.set_inheritable(server.fileno(), False)
     given = _given_environment()
     own = {name: value for name, value in os.environ.items() if name not in given}
-    # Ignore both signals, because the launcher decides what a terminal's Ctrl-C or a stray SIGTERM means.
+    # Ignore SIGINT and SIGTERM. Only the launcher ends the zygote, not Ctrl-C in a terminal or a stray
+    # SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Block SIGTERM. A fork unblocks it when it has become a rank, so a SIGTERM that arrives before is not
@@ -68,7 +69,8 @@ def main() -> int | Program:
     server.close()
     from convoy_workloads.launcher import child  # noqa: PLC0415
 
-    # Add the zygote's own variables, because the interpreter adds LC_CTYPE if the locale is C.
+    # Add the variables that the interpreter itself has set in this process. For example, it sets LC_CTYPE if
+    # the locale is C, and would also do so for a fresh rank.
     return child.prepare({**request, "environment": {**request["environment"], **own}})
 
 

@@ -36,8 +36,8 @@ class ZygoteManager:
 
     @property
     def alive(self) -> bool:
-        """Return True if the zygote runs. A running zygote reports the exits of the ranks that it has
-        forked.
+        """Return True if the zygote runs. Only a running zygote can report the exits of the ranks that it
+        has forked.
         """
         return self._client is not None and self._client.alive
 
@@ -53,8 +53,8 @@ class ZygoteManager:
                 return
 
     def for_interpreter(self, executable: str) -> ZygoteClient | None:
-        """Return a zygote of the interpreter `executable`. The zygote may still be in its warm-up. Return
-        None if no zygote can be started.
+        """Return a zygote that runs the interpreter `executable`; start one if necessary. The zygote may
+        still be in its warm-up. Return None if no zygote can be started.
         """
         client = self._client
         if client is not None and client.alive and same_interpreter(client.python, executable):
@@ -62,7 +62,7 @@ class ZygoteManager:
         return self._start(executable)
 
     def handle_exit(self, pid: int, status: int) -> bool:
-        """Record the exit of a child process if it is the zygote. Return True if it is the zygote."""
+        """Record the exit of the child process `pid` if it is the zygote. Return True if it is the zygote."""
         if self._client is None or pid != self._client.pid:
             return False
         self._client.record_exit(status)

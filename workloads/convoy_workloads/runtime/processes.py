@@ -61,14 +61,14 @@ class Processes:
 
     device: Any
     control: Any = None
-    """Gloo group of all ranks; None if the rank is alone.
+    """Gloo group of all ranks that only Convoy uses; None if the rank is alone.
 
-    The group is separate, so that Convoy never waits for the training's collectives.
+    Because of the separate group, Convoy's collectives never wait for those of the training.
     """
     owned: bool = False
 
     def close(self) -> None:
-        """Destroy the process group if Convoy formed it."""
+        """Destroy the training's process group if Convoy formed it."""
         if self.owned:
             import torch.distributed as dist  # noqa: PLC0415
 
@@ -80,7 +80,8 @@ class Processes:
 
 
 def form(context: RankContext) -> Processes:
-    """Choose the device. With more than one rank, form the process group unless the program has formed it.
+    """Choose the device of this rank. If the job has more than one rank, also form the process groups. A
+    training group that the program has already formed is kept.
 
     Without torch there is neither a device nor a group. The ranks then report to the agent, but cannot
     agree with each other.

@@ -51,7 +51,7 @@ class SegmentError(ValueError):
 
 
 class NoRoom(ValueError):
-    """Raised for data that does not fit into the segment."""
+    """Raised for data that does not fit into the memory of the segment."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,9 @@ class Share:
 
 @dataclass(frozen=True)
 class Head:
-    """The identity of a segment: its rank, and the state that its steps follow."""
+    """The identity of a segment: the rank that recorded it, and the state that its first step continues
+    from.
+    """
 
     rank: int
     world: int
@@ -106,7 +108,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class Step:
-    """The input of one call of the optimizer's `step`. A share without a piece had no gradient."""
+    """The input of one call of the optimizer's `step`. If a share has no piece in `pieces`, its parameter
+    had no gradient.
+    """
 
     groups: Sequence[Mapping[str, Any]]
     """The scalars of each parameter group."""
@@ -117,7 +121,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Segment:
-    """The content of a segment that was read."""
+    """The content of a segment, as segment_reader.py returns it."""
 
     head: Head
     steps: tuple[Step, ...]
@@ -133,7 +137,7 @@ class Segment:
     bytes: memoryview
 
     def gradient(self, piece: Piece, into: torch.Tensor) -> None:
-        """Copy the gradient in `piece` into a tensor of the share's sizes."""
+        """Copy the gradient in `piece` into the tensor `into`, which has the sizes of the piece's share."""
         sizes = piece.share.sizes
         dtype = DTYPES[piece.dtype]
         if piece.count is None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 class MemoryCheckpoints:
-    """The checkpoints of one rank. One save is in flight at a time. The training waits only while the state
-    is copied.
+    """The checkpoints of one rank. At most one save is in flight at a time. The training waits only while
+    the rank's part of the state is copied into a buffer.
     """
 
     def __init__(
@@ -119,9 +119,13 @@ class MemoryCheckpoints:
         return self._rank == 0 and time.monotonic() - self._save.written_at >= self.interval
 
     def busy(self) -> bool:
-        """Return True if this rank cannot start a save, because it has no buffer to write to.
+        """Return True if this rank cannot start a save, for one of these reasons:
 
-        Either its last save is still being copied to other nodes, or the node has no memory for a buffer.
+        - The report of its last save to the agent is not finished.
+        - Its last save is still being copied to other nodes, so that no buffer is free.
+        - The node has no memory for a buffer of the needed size.
+
+        A rank with an open journal segment needs no buffer for a full save.
         """
         if not self._buffers.may_save:
             # Return False, so that the program's save starts. If the program has not restored before, `_copy`
@@ -143,22 +147,25 @@ class MemoryCheckpoints:
     # Methods that save.
 
     def ready(self, model: Any, optimizer: Any) -> None:
-        """Create the journal, and reserve memory for the first save in the background. All ranks call it."""
+        """Create the journal, and reserve buffers for the first save in the background. All ranks call this
+        once the state to resume from is loaded.
+        """
         from convoy_workloads.runtime.tiers.sizes import estimate_shard_bytes  # noqa: PLC0415
 
         self._journal_saves.start(model, optimizer)
         self._buffers.start(estimate_shard_bytes(model, optimizer, self._world))
 
     def start(self, state: dict[str, Any], step: int) -> bool:
-        """Save this rank's part of the state: copy it into a buffer, or close the open journal segment.
-        Return True if a save was started.
+        """Save this rank's part of the state: close the open journal segment, or copy the state into a
+        buffer. Return True if a save was started.
 
-        All ranks call this at the same step, while no rank is `busy`. Return False if the buffers must be
-        enlarged first.
+        All ranks call this at the same step, while no rank is `busy`. Return False if any rank has no
+        buffer that is large enough; larger buffers are then reserved.
 
         Raises UnsavableError if a value cannot be encoded exactly; the message names the value. In that
         case all other ranks raise OtherRankFailed, and nothing is saved. If a rank fails later, while it
-        writes, only that rank raises. The agents of all other ranks report that the step is abandoned.
+        writes, only that rank raises the error. The agents report to all other ranks that the step is
+        abandoned.
         """
         written = self._journal_saves.extend(state, step, self._rank_plan)
         if written is None:
@@ -212,18 +219,19 @@ class MemoryCheckpoints:
         return self.settle(timeout)
 
     def settle(self, timeout: float = DECISION_SECONDS) -> bool:
-        """Wait until the save in flight is committed, and copied to other nodes if the job makes copies.
+        """Wait until the newest save is committed, and copied to other nodes if the job makes copies. Wait
+        at most `timeout` seconds.
 
         Return True if the save is committed, or if no save was started.
         """
         return self._save.settle(timeout)
 
     def _copy(self, state: dict[str, Any], step: int, wait: float) -> Written | None:
-        """Copy this rank's part of the state into a buffer. Return None if any rank has no buffer to write
-        to.
+        """Copy this rank's part of the state into a buffer. Return None if any rank has no free buffer
+        after `wait` seconds.
 
-        Raises DataError if the program has not called `restore`, because the agent then does not know where
-        this run starts.
+        Raises DataError if the program has not called `restore`, because the agent then does not know which
+        state this run started from.
         """
         if not self._buffers.may_save:
             raise DataError("call job.restore(model=...) before the first checkpoint")
@@ -269,8 +277,8 @@ class MemoryCheckpoints:
         return written
 
     def _buffer(self, size: int, wait: float) -> str | None:
-        """Wait up to `wait` seconds for a free buffer of at least `size` bytes. Return None if there is
-        none.
+        """Wait up to `wait` seconds for a buffer of at least `size` bytes that this rank may write to.
+        Return its name, or None if there is none.
         """
         if self._buffers.capacity < size:
             self._buffers.reserve(size)

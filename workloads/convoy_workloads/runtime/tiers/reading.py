@@ -42,7 +42,7 @@ class SavedValues(Protocol):
         ...
 
     def tensor(self, part: Part) -> torch.Tensor:
-        """Return the tensor that `part` describes."""
+        """Return the tensor of the box that `part` describes."""
         ...
 
 
@@ -50,8 +50,8 @@ def load(state: dict[str, Any], shards: Iterable[SavedValues], *, partial: bool 
     """Read the shards into `state`, by name and position. Any number of ranks may have saved them.
 
     Entries of `state` that a checkpoint need not contain are dropped if they were not saved (see
-    `drop_unsaved`). With `partial`, entries that were not saved stay unchanged instead. A rank can load
-    alone.
+    `drop_unsaved`). With `partial`, entries that were not saved stay unchanged instead. The function uses
+    no collective, so a rank can call it alone.
     """
     reader = ShardReader(shards)
     if not partial:
@@ -109,7 +109,7 @@ class ShardReader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Copy every item that the plan requests into the state."""
+        """Copy every item that `plan` requests from the shards into the state."""
         for item in plan.items:
             if item.type is LoadItemType.BYTE_IO:
                 planner.load_bytes(item, self.value(item.storage_index.fqn))

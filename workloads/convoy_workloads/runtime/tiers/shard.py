@@ -34,7 +34,9 @@ class ShardError(ValueError):
 
 
 class TooLarge(ValueError):
-    """Raised if the index no longer fits into its space, so that the shard needs a new layout."""
+    """Raised if the index of a shard does not fit into the space that the layout reserves for it. The shard
+    then needs a new layout.
+    """
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Layout:
 
     @property
     def signature(self) -> str:
-        """A digest of the layout. Layouts with equal digests have the same content at the same positions."""
+        """A digest of the layout. Layouts with equal digests hold the same boxes at the same positions."""
         text = json.dumps([_row(part) for part in self.parts], separators=(",", ":"))
         return hashlib.sha256(f"{self.data}:{text}".encode()).hexdigest()[:16]
 
@@ -123,7 +125,9 @@ def index(parts: Iterable[Part], values: Mapping[str, str], facts: Mapping[str, 
 
 
 def fits(layout: Layout, values: Mapping[str, str], facts: Mapping[str, Any]) -> bool:
-    """Return True if the index fits into the space that the layout reserves."""
+    """Return True if the index of a shard with these values and facts fits into the space that `layout`
+    reserves.
+    """
     return _HEADER + len(index(layout.parts, values, facts)) <= layout.data
 
 
@@ -134,7 +138,9 @@ def write(
     values: Mapping[str, str],
     facts: Mapping[str, Any],
 ) -> None:
-    """Write a shard into `target`. Raises TooLarge if the index does not fit."""
+    """Write a shard with this layout into `target`. Raises TooLarge if the index does not fit into its
+    space.
+    """
     text = index(layout.parts, values, facts)
     if _HEADER + len(text) > layout.data:
         raise TooLarge(f"an index of {len(text)} bytes does not fit")
@@ -151,7 +157,9 @@ def write(
 
 
 def read(source: memoryview) -> Shard:
-    """Parse a shard whose bytes have been verified. Raises ShardError if the bytes are not a shard."""
+    """Parse the shard in `source`, whose digest the caller has verified. Raises ShardError if the bytes are
+    not a shard.
+    """
     if len(source) < _HEADER or bytes(source[:8]) != MAGIC:
         raise ShardError("no shard")
     length = int.from_bytes(source[8:_HEADER], "little")
