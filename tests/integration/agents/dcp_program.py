@@ -1,5 +1,5 @@
-"""The program of a rank that saves with torch.distributed.checkpoint. Its argument is a JSON object with
-options.
+"""The program of a rank that saves its state with torch.distributed.checkpoint. Its argument is a JSON
+object with the options of `keep` or `train`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from convoy.dcp import ConvoyReader, ConvoyWriter
 
 
 def made(step: int, boxes: int = -1, rows: int = 7) -> dict[str, Any]:
-    """Return the state after a step. If `boxes` is at least 0, the ranks shard the large tensor along the
-    dimension `boxes`.
+    """Return the training state after a step. If `boxes` is at least 0, the large tensor is sharded over
+    the ranks along the dimension `boxes`.
     """
     large = torch.arange(rows * 11, dtype=torch.float32).reshape(rows, 11) * step
     if boxes >= 0 and dist.is_initialized():
@@ -41,7 +41,7 @@ def made(step: int, boxes: int = -1, rows: int = 7) -> dict[str, Any]:
 
 
 def described(state: dict[str, Any]) -> str:
-    """Return a digest of the whole state. The digest does not depend on how the ranks shard the state."""
+    """Return a digest of the whole state. It is the same for every sharding of the state over ranks."""
     large = state["model"]["large"]
     whole = large.full_tensor() if isinstance(large, DTensor) else large
     rest = (state["model"]["same"].tolist(), state["count"], state["nested"])
@@ -49,8 +49,8 @@ def described(state: dict[str, Any]) -> str:
 
 
 def keep(wish: dict[str, Any]) -> None:
-    """Load the newest state and save the states after the steps in `wish["steps"]`. Print the result of
-    each.
+    """Load the newest saved state. Then save a state for each (step, rows) pair in `wish["steps"]`, and
+    print whether the save succeeded.
     """
     with convoy.join() as job:
         state = made(0, wish["boxes"])
@@ -80,8 +80,8 @@ def keep(wish: dict[str, Any]) -> None:
 
 
 def train(total: int) -> None:
-    """Train a small model for `total` steps in a `job.steps` loop, and save at each step for which a save
-    is due.
+    """Train a small model for `total` steps in a `job.steps` loop. Save the state after each step for which
+    `job.due` is True.
     """
     with convoy.join() as job:
         torch.manual_seed(1)

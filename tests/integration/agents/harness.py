@@ -1,5 +1,5 @@
-"""Fakes of a hub, a kubelet, a launcher and ranks. The tests run them around real agents, sockets and
-certificates.
+"""Fakes of a hub, a kubelet, a launcher and ranks. The tests connect them to real agents, through real
+sockets with real certificates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from convoy_agents.wire.slot_tokens import SlotToken
 from convoy_crds import terms
 
 TIMEOUT = 30.0
-"""Seconds that a test waits for one expected event."""
+"""Maximum seconds that a test waits for one expected event."""
 
 
 class Authority:
@@ -194,8 +194,8 @@ class FakeHub:
         self._outgoing[node].put_nowait(None)
 
     async def until(self, wanted: Callable[[str, Any], bool], start: int = 0) -> Any:
-        """Wait for a message that `wanted` accepts, and return it. Ignore messages before the index
-        `start`.
+        """Wait for a message from any agent that `wanted` accepts, and return the message. Ignore the first
+        `start` messages of the test.
         """
 
         def find() -> Any:
@@ -206,8 +206,8 @@ class FakeHub:
             return find()
 
     async def report(self, uid: str, wanted: Callable[[Any], bool], start: int = 0) -> Any:
-        """Wait for a PodReport of this pod, and return the first one that `wanted` accepts. The report may
-        be in a Hello.
+        """Wait for a PodReport of this pod that `wanted` accepts, and return the first such report. The
+        report may be in a Hello.
         """
 
         def reports(message: Any) -> list[Any]:
@@ -281,7 +281,9 @@ class Pod:
 
 
 class Host:
-    """A node with its own folders, a real agent, and the kubelet's calls to the CSI driver."""
+    """A node with its own folders and a real agent. It also makes the kubelet's calls to the agent's CSI
+    driver.
+    """
 
     def __init__(
         self, root: Path, node: str, hub: FakeHub, memory: int = 256 * 2**20, address: str = "127.0.0.1"
@@ -324,8 +326,8 @@ class Host:
             self._task = None
 
     async def crash(self) -> None:
-        """Stop the agent as a crash would. The pods' sockets stop responding, and the folders and mounts
-        stay.
+        """Stop the agent without its clean-up, as in a crash. The pods' sockets stop responding, but the
+        folders and mounts stay.
         """
         assert self._task
         await self.agent.pods.close_all()

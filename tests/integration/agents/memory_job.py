@@ -40,7 +40,9 @@ def segment(step: int, shard: int) -> bytes:
 
 @dataclass
 class Response:
-    """An agent's response to a memory request, with the files that the agent passed, mapped into memory."""
+    """An agent's response to a memory request. The files that the agent passed with it are mapped into
+    memory.
+    """
 
     body: dict[str, Any]
     areas: list[mmap.mmap]
@@ -74,7 +76,9 @@ class Rank:
         return answer
 
     async def save(self, step: int, plan: str = "same") -> Response:
-        """Write the rank's state after a step into a free buffer, and seal the buffer."""
+        """Wait for a buffer to which the rank may write, write the rank's state after a step into it, and
+        seal the buffer.
+        """
         await self.until(lambda stand: bool(stand["buffer"]))
         buffer = self.stand["buffer"]
         self.buffers[buffer][:SIZE] = state(step, self.number)
@@ -89,8 +93,8 @@ class Rank:
         return answer
 
     async def journal(self, step: int, extends: list[int]) -> Response:
-        """Write the rank's segment after a step into a free segment buffer, and seal the buffer. The
-        segment extends the save `extends`.
+        """Write the rank's journal segment after a step into a writable segment buffer, and seal the
+        buffer. `extends`: the incarnation and the step of the save that the segment extends.
         """
         await self.until(lambda stand: bool(stand["segments"]))
         buffer = self.stand["segments"][0]
@@ -107,7 +111,9 @@ class Rank:
         )
 
     async def until(self, holds: Any, seconds: float = TIMEOUT) -> dict[str, Any]:
-        """Poll the memory's status until `holds` accepts it, and return it."""
+        """Poll the agent for the status of the rank's saves until `holds` accepts the status, and return
+        the status.
+        """
         deadline = time.monotonic() + seconds
         known = ""
         while True:
@@ -131,8 +137,8 @@ class Rank:
         return [bytes(area[:length]) for area, length in zip(answer.areas, answer["lengths"], strict=True)]
 
     async def read(self, shard: str) -> bytes | list[list[str]]:
-        """Return a shard's bytes. If no node could provide them, return the failed (node, id) pairs
-        instead.
+        """Return a shard's bytes. If no node could provide them, return the pairs (node, shard id) that
+        could not be read.
         """
         answer = await self.request(type="shard", shard=shard)
         if answer["type"] == "broken":
@@ -157,7 +163,7 @@ class MemoryJob:
 
     async def form(self, incarnation: int, members: list[tuple[str, Host]], holders: Any = ()) -> list[Rank]:
         """Form an incarnation with one pod per member, and return its ranks. The ranks have not restored a
-        state yet.
+        state yet. `holders`: other nodes that hold checkpoints of the job.
         """
         placed = place([Candidate(host.node) for _, host in members], self.copies)
         hosts = {host.node: host for _, host in members}
@@ -213,7 +219,7 @@ async def saved(ranks: list[Rank], incarnation: int, step: int, *tiers: Tier) ->
 
 
 async def reads(ranks: list[Rank]) -> list[dict[str, bytes]]:
-    """Restore on all ranks. Return for each rank the bytes by shard."""
+    """Let all ranks restore. Return for each rank the restored bytes by shard."""
     found = []
     for rank in ranks:
         answer = await rank.restore()
@@ -229,7 +235,7 @@ def at(host: Host) -> hub_pb2.NodeAddress:
 
 
 async def held(host: Host) -> set[tuple[Generation, str]]:
-    """Return the (generation, shard) pairs in a node's memory."""
+    """Return the (generation, shard name) pairs of all shards in a node's memory."""
     job_memory = host.agent.memory_manager.get(JOB)
     assert job_memory is not None
     return await job_memory.inspect(
@@ -238,7 +244,7 @@ async def held(host: Host) -> set[tuple[Generation, str]]:
 
 
 async def until_held(host: Host, wanted: set[tuple[Generation, str]]) -> None:
-    """Wait until a node's memory contains all of these (generation, shard) pairs."""
+    """Wait until a node's memory contains all shards in `wanted`, given as (generation, shard name) pairs."""
     job_memory = host.agent.memory_manager.get(JOB)
     assert job_memory is not None
 
@@ -249,7 +255,7 @@ async def until_held(host: Host, wanted: set[tuple[Generation, str]]) -> None:
 
 
 async def damage(host: Host, shard: str, generation: Generation, at_byte: int = 5000) -> None:
-    """Flip one bit of a shard in a node's memory."""
+    """Flip one bit at the offset `at_byte` of a shard in a node's memory."""
     job_memory = host.agent.memory_manager.get(JOB)
     assert job_memory is not None
 
@@ -268,8 +274,8 @@ async def damage(host: Host, shard: str, generation: Generation, at_byte: int = 
 
 
 def travelled(path: str) -> dict[str, float]:
-    """Return the bytes of chunks that all agents of this process have sent to `path` so far: before
-    encoding (raw) and on the network (sent).
+    """Return the bytes of the chunks that all agents of this process have transferred over `path` ("store"
+    or "peer"): before encoding (raw) and on the network (sent).
     """
     name = "convoy_agent_checkpoint_travelled_bytes_total"
     kinds = ("raw", "sent")
@@ -279,8 +285,8 @@ def travelled(path: str) -> dict[str, float]:
 
 
 def counted() -> dict[str, float]:
-    """Return the metrics of all agents of this process: restores and uploads by outcome, and how many
-    durations of each kind were measured.
+    """Return metrics of all agents of this process. They are the restores and uploads by outcome, and the
+    number of copies, restores and uploads whose duration was measured.
     """
     value = metrics.REGISTRY.get_sample_value
     found = {
@@ -297,5 +303,7 @@ def counted() -> dict[str, float]:
 
 
 def since(before: dict[str, float]) -> dict[str, float]:
-    """Return the metrics that have changed since `before`, with their increase."""
+    """Return how much each metric of `counted` has increased since `before`. Metrics that have not changed
+    are left out.
+    """
     return {what: count - before[what] for what, count in counted().items() if count != before[what]}

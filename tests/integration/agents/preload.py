@@ -9,6 +9,6 @@ from convoy_workloads.launcher import warmup
 from convoy_workloads.runtime.journal import guard  # noqa: F401
 
 warmup.warm_up()
-# Exclude the imported objects from garbage collection. The collector would otherwise write to the shared
-# pages, and each child would copy them.
+# Exclude the imported objects from Python's garbage collection. Otherwise the collector of each child would
+# write to the pages that it shares with the fork server, and the kernel would copy these pages.
 gc.freeze()

@@ -40,7 +40,8 @@ class Process:
     def send_signal(self, number: int) -> None:
         """Send a signal to the process, unless it has exited."""
         if self.returncode is None and self._process.pid is not None:
-            # The process may have exited although its status is not known yet.
+            # If the process has just exited, its exit status may not be known here yet, and no process has
+            # this pid.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
 
@@ -54,7 +55,7 @@ class Process:
 
 @dataclass
 class Rank:
-    """A rank's process, and the lines of output that were read from it."""
+    """The process of a rank, and the lines of its output that `until` has read."""
 
     process: Process
     lines: list[str] = field(default_factory=list)
@@ -74,7 +75,9 @@ class Rank:
 
 
 async def start(program: Path, argument: str, environment: Mapping[str, str]) -> Rank:
-    """Start a program in a child process. `environment` is added to the test's environment."""
+    """Start a program in a child process. The child gets the test's environment and, in addition,
+    `environment`.
+    """
     receiving, sending = _FORKS.Pipe(duplex=False)
     variables = {**os.environ, **environment}
     process = _FORKS.Process(target=_run, args=(sending, str(program), argument, variables), daemon=True)
@@ -95,7 +98,8 @@ def _run(output: Connection, program: str, argument: str, environment: dict[str,
     output.close()
     os.environ.clear()
     os.environ.update(environment)
-    # The fork server ignores modules that it cannot import, so check that it imported the module.
+    # The fork server silently skips a module that it cannot import. So check that it imported the preload
+    # module.
     assert "tests.integration.agents.preload" in sys.modules, "nothing is warm"
     sys.argv = [program, argument]
     runpy.run_path(program, run_name="__main__")
@@ -120,7 +124,9 @@ def variables(rank: int, world: int, port: int, incarnation: int, socket: Path |
 
 
 def socket_of(folder: Path, uid: str, incarnation: int) -> Path | None:
-    """Return the path at which `MemoryJob` links the agent's socket of a pod; None for an empty uid."""
+    """Return the path of the agent's socket for a pod, in the folder that `MemoryJob` links; None for an
+    empty uid.
+    """
     return folder / f"{uid[:8]}-{incarnation}" / "agent.sock" if uid else None
 
 
@@ -153,12 +159,12 @@ async def train(
     dies: str = "",
     edits: int = 0,
 ) -> list[Rank]:
-    """Start one trainer process (trainer.py) per uid of a pod. A process with an empty uid runs without an
-    agent.
+    """Start one trainer process (trainer.py) per pod uid in `uids`. A process with an empty uid runs
+    without an agent.
 
-    `dies` contains a step, a percentage and a signal, separated by colons. In the first full save at or
-    after that step, the last rank kills itself with the signal after it has copied that percentage. From
-    step `edits` on, the program changes a weight without the optimizer.
+    `dies` contains a step, a percentage and a signal, separated by colons. The last rank kills itself with
+    the signal during its first full save at or after that step, when it has copied that percentage of its
+    state. From step `edits` on, the program changes a weight without the optimizer.
     """
     port = free_port()
     ranks = []

@@ -1,5 +1,5 @@
-"""Tests of a generation that one rank could not save: the agents abandon it and drop the copies of its
-other shards.
+"""Tests of a generation that one rank could not save. The agents abandon the generation, and drop its other
+shards and their copies.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from convoy_controllers.checkpoint.generation import Generation
 __all__ = ["folder", "job"]
 
 ROOM = 4 * SIZE + 9 * 2**20
-"""Bytes for two buffers, two copies and their metadata. A third copy does not fit, so abandoned copies must
-be dropped.
+"""Bytes of memory for two buffers, two copies and their metadata. A third copy does not fit, so another
+generation can be copied only after the copies of an abandoned one were dropped.
 """
 
 
@@ -34,8 +34,8 @@ async def start_job(make_host: HostMaker, job: MemoryJob) -> tuple[Host, Host, l
 
 
 async def abandoned(one: Host, two: Host, ranks: list[Rank], step: int) -> None:
-    """Rank 1 saves and copies the step, and rank 0 abandons it. Wait until rank 1's agent has dropped the
-    generation.
+    """Let rank 1 save the step, wait for the copy of its shard, and let rank 0 abandon the step. Wait until
+    rank 1's agent has dropped its shard.
     """
     assert (await ranks[1].save(step))["type"] == "sealed"
     await until_held(one, {(Generation(1, step), "1")})

@@ -1,4 +1,4 @@
-"""Tests of programs that save with torch.distributed.checkpoint to the memory of real agents."""
+"""Tests of programs that save with torch.distributed.checkpoint. Their ranks use the memory of real agents."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_a_broken_shard_is_restored_from_its_copy_or_the_previous_save(
     (tmp_path / "go-3").touch()
     ranks = await start(1, [A, B], boxes=0, steps=PAIR, wait=str(tmp_path / "go"), timeout=5.0)
     await wait_for_output(ranks, "SAVED 3 True")
-    # Refuse all copies of the next generation, so that it exists only on the nodes that saved it.
+    # Refuse all copies of the next generation. Each of its shards is then only on the node that saved it.
     for host in (one, two):
         host.agent.memory_manager.budget.limit = 0
     (tmp_path / "go-5").touch()
@@ -125,8 +125,8 @@ async def test_a_save_that_fails_on_one_rank_frees_all_buffers(
     await job.form(1, [(uid, hosts[uid]) for uid in sorted(set(pods))])
     steps = [(step, 7) for step in (2, 3, 4, 5, 6)]
     ranks = await start(1, pods, boxes=0, steps=steps, broken=[3, 5])
-    # Each pattern must appear in time. If a failed save kept its buffer, the next save would wait for the
-    # agent's timeout.
+    # Each pattern must appear in time. If a failed save occupied its buffer, the next save would have to wait
+    # until the agent gives the failed save up.
     for pattern in (
         "SAVED 2 True",
         r"REFUSED 3 .*own.*object",

@@ -26,7 +26,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fence, "FENCE_SECONDS", FENCE)
     monkeypatch.setattr(fence, "QUIET_SECONDS", 0.4)
     monkeypatch.setattr(fence, "LEASE_SECONDS", 0.6)
-    # Keep the session although the hub is silent, because the test sends messages to the launcher through it.
+    # The test sends messages to the launcher through the session. So the session must stay open although the
+    # hub does not answer heartbeats.
     monkeypatch.setattr(hub_client, "SILENCE_SECONDS", 60.0)
     for name in ("PROBE_SECONDS", "PROBE_TIMEOUT", "ATTEST_SECONDS"):
         monkeypatch.setattr(isolation, name, 0.5)
@@ -63,8 +64,8 @@ async def unreachable_api(make_host: HostMaker, node: str, deaf: Deaf) -> Host:
 
 
 async def receives_nothing(hub: FakeHub, launcher: Pod, uid: str, node: str) -> None:
-    """Check that the launcher has received no frame: let the hub request a port, and check that this
-    request is the launcher's next frame.
+    """Check that the launcher has received no frame before this call. Let the hub request a port: this
+    request must be the launcher's next frame.
     """
     hub.send(node, pick_port=hub_pb2.PickPort(pod_uid=uid, incarnation=9))
     assert (await launcher.receive())["type"] == "pickPort"

@@ -31,7 +31,7 @@ OTHER = {"claim": "other", "name": "other"}
 pytestmark = pytest.mark.timeout(180)
 SILENT = f"claim {CLAIM}, folder {PART}: it does not answer within"
 TIMEOUT = 40.0
-"""Seconds to wait for an upload. The longest pause between two retries is shorter."""
+"""Maximum seconds to wait for an upload. It is longer than the longest pause between two retries."""
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-"""Tests of untrusted pods. The agent refuses what a pod may not do, and limits how much one pod can slow
-other pods.
+"""Tests of untrusted pods. The agent refuses requests that a pod may not make, and limits the effect of one
+pod on other pods.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ COSTLY_FRAME: dict[str, Any] = {
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list to which the rank of each parsed telemetry frame is added."""
+    """Return a list of ranks. Each telemetry frame that the agent parses adds its rank to the list."""
     found: list[int] = []
     parse = windows.parse
 
@@ -269,8 +269,9 @@ LONG = 64 * 2**20
 async def test_a_seal_of_another_length_than_the_buffer_is_refused(
     make_host: HostMaker, hub: FakeHub, tmp_path: Path, grown: int, length: int
 ) -> None:
-    """The agent must refuse a length of 0 or beyond the buffer's original size. The digests of a longer seal
-    would cost memory and time that other jobs need.
+    """A rank may seal a length of 1 byte up to the buffer's original size. The agent must refuse any other
+    length, even if the rank has made the file longer. Computing the digests of a longer file would cost
+    memory and time that other jobs need.
     """
     host = await make_host("one")
     job = MemoryJob(hub, tmp_path)
@@ -298,8 +299,8 @@ async def test_a_pod_cannot_report_for_another_pod(host: Host, hub: FakeHub) -> 
     launcher.send(type="rank", incarnation=2, rank=1, state="EXITED", exitCode=1, **names)
     launcher.send(type="rank", incarnation=2, rank=2, state="EXITED", exitCode=1, **names)
     await hub.report(UID, lambda report: any(one.exit_code for one in report.ranks), mark)
-    # Let the other pod send a frame. When it is reported, all reports about the first pod's frames have
-    # arrived.
+    # The agent reports the other pod's frame after it has handled the first pod's frames. So when this report
+    # arrives, all reports that the first pod could cause have arrived.
     theirs.send(type="portPicked", incarnation=1, port=30000)
     last = await hub.report("victim", lambda report: report.master_port == 30000, mark)
     assert not last.ranks and last.launcher_connected

@@ -117,7 +117,7 @@ async def test_a_later_incarnation_refuses_the_commit(
     await ranks[1].save(10)
     held = one.agent.commit_coordinator._jobs[JOB].tiers[Tier.LOCAL].held
     await eventually(lambda: (1, 10) in held)
-    # Slot 0's agent learns of incarnation 2 by a PickPort. The agent of slot 1 does not know incarnation 2.
+    # Slot 0's agent learns from a PickPort that incarnation 2 exists. The agent of slot 1 does not learn it.
     hub.send("one", pick_port=hub_pb2.PickPort(pod_uid=A, incarnation=2))
     refused = {"type": "refused", "incarnation": 1, "step": 10, "seen": 2}
     assert await links[1].receive() == refused

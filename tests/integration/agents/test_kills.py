@@ -87,7 +87,7 @@ MachineMaker = Callable[[str], Coroutine[None, None, Machine]]
 async def machine(tmp_path_factory: pytest.TempPathFactory, hub: FakeHub) -> AsyncIterator[MachineMaker]:
     if os.geteuid():
         pytest.skip("bind mounts need root")
-    # Use a folder with a short path, because socket addresses in it are limited in length.
+    # Use a folder with a short path, because the length of a socket's path is limited.
     with tempfile.TemporaryDirectory(prefix="cv-") as root:
         machines: list[Machine] = []
 
@@ -108,7 +108,7 @@ def server() -> Iterator[int]:
 
 
 def still_train(*ranks: Rank) -> None:
-    """Check that the ranks still run, so that the test's kill is what ends them."""
+    """Check that the ranks still run. Otherwise the following kill by the test would not be what ends them."""
     assert not [rank.lines for rank in ranks if rank.process.returncode is not None]
 
 
@@ -164,7 +164,7 @@ async def test_one_of_three_nodes_survives_and_restores_the_job(
     for rank in again:
         await rank.request(type="restored")
         await rank.reserve()
-    # A save creates the second copy of each shard again, so another two nodes may die.
+    # After this save, two of three nodes hold copies of each shard again. So another two nodes may die.
     await saved(again, 2, 20)
     await one.die()
     await four.die()

@@ -1,5 +1,5 @@
-"""Tests of checkpoints in the memory of real agents. They are saved, copied, lost with their nodes, and
-restored.
+"""Tests of checkpoints in the memory of real agents. The agents save and copy them, nodes are lost with
+their memory, and ranks restore from the remaining copies.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ async def saved(ranks: list[Rank], incarnation: int, step: int) -> None:
 
 
 async def restored(ranks: list[Rank]) -> list[dict[str, bytes]]:
-    """Restore on all ranks, and confirm it. Return for each rank the bytes by shard."""
+    """Let all ranks restore, and let them confirm it to their agents. Return for each rank the restored
+    bytes by shard.
+    """
     found = []
     for rank in ranks:
         answer = await rank.restore()
@@ -205,7 +207,7 @@ async def test_an_unreadable_generation_is_skipped_for_an_older_one(
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
-    # Refuse all copies of the next generation, so that it exists only on the nodes that saved it.
+    # Refuse all copies of the next generation. Each of its shards is then only on the node that saved it.
     for host in (one, two):
         host.agent.memory_manager.budget.limit = 0
     for rank in ranks:
@@ -364,7 +366,7 @@ async def test_an_earlier_incarnation_cannot_write(
     await saved(ranks, 1, 10)
     again = await job.form(2, [(C, three), (A, one)])
     await restored(again)
-    # Node two does not know incarnation 2, but its rank's save must not be committed by any agent.
+    # Node two does not learn that incarnation 2 exists. No agent may commit the next save of its rank.
     await ranks[1].save(20)
     for rank in again:
         await rank.reserve()
@@ -382,7 +384,8 @@ async def test_new_ranks_reuse_the_buffers_of_earlier_ranks(
     for rank in ranks:
         await rank.save(10)
     await ranks[0].stands(Tier.LOCAL, 1, 10)
-    # The pods change slots: each rank must read its shard from the other rank's buffers.
+    # The two pods exchange their slots. So the shard that each rank must read is in the buffers of the other
+    # rank.
     members: list[tuple[str, Host]] = [(B, two), (A, one)]
     again = await job.start_incarnation(2, members)
     for rank in again:

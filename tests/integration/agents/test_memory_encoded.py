@@ -1,4 +1,6 @@
-"""Tests of transfers of shards between agents: encoded if the receiver supports the encoding, else plain."""
+"""Tests of transfers of shards between agents. The sender may encode chunks only if the receiver supports
+the encoding.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests of journal segments in the memory of real agents: committed, copied and restored together with
-their full saves.
+"""Tests of journal segments in the memory of real agents. A segment is committed, copied and restored
+together with the full save that it extends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["folder", "job"]
 
 
 async def journalled(ranks: list[Rank], step: int, extends: list[int]) -> None:
-    """Save a segment after a step on all ranks, and wait for its commit and its copies."""
+    """Let all ranks save a segment after a step. Wait until these segments are committed and copied."""
     for rank in ranks:
         assert (await rank.journal(step, extends))["type"] == "sealed"
     for rank in ranks:

@@ -37,8 +37,8 @@ async def test_a_fetched_shard_stays_once_it_counts_as_a_copy(
     for rank in again:
         for shard in (await rank.restore())["shards"]:
             await rank.read(shard)
-    # The rank on node one finishes first. Its agent sends no copy to node three, which has already fetched
-    # the shard.
+    # The rank on node one finishes its restore first. Node three has already fetched the shard that node one
+    # would copy to it, so node one's agent need not send it.
     await again[0].request(type="restored")
     uses = three.agent.memory_manager.open(JOB).uses
     await eventually(lambda: bool(uses.copies))
@@ -101,8 +101,8 @@ async def test_copies_are_made_as_soon_as_memory_is_available(
     for rank in ranks:
         await rank.stands(Tier.LOCAL, 1, 20)
         await rank.until(lambda stand: not stand["buffer"])
-    # All buffers are in use, so nothing more can be saved. The pod's report must say which node lacks how
-    # much memory.
+    # All buffers are occupied by saves without copies, so the ranks cannot save. The pod's report must name
+    # the node that lacks memory, and the missing bytes.
     trouble = await hub.trouble(A, "NOT_COPIED")
     assert re.fullmatch(r"two: [1-9]\d* more bytes are needed: the node's limit is 0 bytes", trouble)
     mark = len(hub.messages)
@@ -229,7 +229,8 @@ async def test_the_scrubber_finds_and_repairs_damage(
     for host in (one, two):
         await host.agent.scrubber.scrub()
         assert await held(host) == wanted, "what is whole stays"
-    await damage(one, "0", Generation(1, 10))  # this is the rank's own shard, which is in its buffer
+    # The damaged shard is that of the rank on node one itself. It is in a buffer of this rank.
+    await damage(one, "0", Generation(1, 10))
     await damage(two, "1", Generation(1, 10), 0)
     await one.agent.scrubber.scrub()
     await two.agent.scrubber.scrub()

@@ -1,5 +1,5 @@
-"""Tests of real training with real agents. Ranks and a node with its memory are killed. At the end, the
-bits of the state must equal those of an undisturbed training.
+"""Tests of real training with real agents. The tests kill ranks, or a node with its memory. The final state
+must equal that of an undisturbed training, bit for bit.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from convoy_controllers.checkpoint.generation import Tier
 __all__ = ["folder", "job"]
 
 PACE = 0.2
-"""Seconds per step. It is long enough for a save to end within one step. A segment holds the gradients of
-all steps since the previous save. With three such steps it would be larger than a full save, so the rank
-would make a full save.
+"""Seconds per step. A save must end within one step, because a segment holds the gradients of all steps
+since the previous save. With three steps it would be larger than a full save, and the rank would make a
+full save instead.
 """
 pytestmark = pytest.mark.timeout(400)
 
@@ -157,8 +157,8 @@ async def test_an_inexact_journal_is_skipped(
                 for rank in now:
                     rank.kill()
                 incarnation += 1
-        # The edits are part of the full saves, so the final state differs from `wanted`. Check only that the
-        # training ends.
+        # The full saves contain the edited weight. So the final state differs from `wanted`, and only the end
+        # of the training can be checked.
         assert len(await ended(now)) == len(wanted)
 
 

@@ -1,5 +1,5 @@
-"""Tests of a node that was partitioned while its job continued elsewhere. The node's outdated votes and
-commits must have no effect.
+"""Tests of a node that was cut off from the network while its job continued on other nodes. The votes and
+commits of the node's earlier incarnation must have no effect.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ async def test_a_save_prepared_before_isolation_is_never_committed(
     # The job continues on nodes one and three.
     new = await start_next_incarnation(job, [(A, one), (C, three)])
     assert await first.ended()
-    # The partition heals: the old agent retries step 20, and calls again for step 30.
+    # The partition ends. The agent of the earlier incarnation repeats its request for step 20, and then
+    # requests the commit of step 30.
     link(one.peer_address)
     refused = {"type": "refused", "incarnation": 1, "seen": 2}
     assert await zombie.receive() == {**refused, "step": 20}
@@ -89,8 +90,8 @@ async def test_a_save_prepared_before_isolation_is_never_committed(
 async def test_a_commit_of_an_isolated_coordinator_is_never_restored(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
-    """The isolated coordinator has slot 1's vote for step 20. It commits step 20 after incarnation 2 has
-    started, but no rank may restore step 20.
+    """The isolated coordinator has received slot 1's vote for step 20. After incarnation 2 has started on
+    other nodes, slot 0 votes too, and the coordinator commits step 20. No rank may restore this step.
     """
     one, two, three = [await make_host(node) for node in ("one", "two", "three")]
     old = await job.start_incarnation(1, [(A, one), (B, two)])
@@ -105,7 +106,8 @@ async def test_a_commit_of_an_isolated_coordinator_is_never_restored(
     await saved(new, 2, 15, Tier.LOCAL, Tier.PEER)
     for host in (two, three):
         assert Generation(1, 20) not in await records(host)
-    # No node accepts copies from the isolated node. So each save keeps its buffer until no buffer is free.
+    # The nodes of incarnation 2 refuse copies from the isolated node. Each save of its rank therefore keeps
+    # its buffer, until no buffer is left.
     assert old[0].stand["marks"][Tier.PEER.value] == [1, 10]
     await old[0].until(lambda stand: not stand["buffer"])
     # Step 20 of incarnation 1 has a record and is the highest step, but it must not be restored.

@@ -1,4 +1,4 @@
-"""Tests of the authorization of calls to the Peer service."""
+"""Tests of the checks by which the Peer service decides whether a caller may make a call."""
 
 from __future__ import annotations
 
@@ -152,7 +152,8 @@ async def test_a_stranger_cannot_end_a_job_s_commits_with_a_later_incarnation(
     one, _ = await coordinator(make_host, hub)
     shown = {
         "three": ["", hub.slot_token("two", "uid-of-job", 9, 1)],
-        # A current member, too, needs the hub's slot token for a later incarnation.
+        # A caller that has a slot in the present incarnation also needs the hub's slot token for a later
+        # incarnation.
         "two": ["", hub.slot_token("two", "uid-of-job", 2, 1), hub.slot_token("two", "uid-of-job", 9, 0)],
     }
     for node, tokens in shown.items():
@@ -184,8 +185,8 @@ async def test_a_stranger_cannot_influence_the_restore_of_a_job(
 async def test_an_agent_that_does_not_coordinate_replies_unknown(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
-    """The agent of slot 1 must reply UNKNOWN to any caller, because it knows only slot 0 and not the other
-    members.
+    """The agent of slot 1 knows only slot 0, so it cannot check whether a caller belongs to the job. It
+    must reply UNKNOWN to every caller.
     """
     one, two = await coordinator(make_host, hub)
     await two.publish(PEER)

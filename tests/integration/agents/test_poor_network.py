@@ -1,4 +1,4 @@
-"""Tests of agents on a network that loses packets: at random, or all packets in one direction."""
+"""Tests of agents on a network that loses packets: some packets at random, or all packets to one node."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def job(hub: FakeHub) -> Iterator[MemoryJob]:
 
 @contextlib.contextmanager
 def dropped(host: Host, which: str = "") -> Iterator[None]:
-    """Drop packets to a node's agent inside the context. `which` is an nft expression that selects packets;
-    empty for all.
+    """Within the context, drop packets that arrive for a node's agent. `which`: an nft expression that
+    selects the packets; empty to drop all.
     """
     rule = f"tcp dport {host.agent.peer_port} {which} counter drop"
     made = f"add table {TABLE}; add chain {TABLE} arriving {HOOK}; add rule {TABLE} arriving {rule}"
@@ -59,7 +59,7 @@ async def test_copies_are_made_over_a_network_that_loses_packets(
                 await rank.stands(Tier.PEER, 1, step, TIMEOUT)
         await one.stop()
         again = await job.form(2, [(C, three), (B, two)])
-        # Node two, whose incoming packets are lost, now calls another node.
+        # Node two loses packets that arrive. It now starts a connection to another node itself.
         for shards in await reads(again):
             assert shards == {"0": state(30, 0), "1": state(30, 1)}
 

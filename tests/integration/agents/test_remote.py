@@ -1,4 +1,6 @@
-"""Tests of agents that upload checkpoints to a store. All memory is lost, or the store is unreachable."""
+"""Tests of agents that upload checkpoints to a store. In some tests all nodes lose their memory, in others
+the store is unreachable.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,7 @@ async def test_a_job_is_restored_from_the_store_after_all_memory_is_lost(
     for rank in again:
         await rank.request(type="restored")
         await rank.reserve()
-    # The training continues: it saves to memory and to the store.
+    # The ranks continue the training. Their saves must reach memory and the store.
     await saved(again, 2, 20, Tier.PEER, Tier.REMOTE)
     assert {generation for generation, _ in await held(three)} == {Generation(2, 20)}
 
@@ -111,8 +113,8 @@ async def test_a_job_is_restored_from_the_store_after_all_memory_is_lost(
 async def left_to_the_store(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> Host:
-    """Save step 10 on two nodes, upload it, and stop both nodes. Return a third node. Only the store has
-    step 10.
+    """Save step 10 on two nodes, wait until it is in the store, and stop both nodes. Step 10 is then only
+    in the store. Return a third node.
     """
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
     await send_store(hub, proxy, prefix, one, two, three)
@@ -156,8 +158,8 @@ async def test_a_restore_waits_for_the_store_through_many_refusals(
     prefix: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While the store refuses all requests, restores fail in 20 incarnations, and the restore of the next
-    incarnation waits. The restore succeeds once the store responds.
+    """The store refuses all requests. The restores of 20 incarnations fail, and that of the next
+    incarnation waits. It must succeed when the store responds again.
     """
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
     await send_store(hub, proxy, prefix, one, two, three, four)
@@ -247,8 +249,8 @@ async def test_a_shard_damaged_before_upload_is_reported_until_the_next_upload(
     one, two = await make_host("one"), await make_host("two")
     await send_store(hub, proxy, prefix, one, two)
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
-    # Refuse lists, because an agent lists the store's objects before it reads a shard. The upload cannot
-    # start before the shard is damaged.
+    # Before an upload the agent lists the store's objects. Refuse lists, so that no upload starts before the
+    # test has damaged the shard.
     proxy.inject(fault_proxy.refuse(503), method="GET", path="list-type")
     await saved(ranks, 1, 10, Tier.PEER)
     for chunk in (0, 4, 8):

@@ -54,8 +54,8 @@ def job(hub: FakeHub, folder: Path) -> MemoryJob:
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable encoding, so that every chunk has its full size. Otherwise the size would depend on measured
-    times.
+    """Disable encoding, so that every chunk is stored with its full size. Otherwise the stored size would
+    depend on measured times.
     """
     monkeypatch.setattr(link, "encoding_pays", lambda costs, ahead: False)
 
@@ -84,7 +84,7 @@ async def send_store(
 
 
 async def tried(hub: FakeHub, host: Host) -> hub_pb2.StoreReport:
-    """Let the agent probe the store, and return the agent's report."""
+    """Let the hub request a probe of the store. Return the agent's report of the result."""
     start = len(hub.messages)
     await send_store(hub, host, probe=True)
     message = await hub.until(lambda node, message: node == host.node and message.HasField("store"), start)
@@ -111,7 +111,7 @@ def fill(disk: Path) -> Path:
 
 
 async def upload(host: Host, uid: str) -> None:
-    """Upload all shards that a job has in a node's memory, and wait for the end."""
+    """Upload all shards that a node's memory holds of a job. Return when the upload has ended."""
     plan: Any = host.agent.pods.get(uid).state.assignment  # type: ignore[union-attr]
     job_memory = host.agent.memory_manager.open(JOB)
     for key in await job_memory.inspect(lambda store: list(store.manifests)):

@@ -1,5 +1,5 @@
-"""Tests with certificates that expire within seconds. Work must continue across renewals, and stolen
-certificates must become useless.
+"""Tests with certificates that expire within seconds. Agents must continue their work when certificates are
+renewed, and a stolen certificate must be refused after its expiry.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ async def test_no_agent_counts_as_lost_while_sessions_are_renewed(
     installation: Installation, monkeypatch: pytest.MonkeyPatch, short_path: Path
 ) -> None:
     dialled: list[str] = []
-    # An agent renews after two thirds of a lifetime. If the lifetime were LIFE, the remaining third would be
-    # too short for retries.
+    # An agent renews its certificate after two thirds of the lifetime. With a lifetime of LIFE, the remaining
+    # third would be too short for retries.
     life = 2 * LIFE
     async with (
         running(installation, monkeypatch, certificate_hours=life / 3600) as operator,

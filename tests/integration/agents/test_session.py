@@ -76,7 +76,7 @@ async def test_an_agent_follows_a_redirect_to_the_leader(
         await make_host("one")
         await leader.until(kind("hello"))
         assert hub.sessions == 0
-        # The agent must follow a redirect in the middle of a session too.
+        # The hub may also send a redirect during an established session. The agent must follow it.
         leader.send("one", redirect=hub_pb2.Redirect(address=f"127.0.0.1:{hub.session_port}"))
         await hub.until(kind("hello"))
     finally:
@@ -200,8 +200,8 @@ async def test_health_and_metrics_are_served(make_host: HostMaker, hub: FakeHub)
     host = await make_host("one")
     await host.publish(UID)
     first = await hub.until(kind("heartbeat"))
-    # Wait for the next heartbeat, because the agent has received the reply to the first heartbeat by that
-    # time.
+    # The agent sends the next heartbeat only after it has received the reply to the first one. So wait for
+    # the next heartbeat.
     await hub.until(kind("heartbeat"), hub.messages.index(("one", first)) + 1)
     assert await _get(host, "/healthz") == (200, "ok\n")
     assert await _get(host, "/readyz") == (200, "ok\n")

@@ -1,5 +1,5 @@
-"""Tests of access to a job's memory. An agent must serve only nodes that prove a slot of the job with a
-slot token.
+"""Tests of access to a job's memory. An agent must serve only nodes that have a slot of the job, and a node
+proves its slot with a slot token.
 """
 
 from __future__ import annotations
@@ -288,8 +288,8 @@ async def test_held_jobs_are_reported_with_slot_tokens_of_a_renewed_authority(
 async def test_damage_is_repaired_with_the_assignment_of_the_newest_pod(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
-    """Pods of two incarnations are on the node. The scrubber must use the newest pod's assignment, because
-    calls with the older one are refused.
+    """Pods of two incarnations of the job are on the node. The scrubber must use the assignment of the
+    newer incarnation, because other nodes refuse calls with the older one.
     """
     one, two = await make_host("one"), await make_host("two")
     await saved(await job.start_incarnation(1, [(A, one), (B, two)]), 1, 10)

@@ -1,6 +1,7 @@
-"""Tests of a real S3 server behind a proxy that injects faults.
+"""Tests of agents that use a real S3 server through a proxy that injects faults.
 
-Most tests end with the loss of all memory, and compare the restored state with the saved state.
+Most tests end with the loss of all nodes' memory. They then compare the state that was restored from the
+store with the saved state.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Remote:
     proxy: FaultProxy
     prefix: str
     never: threading.Event
-    """An event that is set only at the end of the test. Stalled requests wait for it."""
+    """An event that is set only at the end of the test. Requests that the proxy stalls wait for this event.
+    """
     conditional: bool = True
     version: int = 0
 
@@ -113,8 +115,8 @@ class Remote:
     def _is_clean(self, *steps: int) -> None:
         wanted = {Generation(1, step) for step in steps}
         assert set(self.store.inventory().records) == wanted
-        # Make all objects old, because garbage collection spares young objects. An upload may still need
-        # those.
+        # Garbage collection deletes nothing within the grace period after its last write. So set the
+        # modification time of all objects to an earlier time.
         old = time.time() - 2 * GRACE_SECONDS
         for path in (self.server.bucket / self.prefix).rglob("*"):
             # the agent's own garbage collection may have removed the file
@@ -162,7 +164,7 @@ async def restores(job: MemoryJob, members: list[tuple[str, Host]], step: int) -
 
 @dataclass(frozen=True)
 class Trouble:
-    """A fault, and the requests to which the test applies it."""
+    """A fault, and the requests to which a test lets the proxy apply it."""
 
     fault: Callable[[Remote], Fault]
     method: str
@@ -278,7 +280,8 @@ async def test_a_full_store_keeps_its_objects_and_is_reported(
     await there.send_store(one, two, three, four)
     ranks = await job.start_incarnation(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
-    # Refuse manifests only, as if the store became full after the upload of the chunks.
+    # Refuse only the writes of manifests. The store behaves as if it had become full after the upload of the
+    # chunks.
     there.proxy.inject(fault_proxy.refuse(507, "InsufficientStorage"), "PUT", "/manifests/")
     await saved(ranks, 20, Tier.PEER)
     for uid in (A, B):

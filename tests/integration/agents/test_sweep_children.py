@@ -1,5 +1,5 @@
-"""Tests of child processes that hang, die, flood their output or write false results. The real probes are
-tested too.
+"""Tests of probe processes that hang, die, write too much output or write false results. Other tests run
+the real probes.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ async def test_no_child_is_started_while_too_many_are_stuck(monkeypatch: pytest.
     assert children.stuck == process.MAX_STUCK
     with pytest.raises(TooManyStuckError):
         await child("pass", children=children)
-    # When a stuck child has exited, another child may start.
+    # After the exit of a stuck child, the agent may start another child.
     stuck[0].kill()
     await eventually(lambda: children.stuck < process.MAX_STUCK)
     await child("pass", children=children)

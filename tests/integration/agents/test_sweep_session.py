@@ -38,7 +38,9 @@ def join(make_host: HostMaker, hub: FakeHub) -> HostMaker:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Set the sampling time of all probes to 0.05 s, and return a function that changes the time."""
+    """Set the sampling time of all probes to 0.05 s. Return a function that sets another sampling time in
+    seconds.
+    """
 
     def make(seconds: float) -> None:
         for name, probe in catalogue.ALL.items():
@@ -114,7 +116,8 @@ async def test_a_report_is_resent_in_each_session_until_confirmed(
         hub.hang_up("one")
         assert (await hub.until(report("a/1", DONE), mark)).sweep == received
     hub.send("one", sweep_received=hub_pb2.SweepReceived(name="a/1"))
-    # Send another order and wait for its report. Then the agent has also handled the confirmation.
+    # The agent handles the hub's messages in order. So when the report for another order arrives, the agent
+    # has handled the confirmation.
     hub.send("one", sweep_cancel=hub_pb2.SweepCancel(name="unknown"))
     await hub.until(report("unknown", hub_pb2.SweepReport.REFUSED))
     mark = len(hub.messages)

@@ -123,8 +123,8 @@ async def test_a_pod_with_two_volumes_stays_until_the_second_is_unpublished(make
 
 
 async def test_an_incomplete_mount_is_completed(make_host: HostMaker) -> None:
-    """Make a writable mount. A crash between the agent's two mount(2) calls leaves such a mount. The next
-    publish must replace it.
+    """Make a mount that is still writable, as a crash between the agent's two mount(2) calls would leave
+    it. The next publish must make it read-only.
     """
     host = await make_host("one")
     await host.publish(UID)

@@ -18,8 +18,8 @@ from convoy_workloads.runtime.tiers import shard
 
 
 def die_in_a_copy(step: int, percent: int, number: int) -> None:
-    """Make the process send itself the signal `number` in the first full save at or after `step`, when
-    `percent` of the state is copied.
+    """In the first full save at or after `step`, make the process send the signal `number` to itself when
+    it has copied `percent` of the state.
     """
     write = shard.write
 

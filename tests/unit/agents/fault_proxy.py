@@ -38,14 +38,15 @@ class Response:
     headers: dict[str, str]
     body: bytes
     sent: int | None = None
-    """Number of bytes of the body after which the proxy breaks the connection; None to send the whole body.
+    """Number of bytes of the body that the proxy sends before it breaks the connection; None to send the
+    whole body.
     """
 
 
 Forward = Callable[[Request], Response]
 Fault = Callable[[Request, Forward], Response | None]
-"""Handles a request in place of the proxy. It may call `forward` to get the server's response. It returns
-the response for the client, or None to break the connection.
+"""A function that handles a request in place of the proxy. It may call `forward` to get the server's
+response. It returns the response for the client, or None to break the connection.
 """
 
 
@@ -64,17 +65,18 @@ def lose(request: Request, forward: Forward) -> None:
 
 
 def tear(request: Request, forward: Forward) -> None:
-    """Break the connection in the middle of the request, both to the client and to the server.
+    """Mark a request that the proxy tears: it sends half of the request to the server, then breaks the
+    connections to the client and the server.
 
-    The proxy does not call this function but recognizes it, because the proxy must act before it reads the
-    request's body.
+    The proxy only compares a rule's fault with this function and never calls it, because it must act before
+    it reads the request's body.
     """
     raise AssertionError("the proxy tears it itself")
 
 
 def held(until: threading.Event) -> Fault:
-    """Forward the request, then wait until the event is set and break the connection. The client gets no
-    response in time.
+    """Return a fault that forwards the request, waits until the event is set, and breaks the connection.
+    The client gets no response in time.
     """
 
     def hold(request: Request, forward: Forward) -> None:
@@ -102,8 +104,8 @@ def flip(request: Request, forward: Forward) -> Response:
 
 
 def without(header: str, access: str = "", secret: str = "") -> Fault:
-    """Imitate a server that ignores the header `header`. If keys are given, sign the request again without
-    the header.
+    """Return a fault that imitates a server which ignores the header `header`: it forwards the request
+    without this header. If keys are given, it signs the changed request again.
     """
 
     def strip(request: Request, forward: Forward) -> Response:
@@ -124,7 +126,7 @@ def _signed(request: Request, access: str, secret: str) -> dict[str, str]:
 
 
 def empty_list(request: Request, forward: Forward) -> Response:
-    """Imitate a server whose lists do not contain the newest objects: remove all objects from a list."""
+    """Imitate a server that leaves new objects out of its lists: remove all objects from a list."""
     answer = forward(request)
     start = answer.body.find(b"<Contents>")
     end = answer.body.rfind(b"</Contents>") + len(b"</Contents>")
@@ -140,7 +142,9 @@ def check_crc32(request: Request, forward: Forward) -> Response | None:
 
 
 def meet(barrier: threading.Barrier) -> Fault:
-    """Hold requests until as many have arrived as the barrier expects, then forward them."""
+    """Return a fault that holds each request until as many requests have arrived as the barrier expects,
+    then forwards it.
+    """
 
     def wait(request: Request, forward: Forward) -> Response:
         barrier.wait(20)
@@ -157,7 +161,7 @@ class Rule:
     method: str
     path: str
     times: int
-    """Number of further requests to which the fault applies."""
+    """Number of requests to which the proxy will still apply the fault."""
     fired: int = 0
 
 
@@ -196,8 +200,8 @@ class FaultProxy:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def inject(self, fault: Fault, method: str = "", path: str = "", times: int = 1_000_000) -> Rule:
-        """Apply a fault to the next `times` requests with this method and a path that contains `path`. The
-        rule injected last has priority.
+        """Apply a fault to the next `times` requests with this method and a path that contains `path`. If
+        several rules match a request, the one that was injected last applies.
         """
         rule = Rule(fault, method, path, times)
         with self._lock:

@@ -1,4 +1,4 @@
-"""Tests the clean-up of the node when an agent stops."""
+"""Tests of the clean-up of the node when an agent stops."""
 
 from __future__ import annotations
 

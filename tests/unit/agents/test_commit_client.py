@@ -33,7 +33,7 @@ def pod(assignment: Assignment) -> PodState:
 
 
 class Ledger:
-    """A fake ledger that writes without delay. While it is full, no write succeeds."""
+    """A fake ledger that writes without delay. Its writes fail while its flag `full` is set."""
 
     def __init__(self) -> None:
         self.written: list[Generation] = []

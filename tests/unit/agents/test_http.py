@@ -58,10 +58,10 @@ async def clients() -> AsyncIterator[Clients]:
 
 
 async def ended(connection: Connection) -> bool:
-    """Return True if the server closed the connection.
+    """Return True if the server has closed `connection`.
 
-    Before the call, the test must get another response from the server. Then a close of this connection has
-    already arrived.
+    Before the call, the test must get a response of the server on another connection. A close that the
+    server sent before that response has then arrived.
     """
     try:
         async with asyncio.timeout(0.2):

@@ -89,8 +89,8 @@ def test_an_isolated_node_stops_its_strict_job_once(
         assert "it reached only 0 of the job's 1 other nodes" in shutdown.reason
         assert 32 <= surroundings.probes[0] < 32.5
         assert {round(b - a, 2) for a, b in itertools.pairwise(surroundings.probes)} == {2.0}
-        # The first attestation request must follow the end of the first probe. No request may follow the stop
-        # of the last job.
+        # The agent may request attestations only after the first probe of the API server has failed. It must
+        # stop requesting them when its last Strict job has stopped.
         requested = [when for when, *_ in surroundings.requests]
         assert surroundings.probes[0] + isolation.PROBE_TIMEOUT <= requested[0] <= surroundings.probes[0] + 2
         assert {round(b - a, 2) for a, b in itertools.pairwise(requested)} == {1.0}
@@ -142,7 +142,7 @@ def test_a_reply_counts_from_the_time_of_its_request(virtual: Run, monkeypatch: 
         surroundings = Surroundings(monkeypatch)
         await asyncio.sleep(10)
         surroundings.isolation.reached_hub(surroundings.began + 4)
-        # this reply is older than the one before, so it must change nothing
+        # This reply answers an older heartbeat than the reply before, so it must change nothing.
         surroundings.isolation.reached_hub(surroundings.began + 2)
         await asyncio.sleep(20)
         [(at, *_)] = surroundings.stopped

@@ -1,4 +1,4 @@
-"""Tests `open_read_only` on kernels that cannot create detached mounts."""
+"""Tests of `open_read_only` on kernels that cannot create detached mounts."""
 
 from __future__ import annotations
 

@@ -128,7 +128,8 @@ class TestLauncher:
         assert outcome.to_launcher == ()
         assert outcome.state.assignment == plan(2)
         assert not outcome.save
-        # the hub repeated the assignment, so it needs a report that the agent has it
+        # The hub repeats an assignment if it has no report that the agent has it. So the agent must report at
+        # once.
         assert outcome.urgency is Urgency.NOW
 
     def test_the_same_incarnation_can_update_a_peer_s_address(self) -> None:

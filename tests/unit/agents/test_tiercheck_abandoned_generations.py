@@ -1,5 +1,5 @@
-"""Tests generations that a rank could not save: they are remembered and reported, and their copies are
-withdrawn.
+"""Tests of generations that a rank could not save. The agent remembers them, reports them to slot 0's
+agent, and has their copies on other nodes dropped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ PLAN: Any = Plan()
 
 
 class Slot0:
-    """A fake agent of slot 0. It records a notified generation after `answers` is set."""
+    """A fake agent of slot 0. While `answers` is not set, its notifications wait. Then it adds the step of
+    each notified generation to `notified`.
+    """
 
     def __init__(self) -> None:
         self.attempts: list[int] = []
@@ -72,7 +74,8 @@ async def test_concurrent_reports_of_two_ranks_cause_one_notification(slot0: Slo
     await eventually(lambda: slot0.attempts == [10])
     slot0.answers.set()
     await eventually(lambda: slot0.notified == [10])
-    # The agent of slot 0 may not have received the first notification, so it is sent again.
+    # The first notification may not have reached slot 0's agent, so another report of the same generation
+    # must cause another notification.
     slot0.abandon(10)
     await eventually(lambda: slot0.notified == [10, 10])
 

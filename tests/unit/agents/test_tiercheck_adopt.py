@@ -1,4 +1,4 @@
-"""Tests jobs that start from another job's checkpoint in the store."""
+"""Tests of jobs that start from another job's checkpoint in the store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def full(store: Store, step: int, incarnation: int = 3, ranks: int = 2) -> list[
 
 
 def restored(store: Store) -> tuple[restore.Restore, list[bytes]]:
-    """Return the generation that the job would restore, and the bytes of each shard's chain."""
+    """Return the generation that the job would restore. Also return, for each shard, the bytes of its full
+    save and its segments.
+    """
     found = restore.plan({restore.REMOTE: store.inventory()})
     assert isinstance(found, restore.Restore)
     chunks = [

@@ -1,4 +1,6 @@
-"""Tests calls to a store that hangs: callers get a timeout, and other stores are not affected."""
+"""Tests of calls to a store that hangs. The callers must get a timeout, and calls to other stores must
+succeed.
+"""
 
 from __future__ import annotations
 
@@ -245,7 +247,7 @@ async def test_a_hung_store_does_not_delay_other_stores(
         with pytest.raises(StoreError, match="claim hung: it does not answer") as failed:
             await task
         assert failed.value.retriable
-    # The same store name with another claim must be treated as a new store.
+    # The hub sends a store of the same name with another claim. The agent must treat it as a new store.
     here.update_store("hung", "other")
     assert not (await here.remotes.inventory(here.plan("hung"))).records
     await here.remotes.close()

@@ -1,4 +1,6 @@
-"""Tests copies that a host refuses or whose host does not answer: they are retried and reported."""
+"""Tests of copies that a host refuses, and of copies to a host that does not answer. The agent must retry
+and report both kinds.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ class Memory:
 
 @dataclass
 class Slot:
-    """A pod that sends copies to node `two`. `answer` returns the error of each attempt, or None for
-    success.
+    """A pod that sends copies of its shards to node `two`. For each attempt, `answer` returns the error
+    with which the attempt fails, or None if it succeeds.
     """
 
     answer: Callable[[str, int], Exception | None]
@@ -43,7 +45,7 @@ class Slot:
 
     async def send(self, place: NodeAddress, job_memory: Any, plan: Assignment, key: str) -> None:
         self.tries += 1
-        # Each attempt advances the clock, so a third failure in a row is reported.
+        # Each attempt takes half of REPORT_AFTER_SECONDS, so the third failure in a row must be reported.
         self.now += REPORT_AFTER_SECONDS / 2
         if (error := self.answer(key, self.tries)) is not None:
             raise error

@@ -1,5 +1,5 @@
-"""Tests calls whose channel is closed, for example because of a new certificate: each must raise
-Unreachable, which callers retry.
+"""Tests of calls to other agents whose channel is closed during the call, for example after a renewal of
+the certificate. Each call must raise Unreachable, because callers retry after this error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PLAN: Any = SimpleNamespace(job_uid="job", incarnation=1, slot_token="", memory_
 
 
 class OtherNode(hub_pb2_grpc.ShardsServicer):
-    """A fake agent of another node. It never answers calls of the kind `hangs`."""
+    """A fake agent of another node. It never answers calls of one kind: `hangs`."""
 
     def __init__(self, hangs: str, breaks: bool = False) -> None:
         self.hangs = hangs
@@ -96,11 +96,11 @@ class Link:
         return data
 
     def record_sent(self, *_: Any) -> None:
-        """Do nothing."""
+        """Ignore the measurement."""
 
 
 async def nothing() -> None:
-    """Do nothing."""
+    """Return without doing anything. Used where a test needs no `before_expect`."""
 
 
 @asynccontextmanager
@@ -121,8 +121,8 @@ def run_call(
     before_expect: Callable[[], Awaitable[None]] = nothing,
     packing: Exception | None = None,
 ) -> Any:
-    """Call the PeerTransfer method for the kind `what`, and return its coroutine. `packing`: an error that
-    encoding a chunk raises.
+    """Start the call of the kind `what` through PeerTransfer, and return its coroutine. `packing`: an error
+    that the encoding of a chunk raises, or None.
     """
 
     async def shards(place: NodeAddress) -> Any:

@@ -1,8 +1,10 @@
-"""Tests damaged bytes, torn writes and lost files in every tier: damaged bytes are never restored.
+"""Tests of damaged bytes, half-written files and lost files in every tier. A restore must never return
+damaged bytes.
 
-One file at a time is damaged in a node's memory, in transit to another node, or in a store. The files are
-buffers, copies, journal segments, manifests, records, branches and watermarks. Then the restored bytes are
-compared with the saved bytes.
+Each case damages one file in a node's memory, in transit to another node, or in a store. The files are
+buffers, copies, journal segments, manifests, records, branches and watermarks. Then the case compares the
+restored bytes with the saved bytes. @(OLD, BASE, NEWEST) Three generations: two full saves, and a journal
+segment that extends the second full save.
 """
 
 from __future__ import annotations
@@ -108,7 +110,7 @@ def truncate(rng: random.Random, content: bytearray) -> None:
 
 
 def random_boundary(rng: random.Random, content: bytearray) -> int:
-    """Return the offset of a random sector or page."""
+    """Return the offset of a random sector or page in `content`."""
     size = rng.choice((SECTOR, PAGE))
     return size * rng.randrange(-(-len(content) // size))
 
@@ -174,13 +176,13 @@ def damage(rng: random.Random, path: Path, before: bytes) -> None:
 
 
 Shards = Mapping[str, list[bytes]]
-"""By shard name: the bytes of the shard's base and of each segment that extends it."""
+"""For each shard's name: the bytes of its full save, then the bytes of each segment that extends it."""
 Found = tuple[Record, Shards] | None
 
 
 def restored(inventory: Inventory, read: Callable[[Manifest], bytes]) -> Found:
-    """Return the record and the bytes that an incarnation would restore. Like an agent, skip generations
-    with unreadable shards.
+    """Return the record and the bytes that an incarnation would restore. Skip each generation that has an
+    unreadable shard, as an agent does.
     """
     broken: set[tuple[str, str]] = set()
     while True:
@@ -200,8 +202,8 @@ def restored(inventory: Inventory, read: Callable[[Manifest], bytes]) -> Found:
 
 
 def check_restored(found: Found, case: str) -> Generation | None:
-    """Check that `found` has the right bytes of a committed generation. Return the generation; None if
-    nothing was restored.
+    """Check that the bytes in `found` are those that were saved in a committed generation. Return this
+    generation; None if nothing was restored.
     """
     if found is None:
         return None
@@ -248,8 +250,8 @@ def test_damaged_bytes_are_never_restored(
         for one, content in whole.items():
             if one == path or not one.exists():
                 one.write_bytes(content)
-    # Many cases must restore an older generation, which shows that the damage had an effect. Every case must
-    # restore some generation.
+    # If many cases restore an older generation, the damage had an effect. Every case must restore some
+    # generation.
     assert min(outcomes[one] for one in (NEWEST, BASE, OLD)) > count // 20 and not outcomes[None], outcomes
 
 

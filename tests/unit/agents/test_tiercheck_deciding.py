@@ -1,4 +1,6 @@
-"""Tests restore decisions: each is made once, and a started decision runs to its end."""
+"""Tests of restore decisions. Slot 0's agent must decide once for each attempt, and a decision must
+continue if its caller is cancelled.
+"""
 
 from __future__ import annotations
 

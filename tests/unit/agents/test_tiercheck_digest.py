@@ -1,4 +1,4 @@
-"""Tests digests of files of any length, on any number of threads, in bounded memory."""
+"""Tests of digests of files of any length, on any number of threads, in bounded memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def test_threads_compute_the_same_chunks_as_one_thread(
 
 
 def test_a_truncated_file_ends_the_computation(tmp_path: Path) -> None:
-    """A rank reports the length, so it may be wrong. The first missing chunk must end the computation."""
+    """The length of the file comes from a rank, so the file may be shorter. The computation must end at the
+    first chunk that is missing in the file.
+    """
     path = tmp_path / "file"
     path.write_bytes(b"short")
     with path.open("rb") as file, CountingPool(2) as pool:

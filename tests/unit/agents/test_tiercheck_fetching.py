@@ -1,4 +1,4 @@
-"""Tests the order in which nodes are asked for a shard, and how long they are retried."""
+"""Tests of the order in which an agent fetches a shard from several nodes, and of its retries."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ GIVES = None
 
 
 class Peers:
-    """Fake peers. `answers`: for each node the results of its calls in order, where None is a success. The
-    last result repeats.
+    """Fake clients of other nodes. `answers`: for each node, the errors of its calls in order, where None
+    is a success. Later calls have the result of the last one.
     """
 
     def __init__(self, **answers: list[Exception | None]) -> None:

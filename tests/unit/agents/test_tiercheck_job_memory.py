@@ -1,4 +1,4 @@
-"""Tests the bookkeeping of a job's memory: which shards are copies for other nodes, and the bytes by
+"""Tests of two records in a job's memory: the shards that are copies for other nodes, and the bytes by
 purpose.
 """
 
@@ -81,14 +81,16 @@ async def commit(job_memory: JobMemory, manifest: Manifest) -> None:
 
 
 async def test_a_dropped_copy_loses_its_mark(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
-    """Commit eight copies, so that only the last one stays. Only this one may still be marked as a copy."""
+    """Commit eight copies one after the other. Each commit drops the copy before it. Only the last copy may
+    then be marked as a copy.
+    """
     job_memory = await open_job_memory(tmpfs, pool)
     copies = [named(noise(step), step) for step in range(1, 9)]
     for one in copies:
         await transfer(job_memory, one, copy_of="two")
         await commit(job_memory, one)
     assert await job_memory.inspect(lambda store: set(store.manifests)) == {copies[-1].id}
-    # The first shard is fetched again for a restore, so it must not count as a copy now.
+    # Fetch the first shard again, this time for a restore. It must not be marked as a copy.
     job_memory.uses.pin({copies[0].id})
     await transfer(job_memory, copies[0])
     await job_memory.use(lambda store: store.marks.clear())
@@ -121,15 +123,15 @@ async def fill(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
 async def test_damage_to_the_shares_file_does_not_shrink_the_job_s_share(
     tmpfs: Tmpfs, pool: ThreadPoolExecutor, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Damage the file that stores the job's bytes by purpose. The next agent must recover a share that
-    holds all existing shards and is not larger than before.
+    """Damage the file that stores the job's bytes by purpose. The next agent must recover a share that is
+    large enough for all existing shards, and not larger than the share before.
     """
     monkeypatch.setattr(shares, "OVERHEAD", 64 * 1024)
     await fill(tmpfs, pool)
     limit = tmpfs.size
     path = tmpfs.folder / shares.FILE
     damage(random.Random(seed), path, path.read_bytes())
-    # The rank extends its buffer without writing to it, which must not count.
+    # Make the rank's buffer longer without writing to it. The added length must not count as used memory.
     with (tmpfs.folder / "buffers" / "10-0").open("r+b") as file:
         file.truncate(LIMIT)
     budget = Budget(limit)

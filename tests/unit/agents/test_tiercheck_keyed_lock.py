@@ -1,4 +1,6 @@
-"""Tests KeyedLock: one task at a time for each key, and no entry for an unused key."""
+"""Tests of KeyedLock. Only one task at a time may hold the lock of a key, and an unused key must have no
+entry.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ async def run_until_all_wait() -> None:
 
 @pytest.mark.parametrize("later", [0, 1, 2, 3])
 async def test_a_third_task_waits_during_the_handover_to_the_second(later: int) -> None:
-    """The first task releases the lock to the second. The third task comes during this handover, `later`
-    turns of the event loop after the release, and must wait.
+    """The first task releases the lock, and the second task is about to get it. In this interval the third
+    task requests the lock, `later` iterations of the event loop after the release. It must wait.
     """
     at, first, last = Holders(), asyncio.Event(), asyncio.Event()
     tasks = [asyncio.create_task(at.work("a", first))]

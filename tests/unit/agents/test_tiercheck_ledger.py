@@ -1,4 +1,4 @@
-"""Tests the records that the ledger writes, and its choice of generations for the store."""
+"""Tests of the records that the ledger writes, and its choice of generations for the store."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ async def write(ledger: MemoryLedger, memory: FakeMemory, generation: Generation
 async def test_an_existing_record_decides_whether_the_generation_goes_to_the_store(
     tmp_path: Path, kept: bool | None
 ) -> None:
-    """An earlier agent ended after it wrote the record and before it advanced the watermark. The record
-    must stay as it is, whatever the next agent would choose.
+    """An earlier agent ended after it wrote the record and before it advanced the watermark. The next agent
+    must keep this record unchanged, even if it would make another choice for the store.
     """
     memory: Any = FakeMemory(tmp_path)
     ledger = MemoryLedger(memory, memory, TroubleReporter(lambda *_: None))
@@ -109,8 +109,8 @@ async def test_an_existing_record_decides_whether_the_generation_goes_to_the_sto
 
 
 async def test_drop_job_drops_the_state_of_the_commits(tmp_path: Path) -> None:
-    """After `drop_job`, the ledger must know neither the chosen generation nor the generation for which it
-    collected garbage.
+    """Until `drop_job`, the ledger remembers two generations: the one that it chose for the store, and the
+    one for which it collected garbage. Afterwards it must remember neither.
     """
     memory: Any = FakeMemory(tmp_path)
     plan: Any = Plan()

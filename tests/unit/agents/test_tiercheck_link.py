@@ -1,4 +1,6 @@
-"""Tests the choice to encode chunks. Chunks must be encoded only on links that are slower than the codec."""
+"""Tests of the choice to encode chunks. Chunks must be encoded only on links that are slower than the
+codec.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tests a job for which the node has no memory: its requests are refused, and everything else continues."""
+"""Tests of a job for which the node has no free memory. Its memory requests must be refused, and the node's
+other jobs must continue.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ NOBODY: Any = None
 
 @pytest.fixture
 def memory_manager(tmp_path: Path) -> MemoryManager:
-    """Return a manager without free memory, which has one job."""
+    """Return a MemoryManager that has no free memory, and one job."""
     found = MemoryManager(tmp_path, 0, lambda: None)
     found.open("job-1")
     return found

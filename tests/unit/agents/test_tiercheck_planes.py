@@ -1,4 +1,4 @@
-"""Tests encoded chunks: they decode to the original bytes, and any other input is refused."""
+"""Tests of encoded chunks: they decode to the original bytes, and any other input is refused."""
 
 from __future__ import annotations
 
@@ -117,7 +117,8 @@ def test_truncated_or_extended_input_is_refused(by: int, longer: bool) -> None:
     chunk = gradients(600)
     found = encoded(chunk)
     wrong = found + bytes(by + 1) if longer else found[: -by - 1]
-    # Input with the length of the plain chunk counts as a plain chunk, so exclude this length.
+    # Input that has the length of the plain chunk is always treated as a plain chunk. So this length is not
+    # tested here.
     assume(len(wrong) != len(chunk))
     with pytest.raises(Damaged):
         planes.unpack(wrong, len(chunk))
@@ -148,7 +149,7 @@ def chunk_with_planes(length: int, *kept: bytes, flags: int = 0b11) -> bytes:
 
 GOOD = frame(bytes(2000))
 HUGE = bytes.fromhex("28b52ffd e0") + (2**40).to_bytes(8, "little") + bytes(3)
-"""A zstd frame (RFC 8878) of one segment, whose header states a size of 1 TiB."""
+"""One plane: a zstd frame (RFC 8878) whose header states a size of 1 TiB."""
 
 
 def test_planes_of_the_right_length_are_decoded() -> None:

@@ -1,4 +1,4 @@
-"""Tests the parser of a rank's memory requests with valid and invalid frames."""
+"""Tests of the parser of a rank's memory requests with valid and invalid frames."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests when fetched shards are dropped. Each pod of the job on the node must first have read them or have
-left the node.
+"""Tests of the time at which shards that were fetched for a restore are dropped. Before, each pod of the
+job on the node must have read its shards or have left the node.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Node:
         self.pods: dict[str, Any] = {}
         self.unpinned = 0
         self.dropped: set[str] = set()
-        """The shards in the last call of `unpin`."""
+        """Ids of the shards that the last call of `unpin` was to drop."""
         self.requested, self.decided = asyncio.Event(), asyncio.Event()
         self.decided.set()
         some: Any = self
@@ -118,8 +118,8 @@ async def test_shards_read_by_another_pod_stay_pinned() -> None:
 
 
 async def test_drop_job_drops_the_shards_that_a_pod_was_reading() -> None:
-    """Pod `a` is still reading when the job ends. After `drop_job`, the next restore must drop only its own
-    shards.
+    """Pod `a` leaves before it has read its shards. If the job then ends (`drop_job`), the next restore
+    must drop only the shards of pod `c`. If not, it must also drop those of pod `b`.
     """
     for over, dropped in ((False, {"fetched-b", "fetched-c"}), (True, {"fetched-c"})):
         node = Node()

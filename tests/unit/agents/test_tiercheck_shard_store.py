@@ -1,4 +1,6 @@
-"""Tests the shards in a node's memory: needed shards are never lost, and all others are dropped."""
+"""Tests of the shards in a node's memory. Shards that a restore may need must stay, and all others must be
+dropped.
+"""
 
 from __future__ import annotations
 
@@ -238,8 +240,8 @@ def test_a_file_that_cannot_grow_is_unchanged(
 
 
 class ShardStoreMachine(RuleBasedStateMachine):
-    """Compares the store with a simple model: every shard that was kept and not collected can be read with
-    the same bytes.
+    """Compares the store with a simple model. Each shard that was stored and not dropped by `collect` must
+    be readable with the same bytes.
     """
 
     manifests = Bundle("manifests")

@@ -1,4 +1,4 @@
-"""Tests the uses of shards against plain sets and a counter."""
+"""Tests of ShardUses. A model of plain sets and a counter must give the same results."""
 
 from __future__ import annotations
 

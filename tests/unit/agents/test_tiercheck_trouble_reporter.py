@@ -1,5 +1,5 @@
-"""Tests the reports of requests that a store or a node's memory refuses: the messages, and when they are
-sent.
+"""Tests of the reports about requests that a store or a node's memory refuses: their messages, and the
+times at which they are sent.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def test_a_lasting_copy_refusal_is_reported_until_copies_exist() -> None:
     assert place.notified[-1][2] == notified
     place.troubles.copied(at(), "two")
     assert place.notified[-1][2] == {}
-    # After the copies succeeded, the delay of a new failure starts again.
+    # The copies have succeeded in between, so the delay of a new failure starts from zero.
     assert refused(0) == refused(REPORT_AFTER_SECONDS / 2) == []
     assert refused(REPORT_AFTER_SECONDS, incarnation=2) == []
 

@@ -1,4 +1,4 @@
-"""Tests the table of troubles with a pod's checkpoints."""
+"""Tests of the table of troubles with a pod's checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests transfers of shards over a faulty network: each byte is checked, and no chunk is sent twice."""
+"""Tests of transfers of shards over a faulty network: each byte is checked, and no chunk is sent twice."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def shard(pieces: list[bytes]) -> Manifest:
 
 
 def with_limits(more: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a transfer. Move those that are limits into one TransferLimits."""
+    """Return `more`, the arguments of a transfer, with its limits collected in one TransferLimits."""
     limits = {name: more.pop(name) for name in ("threads", "bytes_per_second", "retries") if name in more}
     limits = {"retries": AT_ONCE, **limits}
     return {"stop": threading.Event(), "limits": TransferLimits(**limits), **more}

@@ -1,5 +1,5 @@
-"""Tests the uploads of a slot: the shards that it sends, how often it checks the store, and its reports of
-failures.
+"""Tests of the uploads of a slot: the shards that the slot sends, how often it checks that they are in the
+store, and its reports of failures.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ async def test_uploads_are_counted_as_superseded_or_refused() -> None:
     others = asyncio.all_tasks()
     for generation in (first, second):
         slot.uploads.start(cast(Any, Plan()), cast(JobMemory, slot.memory), generation, {"a"})
-        # Let the first upload start, so that it is still running when the second one starts.
+        # Give the first upload a chance to start. It is then still running when the second upload starts.
         await asyncio.sleep(0)
         slot.verdict = False
     await asyncio.wait(asyncio.all_tasks() - others)

@@ -30,8 +30,8 @@ class Crash(BaseException):
 
 
 class Memory:
-    """Blobs in a dictionary, with a clock of their own. `before` and `after` are called around each
-    operation.
+    """Blobs in a dictionary, with a clock of their own. Each operation calls `before` at its start and
+    `after` at its end.
     """
 
     def __init__(self) -> None:
@@ -140,8 +140,8 @@ def serial(memory: Memory, kind: type[Store] = Serial) -> Store:
 
 
 def memory_with_old_generations() -> Memory:
-    """Save two generations, then advance the clock beyond the grace period. The first generation is
-    obsolete.
+    """Return a Memory with two generations. Both are older than the grace period, and the second replaces
+    the first, which is therefore obsolete.
     """
     memory = Memory()
     store = serial(memory)
@@ -152,14 +152,14 @@ def memory_with_old_generations() -> Memory:
 
 
 PIECES = [noise(1), noise(3), noise(4)]
-"""The chunks of the next generation: one of the obsolete generation, one of the present generation, and a
-new one.
+"""The chunks of the third generation. The first chunk belongs to the obsolete generation too, the second to
+the generation that replaced it, and the third to no other generation.
 """
 NEXT = shard(3, PIECES)
 
 
 def save_and_collect(store: Store) -> None:
-    """Upload the next generation, commit it, and collect garbage."""
+    """Upload the third generation, commit it, and collect garbage."""
     limits = TransferLimits(threads=1, retries=AT_ONCE)
     upload(store, NEXT, PIECES.__getitem__, stop=threading.Event(), limits=limits)
     assert store.commit(record_of(NEXT, parent=Generation(1, 2)))

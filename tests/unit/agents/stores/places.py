@@ -31,11 +31,11 @@ HOME = "team/uid-1"
 
 @dataclass
 class Place:
-    """A backend for blobs, and functions that change its blobs behind the store's back."""
+    """A backend for blobs, and functions that change its blobs without using its interface."""
 
     blobs: Blobs
     age: Callable[[str, float], None]
-    """A function that makes a blob older by a number of seconds."""
+    """A function that sets the write time of a blob back by a number of seconds."""
     spoil: Callable[[str, bytes], None]
     keys: Callable[[], set[str]]
     reports: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Tests garbage collection by agents whose clock is wrong. The grace period must still protect objects."""
+"""Tests of garbage collection by agents whose clock is wrong. The grace period must still protect objects."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_a_volume_is_used_while_clocks_agree_within_half_the_grace(
 
 
 def test_the_newest_generation_has_the_highest_incarnation_and_step(place: Place) -> None:
-    """Three generations have save times in another order than their names. Garbage collection must ignore
-    these times.
+    """Three generations were saved in another order than that of their incarnations and steps. Garbage
+    collection must ignore the times of their saves.
     """
     store = place.store()
     for generation, at in {(1, 8): 3e9, (1, 9): 2e9, (2, 3): 1.0}.items():

@@ -1,4 +1,4 @@
-"""Tests the contract of a store, the same for a volume and for an S3 server."""
+"""Tests of the interface of a store: a volume and an S3 server must behave alike."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_chunks_are_listed_with_the_time_of_their_put(place: Place) -> None:
 
 
 def test_a_listing_keeps_only_the_wanted_names(place: Place) -> None:
-    """A job may have a thousand times as many objects as one shard. A listing for a shard must not keep all
-    of their names.
+    """A job may have a thousand times as many objects as a single shard has. A listing for one shard must
+    not keep the names of all the job's objects in memory.
     """
     seen: list[Listing] = []
 
@@ -167,7 +167,8 @@ def test_a_branch_is_decided_once(place: Place) -> None:
     assert not store.put_branch(undecided)
     assert not store.put_branch(Branch(3, Generation(1, 1)))
     assert store.inventory().branches == {3: decided}
-    # This undecided branch arrives late: it was being written when the decision was made.
+    # An agent may still be writing an undecided branch while another writes the decision. The undecided
+    # branch is then stored last.
     place.blobs.put(f"{HOME}/branches/3.undecided", stored)
     assert store.inventory().branches == {3: decided}
 

@@ -1,5 +1,5 @@
-"""Tests crashes between any two operations of a save or a garbage collection. No committed record may need
-a missing object.
+"""Tests of crashes between any two operations of a save or a garbage collection. After each crash, every
+object that a committed record needs must exist.
 """
 
 from __future__ import annotations

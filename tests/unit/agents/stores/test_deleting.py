@@ -1,4 +1,4 @@
-"""Tests garbage collection while other agents commit."""
+"""Tests of garbage collection while other agents commit."""
 
 from __future__ import annotations
 

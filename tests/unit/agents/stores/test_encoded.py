@@ -1,5 +1,5 @@
-"""Tests encoded chunks in a store: every reader gets the plain bytes, whether the chunk was written encoded
-or plain.
+"""Tests of encoded chunks in a store: every reader gets the plain bytes, whether the chunk was written
+encoded or plain.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STOP = threading.Event()
 
 
 class AlwaysEncode:
-    """A packer that encodes every chunk that gets shorter."""
+    """A packer that encodes each chunk for which the encoded form is shorter, however long encoding takes."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Tests the probe of a store's guarantees."""
+"""Tests of the probe of a store's guarantees."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tests uploads and garbage collection at the same time. The operations of all processes are interleaved at
-random.
-"""
+"""Tests of uploads during garbage collections. The operations of all processes are interleaved at random."""
 
 from __future__ import annotations
 
@@ -28,7 +26,9 @@ from convoy_controllers.checkpoint.retention import Keep
 
 
 class Actor:
-    """A process in a thread. Each call of `step` lets it run until its next operation."""
+    """A simulated process that runs in a thread. Each call of `step` lets it run until its next operation
+    on the store.
+    """
 
     def __init__(self, memory: Memory, kind: type[Store], life: Callable[[Store], None]) -> None:
         self._turn = threading.Semaphore(0)
@@ -88,8 +88,8 @@ def collects(store: Store) -> None:
 
 
 def race(seed: int, kind: type[Store]) -> list[str]:
-    """Interleave two uploaders and two garbage collectors at random on a store with an obsolete generation.
-    Return the shards that cannot be restored.
+    """Run two uploads and two garbage collections on a store with an obsolete generation, and interleave
+    their operations at random. Return the committed shards that cannot be restored afterwards.
     """
     chance = random.Random(seed)
     memory = memory_with_old_generations()
@@ -100,8 +100,8 @@ def race(seed: int, kind: type[Store]) -> list[str]:
         Actor(memory, kind, collects),
     ]
     while alive := [one for one in actors if not one.over]:
-        # Let one actor do several operations in a row. Whole phases of this actor then fall between two
-        # operations of another actor.
+        # Let one actor do up to 20 operations in a row. The actor may then finish an upload or a deletion
+        # between two operations of another actor.
         actor = chance.choice(alive)
         for _ in range(chance.choice((1, 2, 5, 20))):
             if not actor.over:

@@ -1,4 +1,4 @@
-"""Tests an S3 server that fails, and a network that fails."""
+"""Tests of the S3 client when the server fails or when the network fails."""
 
 from __future__ import annotations
 

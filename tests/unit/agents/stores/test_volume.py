@@ -1,4 +1,4 @@
-"""Tests a folder as a store: disk errors, crashes and durability."""
+"""Tests of a folder as a store: disk errors, crashes and durability."""
 
 from __future__ import annotations
 

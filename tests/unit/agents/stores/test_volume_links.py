@@ -1,4 +1,4 @@
-"""Tests a volume on which another program has placed symbolic links, pipes and devices."""
+"""Tests of a volume on which another program has placed symbolic links, pipes and devices."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ def test_a_symlink_in_place_of_a_folder_is_not_followed(
     root.joinpath(*parts[:depth]).mkdir(parents=True)
     link(root.joinpath(*parts[: depth + 1]), outside)
     volume = Volume(root, "clusters/one")
-    # The link's target has a file of this name, so an operation that follows the link would succeed.
+    # The folder to which the link leads has a file of this name. An operation that follows the link would
+    # therefore succeed.
     for use in (*uses(volume, "team/uid-1/chunks/file"), lambda: volume.names("team/uid-1/chunks")):
         with pytest.raises(StoreError, match="who else writes to the volume") as refused:
             use()
