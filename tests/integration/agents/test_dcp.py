@@ -1,4 +1,4 @@
-"""Tests of programs that save with torch.distributed.checkpoint. Their ranks use the memory of real agents."""
+"""Tests of programs that save with torch.distributed.checkpoint to the memory of real agents' nodes."""
 
 from __future__ import annotations
 

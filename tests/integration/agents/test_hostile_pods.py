@@ -222,8 +222,8 @@ async def test_the_backlog_of_64_ranks_is_not_rate_limited(
 async def test_step_timings_without_an_assignment_are_ignored(
     make_host: HostMaker, hub: FakeHub, read: list[int], incarnation: int
 ) -> None:
-    """The agent must ignore step timings of a rank without an assignment, because the pod could claim any
-    rank.
+    """The agent has no assignment of the pod, so it does not know the pod's ranks. It must ignore step
+    timings, because the pod could send them for any rank.
     """
     host = await make_host("one")
     await host.publish(UID)

@@ -108,7 +108,7 @@ def server() -> Iterator[int]:
 
 
 def still_train(*ranks: Rank) -> None:
-    """Check that the ranks still run. Otherwise the following kill by the test would not be what ends them."""
+    """Check that the ranks still run. Otherwise something other than the test's kill would have ended them."""
     assert not [rank.lines for rank in ranks if rank.process.returncode is not None]
 
 
@@ -164,7 +164,7 @@ async def test_one_of_three_nodes_survives_and_restores_the_job(
     for rank in again:
         await rank.request(type="restored")
         await rank.reserve()
-    # After this save, two of three nodes hold copies of each shard again. So another two nodes may die.
+    # This save puts each shard on all three nodes again, so another two nodes may die.
     await saved(again, 2, 20)
     await one.die()
     await four.die()

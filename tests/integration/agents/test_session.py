@@ -200,8 +200,8 @@ async def test_health_and_metrics_are_served(make_host: HostMaker, hub: FakeHub)
     host = await make_host("one")
     await host.publish(UID)
     first = await hub.until(kind("heartbeat"))
-    # The agent sends the next heartbeat only after it has received the reply to the first one. So wait for
-    # the next heartbeat.
+    # When the agent sends the next heartbeat, it has received the reply to the first one. The metrics below
+    # need this reply.
     await hub.until(kind("heartbeat"), hub.messages.index(("one", first)) + 1)
     assert await _get(host, "/healthz") == (200, "ok\n")
     assert await _get(host, "/readyz") == (200, "ok\n")
