@@ -100,7 +100,9 @@ class CommitCoordinator:
         return job.assignment if job else None
 
     def seen(self, job_uid: str) -> int:
-        """Return the latest known incarnation of a job; 0 if this agent does not coordinate the job."""
+        """Return the latest incarnation of a job that this agent has seen; 0 if this agent does not
+        coordinate the job.
+        """
         job = self._jobs.get(job_uid)
         return max(tier.state.seen for tier in job.tiers.values()) if job else 0
 
@@ -137,7 +139,7 @@ class CommitCoordinator:
         generation: Generation,
         vote: PrepareVote | None = None,
     ) -> CommitOutcome:
-        """Register the slot's vote, wait for the decision on the generation at the tier, and return the
+        """Register the slot's vote for the generation at the tier, wait for the decision, and return the
         outcome.
 
         If the verdict is EXPIRED, the caller should retry. If the caller cancels this call, the slot's vote

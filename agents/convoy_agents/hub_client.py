@@ -129,7 +129,7 @@ class HubClient:
         self._wake.set()
 
     def held_jobs_changed(self) -> None:
-        """Send the list of jobs with memory on this node without delay."""
+        """Send the hub the list of jobs that have checkpoints in this node's memory, without delay."""
         self._held_jobs_due = True
         self._wake.set()
 
@@ -171,8 +171,8 @@ class HubClient:
     def _after_failure(self, address: str) -> str:
         """Return the address for the next attempt after the session at `address` failed.
 
-        The result is the known leader's address, unless the failed session was with the leader. Otherwise
-        it is the Service's address.
+        If the agent knows the leader's address and the failed session was at another address, the result is
+        the leader's address. Otherwise it is the Service's address.
         """
         if self._leader and address != self._leader:
             address, self._leader = self._leader, ""

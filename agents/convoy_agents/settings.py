@@ -100,7 +100,9 @@ class Settings:
 
     @property
     def session_address(self) -> str:
-        """Return the host:port to dial for a session while no leader is known."""
+        """Return the host:port at which the agent requests a session while it does not know the leader's
+        address.
+        """
         return self.hub_session or f"{self.hub.rpartition(':')[0]}:8471"
 
     @classmethod

@@ -24,7 +24,7 @@ the hub's limit of 16 MiB.
 
 
 class TelemetryBuffer:
-    """The step windows that are not sent yet, by pod and rank."""
+    """The step windows that have not been sent to the hub yet, by pod and rank."""
 
     def __init__(self) -> None:
         self._pods: dict[str, tuple[int, dict[int, deque[hub_pb2.StepWindow]]]] = {}

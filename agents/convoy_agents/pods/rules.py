@@ -40,7 +40,9 @@ P = TypeVar("P", Member, NodeAddress)
 
 
 def reduce(state: PodState, event: Event) -> Outcome:
-    """Return the next state after an event and the actions to perform. An outdated event changes nothing."""
+    """Return the next state after an event, and the actions to perform. An event of an earlier incarnation
+    changes nothing.
+    """
     match event:
         case LauncherHello():
             return _launcher_hello(state, event)

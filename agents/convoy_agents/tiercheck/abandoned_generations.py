@@ -23,7 +23,9 @@ class AbandonedGenerations:
     """The abandoned generations of the pods of one node."""
 
     def __init__(self, notify: Callable[[Assignment, Generation], Coroutine[Any, Any, None]]) -> None:
-        """`notify`: reports a generation to the agent of slot 0, with retries until a deadline of its own."""
+        """`notify`: reports a generation to the agent of slot 0. It retries until a deadline that it sets
+        itself.
+        """
         self._notify = notify
         self._notifying: dict[str, dict[Generation, asyncio.Task[None]]] = {}
         """Notification tasks by pod uid and generation, the newest last. A finished task stays here,
@@ -31,8 +33,8 @@ class AbandonedGenerations:
         """
 
     def add(self, plan: Assignment, generation: Generation) -> None:
-        """Remember a generation that a rank of the pod could not save, and start its notification. The
-        oldest entries beyond MAX_ABANDONED are dropped.
+        """Remember a generation that a rank of the pod could not save, and start to report it. If the pod
+        then has more than MAX_ABANDONED generations, drop the oldest.
         """
         mine = self._notifying.setdefault(plan.pod_uid, {})
         before = mine.pop(generation, None)

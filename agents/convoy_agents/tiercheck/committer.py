@@ -1,5 +1,5 @@
-"""Commits the generations of this node's pods. A generation whose shards are all sealed is committed at the
-local tier first. It is committed at the peer tier once its copies exist.
+"""Commits the generations of this node's pods. A generation is committed at the local tier when all its
+shards are sealed, and later at the peer tier when their copies exist.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tier
 
 LOCAL_ATTEMPTS = 2
-"""Maximum number of attempts to commit a generation at the local tier. Each has the commit client's
-deadline.
+"""Maximum number of requests to commit a generation at the local tier. Each request may take as long as the
+commit client's COMMIT_SECONDS.
 """
 PARTIAL_SECONDS = 150.0
-"""Seconds to wait for the other ranks of a pod after the first rank has sealed a generation. Then the
-generation is given up.
+"""Seconds within which all ranks of a pod must seal a generation, from the time at which the first rank has
+sealed it. After this time the generation is given up.
 """
 
 log = structlog.get_logger()
@@ -81,7 +81,7 @@ class CommitRound:
     notify_peer: bool = True
     """True to notify the pod of the commit at the peer tier; False for a restored generation."""
     commit: asyncio.Task[None] | None = None
-    """The task that commits the generation at all tiers."""
+    """The task that commits the generation, first at the local tier and then at the peer tier."""
     give_up: asyncio.Task[None] | None = None
     """The task that gives the generation up unless all ranks of the pod seal it within PARTIAL_SECONDS."""
 

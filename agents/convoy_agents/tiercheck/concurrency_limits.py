@@ -1,5 +1,5 @@
-"""Limits on concurrent calls, for all nodes together and for each node. A slow or hostile node then delays
-few other nodes.
+"""Limits on concurrent calls: one limit for all nodes together, and one for each node. The second prevents
+one slow or hostile node from using all calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sends copies of this node's shards to other nodes, the hosts."""
+"""Sends copies of this node's shards to other nodes. These nodes are called the hosts of a pod."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ def pod_shards(plan: Assignment, shards: Sequence[str]) -> list[str]:
 
 
 def with_extended(store: ShardStore, heads: Iterable[str]) -> list[str]:
-    """Return the ids of these shards and of all shards that they extend, newest first.
+    """Return the ids of the shards in `heads` and of all shards that they extend, newest first.
 
-    A segment must be sent before the shard that it extends, because a host accepts an old shard only if a
-    segment on the host extends it.
+    The order matters for sending. A host accepts an old shard only if it already has a segment that extends
+    this shard.
     """
     known = store.manifests
 

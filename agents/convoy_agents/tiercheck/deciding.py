@@ -29,9 +29,9 @@ DECIDE_SECONDS = 60.0
 pod of the job, so its agent is running or about to restart.
 """
 SILENT_NODE_SECONDS = 30.0
-"""Seconds to wait for a node that runs no slot of this incarnation and does not answer the survey. The
-agent waits only if a newer state of the job than the known ones may exist on such a node alone. After
-this time it decides without the node.
+"""Seconds to wait for nodes that run no slot of this incarnation and do not answer the survey. The agent
+waits only if one of them may have a newer checkpoint than all nodes that answered. After this time it
+decides without them.
 """
 STORE_SECONDS = 15.0
 """Timeout in seconds for reading a store's inventory."""
@@ -74,11 +74,11 @@ class Decisions:
     async def decide(
         self, job_uid: str, incarnation: int, attempt: int, broken: Broken, *, bases: bool = False
     ) -> hub_pb2.ResumeReply:
-        """Return a reply with the generation from which the incarnation starts. All callers with the same
-        `attempt` get the same reply.
+        """Return a reply with the generation from which the incarnation starts. All callers in the
+        incarnation with the same `attempt` get the same reply.
 
-        `broken`: shards that ranks could not read. `bases`: True to use full saves only, without journal
-        segments.
+        `broken`: shards that ranks could not read in earlier attempts. `bases`: True to use full saves
+        only, without journal segments.
         """
         plan = self._surveys.plan(job_uid)
         if plan is None or plan.slot or plan.incarnation < incarnation:

@@ -17,7 +17,7 @@ from convoy_agents.tiercheck.digest import Damaged
 from convoy_controllers.checkpoint.records import Chunk, Manifest
 
 MAX_INCOMING = 64
-"""Maximum number of shards in transfer. Beyond this number the oldest is dropped."""
+"""Maximum number of shards in transfer. If another transfer starts, the oldest one is dropped."""
 
 ReadLocal = Callable[[str], bytes | None]
 """A function that reads a chunk, given by its digest, from the complete shards on this node. It returns
@@ -55,8 +55,8 @@ class IncomingShards:
         """Start the transfer of a shard, unless it is in transfer already. Return the indexes of the chunks
         that the sender must send.
 
-        Raises ShareExhausted if the free memory is too small. `local`: returns a reader of the chunks that
-        this node has already; the sender need not send these.
+        Raises ShareExhausted if the free part of the job's tmpfs is too small. `local`: returns a reader of
+        the chunks that this node has already; the sender need not send these.
         """
         key = manifest.id
         incoming = self._shards.get(key)

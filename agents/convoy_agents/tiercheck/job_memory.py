@@ -26,18 +26,20 @@ log = structlog.get_logger()
 
 
 class JobMemory(StoreAccess):
-    """The memory of one job on this node. It is opened on first use and closed when the job is over."""
+    """The memory of one job on this node. It is opened on first use. It is closed when the hub reports the
+    end of the job.
+    """
 
     def __init__(self, job_uid: str, folder: Path, budget: Budget, pool: ThreadPoolExecutor) -> None:
         super().__init__()
         self.job_uid = job_uid
         self.uses = ShardUses()
-        """The running operations (restores, copies and uploads) that keep shards in this memory. The memory
-        would otherwise drop these shards as garbage.
+        """For each shard, the operations that use it: restores, copies for other nodes, and uploads. A
+        shard that a restore or an upload needs stays in memory.
         """
         self.seen = 0
-        """The latest incarnation for which any agent has surveyed this memory. Requests of earlier
-        incarnations are refused.
+        """The latest incarnation whose slot 0 has surveyed this memory. Requests of earlier incarnations
+        are refused.
         """
         self.slot_token = ""
         """The stored slot token of the job. The agent stored it at the newest survey, or when the hub
@@ -152,7 +154,9 @@ class JobMemory(StoreAccess):
         return await self.inspect(lambda store: store.path(key) if store.holds(key) else None)
 
     async def drop_if_damaged(self, key: str) -> bool:
-        """Check every byte of a shard. If it is damaged, drop it and return True."""
+        """Check every byte of a shard. If it is damaged, drop it and return True. Return False otherwise,
+        also for a shard that does not exist.
+        """
 
         def find(store: ShardStore) -> tuple[Path, Manifest] | None:
             manifest = store.manifest(key)
@@ -201,7 +205,7 @@ class JobMemory(StoreAccess):
         """Give up shards whose generation will not be committed. They are dropped, unless a committed
         generation or another kept shard needs them.
 
-        Do nothing if the agent of a later incarnation has surveyed this memory, because it may restore
+        Do nothing if slot 0 of a later incarnation has surveyed this memory, because its ranks may restore
         these shards. `withdraw`: True to drop their copies on other nodes too. Use False if another agent
         may know that the generation is committed.
         """
@@ -217,7 +221,7 @@ class JobMemory(StoreAccess):
         """Drop this node's copies of shards that `node` has given up, unless a committed generation or
         another kept shard needs them. Idempotent.
 
-        Do nothing if the agent of a later incarnation has surveyed this memory, because it may restore
+        Do nothing if slot 0 of a later incarnation has surveyed this memory, because its ranks may restore
         these shards.
         """
 
@@ -235,10 +239,10 @@ class JobMemory(StoreAccess):
     async def start_incarnation(
         self, branch: Branch, marks: Mapping[Tier, Generation], known: Collection[Record]
     ) -> bool:
-        """Start an incarnation with these watermarks. Return False, and change nothing, if a later
+        """Start an incarnation with the watermarks `marks`. Return False, and change nothing, if a later
         incarnation has started.
 
-        `known`: the records of the generations that the watermarks point to.
+        `known`: the records of the generations at the watermarks.
         """
 
         def note(store: ShardStore) -> bool:
@@ -266,7 +270,7 @@ class JobMemory(StoreAccess):
         await self.use(lambda store: store.set_slot_token(slot_token))
         self.slot_token = slot_token
 
-    # Shards that are kept for other uses.
+    # Shards that restores and uploads need.
 
     async def unpin(self, dropped: Collection[str]) -> None:
         """Release all shards that were kept for a restore, and drop the shards in `dropped`.

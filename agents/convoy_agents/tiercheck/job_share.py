@@ -25,7 +25,9 @@ class BudgetExceeded(OSError):
 
 
 class JobShare:
-    """The share of one job. Calls must not overlap."""
+    """The share of one job of the node's memory for checkpoints. The caller must not run two methods at the
+    same time.
+    """
 
     def __init__(self, job_uid: str, folder: Path, budget: Budget) -> None:
         self._job_uid = job_uid
@@ -48,8 +50,8 @@ class JobShare:
         await asyncio.to_thread(memory.open_share, self._folder, OVERHEAD)
 
     async def grow(self, purpose: str, size: int, own_limit: int) -> None:
-        """Grow one purpose to at least `size` bytes. Raises BudgetExceeded, and changes nothing, if a limit
-        would be exceeded.
+        """Grow the share so that `purpose` has at least `size` bytes. Raises BudgetExceeded, and changes
+        nothing, if a limit would be exceeded.
 
         `own_limit`: the job's own limit in bytes; 0 if it has none.
         """

@@ -71,8 +71,8 @@ class MemoryLedger:
     async def write(
         self, plan: Assignment, tier: Tier, generation: Generation, votes: Mapping[int, PrepareVote]
     ) -> bool:
-        """Commit a generation at a tier: write its record at the local tier, or advance the watermark of a
-        later tier. Return True if it is committed.
+        """Commit a generation at a tier. At the local tier, write its record. At the peer or remote tier,
+        advance the watermark of this tier. Return True if the generation is committed.
 
         Return False if the votes contradict one another, the generation has no local record, the store
         refuses it, or a later incarnation has started. Raises OSError if the memory has no space for the
@@ -110,7 +110,7 @@ class MemoryLedger:
         return written
 
     def drop_job(self, job_uid: str) -> None:
-        """Drop the state of a job that is over."""
+        """Drop the state of a job that has ended."""
         self._jobs.pop(job_uid, None)
 
     async def _goes_remote(self, plan: Assignment, generation: Generation, last: bool) -> bool:

@@ -1,8 +1,8 @@
 """The choice whether to encode chunks before they are sent to a store or to another node. Chunks are
-encoded only if encoding takes less time than it saves.
+encoded only if encoding takes less time than it saves in sending.
 
-On a link that is faster than the codec, chunks are sent plain. Every 64th of them is encoded, to measure
-the codec again.
+If the link is faster than the encoder, chunks are sent plain. After every 64 plain chunks one chunk is
+encoded, to measure the encoder's speed again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ B = TypeVar("B", bound=Buffer)
 PROBE_EVERY = 64
 """Number of plain chunks after which one chunk is encoded to measure the codec again."""
 HALF_LIFE = 64 * 2**20
-"""Number of measured bytes after which an older measurement has half its weight. This is many chunks, so
-one slow response does not decide alone.
+"""Number of measured bytes after which an earlier measurement has half its weight. It is many times the
+size of a chunk, so that one slow response changes the average only a little.
 """
 
 MAX_LINKS = 256
@@ -34,8 +34,8 @@ MAX_LINKS = 256
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A moving average of a cost per byte, weighted by bytes. A small chunk has little weight, since its
-    time is mostly the round trip.
+    """A moving average of a cost per byte. Each measurement is weighted by its number of bytes. A small
+    chunk therefore has little weight, because most of its time is the round trip.
     """
 
     total: float = 0.0
@@ -169,7 +169,9 @@ class Links:
         self._known: dict[str, Link] = {}
 
     def to(self, node: str) -> Link:
-        """Return the link to a node. The least recently used links beyond MAX_LINKS are dropped."""
+        """Return the link to a node. If there are then more than MAX_LINKS links, drop the least recently
+        used.
+        """
         link = self._known.pop(node, None) or Link(self._encoders, self._count)
         self._known[node] = link
         while len(self._known) > MAX_LINKS:

@@ -93,7 +93,7 @@ class MemoryManager:
         self._changed()
 
     async def drop_job(self, job_uid: str) -> None:
-        """Release the memory of a job that is over."""
+        """Release the memory of a job that has ended."""
         job_memory = self._jobs.get(job_uid)
         if job_memory is None:
             return

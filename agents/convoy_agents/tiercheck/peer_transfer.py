@@ -56,8 +56,8 @@ class Denied(Unreachable):
 
 
 class Outdated(Exception):
-    """The other node refuses the copy for good, because a later incarnation has started there or has copies
-    of a later generation. Or the shard to send was replaced on this node.
+    """The copy is no longer needed. The other node knows a later incarnation or has copies of a later
+    generation, or the shard to send was replaced on this node.
     """
 
 

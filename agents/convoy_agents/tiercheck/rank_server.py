@@ -120,13 +120,13 @@ class RankServer:
                 return
 
     def drop_pod(self, uid: str) -> None:
-        """Forget the restore of a pod that left the node."""
+        """Drop the unfinished restore of a pod that left the node."""
         self._pod_restores.pop(uid, None)
         for key in [key for key in self._pod_locks if key[0] == uid]:
             del self._pod_locks[key]
 
     def drop_job(self, job_uid: str) -> None:
-        """Forget the restored shards of a job whose memory was released."""
+        """Drop the list of restored shards of a job whose memory was released."""
         self._restored_shards.pop(job_uid, None)
 
     async def _handle_frame(

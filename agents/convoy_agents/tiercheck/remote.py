@@ -203,8 +203,8 @@ class Remotes:
         )
 
     async def upload(self, plan: Assignment, job_memory: JobMemory, key: str) -> None:
-        """Upload a shard from this node's memory. Raises StoreError, or Damaged if the shard is missing or
-        damaged here.
+        """Upload a shard from this node's memory. Raises StoreError. Raises Damaged if the shard is missing
+        or damaged in this node's memory.
         """
         call, loop = self._call(plan), asyncio.get_running_loop()
         part = call.store()
@@ -229,7 +229,8 @@ class Remotes:
         )
 
     async def fetch(self, plan: Assignment, job_memory: JobMemory, key: str, limit: int) -> None:
-        """Download a shard into this node's memory. Raises StoreError, Damaged, BudgetExceeded or
+        """Download a shard into this node's memory. `limit`: maximum bytes of the job's checkpoints on this
+        node; 0 if the job has no own limit. Raises StoreError, Damaged, BudgetExceeded or
         ShareExhausted.
         """
         call, loop = self._call(plan), asyncio.get_running_loop()

@@ -192,7 +192,9 @@ class ShardService:
 
 
 def _refusal_of(store: ShardStore, incarnation: int, manifest: Manifest) -> hub_pb2.OfferReply | None:
-    """Return the reply that refuses a copy, for good or until later. Return None if the copy is accepted."""
+    """Return the reply that refuses a copy, either permanently or only for now. Return None if the copy is
+    accepted.
+    """
     if store.incarnation != incarnation:
         return hub_pb2.OfferReply(
             decision=hub_pb2.OfferReply.LATER, reason="the incarnation has not started on this node"

@@ -31,8 +31,8 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Branch, Inventory, MalformedError, Manifest, Record
 
 MAX_WITHDRAWN = 128
-"""Maximum number of withdrawn shards to remember. The oldest are forgotten first. Other nodes keep copies
-of forgotten shards until a later generation replaces them.
+"""Maximum number of withdrawn shards to list. Other nodes drop their copies of listed shards. If the list
+is full, its oldest shards are removed; their copies stay until a later generation replaces them.
 """
 _FOLDERS = ("buffers", "files", "manifests", "records", "branches")
 
@@ -161,8 +161,8 @@ class ShardStore:
     def sealed_generations(
         self, shards: Collection[str], incarnation: int
     ) -> dict[Generation, dict[str, str]]:
-        """Return the generations of an incarnation that ranks of this node have sealed: shard ids by shard
-        name.
+        """Return the shards with a name in `shards` that ranks of this node have sealed in this
+        incarnation. The result has, for each generation, the shard ids by shard name.
         """
         found: dict[Generation, dict[str, str]] = {}
         for key, record in self._shards.items():

@@ -1,5 +1,5 @@
-"""The running operations (restores, copies and uploads) that use shards in a node's memory. The memory
-keeps these shards even if they would otherwise be dropped as garbage.
+"""The operations that use the shards in a node's memory: restores, copies for other nodes, and uploads. A
+shard that a restore or an upload needs is not dropped as garbage.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ShardUses:
                 self._use(key).pinned = True
 
     def unpin_all(self) -> None:
-        """Release all shards that were kept for a restore."""
+        """Record that no restore needs any of the shards now."""
         with self._lock:
             for use in self._uses.values():
                 use.pinned = False
@@ -92,13 +92,13 @@ class ShardUses:
             self._remove_unused()
 
     def start_upload(self, keys: Iterable[str]) -> None:
-        """Keep shards for one more upload, until `end_upload` is called."""
+        """Keep shards because one more upload needs them, until `end_upload` is called for this upload."""
         with self._lock:
             for key in keys:
                 self._use(key).uploads += 1
 
     def end_upload(self, keys: Iterable[str]) -> None:
-        """Release the shards of one upload."""
+        """Record that one upload no longer needs these shards."""
         with self._lock:
             for key in keys:
                 use = self._use(key)

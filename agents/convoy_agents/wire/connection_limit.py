@@ -27,12 +27,12 @@ class ConnectionLimit(Generic[T]):
         return len(self._owners)
 
     def add(self, connection: T, owner: str) -> T | None:
-        """Add a connection, or move a known connection to the end. Return the connection that the caller must
-        close; None if no limit is exceeded.
+        """Add a connection, or move a connection that was added before to the end. Return the connection
+        that the caller must close; None if no limit is exceeded.
 
         If the owner has reached its own limit, the result is the owner's oldest connection. If the total
-        limit is reached, the result is the oldest connection of the owner with the most connections. An owner
-        therefore never loses a connection to an owner with more connections.
+        limit is reached, the result is the oldest connection of the owner with the most connections. An
+        owner therefore never loses a connection to an owner with more connections.
         """
         known = self._owners.pop(connection, None) is not None
         out = None if known else self._excess(owner)

@@ -108,7 +108,7 @@ def server() -> Iterator[int]:
 
 
 def still_train(*ranks: Rank) -> None:
-    """Check that the ranks still run. Otherwise something other than the test's kill would have ended them."""
+    """Check that the ranks still run, so that the following kill by the test ends them."""
     assert not [rank.lines for rank in ranks if rank.process.returncode is not None]
 
 

@@ -42,7 +42,7 @@ class GarbageCollector:
         self._clock = clock
 
     def collect_garbage(self, keep: Keep, pinned: Collection[Generation] = ()) -> Garbage:
-        """Delete everything that the store need not keep, except the `pinned` generations. Return what was
+        """Delete the objects that `keep` does not require, except the `pinned` generations. Return what was
         deleted.
         """
         stored = self._part.inventory()
@@ -52,7 +52,8 @@ class GarbageCollector:
         )
 
     def delete(self, garbage: Garbage) -> Garbage:
-        """Delete these objects, except those in use or within the grace period. Return what was deleted.
+        """Delete the objects in `garbage`, except those in use or within the grace period. Return what was
+        deleted.
 
         Manifests are deleted for at most DELETE_SECONDS, and then chunks for at most DELETE_SECONDS. The
         next collection deletes the rest.

@@ -16,7 +16,9 @@ class JobFolder(NamedTuple):
 
 
 def job_folders(blobs: Blobs) -> list[JobFolder]:
-    """Return all folders that look like the folder of a job, sorted by name. Raises StoreError."""
+    """Return the folders <namespace>/<uid> that contain at least one of FOLDERS, sorted by name. Raises
+    StoreError.
+    """
     return [
         JobFolder(namespace, uid)
         for namespace in sorted(filter(NAME.fullmatch, blobs.folders("")))

@@ -146,8 +146,8 @@ class Store:
     # Records and branches.
 
     def put_branch(self, branch: Branch) -> bool:
-        """Record from which generation an incarnation starts, or that this is undecided. Return False if
-        the store already has a different decision for this incarnation.
+        """Write a branch. It names the generation from which an incarnation starts, or says that this is
+        not decided yet. Return False if the store already has a different decision for this incarnation.
 
         An undecided branch has a name of its own, so it cannot replace a decision that was written before
         it.

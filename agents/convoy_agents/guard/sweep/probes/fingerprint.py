@@ -22,8 +22,8 @@ STEPS = 60
 _INPUTS, _HIDDEN, _OUTPUTS, _BATCH = 192, 384, 48, 96
 _RATE, _MOMENTUM = np.float32(0.05), np.float32(0.9)
 _MIN_RUNS = 2
-"""Minimum number of runs. Detecting a difference needs two runs, so the probe makes them even if its time
-is over.
+"""Minimum number of runs. Detecting a difference needs two digests, so the probe makes two runs even if
+they take longer than `seconds`.
 """
 _DIGITS = 32
 """Number of hexadecimal digits in a digest."""
@@ -32,8 +32,8 @@ Array = NDArray[np.float32]
 
 
 def run(accelerator: int, seconds: float) -> Measured:
-    """Train repeatedly, and return one digest per run. Each run uses another core, starting at a random
-    core. Stop after the last core or after `seconds`.
+    """Train repeatedly, and return one digest per run. The first run uses a random core, and each further
+    run uses the next core. Stop when every core was used, or after `seconds`.
     """
     cores = sorted(os.sched_getaffinity(0))
     start = random.randrange(len(cores))  # noqa: S311
