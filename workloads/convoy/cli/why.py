@@ -132,8 +132,8 @@ def _checkpoint(job: TrainingJob, now: datetime) -> list[str]:
 
 
 def goodput(job: TrainingJob, now: datetime) -> list[str]:
-    """Return a line that shows which causes took the job's time, the largest share first. Return an empty
-    list while the job has no recorded time.
+    """Return one line that shows which causes took the job's time, the largest share first. While the job
+    has no recorded time, return no line.
     """
     ledger = job.status.goodput
     spent = {cause: seconds for cause, seconds in totals(ledger, now).items() if seconds}

@@ -172,8 +172,8 @@ class ProcessTree:
             self._terminated |= group
 
     def terminate_rest(self) -> None:
-        """Send SIGTERM to those processes of the rank that have not got it yet. The first process has
-        ended.
+        """Send SIGTERM to those processes of the rank that have not got it yet. Call this once the first
+        process has ended.
 
         Processes that were started after the first SIGTERM do not get it, because they may be saving the
         state.

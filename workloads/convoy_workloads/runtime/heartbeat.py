@@ -68,8 +68,8 @@ class Heartbeat:
 
 
 def hung(heartbeat: Heartbeat, now: float, hang_seconds: float) -> bool:
-    """Return True if a rank with this last heartbeat has sent none for longer than its state allows at the
-    monotonic time `now`.
+    """Return True if, at the monotonic time `now`, the last heartbeat of a rank is older than the time
+    limit of its state.
     """
     if heartbeat.state == STARTED:
         return now - heartbeat.at > FIRST_STEP_FACTOR * hang_seconds

@@ -38,13 +38,9 @@ from convoy_workloads.runtime.tiers.rank_collectives import gather
 P = TypeVar("P")
 
 PRINT_SECONDS = 10.0
-"""Minimum number of seconds between two progress lines that rank 0 prints while it has a connection to an
-agent. Without an agent the minimum is 1 s.
-"""
+"""Minimum seconds between progress lines of rank 0 while it is connected to an agent; otherwise 1 s."""
 LEAVE_MARGIN = 3.0
-"""Seconds that the process needs to exit. They are subtracted from the time between SIGTERM and SIGKILL
-that is available for the last save.
-"""
+"""Seconds before SIGKILL that the process needs to exit. The last save must end before them."""
 
 
 class Job(Generic[P]):
@@ -92,9 +88,7 @@ class Job(Generic[P]):
 
     def __enter__(self) -> Job[P]:
         hooks.mute()
-        # Start the heartbeat before the SIGTERM handler is installed. The heartbeat tells the launcher that
-        # the program uses `convoy.join()`. Otherwise the launcher could take Convoy's handler for the
-        # program's own.
+        # The heartbeat tells the launcher that the SIGTERM handler is Convoy's, so start the heartbeat first.
         self._heartbeat.start()
         self._interruption.arm()
         return self
@@ -148,9 +142,7 @@ class Job(Generic[P]):
         return self.restored
 
     def _load(self, checkpoints: Checkpointer, record: Record, model: Any, optimizer: Any) -> Record:
-        """Load the chosen checkpoint and return its record. If the replay of its journal is inexact, load
-        the full save that the journal follows, and return that record.
-        """
+        """Load the chosen checkpoint, or its full save if the replay is inexact. Return the loaded record."""
         while True:
             self._state.allocate_optimizer_state()
             state = self._state.load_target()
@@ -162,9 +154,7 @@ class Job(Generic[P]):
             if journal.replay(model, optimizer):
                 break
             record = journal.discard_journal()
-            # Remove the optimizer state that the replay has created, because the full save may not contain
-            # it.
-            optimizer.state.clear()
+            optimizer.state.clear()  # Remove state that only the replay has created.
         state = self._state.load_target()
         journal.overlay(state)
         self._state.apply(state, record.world)
@@ -220,8 +210,8 @@ class Job(Generic[P]):
                 )
 
     def checkpoint(self, step: int) -> bool:
-        """Save the state after `step` if any rank has requested a save and all ranks can save. Return True
-        if a save was started.
+        """Save the state after `step` if a rank requests it and all ranks can. Return True if a save
+        starts.
         """
         decision = self._consensus.decision()
         if self._checkpoints is None or not decision.save or decision.busy or decision.stop:
@@ -264,8 +254,7 @@ class Job(Generic[P]):
         """Return True if all ranks must save after `step`. Programs that save their state themselves call
         `due` instead of `checkpoint`.
 
-        A save is due when the save interval has passed since the last save, when the job was told to stop,
-        or at the last step.
+        A save is due at the last step, when the job was told to stop, or an interval after the last save.
         """
         decision = self._consensus.decision()
         if self._checkpoints is None:
