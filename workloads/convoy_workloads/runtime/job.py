@@ -210,9 +210,7 @@ class Job(Generic[P]):
                 )
 
     def checkpoint(self, step: int) -> bool:
-        """Save the state after `step` if a rank requests it and all ranks can. Return True if a save
-        starts.
-        """
+        """Save the state after `step` if a rank requests it and all can. Return True if a save starts."""
         decision = self._consensus.decision()
         if self._checkpoints is None or not decision.save or decision.busy or decision.stop:
             return False
