@@ -37,7 +37,10 @@ class Verdict(Enum):
     generation.
     """
     EXPIRED = "expired"
-    """The deadline has passed without a decision. A rank may prepare the generation again."""
+    """The generation is dropped without a decision, for one of three reasons: its deadline has passed, too
+    many newer generations are open, or its record could not be written. A rank may prepare the
+    generation again.
+    """
 
 
 @dataclass(frozen=True, slots=True)

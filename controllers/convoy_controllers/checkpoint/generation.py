@@ -17,7 +17,7 @@ class Tier(StrEnum):
     """The tiers of storage, in the order in which a generation reaches them."""
 
     LOCAL = "local"
-    """Memory of the node whose rank saved the generation."""
+    """Memory of the nodes whose ranks saved the generation. Each node keeps the shards of its own ranks."""
     PEER = "peer"
     """Memory of other nodes."""
     REMOTE = "remote"

@@ -51,8 +51,9 @@ class Canary:
     last_result: CanaryResult = CanaryResult.UNTESTED
 
     def add(self, state: State, table: Table, now: float) -> bool:
-        """Add a table to the running test. If no test is running, start one with this table if
-        PERIOD_SECONDS have passed since the last test.
+        """Add a table to the running test. If no test is running, start one with this table if a test is
+        due. The first test is due after SETTLE tables, each later test PERIOD_SECONDS after the previous
+        one.
 
         `state`: the detector's state before the table. Return True if the table ended a test.
         """

@@ -152,8 +152,8 @@ class ChannelState:
         return replace(self, **arrays)
 
     def noise(self, rules: Rules) -> float:
-        """Return the standard deviation of independent noise that would raise as many false alarms as the
-        actual, autocorrelated noise.
+        """Return the standard deviation that independent noise would need to raise as many false alarms as
+        the actual, autocorrelated noise.
         """
         # With few residuals the estimate of sigma is uncertain, so enlarge it.
         known = 1 + 2 / np.sqrt(max(1, min(self.windows, _NOISE_WINDOWS) * len(self.level)))
@@ -162,7 +162,7 @@ class ChannelState:
 
     def baseline(self, rules: Rules) -> tuple[Floats, Floats]:
         """Return each unit's permanent offset, and the remaining uncertainty of that offset. The offset is
-        shrunk towards 0 and limited.
+        shrunk towards 0, and its absolute value is at most `Rules.cap`.
         """
         noise = self.noise(rules) ** 2 / np.maximum(self.mean_windows, 1)
         known = (self.mean_windows > 0) & (self.strength < SUSPECTED)

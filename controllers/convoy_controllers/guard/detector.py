@@ -31,10 +31,11 @@ _PAUSE_WINDOWS = 16
 _IGNORED_PAUSES = 3
 """Number of windows that the average of the pauses leaves out: those with the largest pauses."""
 _COMMUNICATORS_PER_RANK = 4
-"""Maximum number of remembered communicators per rank, in addition to `_MORE_COMMUNICATORS`."""
+"""Number of communicators that may be remembered for each rank. The limit for a job is this number times
+the number of ranks, plus `_MORE_COMMUNICATORS`.
+"""
 _MORE_COMMUNICATORS = 64
-"""Number of communicators that may be remembered in addition to `_COMMUNICATORS_PER_RANK`, for a job of any
-size.
+"""Number of communicators that may be remembered for a job of any size, in addition to those for each rank.
 """
 _DROP_AFTER = 64
 """Number of silent windows after which a communicator is dropped."""
@@ -142,8 +143,8 @@ def _known_communicators(state: State, table: Table) -> tuple[State, Table]:
     became known.
 
     A communicator becomes known once all its members have reported it in one window. If the table lacks a
-    known communicator, it is added as silent. After a long silence a communicator is dropped. The silence
-    must be long, because some communicators work rarely, such as those of an evaluation.
+    known communicator, it is added as silent. After _DROP_AFTER silent windows a communicator is dropped.
+    This limit is high, because some communicators work rarely, such as those of an evaluation.
     """
     reported = {group.name: group for group in table.groups}
     known = state.communicators
@@ -208,7 +209,7 @@ def _mean_of_known(values: Floats) -> Floats:
 def _recent_pauses(state: State, table: Table) -> tuple[float, ...]:
     """Return the host pauses of the last windows, one value for each window, this window included.
 
-    The value of a window is at most the extra time of its steps, compared with the steps of the first
+    The pauses of a window count at most as much as its steps took longer than the steps of the first
     windows. The result is empty while a rank has an alarm for its own compute, input or host time.
     """
     if (

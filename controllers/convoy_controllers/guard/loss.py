@@ -25,12 +25,12 @@ class Shares:
     """Shares of the modelled step time that each improvement would save, from 0 to 1."""
 
     named: float
-    """Share saved if the ranks with an alarm were as fast as their peers."""
+    """Share of the step time that would be saved if the ranks with an alarm were as fast as their peers."""
     stages: float
-    """Share saved in addition to `named` if all stages took the same time."""
+    """Share of the step time that would be saved in addition to `named` if all stages took the same time."""
     replicas: float
-    """Share saved in addition to `named` if all replicas had the same work. The stages keep their
-    durations.
+    """Share of the step time that would be saved in addition to `named` if all replicas had the same work.
+    The stages keep their durations.
 
     A replica's work is the largest time that at least half of its ranks take. A single late rank does not
     increase the work, because in a large job some rank is late in every step.

@@ -34,8 +34,8 @@ class Sorted:
         return self._between(self._starts, self.counts, np.full(len(self.counts), len(self._values)))
 
     def low_medians(self) -> Floats:
-        """Return each group's lower median: the largest value that at least half of the group's values are
-        equal to or above. NaN values are ignored; a group without other values gets NaN.
+        """Return each group's lower median: the largest value v of the group such that at least half of its
+        values are v or greater. NaN values do not count. A group with only NaN values gets NaN.
         """
         if len(self._values) == 0:
             return np.full(len(self.counts), np.nan)

@@ -44,7 +44,9 @@ class InitialMean:
         return replace(self, mean=mean, count=count)
 
     def shift(self, values: Floats) -> Floats:
-        """Return the values minus their initial means; NaN while a mean covers too few windows."""
+        """Return the values minus their initial means; NaN while a mean covers less than `_ENOUGH_WINDOWS`
+        windows.
+        """
         return np.where(self.count >= _ENOUGH_WINDOWS, values - self.mean, np.nan)
 
     def learned(self, values: Floats, trusted: Bools) -> InitialMean:

@@ -17,7 +17,7 @@ NOTICED = frozenset((Cause.INPUT, Cause.HOST))
 """Causes that may be a node's fault but do not prove it. A health sweep of the node can decide."""
 PLACES = frozenset((FindingPlace.RANK, FindingPlace.NODE, FindingPlace.INSIDE))
 _SMOOTH = 0.2
-"""Weight of the last window in a moving average."""
+"""Weight of the last window in the moving average `SuspicionRecord.gain`."""
 GAP_SECONDS = 120.0
 """Seconds without a finding after which a suspicion ends. A later finding starts a new suspicion."""
 

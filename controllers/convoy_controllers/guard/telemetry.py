@@ -345,7 +345,7 @@ def _groups(windows: Sequence[Window]) -> tuple[Group, ...]:
 def _group(name: str, by_rank: dict[int, Collective]) -> Group:
     any_one = next(iter(by_rank.values()))
     ranks = list(chain.from_iterable(any_one.members))
-    # Ignore members that report another size than most members: their times are not comparable.
+    # Ignore members that report another number of bytes than most members: their times are not comparable.
     size = statistics.multimode(one.bytes for one in by_rank.values())[0]
     alike = {rank: one for rank, one in by_rank.items() if one.bytes == size}
     seconds = [alike[rank].seconds if rank in alike else np.nan for rank in ranks]

@@ -113,7 +113,7 @@ def _counted(status: HealthSweepStatus, now: datetime) -> HealthSweepStatus:
 
 
 def _short(one: NodeVerdict) -> NodeVerdict:
-    """Return an entry shortened for a long status."""
+    """Return a node's status entry, shortened because the sweep has more than MANY nodes."""
     evidence = one.evidence[:_FEW_FINDINGS] if one.verdict is Verdict.FAIL else []
     return one.model_copy(update={"evidence": evidence})
 

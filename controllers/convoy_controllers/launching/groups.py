@@ -153,7 +153,8 @@ def _torchrun(call: Call, environment: Mapping[str, str], pods: Pods) -> str:
     try:
         launch = read_launch(call.words, {**own, **call.variables}, known_only_at_run_time)
     except (RefusedError, HelpRequestedError):
-        return ""  # The launcher reports the wrong options as soon as it starts.
+        # Return no problem here: the launcher itself reports the wrong options as soon as it starts.
+        return ""
     if launch is None:
         return ""
     values = launch.values
@@ -187,7 +188,8 @@ def _accelerate(call: Call, _: Mapping[str, str], pods: Pods) -> str:
     given = _values(call.words, ("num_machines", "machine_rank", "main_process_ip"))
     machines = given.get("num_machines", "")
     if not machines.isdecimal() or int(machines) <= 1:
-        return ""  # accelerate then reads the variables of torchrun, which Convoy sets.
+        # Without --num_machines, or with 1, accelerate reads the variables of torchrun, which Convoy sets.
+        return ""
     if not pods.fits(int(machines), int(machines)):
         option = f"accelerate launch --num_machines={machines}"
         return f"{option}, but the job has {pods.total} pods: remove it, or change replicas"

@@ -20,7 +20,9 @@ class Misfit:
     """Path of the job's field that contains the command."""
     why: str
     refused: bool = False
-    """True if the launcher would reject its arguments. Otherwise the pods would not form one group."""
+    """True if the launcher would reject the arguments in the command. False if the job's pods would not
+    form one group.
+    """
 
     def __str__(self) -> str:
         return f"{self.path}: {self.why}"

@@ -30,7 +30,7 @@ class Changes:
 
 @dataclass(slots=True)
 class LivenessPoll:
-    """Present and silent agents at the last poll."""
+    """The agents that were present and those that were silent at the last poll."""
 
     liveness: Liveness
     present: set[str] = field(default_factory=set)

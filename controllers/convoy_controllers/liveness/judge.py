@@ -66,7 +66,9 @@ class Liveness:
     expected.
     """
     _judged: tuple[float, bool] | None = None
-    """Time and result of the last alarm decision, which each poll needs once per silent agent."""
+    """Time and result of the last alarm decision. The result is kept because each poll needs it once per
+    silent agent.
+    """
 
     def start_leading(self, now: float) -> None:
         """Record that this replica leads from now on."""
@@ -88,7 +90,9 @@ class Liveness:
             self._judged = None
 
     def excuse(self, seconds: float, now: float) -> None:
-        """Do not count the last `seconds` as silence, because the operator itself did not listen."""
+        """Do not count the last `seconds` as silence of any agent, because the operator itself received no
+        messages during this time.
+        """
         for sign in chain(self._signs.values(), self._expected.values()):
             sign.at = min(now, sign.at + seconds)
         self._judged = None

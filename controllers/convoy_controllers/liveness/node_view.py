@@ -68,7 +68,7 @@ def node_view(
 ) -> NodeView:
     """Return the view of a node that a pod names. `node`: the Node object; None if it was deleted.
 
-    `silent`: seconds of the agent's silence if the silence is believed, else 0; `since`: Unix time in
+    `silent`: seconds of the agent's silence if the agent counts as absent, else 0; `since`: Unix time in
     seconds of the agent's last message. Only replies of pods count, because the agent's own address may be
     gone with the agent.
     """

@@ -29,9 +29,9 @@ announce an absence of the same length; a restart of the agent takes less.
 PROBE_SECONDS = 1.0
 """Seconds between two probes of a node whose agent is silent."""
 DETECTION_MARGIN_SECONDS = HEARTBEAT_SECONDS + PROBE_SECONDS
-"""Maximum seconds between an agent's silence limit and the detection of its node's loss. The last heartbeat
-may be one interval old when the node dies, and the probe that detects the loss may be another interval
-late.
+"""Maximum seconds by which the loss of a node is detected later than its agent's limit of silence. The last
+heartbeat may be one interval old when the node dies, and the probe that detects the loss may be another
+interval late.
 """
 KUBELET_LEASE_SECONDS = 10.0
 """Seconds between two renewals of a kubelet's Lease (Kubernetes: a quarter of nodeLeaseDurationSeconds)."""

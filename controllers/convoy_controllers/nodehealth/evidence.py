@@ -16,8 +16,8 @@ from convoy_crds.reasons.catalogue import Reasons
 STALE = timedelta(minutes=2)
 """Time since the detector last reported a suspicion. After this time the suspicion no longer counts."""
 WORSE = 1.25
-"""Factor by which a loss must grow before its new value is stored. Smaller changes are not written: etcd is
-not a time series database.
+"""Factor by which a job's loss through a node must exceed the stored loss before the new value is stored.
+Smaller changes are not written: etcd is not a time series database.
 """
 
 
@@ -152,8 +152,8 @@ def case(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, 
 
 
 def swap_cost(facts: HardwareFacts, spec: GuardPolicySpec) -> float:
-    """Return the GPU-seconds that a swap of the node's jobs costs. The policy's value applies until a swap
-    was measured.
+    """Return the GPU-seconds that a swap of the node's jobs costs: the measured cost if a swap has been
+    measured. Otherwise the policy's value in seconds counts for each accelerator of the jobs.
     """
     if facts.swap_cost is not None:
         return facts.swap_cost

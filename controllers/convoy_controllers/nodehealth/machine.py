@@ -151,7 +151,9 @@ def _observed(status: NodeHealthStatus, now: datetime) -> NodeHealthStatus:
 
 
 def service(status: NodeHealthStatus, now: datetime) -> State:
-    """Return the in-service state of a node without evidence against it."""
+    """Return the state of a node in service without evidence against it: Qualified until its passed sweep
+    expires, else Unverified.
+    """
     passed = status.qualified_until is not None and now < status.qualified_until
     return State.QUALIFIED if passed else State.UNVERIFIED
 

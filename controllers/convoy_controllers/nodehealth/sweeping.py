@@ -86,8 +86,8 @@ def _with_hint_tested(
 ) -> NodeHealthStatus:
     """Return the status without its hint, because this sweep has tested the hint.
 
-    Do not call this function for an inconclusive sweep, unless the hint was the cause of the sweep: such a
-    sweep does not test the hint.
+    An inconclusive sweep tests a hint only if the hint was the cause of the sweep. Do not call this
+    function after any other inconclusive sweep.
     """
     hinted = status.noticed is not None or cause is SweepCause.NOTICED
     looked_at = result.at if hinted else status.looked_at
@@ -139,8 +139,8 @@ def _failed(
         return _retest_failed(status, message, spec, now)
     if status.state is State.QUARANTINED:
         return with_state(status, State.QUARANTINED, now, reason, message, found)
-    # Hardware that was in service stays there until the failure is confirmed. Otherwise a broken test could
-    # take the whole fleet out of service.
+    # Hardware that was in service stays in service until the failure is confirmed. Otherwise a broken test
+    # could take the whole fleet out of service.
     joined = status.state is State.SWEEPING and status.qualified_until is None
     return with_state(status, State.GATED if joined else State.SUSPECT, now, reason, message, found)
 

@@ -16,7 +16,9 @@ from convoy_crds.trainingjob_status import LastRestart, Restarts
 MAX_PAUSE_SECONDS = 60
 """Maximum back-off, in seconds."""
 SOON_SECONDS = 10.0
-"""Seconds after a restart within which the next restart gets a back-off, even if it does not count."""
+"""Seconds after a restart within which the next restart gets a back-off, even if the next restart does not
+count against `recovery.maxRestarts`.
+"""
 UNSTARTED_SECONDS = 10.0
 """First back-off, in seconds, after a pod could not start because of its template. Kubelets use the same
 value. The back-off doubles with each further fault of this kind.

@@ -47,8 +47,8 @@ def count_identical(restarts: Restarts, fault: Fault) -> int:
 
     Return 0 if the program did not cause the fault. Also return 0 before the first step: a service that the
     program needs may not be up yet, so a further restart may succeed. Faults with `Policy.without_steps`
-    are the exception. A failed init container is one of them, because it makes no steps and can itself wait
-    for a service in a loop.
+    count even before the first step. A failed init container is one of them, because it makes no steps and
+    can itself wait for a service in a loop.
     """
     if not fault.policy.user_error or not (fault.step or fault.policy.without_steps):
         return 0

@@ -26,7 +26,7 @@ def decided(job: TrainingJob, status: TrainingJobStatus, views: Iterable[SlotVie
     interval.
 
     `status` must already contain the progress from `views`. Only saves of the current incarnation count.
-    The cost is the longest stall by a save that a rank measured. Without a measurement, the interval does
+    The cost of a save is the longest stall that any rank measured. Without a measurement, the interval does
     not change.
     """
     if not job.spec.checkpoint.automatic:

@@ -38,7 +38,9 @@ _BY_TEMPLATE = frozenset(
         "SysctlForbidden",
     }
 )
-"""Reasons for which every node of the same kind would reject the pod."""
+"""Reasons that a kubelet gives for rejecting a pod because of its template. Every node of the same kind
+would reject the pod.
+"""
 _NODE_FAILS = re.compile(
     r"nvidia|cgroup|device|no space left|input/output error|transport endpoint", re.IGNORECASE
 )

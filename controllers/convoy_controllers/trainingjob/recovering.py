@@ -62,8 +62,8 @@ def requested(observed: Observed) -> Fault | None:
 
 
 def overtaken(observed: Observed) -> Fault | None:
-    """Return the restart that is needed if agents have seen a later incarnation than the stored one; None
-    otherwise.
+    """Return the restart that is needed if agents have seen a later incarnation than the one in the job's
+    status; None otherwise.
     """
     status = observed.job.status
     seen = max((max(v.incarnation, v.port_incarnation) for v in observed.slots.values()), default=0)

@@ -12,8 +12,8 @@ from convoy_crds.trainingjob_status import Straggler
 
 MOST, MOST_RANKS, MOST_NODES = 16, 64, 16
 SAME = 0.05
-"""Minimum change of a slowdown or a loss that updates the status. Without this limit, the status would be
-written every second.
+"""Minimum absolute change of a slowdown or a lost share that updates the status. Without this limit, the
+status would be written every second.
 """
 _SHARED = {
     "CommonMode": "all ranks, or all ranks of one kind, became slower together",

@@ -25,8 +25,8 @@ def pod_security(given: object) -> dict[str, Any]:
         "runAsUser": WORKER_UID,
         **group,
         "fsGroup": WORKER_UID,
-        # With the default policy, the kubelet would change the owner of every file of a large volume before
-        # each start.
+        # With the default fsGroupChangePolicy, the kubelet would change the owner of every file of a large
+        # volume before each start.
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
         **own,

@@ -56,7 +56,7 @@ def next_round(state: Halving) -> tuple[Group, ...]:
 
 
 def apply_results(state: Halving, results: Iterable[tuple[Group, float | None]]) -> Halving:
-    """Return the state after a whole round. A missing result counts as a test that gave no value."""
+    """Return the state after all tests of a round. A missing result counts as a test that gave no value."""
     values = {tuple(sorted(group)): value for group, value in results}
     tested = dict(state.tested)
     for half, filled in _planned(state).items():

@@ -35,7 +35,7 @@ class _View:
 
 
 def verdicts(state: PairState) -> tuple[Verdict, ...]:
-    """Return a verdict on each node, then on each slow rack, then on each examined link.
+    """Return a verdict on each node, then on each slow rack, then on each link that was examined.
 
     While the sweep is running, the verdicts follow from the results so far.
     """

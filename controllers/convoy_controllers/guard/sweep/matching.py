@@ -25,8 +25,8 @@ def inside(members: Sequence[Member], rng: random.Random) -> list[Pair]:
 def across(members: Sequence[Member], before: Collection[Pair], rng: random.Random) -> list[Pair]:
     """Return pairs of nodes in different racks if possible. No pair is in `before`.
 
-    If the number of nodes is odd, one node stays alone. Prefer a node that was already tested in a pair of
-    `before`.
+    If the number of nodes is odd, one node stays alone: if possible, a node that was already tested in a
+    pair of `before`.
     """
     tested = {node for one in before for node in one}
     racks = sorted(_racks(members, rng), key=len, reverse=True)

@@ -51,7 +51,9 @@ class Healthy:
     count: int
     """Number of members, without the node itself."""
     quantiles: Row
-    """Quantiles of the medoid."""
+    """Quantiles of the samples of the medoid. The medoid is the member whose samples are nearest to those
+    of all other members.
+    """
     middle: float
     """Median of the members' medians."""
     spread: float
@@ -125,8 +127,9 @@ def _healthy(reference: Reference, without: str) -> Healthy | None:
 def distance(row: Row, medoid: Row, better: Better) -> float:
     """Return the area by which the samples are worse than the medoid's, relative to the medoid's median.
 
-    The area is the integral of max(0, F(t) - F0(t)) over the values. The code integrates over the levels
-    instead, which gives the same area.
+    The area is the integral of max(0, F(t) - F0(t)) over the values t. F and F0 are the distribution
+    functions of the samples and of the medoid's samples. The code integrates over the levels instead, which
+    gives the same area.
     """
     worse = medoid - row if better is Better.HIGHER else row - medoid
     return float(np.maximum(worse, 0).mean() / medoid[LEVELS // 2])

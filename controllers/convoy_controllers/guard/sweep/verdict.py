@@ -58,7 +58,9 @@ class Verdict:
 
 
 def kept(before: Verdict | None, now: Verdict) -> Verdict:
-    """Return the verdict that applies when `now` follows `before`. A sticky failure survives a later pass."""
+    """Return the verdict that applies after the verdict `before` is followed by the verdict `now`. A sticky
+    failure stays even if `now` is a pass.
+    """
     if before is not None and before.sticky and before.outcome is Outcome.FAIL:
         return before
     return now
