@@ -197,9 +197,12 @@ def faults(
 ) -> list[str]:
     """Return the faults found after a run of the slice. `ran` contains the tests that ran, as `file::test`.
 
-    A right is at fault if it was neither used nor listed in `elsewhere`. A listed right is at fault if the
-    chart does not grant it, or if its test ran without using it. It is also at fault if it was used by a
-    run of the slice alone; set `more_than_slice` if other tests ran too.
+    These are faults:
+
+    - The chart grants a right that was neither used nor listed in `elsewhere`.
+    - A listed right is not granted by the chart.
+    - The test of a listed right ran without using the right.
+    - A listed right was used by a run of the slice alone. Set `more_than_slice` if other tests ran too.
     """
     rights, exercised, ran = set(rights), set(exercised), set(ran)
     listed: set[Right] = set()

@@ -77,8 +77,8 @@ def mac(address: str) -> str:
 
 
 def cluster_id(checkout: Path, name: str) -> str:
-    """Return a name that is unique to the checkout and `name`. Everything that the cluster creates has it
-    as a prefix.
+    """Return a name that is unique to the checkout and `name`. It is the prefix of the names of everything
+    that the cluster creates.
     """
     digest = hashlib.sha256(f"{checkout}\0{name}".encode()).hexdigest()[:6]
     return f"{name}-{digest}"

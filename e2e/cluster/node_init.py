@@ -41,7 +41,7 @@ def mount(*arguments: str | Path) -> None:
 
 
 def bind(source: Path, target: Path, *, recursive: bool = False) -> None:
-    """Show the folder or file `source` at `target`. Create `target` if it is missing."""
+    """Bind-mount the folder or file `source` at `target`. Create `target` if it is missing."""
     if source.is_dir():
         target.mkdir(parents=True, exist_ok=True)
     else:
@@ -146,7 +146,9 @@ class Supervisor:
                     start_new_session=True,
                 )
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-            process.returncode = 0  # `reap` waits for the process, so this object must not.
+            # `Supervisor.reap` reaps this process. The exit status makes Python's subprocess module leave it
+            # alone.
+            process.returncode = 0
             self.running[process.pid] = name
             del self.restart_at[name]
             Path("/run", f"{name}.pid").write_text(str(process.pid))
@@ -182,7 +184,8 @@ def main() -> None:
     supervisor = Supervisor(config["commands"])
     while True:
         supervisor.start_due()
-        # `start_due` unblocks SIGCHLD for a moment, so the signal of an ended child may be lost.
+        # `start_due` unblocks SIGCHLD for a moment, so the signal of a child that ended then may be lost.
+        # Reap such a child now.
         supervisor.reap()
         signal.sigtimedwait({signal.SIGCHLD}, 0.5 if supervisor.restart_at else 60.0)
         supervisor.reap()

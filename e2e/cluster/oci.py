@@ -208,7 +208,8 @@ class Store:
             _add(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
             _add(tar, "index.json", json.dumps(_index(entries)).encode())
             for digest in digests:
-                # The receiver imports from the manifests, so the archive has all of them.
+                # The receiver starts an import at a manifest. So the archive contains all manifests, even
+                # those in `present`.
                 if digest in present and digest not in {image.digest for image in images}:
                     continue
                 path = self.blob(digest)

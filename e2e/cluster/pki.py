@@ -44,9 +44,8 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(
-            now - datetime.timedelta(minutes=5)
-        )  # The host's clock may be set back, so the certificate is already valid five minutes ago.
+        # The host's clock may be set back, so let the certificate be valid from five minutes before now.
+        .not_valid_before(now - datetime.timedelta(minutes=5))
         .not_valid_after(now + _VALID)
     )
 

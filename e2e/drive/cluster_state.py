@@ -13,8 +13,8 @@ def restore(cluster: Cluster) -> None:
     """Restore the cluster after a fault: start every node, reconnect it, and wait until it is Ready with
     its agent.
 
-    Control plane components end when they lose their Lease, so this starts them again, as a kubelet would
-    do.
+    Control plane components end when they lose their Lease. This function starts them again, as a kubelet
+    would do.
     """
     for component in COMPONENTS:
         cluster.components.start(component)

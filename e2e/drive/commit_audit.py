@@ -18,7 +18,8 @@ SCAN_SECONDS = 0.1
 apart.
 """
 UNDER_WAY_SECONDS = 1.0
-"""Maximum seconds that a commit may still take after a later incarnation has begun.
+"""Maximum seconds from a later incarnation's branch record to the end of a commit that was already in
+progress.
 
 The limit is shorter than the time between two saves, so the audit notices a second late commit.
 """

@@ -70,8 +70,8 @@ def _train(watch: JobWatch, seconds: float) -> None:
 
 
 def compare(cluster: Cluster, jobs: Jobs, volume: str, watch: JobWatch, decided: list[float]) -> None:
-    """Assert that the ledger agrees with the ranks' records. `decided` has the operator's decisions in Unix
-    seconds.
+    """Assert that the ledger agrees with the ranks' records. `decided` has the Unix times in seconds at
+    which the operator decided to restart the job.
     """
     raw = jobs.get(NAME)
     job = TrainingJob.model_validate({**(raw or {}), "metadata": {"name": NAME}})

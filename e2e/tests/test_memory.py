@@ -181,8 +181,8 @@ def steps_per_second(jobs: Jobs, name: str) -> float:
 @pytest.mark.full
 @pytest.mark.timeout(4800)
 def test_a_job_trains_while_a_node_is_lost_every_minute(cluster: Cluster, jobs: Jobs) -> None:
-    """Crash and restart a node every minute, with one node more than ranks. The final weights equal the
-    control job's.
+    """Crash and restart a node every minute. The cluster has at least one node more than the job has ranks.
+    The final weights equal those of the control job, which has no faults.
     """
     world = min(3, len(cluster.nodes) - 1)
     with training_job(cluster, jobs, "paced", **memory_job_spec("paced", 100_000, world)):

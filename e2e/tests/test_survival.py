@@ -190,9 +190,8 @@ OUTAGE_SECONDS = 60.0
 
 @pytest.mark.full
 def test_a_job_continues_during_an_outage_of_the_api_server(cluster: Cluster, jobs: Jobs) -> None:
-    """During an outage of the API server, training and commits continue, also to the store.
-
-    The agents do not stop the job with fencing Strict.
+    """During an outage of the API server, both jobs continue to train. One job also commits to its store.
+    The other has fencing Strict, and its agents do not stop it.
     """
     with (
         s3_server(cluster) as found,

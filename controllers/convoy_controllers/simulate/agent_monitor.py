@@ -203,7 +203,9 @@ class AgentMonitor:
         self.poll()
 
     def relabel(self, name: str) -> None:
-        """Correct the agent-ready label of a node. The change takes the latency of one API request."""
+        """Set or remove a node's agent-ready label if the label is wrong. The change takes the latency of
+        one API request.
+        """
         node = self._api.nodes.get(name)
         if node is not None and self._api.up and self._wants_label(name, node) != node.agent_ready:
             self._kernel.after(self._latencies.api, lambda: self._label(name))

@@ -18,7 +18,7 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TrainingJobStatus
 
 GRACE_SECONDS = 30.0
-"""Grace period in seconds of a pod whose template sets none."""
+"""Termination grace period in seconds of a pod whose template sets none."""
 
 
 class ApiError(Exception):

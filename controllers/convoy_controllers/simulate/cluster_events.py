@@ -52,34 +52,34 @@ class RanksStarted:
 
 @dataclass(frozen=True, slots=True)
 class FirstStep:
-    """Event: a gang has finished its first step. A gang is the ranks of one incarnation."""
+    """Event: a gang (the ranks of one incarnation) has finished its first step."""
 
     gang: Gang
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPaused:
-    """Event: a gang pauses for a checkpoint."""
+    """Event: a gang (the ranks of one incarnation) stops stepping while it saves a checkpoint."""
 
     gang: Gang
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingResumed:
-    """Event: a gang makes steps again after a checkpoint or a stall."""
+    """Event: a gang (the ranks of one incarnation) makes steps again after a checkpoint or a stall."""
 
     gang: Gang
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingStopped:
-    """Event: a gang has stopped, because a rank ended, hangs or is unreachable, or because all steps are
-    done.
+    """Event: a gang (the ranks of one incarnation) makes no more steps. Either a rank has ended, hangs or
+    is unreachable, or all steps are done.
     """
 
     gang: Gang
     hung: bool = False
-    """True if a rank has hung since the gang's last step."""
+    """True if the gang has stopped because a rank hangs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from convoy_controllers.simulate.program import Program
 _SLACK = 1e-6
 """Tolerance in seconds for rounding errors of step times."""
 _KEPT = 4
-"""Number of past stretches that a gang keeps. This is enough because callers ask for steps of the last
-second only.
+"""Number of past stretches that a gang remembers. A stretch is a period of steps without interruption.
+
+Callers need only the steps of the last second, so this number is enough.
 """
 
 

@@ -36,7 +36,9 @@ class InformerCache:
         self.jobs: dict[str, Stored] = {}
         self._pods: dict[str, dict[str, CachedPod]] = {}
         self.wake: Callable[[str, bool], None] = lambda job, urgent: None
-        """Called with the name of a job that has changed, and True if the change is urgent."""
+        """Called with the name of a job that has changed. The second argument is True if the job must be
+        reconciled at once, and False if further changes may be collected first.
+        """
         api.listeners.append(self._send_change)
 
     def start(self) -> None:

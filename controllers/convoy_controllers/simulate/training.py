@@ -300,7 +300,9 @@ class GangTraining:
             self._end_peers(gang, None)
 
     def _start_watchdogs(self, gang: Gang) -> None:
-        """Start the launchers' watchdogs. They abort the ranks unless the gang resumes in time."""
+        """Start the launchers' watchdogs for a gang that has stopped. They abort the ranks unless the gang
+        steps again within the time limit of a step.
+        """
         worker = next((self._workers.by_uid[uid] for uid in gang.joined if uid in self._workers.by_uid), None)
         if worker is None or worker.plan is None:
             return

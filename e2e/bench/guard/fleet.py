@@ -31,9 +31,11 @@ from e2e.cluster.progress import Progress
 FIRST_SEED = 10
 MAX_SEEDS = 20
 MACHINES, BAD, BAD_LATER = 32, 3, 1
-"""Number of machines, of machines slow from the start, and of machines that become slow in the first runs."""
+"""Number of machines in the fleet. BAD of them are slow from the start, BAD_LATER become slow in the first
+runs.
+"""
 RUNS, COUNTED = 16, 8
-"""Number of runs in a fleet, and number of the last runs whose results are compared."""
+"""Number of job runs on a fleet. Only the results of the last COUNTED runs are compared."""
 JOB = Job(stages=2, replicas=16, per_node=2, seconds=20.0, work=0.1, last_stage=1.2)
 NODES = JOB.size // JOB.per_node
 ENOUGH = 8

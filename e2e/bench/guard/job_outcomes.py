@@ -25,7 +25,9 @@ SETTLED = 8
 LARGE = 1024
 """Maximum number of ranks for which other rules are evaluated. They take too long on larger jobs."""
 SIZES = ((16, 0.35), (32, 0.3), (64, 0.2), (256, 0.1), (1024, 0.05))
-"""Numbers of replicas of each of four stages, with their probabilities. Jobs have 64 to 4,096 ranks."""
+"""Sizes of jobs: number of replicas, and probability of this size. With four stages, jobs have 64 to 4,096
+ranks.
+"""
 CAUSES = {
     "calm": "",
     "two in one column": "Compute",
@@ -51,7 +53,7 @@ UNCONFIRMED = "no persistence"
 
 @dataclass(frozen=True)
 class Accused:
-    """Numbers of nodes that a rule has accused during a job."""
+    """Counts of the nodes that a rule has accused during a job."""
 
     guilty: int
     """Number of accused nodes that host a culprit, which is a rank with a fault."""
@@ -76,9 +78,11 @@ class JobOutcome:
     delay: float | None
     """Seconds from the onset to the first accusation of a culprit. None if no culprit was accused."""
     lasting: Accused
-    """Nodes with a persistent verdict of any cause. Only persistent verdicts may lead to action."""
+    """Counts of the nodes with a persistent verdict of any cause. Only persistent verdicts may lead to
+    action.
+    """
     others: dict[str, Accused] = field(default_factory=dict)
-    """Accused nodes by rule; empty if the rules cannot be compared on this job.
+    """Counts of accused nodes by rule; empty if the rules cannot be compared on this job.
 
     Rules are compared on jobs without culprits and on jobs whose culprits compute slowly.
     """

@@ -2,8 +2,8 @@
 
 The bench counts the nodes that are drained in error and the nodes that never return to service.
 
-- Slow half: half of a job's nodes become slow together, as by a power cap. This storm includes the job and the
-  detector that accuses the nodes.
+- Slow half: half of a job's nodes become slow together, as by a power cap. This storm also simulates the job
+  and the detector that accuses its nodes.
 - False accusations: half of the fleet is accused without cause while other nodes are in repair. Half of the
   reconciles are preceded by an extra reconcile that crashes.
 - Crashes: one node goes through all states. Every second reconcile crashes after a fixed number of writes.
@@ -68,7 +68,7 @@ class Storm:
 
 
 def play_slow_half(seed: int) -> Storm:
-    """Play a storm in which half of a job's nodes become slow at once. It includes the job and the
+    """Play a storm in which half of a job's nodes become slow at once. It also simulates the job and the
     detector.
     """
     chance = random.Random(seed)

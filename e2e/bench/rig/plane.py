@@ -106,7 +106,9 @@ class Plane:
         self.cluster.down()
 
     def start_manager(self, *flags: str) -> None:
-        """Ensure that the controller manager runs with exactly these flags. Restart it if its flags differ."""
+        """Ensure that the controller manager runs with exactly these flags. Restart it if it has other
+        flags.
+        """
         if self._manager != flags or self.programs.get(MANAGER) is None:
             self.programs.stop(MANAGER)
             self._start(MANAGER, *flags)

@@ -42,7 +42,7 @@ class Options:
     repeats: int = 5
     nodes: int = 100
     patience: float = 0.0
-    """Maximum seconds to wait before each step until other programs leave the machine quiet."""
+    """Maximum seconds to wait, before each measurement, until other programs leave the machine quiet."""
 
 
 @dataclass(frozen=True)

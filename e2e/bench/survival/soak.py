@@ -177,7 +177,7 @@ class Soak:
         try:
             getattr(self, f"_{fault}")()
         except (AssertionError, ClusterError, client.ApiException, HTTPError) as error:
-            # The target of the fault disappeared before the fault.
+            # The pod, node or process that the fault needs has disappeared in the meantime.
             self.progress.report(f"fault {fault} was not injected: {str(error)[:200]}")
             return
         finally:

@@ -41,8 +41,8 @@ def fault_size(name: str) -> float:
 
 
 class Samples(IterableDataset[torch.Tensor]):
-    """Batches [BLOCK / 4 / WIDTH, WIDTH] of noise. Each batch is read from the disk, without the page
-    cache.
+    """Dataset of random batches with the shape [BLOCK / 4 / WIDTH, WIDTH]. It reads each batch from the
+    disk, without the page cache.
     """
 
     def __iter__(self) -> Iterator[torch.Tensor]:

@@ -30,7 +30,7 @@ def acting_fleet(count: int = NODES, **policy: Any) -> SimulatedFleet:
 
 class FleetLife(RuleBasedStateMachine):
     """Random lives of a fleet. Every rule is one event, or lets time pass. The simulated fleet checks all
-    promises at each write.
+    guarantees at each write.
     """
 
     drains = 0

@@ -87,8 +87,8 @@ def test_earlier_sweep_does_not_refute_a_hint() -> None:
 
 @pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, None, Verdict.PASS])
 def test_inconclusive_sweep_for_another_cause_keeps_the_hint(verdict: Verdict | None) -> None:
-    """A routine sweep is inconclusive (a job used the node), or its agent never reports. Then the hint is
-    kept. A pass removes the hint.
+    """The node has a hint, and a routine sweep of the node ends. If the sweep is inconclusive or the node's
+    agent never reports, the hint is kept. If the node passes, the hint is removed.
     """
     stored = after(BUSY)
     ref = SweepRef(name="routine", since=NOW - 2 * HOUR, cause=SweepCause.ROUTINE)

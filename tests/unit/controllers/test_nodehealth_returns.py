@@ -55,8 +55,8 @@ CASES = {
     "spares": Case("Quarantined", BUSY, "Requalifying", PASSED, {"reservedSpares": 1}, "SparesBudget",
         (("Unverified", IDLE),),
     ),
-    # The limit is half of the nodes: one of three, two of four. The released hardware has no node, so it
-    # counts as the fourth only once its new state is stored.
+    # The limit is half of the nodes: one of three, or two of four. The released hardware has no node in a
+    # pool. It counts as the fourth node only once its new state is stored.
     "size": Case(
         "Quarantined", IDLE, "Condemned", HardwareFacts(), {"poolPercent": 50}, "PoolBudget",
         (("Draining", BUSY), ("Unverified", IDLE)),

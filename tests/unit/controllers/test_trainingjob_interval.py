@@ -45,8 +45,8 @@ def status(
 
 
 def views(*costs: tuple[float, float], incarnation: int = 1) -> list[SlotView]:
-    """Return one pod for each pair in `costs`: the stall of a save, and the time until its copies were
-    made, in seconds.
+    """Return the report of one pod for each pair in `costs`. A pair is the stall of a save and the time
+    until its copies were made, both in seconds.
     """
     return [
         SlotView(

@@ -22,7 +22,7 @@ from convoy_crds.goodput import Cause, totals
 from convoy_crds.trainingjob_status import TERMINAL
 
 SECONDS, SHARE = 0.5, 0.05
-"""Allowed error of a cause: the larger of these seconds and this share."""
+"""Allowed error of a cause: the larger of SECONDS and the fraction SHARE of the cause's true time."""
 KINDS = ("kill", "error", "hang", "delete", "oom", "power", "cut", "drain", "operator", "api", "suspend")
 RECOVERY = {"hangSeconds": 15, "maxRestarts": 50, "maxIdenticalErrors": 0}
 CHECKPOINT = {"interval": "30s", "tiers": {"local": {}, "peer": {}}}

@@ -11,7 +11,7 @@ from convoy_controllers.simulate.checkpoints.truth import NoProgress, RunTruth
 FAULT_SECONDS = 120.0
 """Seconds during which faults are injected."""
 QUIET_SECONDS = 60.0
-"""Seconds after the faults in which further generations must be committed."""
+"""Seconds without faults after FAULT_SECONDS. In this time the job must commit further generations."""
 NOTICE_SECONDS = 5.0
 """Seconds until the operator notices that a node is lost."""
 

@@ -43,7 +43,7 @@ class HardwareFault:
     - `lie`: the hardware is healthy, but its telemetry shows it as slow.
     """
     where: tuple[int, ...] = ()
-    """Numbers of the faulty machines or racks. If empty, the fault affects everything."""
+    """Ids of the faulty machines (0 is hw0) or racks. If empty, the fault affects everything."""
     size: float = 0.2
     begins: float = 8.0
     ends: float = float("inf")
@@ -97,7 +97,8 @@ class FleetFaults:
     ) -> list[Fault]:
         """Return the faults that a job on these nodes has in window number `window`.
 
-        `ages` is updated. It has the number of windows since the job first had each fault, by fault number.
+        `ages` counts, for each fault, the windows since the job first had the fault. Its keys are positions
+        in `faults`. This method updates it.
         """
         found = []
         for number, fault in enumerate(self.faults):
@@ -123,8 +124,8 @@ class FleetFaults:
     def _where(
         self, number: int, fault: HardwareFault, job: Job, nodes: Sequence[int]
     ) -> tuple[int, ...] | None:
-        """Return the faulty nodes or ranks by their numbers within the job; None if the job is not
-        affected.
+        """Return the positions of the faulty nodes or ranks within the job. Return None if the fault does
+        not affect the job.
         """
         if not fault.of_single_nodes():
             return fault.where

@@ -18,7 +18,7 @@ from convoy_controllers.simulate.guard.hardware_faults import MEASURES, METRICS,
 MIN_PARTNERS = 5
 """Minimum number of idle partners for pair tests."""
 _HEALTHY = 12
-"""Number of healthy nodes on which the reference is measured."""
+"""Number of healthy nodes whose measurements form the reference for verdicts."""
 _SPREAD, _NOISE, _PAIR_NOISE = 0.007, 0.005, 0.02
 _SAMPLES = 40
 _RIGHT, _CORRUPT = "5f1d", "9c02"
@@ -26,7 +26,7 @@ _RIGHT, _CORRUPT = "5f1d", "9c02"
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine under test."""
+    """A machine that a sweep tests, with the faults that it has during the sweep."""
 
     number: int
     rack: str

@@ -121,7 +121,9 @@ class TrainedJob:
         self.kernel.after(pause, partial(self._step, self.incarnation))
 
     def _step(self, incarnation: int) -> None:
-        """Start one window. Do nothing if its incarnation is over."""
+        """Start one step of the job, which gives one telemetry window per rank. Do nothing if `incarnation`
+        is over.
+        """
         if self.ended or incarnation != self.incarnation:
             return
         self._number += 1

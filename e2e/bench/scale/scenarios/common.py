@@ -12,7 +12,7 @@ from e2e.bench.rig.rig import Rig
 from e2e.bench.rig.rollout import running_since
 
 SETTLE_SECONDS = 3.0
-"""Seconds to wait for late writes, such as Events, after a job runs."""
+"""Seconds to wait for late writes, such as Events, after the jobs have reached the expected phase."""
 ROLLOUT_SECONDS = 150.0
 """Maximum seconds to wait for a rollout or a recovery."""
 

@@ -17,7 +17,9 @@ _TRAIN_SECONDS = 15.0
 
 
 async def kill_operator(rig: Rig, rate: Rate, figures: Figures) -> None:
-    """Kill the operator during a rollout, start it again after one second as a kubelet would, and measure."""
+    """Kill the operator in the middle of a rollout and start it again after one second, as a kubelet would.
+    Measure the rest of the rollout.
+    """
     async with rig.operating(rate.qps):
         await rig.wait_quiet()
         rig.log.restart()
@@ -51,7 +53,7 @@ async def kill_operator(rig: Rig, rate: Rate, figures: Figures) -> None:
 
 
 async def crash_nodes(rig: Rig, rate: Rate, figures: Figures) -> None:
-    """Crash every tenth node, so that kubelet, agent and pods stop at once, and measure the recovery."""
+    """Crash every tenth node: its kubelet, agent and pods stop at once. Measure the recovery of the jobs."""
     async with rig.operating(rate.qps):
         up = await bring_up(rig, HUNDRED)
         rig.swarm.training = True

@@ -15,7 +15,7 @@ _PIECE = 16 * 2**20
 
 async def prepare(ranks: list[Rank], size: int) -> None:
     """Let each rank restore the shards that its agent offers, and reserve buffers of `size` bytes. Callers
-    do not measure this time.
+    exclude the time of this call from their measurements.
     """
     replies = await asyncio.gather(*(rank.restore() for rank in ranks))
     for rank, reply in zip(ranks, replies, strict=True):

@@ -52,7 +52,8 @@ async def measure(
     folder = root / "saves"
     folder.mkdir()
     found = Measurements()
-    # Install the libraries first: it takes a while, and would block the agents, which run in this process.
+    # The installation takes a while and would block the agents, which run in this process. So install the
+    # libraries before the agents start.
     libraries = {name: _folder_or_why(name) for name in LIBRARIES} if methods else {}
     async with hub_at() as hub, node(root / "nodes", hub, 28 * parameters * 3) as host:
         job = MemoryJob(hub, root)

@@ -79,8 +79,10 @@ class FarHost(Host):
 
 
 async def measure(root: Path, size: int, times: int) -> list[Restore]:
-    """Let two ranks on two nodes save a generation of `size` bytes. Then repeat `times` times: lose one
-    node and measure the restore.
+    """Let a rank on a near node and a rank on a far node save a generation of `size` bytes together.
+
+    Then repeat `times` times: replace the far node by an empty one, and measure the restore of the
+    generation.
     """
     half = size // 2
     found: list[Restore] = []

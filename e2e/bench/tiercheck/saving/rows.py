@@ -54,7 +54,7 @@ RATIOS: tuple[tuple[str, str, str, float | None], ...] = (
 )
 """Ratios: row name, kind of the numerator, kind of the denominator, and target (None for no target)."""
 LONG_SECONDS = 5.0
-"""Minimum length, in seconds, of steps that have a target."""
+"""Minimum step length in seconds for a target. Rows about shorter steps have no target."""
 
 
 def add_memory_rows(found: Measurements, figures: Figures) -> None:

@@ -72,7 +72,8 @@ def test_finding_names_the_cause_and_the_culprits(
     assert {(one.cause.value, one.place) for one in last} == {(cause, place)}
     assert {rank for one in last for rank in one.ranks} == set(ranks)
     assert all(one.persistent and ONSET <= one.since <= ONSET + 5 for one in last)
-    # With uneven work another rank may delay this step, so the slow rank may cost nothing.
+    # With uneven work another rank may be the slowest in this step. Then the slow rank does not delay the
+    # step.
     assert all(one.lost > 0 or job.work for one in last)
     verdicts = found[-1].verdicts
     assert (verdicts[list(ranks)] == Verdict.PERSISTENT).all()

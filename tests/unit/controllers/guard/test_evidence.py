@@ -1,4 +1,6 @@
-"""Tests of the evidence: false alarms are rare under any noise, slow units are found, and alarms end."""
+"""Tests of the evidence that a rank or node is slow. False alarms are rare under any noise, every slow one
+raises an alarm, and alarms end.
+"""
 
 from __future__ import annotations
 

@@ -168,8 +168,8 @@ def test_invalid_windows_are_dropped(incarnation: int, bad: Window) -> None:
 
 @given(st.randoms(use_true_random=False), st.lists(st.sampled_from([1, 2, 4, 8]), min_size=3, max_size=3))
 def test_windows_of_different_length_are_combined(random: Random, lengths: list[int]) -> None:
-    """Add the windows of three ranks in a random order. The tables must contain each step once, with all
-    ranks' sums.
+    """Add windows of three ranks in a random order. The ranks' windows span 1 to 8 steps. Each step must be
+    in exactly one table, and the table must have each rank's sum over its steps.
     """
     collector, steps = WindowCollector(3, patience=100), 16
     reports = [
