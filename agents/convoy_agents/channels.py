@@ -26,7 +26,7 @@ CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.enable_retries", 0),
     # Before the agent retries a call, it waits for the pause of its own back-off (backoff.py). gRPC adds its
-    # reconnect back-off to this pause, so these two limits are short.
+    # reconnect back-off to this pause, so the two options below are short.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2000),
     # Despite its name, this option also limits the milliseconds of one connection attempt. gRPC's default is

@@ -126,7 +126,7 @@ class CommitClient:
         """Call slot 0's agent until its verdict is not EXPIRED, and return the outcome.
 
         The function calls `here` if this agent is slot 0's agent, else `there`. It retries after errors,
-        and the caller limits the time.
+        without a time limit of its own.
         """
         backoff = Backoff(first=0.05, cap=2.0)
         while True:

@@ -29,7 +29,7 @@ class PrepareVote(NamedTuple):
     """A slot's vote for a generation whose shards the slot's ranks have sealed in memory."""
 
     shards: Mapping[str, str]
-    """Manifest ids by name of the shard."""
+    """The id of each shard's manifest, by the name of the shard."""
     metadata: ShardMetadata
 
 

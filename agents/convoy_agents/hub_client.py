@@ -120,7 +120,7 @@ class HubClient:
         """host:port of this agent's Peer service. Hello sends it to the hub."""
 
     def wake(self) -> None:
-        """Send pending messages without delay."""
+        """Send all messages that are due, without waiting for the next heartbeat."""
         self._wake.set()
 
     def report_store(self, report: hub_pb2.StoreReport) -> None:

@@ -19,7 +19,7 @@ from convoy_agents.wire import csi_pb2, csi_pb2_grpc, pluginregistration_pb2, pl
 from convoy_crds import terms
 
 STOP_SECONDS = 5.0
-"""Seconds that calls in progress get to finish when the agent stops."""
+"""Maximum seconds that running calls may still take when the agent stops."""
 CALLS_AT_ONCE = 64
 
 log = structlog.get_logger()

@@ -90,8 +90,8 @@ class Connection:
         self._writer.write(encode(frame))
 
     def close(self) -> None:
-        """Close the connection after the queued data is sent. If the other end does not read, abort after
-        LINGER_SECONDS.
+        """Close the connection after the queued data is sent. If the other end does not read this data
+        within LINGER_SECONDS, abort the connection.
         """
         if not self._writer.is_closing():
             self._writer.close()

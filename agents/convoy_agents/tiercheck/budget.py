@@ -43,7 +43,8 @@ class Budget:
         """Grow a job's share to at least `share` bytes. Return a refusal, and change nothing, if a limit
         would be exceeded.
 
-        A share never shrinks here. `own_limit`: the job's own limit in bytes; 0 if it has none.
+        If the share is already larger, it stays as it is. `own_limit`: the job's own limit in bytes; 0 if
+        it has none.
         """
         share = max(share, self.shares.get(job, 0))
         others = self.used - self.shares.get(job, 0)

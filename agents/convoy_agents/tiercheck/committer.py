@@ -261,8 +261,8 @@ class Committer:
             del self._rounds[key]
 
     async def _give_up_later(self, one: CommitRound, shards: set[str]) -> None:
-        """Give a generation up after PARTIAL_SECONDS unless all ranks of the pod have sealed it. Without
-        this, the unfinished generation would occupy a buffer of each rank that sealed it for ever.
+        """Give a generation up after PARTIAL_SECONDS unless all ranks of the pod have sealed it. Otherwise
+        each rank that sealed the unfinished generation would lose the use of one buffer.
         """
         plan, job_memory, generation = one.plan, one.job_memory, one.generation
         await asyncio.sleep(PARTIAL_SECONDS)
@@ -335,8 +335,8 @@ class Committer:
     async def _commit_in_store(
         self, plan: Assignment, job_memory: JobMemory, generation: Generation
     ) -> bool | None:
-        """Request the commit in the job's store. Return True if the generation is committed there, False if
-        the commit is refused, None if the request expired.
+        """Request the commit in the job's store. Return True if the generation is committed in the store,
+        False if the commit is refused, None if the request expired.
         """
         outcome = await self._requests.request_commit(plan, Tier.REMOTE, generation)
         if outcome.verdict is Verdict.EXPIRED:

@@ -38,8 +38,8 @@ class JobMemory(StoreAccess):
         shard that a restore or an upload needs stays in memory.
         """
         self.seen = 0
-        """The latest incarnation whose slot 0 has surveyed this memory. Requests of earlier incarnations
-        are refused.
+        """The latest incarnation of the job that this agent knows, from a survey or from a pod. Requests of
+        earlier incarnations are refused.
         """
         self.slot_token = ""
         """The stored slot token of the job. The agent stored it at the newest survey, or when the hub
@@ -81,7 +81,7 @@ class JobMemory(StoreAccess):
             self._store = await asyncio.to_thread(ShardStore, self._folder)
         return self._store
 
-    # Space.
+    # Allocation of memory.
 
     async def reserve(
         self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int, kind: str = BASES
@@ -185,8 +185,7 @@ class JobMemory(StoreAccess):
 
     async def record_commit(self, record: Record, incarnation: int, *tiers: Tier) -> bool:
         """Record that a generation is committed at these tiers, and drop the shards that are no longer
-        needed. Return False, and change nothing, if a later incarnation has started here or its slot 0
-        has surveyed this memory.
+        needed. Return False, and change nothing, if this agent knows a later incarnation.
         """
 
         def keep(store: ShardStore) -> bool:
@@ -205,9 +204,9 @@ class JobMemory(StoreAccess):
         """Give up shards whose generation will not be committed. They are dropped, unless a committed
         generation or another kept shard needs them.
 
-        Do nothing if slot 0 of a later incarnation has surveyed this memory, because its ranks may restore
-        these shards. `withdraw`: True to drop their copies on other nodes too. Use False if another agent
-        may know that the generation is committed.
+        Do nothing if this agent knows a later incarnation, because the ranks of that incarnation may
+        restore these shards. `withdraw`: True to drop their copies on other nodes too. Use False if another
+        agent may know that the generation is committed.
         """
 
         def drop(store: ShardStore) -> None:
@@ -221,8 +220,8 @@ class JobMemory(StoreAccess):
         """Drop this node's copies of shards that `node` has given up, unless a committed generation or
         another kept shard needs them. Idempotent.
 
-        Do nothing if slot 0 of a later incarnation has surveyed this memory, because its ranks may restore
-        these shards.
+        Do nothing if this agent knows a later incarnation, because the ranks of that incarnation may
+        restore these shards.
         """
 
         def mine(store: ShardStore) -> set[str]:
@@ -239,8 +238,8 @@ class JobMemory(StoreAccess):
     async def start_incarnation(
         self, branch: Branch, marks: Mapping[Tier, Generation], known: Collection[Record]
     ) -> bool:
-        """Start an incarnation with the watermarks `marks`. Return False, and change nothing, if a later
-        incarnation has started.
+        """Start an incarnation with the watermarks `marks`. Return False, and change nothing, if this agent
+        knows a later incarnation.
 
         `known`: the records of the generations at the watermarks.
         """

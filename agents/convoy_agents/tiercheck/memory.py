@@ -37,7 +37,7 @@ class ShareExhausted(OSError):
 
     @property
     def missing(self) -> int:
-        """Number of missing bytes."""
+        """Number of bytes by which the request exceeds the free part."""
         return self.wanted - self.left
 
 

@@ -264,7 +264,9 @@ class Remotes:
         return await call.run(write)
 
     async def collect_garbage(self, plan: Assignment) -> None:
-        """Delete the objects that the job need not keep in the store. Raises StoreError."""
+        """Delete the objects of the job that its assignment's `keep_last` and `keep_every_steps` do not
+        require. Raises StoreError.
+        """
         call = self._call(plan)
         part = call.store()
         use = plan.memory.store if plan.memory else None

@@ -11,7 +11,9 @@ from convoy_controllers.checkpoint.records import Manifest
 
 
 class ShardMetadata(NamedTuple):
-    """The facts about a generation that each rank reports with its shard. All ranks must report the same."""
+    """The facts about a generation that each rank reports with its shard. All ranks must report the same
+    facts about one generation.
+    """
 
     world: int
     torch: str

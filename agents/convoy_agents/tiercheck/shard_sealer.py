@@ -37,7 +37,7 @@ class WrittenBuffer:
 
     name: str
     shard: str
-    """The rank, which is also the name of the shard."""
+    """Name of the shard in the buffer, which is the number of the rank."""
     length: int
     metadata: ShardMetadata
 

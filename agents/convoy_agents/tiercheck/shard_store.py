@@ -53,7 +53,7 @@ class ShardStore:
         self.incarnation = 0
         """The latest incarnation that has started on this node."""
         self.seen = 0
-        """The latest incarnation whose slot 0 has surveyed this memory. Earlier ones cannot commit here."""
+        """The latest incarnation of the job that is known here. Earlier ones cannot commit here any more."""
         self.slot_token = ""
         """The newest slot token that was stored for the job's shards on this node."""
         self.sealing: set[str] = set()
@@ -293,7 +293,7 @@ class ShardStore:
         self.branches[branch.incarnation] = branch
 
     def start_incarnation(self, incarnation: int, marks: dict[Tier, Generation]) -> None:
-        """Start an incarnation with these watermarks."""
+        """Start an incarnation with the watermarks `marks`."""
         if incarnation != self.incarnation:
             self.withdrawn = []
         self.incarnation, self.marks = incarnation, dict(marks)
@@ -301,7 +301,7 @@ class ShardStore:
         self._save_state()
 
     def record_seen(self, incarnation: int) -> None:
-        """Record that the agent of an incarnation's slot 0 has surveyed this memory."""
+        """Record that this incarnation of the job exists."""
         if incarnation > self.seen:
             self.seen = incarnation
             self._save_state()

@@ -92,7 +92,8 @@ class StoreAccess(ABC):
         """
         deadline = time.monotonic() + seconds
         while True:
-            # Take the lock before `holds` runs, so that no change between `holds` and the wait is missed.
+            # Hold the condition's lock while `holds` runs, so that a change between `holds` and the wait is
+            # not missed.
             async with self._changed:
                 found = await self.inspect(holds)
                 left = deadline - time.monotonic()

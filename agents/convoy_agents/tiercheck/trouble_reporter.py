@@ -14,13 +14,13 @@ from convoy_agents.tiercheck.troubles import Cause, Kind, Troubles, by_kind, wit
 from convoy_controllers.checkpoint.generation import Generation
 
 REPORT_AFTER_SECONDS = 30.0
-"""Seconds for which a store or a host of copies may fail before the trouble is reported. Permanent errors
-are reported at once.
+"""Seconds for which a store, or a node that keeps copies, may fail before the trouble is reported.
+Permanent errors are reported at once.
 """
 
 ReportTroubles = Callable[[str, int, Mapping[str, str]], None]
-"""A callback that gets the pod uid, the incarnation, and a message for each kind of current trouble. It is
-called when they change.
+"""A callback that is called when the troubles of a pod have changed. It gets the pod's uid, the
+incarnation, and a message for each kind of trouble that the pod now has.
 """
 
 _RECORDS = Cause(Kind.NO_MEMORY, "records")
@@ -85,7 +85,7 @@ class TroubleReporter:
         self._set(plan, Cause(Kind.INEXACT, "journal", rank), f"rank {rank}: {what}")
 
     def not_stored(self, plan: Assignment, generation: Generation, error: StoreError) -> None:
-        """Record that the store did not accept a shard or a record. The upload is retried."""
+        """Record that the store did not accept a shard or a record. The agent retries the upload."""
         pod = self._pod(plan)
         if pod is None:
             return
@@ -114,7 +114,9 @@ class TroubleReporter:
         self._set(plan, _SHARD, "")
 
     def not_copied(self, plan: Assignment, host: str, key: str, why: str) -> None:
-        """Record that a node does not accept the copy of a shard, or does not answer. The copy is retried."""
+        """Record that a node does not accept the copy of a shard, or does not answer. The agent retries the
+        copy.
+        """
         pod = self._pod(plan)
         if pod is None:
             return

@@ -1,4 +1,4 @@
-"""The table of current troubles with a pod's checkpoints, by cause. Pure."""
+"""A pod's present troubles with its checkpoints, by cause, and pure functions on them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Cause(NamedTuple):
 
 
 Troubles = Mapping[Cause, str]
-"""Messages of the current troubles, by cause."""
+"""A message for each present trouble of a pod, by the cause of the trouble."""
 
 
 def with_message(known: Troubles, cause: Cause, message: str) -> Troubles:

@@ -61,8 +61,8 @@ def healthy() -> HttpResponse:
 
 
 def ready(missing: Callable[[], str]) -> Page:
-    """Return a page for readiness. It responds with 200 if `missing` returns an empty text, else with 503
-    and the text.
+    """Return a page for the readiness probe. It responds with 200 if `missing` returns an empty text, else
+    with 503 and the text.
     """
 
     def show() -> HttpResponse:

@@ -269,7 +269,7 @@ async def test_a_failed_record_write_keeps_the_previous_record(
             assert set(marks.values()) == {Generation(1, 10)}
         assert os.strerror(number) in await hub.trouble(A, "NO_MEMORY")
         mark = len(hub.messages)
-    # The agent retries to write the record as long as the incarnation runs.
+    # Writes succeed again. The agent must have kept retrying, so it must now write the record.
     for rank in ranks:
         await rank.stands(Tier.PEER, 1, 20)
     await hub.untroubled(A, mark)

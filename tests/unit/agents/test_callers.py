@@ -16,7 +16,7 @@ NOW = datetime.now(UTC)
 
 
 class Context:
-    """A fake gRPC context whose connection has a client certificate with these names."""
+    """A fake gRPC context. The client certificate of its connection has the given names."""
 
     def __init__(self, *names: str, life: timedelta = timedelta(hours=1)) -> None:
         pem, self.ends = Authority(make_authority(NOW)).agent(request(), "n", life, NOW)

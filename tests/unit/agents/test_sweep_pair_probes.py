@@ -21,7 +21,7 @@ PARTNER = hub_pb2.NodeAddress(node="two", peer_address="two:1")
 
 
 class FakePartner(hub_pb2_grpc.PairsServicer):
-    """A fake partner node. After `answers` calls it stops replying, as long as `hangs` is True."""
+    """A fake partner node. While `hangs` is True, it replies only to the first `answers` calls."""
 
     def __init__(self) -> None:
         self.answers = 0

@@ -158,7 +158,8 @@ async def test_calls_to_a_hung_store_and_calls_waiting_for_a_thread_time_out(
     with pytest.raises(StoreError, match="does not answer"):
         await some.run(ResponseTimer(), lambda: done.append(1))
     assert not done
-    # The store recovers. Its threads must be usable again, and the refused calls must not start.
+    # The store recovers. Its threads must be usable again, and the calls that got an error while they waited
+    # must not start.
     over.set()
     for _ in range(1000):
         if not some._running:

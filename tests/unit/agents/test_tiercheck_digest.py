@@ -1,4 +1,4 @@
-"""Tests of digests of files of any length, on any number of threads, in bounded memory."""
+"""Tests of the digests of files: for any length, with any number of threads, and in bounded memory."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Plan:
 
 
 async def write(ledger: MemoryLedger, memory: FakeMemory, generation: Generation) -> Record:
-    """Commit a generation locally with a vote of every slot. Return its record."""
+    """Commit a generation at the local tier with a vote of every slot. Return the generation's record."""
     plan: Any = Plan()
     manifest = sealed(memory.store, f"0-{generation.step % 2}", generation.step)
     votes = {0: PrepareVote({"0": manifest.id}, ShardMetadata(1, "2.13", "plan"))}

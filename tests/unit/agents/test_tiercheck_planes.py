@@ -142,7 +142,7 @@ def frame(content: bytes, **more: bool) -> bytes:
 
 
 def chunk_with_planes(length: int, *kept: bytes, flags: int = 0b11) -> bytes:
-    """Return an encoded chunk of two-byte words with these stored planes."""
+    """Return an encoded chunk of two-byte words whose stored planes are `kept`."""
     head = struct.pack("<4sBBHI", b"CVP\x01", 2, flags, 0, length)
     return head + struct.pack("<2I", *map(len, kept)) + b"".join(kept)
 

@@ -17,7 +17,9 @@ ANYTHING: Any = SimpleNamespace(memory_granted=lambda *_: None)
 
 
 class Rank:
-    """A fake connection of a pod's only rank. The rank sends requests of these types, in order."""
+    """A fake connection of a pod's only rank. The rank sends one request for each type in `questions`, in
+    order.
+    """
 
     rank = 0
 

@@ -80,8 +80,8 @@ class PairService:
         self, requests: AsyncIterator[hub_pb2.TransferPiece], context: Context
     ) -> hub_pb2.TransferReply:
         """Receive all pieces and reply with the number of received bytes, for measurements of bandwidth."""
-        # Read the first piece, which checks the caller, before taking the lock. A call from another node then
-        # cannot keep the lock from the partner.
+        # Read the first piece, which checks the caller, before taking the lock for transfers. Otherwise a
+        # node that is not the partner could take this lock.
         part = await self._next(requests, context)
         if part and self._transferring.locked():
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "only one transfer may run at a time")

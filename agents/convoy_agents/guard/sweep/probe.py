@@ -52,7 +52,7 @@ class Measured:
     digests: list[str] = field(default_factory=list)
     """Digests of repetitions of one computation. On healthy hardware all are equal."""
     facts: dict[str, str] = field(default_factory=dict)
-    """Facts about the node, by name."""
+    """Values of facts about the node, by the name of the fact."""
 
 
 Run = Callable[[int, float], Measured]

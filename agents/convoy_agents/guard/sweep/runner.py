@@ -108,8 +108,8 @@ class Runner:
     async def run(
         self, probes: Sequence[Probe], seconds: float, paired: PairProbe, report: Callable[[Result], None]
     ) -> None:
-        """Run all probes within `seconds`, and call `report` with each result. A probe that cannot start in
-        time gets the outcome TIMED_OUT.
+        """Run all probes within `seconds`, and call `report` with each result. A probe that cannot start
+        within this time gets the outcome TIMED_OUT.
 
         `paired` runs the probes of tier L2.
         """

@@ -16,13 +16,13 @@ class Listing(NamedTuple):
     """The blobs in one folder of the store."""
 
     now: float
-    """Unix time in seconds when the folder was listed, by the same clock as `written`."""
+    """Time of the listing (Unix seconds), by the clock that also gives the times in `written`."""
     written: Mapping[str, float]
-    """Unix time in seconds of each blob's last write, by name."""
+    """Time of each blob's last write (Unix seconds), by the name of the blob."""
     sizes: Mapping[str, int] = MappingProxyType({})
-    """Size of each blob in bytes, by name."""
+    """Size of each blob in bytes, by the name of the blob."""
     unfinished: Mapping[str, int] = MappingProxyType({})
-    """Size in bytes of each blob that is being written or whose write was interrupted, by temporary name.
+    """Sizes in bytes of the blobs whose write has not ended or was interrupted, by their temporary names.
     `Blobs.tidy` removes such blobs.
     """
 

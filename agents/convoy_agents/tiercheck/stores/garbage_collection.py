@@ -158,5 +158,5 @@ class GarbageCollector:
 
 
 def chunk_digests(manifests: Iterable[Manifest]) -> set[str]:
-    """Return the digests of all chunks of these manifests."""
+    """Return the digests of all chunks that are listed in `manifests`."""
     return {chunk.digest for one in manifests for chunk in one.chunks}

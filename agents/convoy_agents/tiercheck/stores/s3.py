@@ -279,7 +279,8 @@ class S3:
         try:
             yield
         except ClientError as error:
-            # The error's own message may contain the request, so leave it out.
+            # boto3's own error message may contain parts of the request, so do not copy it into the
+            # StoreError.
             status, code = _status(error), _code(error)
             advice, retriable = _ADVICE.get(code, (_BUSY if status >= 500 else "", status >= 500))
             if status == 429:

@@ -119,15 +119,15 @@ class Store:
         return self._part.names(folder)
 
     def reusable(self, names: Collection[str]) -> Mapping[str, bool]:
-        """Return which of these chunks exist, by digest. The value is True if the chunk was written
-        recently, so that it need not be touched before reuse.
+        """Return those of the chunks `names` that exist, by digest. The value is True if the chunk was
+        written recently, so that it need not be touched before reuse.
         """
         found = self._part.names("chunks", names)
         return {name: self._young(found.now, at) for name, at in found.written.items()}
 
     def touch(self, names: Iterable[str]) -> set[str]:
-        """Set the write time of these chunks to now. Return those that must be sent instead, because they
-        do not exist or the store cannot touch them.
+        """Set the write time of the chunks `names` to now. Return those that must be sent instead, because
+        they do not exist or the store cannot touch them.
         """
         wanted = list(names)
         done = self._part.run_parallel(

@@ -177,8 +177,8 @@ def verify_chunks(
     stop: StopFlag,
     limits: TransferLimits = TransferLimits(),
 ) -> dict[str, str]:
-    """Read and check each of these chunks. Return an error message, by digest, for each chunk that is
-    missing or was damaged in two reads.
+    """Read and check each chunk. For each chunk that is missing or was damaged in two reads, return an
+    error message, by the chunk's digest.
 
     `checked`: called with each chunk after its check, from several threads. Raises Stopped or StoreError.
     """

@@ -268,7 +268,7 @@ class Volume:
     def _temporary_file(
         self, key: str, data: digest.Buffer, *, durable: bool = False
     ) -> Iterator[tuple[int, str]]:
-        """Write and sync a temporary file with these bytes. Yield the folder's descriptor and the file's
+        """Write `data` to a temporary file and sync the file. Yield the folder's descriptor and the file's
         name. `durable`: also sync all parent folders.
 
         The file is removed after the block, unless the block has renamed it.
