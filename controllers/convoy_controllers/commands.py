@@ -34,7 +34,7 @@ class StoreUse:
     every_seconds: int
     """Seconds between two uploaded generations."""
     keep_last: int
-    """Number of newest generations to keep."""
+    """Number of newest generations to keep in the store."""
     keep_every_steps: int
     """Number of steps; 0 for none. For each multiple of this number, the first generation at or after that
     step is kept as well.

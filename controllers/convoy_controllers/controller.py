@@ -50,7 +50,7 @@ class Watch:
     debounce.
     """
     own: bool = True
-    """False to ignore the operator's own writes."""
+    """False to ignore changes that the operator itself has written."""
     index: str = ""
     """Path of the field by which `Reader.referring` finds objects of the controller. A list has `[]` behind
     its name: `spec.engine.name`, `spec.arms[].engine`.
@@ -133,9 +133,9 @@ class Pace:
     """The pause of a key after each reconcile, in proportion to the processor time of that reconcile."""
 
     min_seconds: float
-    """Minimum pause, in seconds."""
+    """Minimum pause after a reconcile, in seconds."""
     max_seconds: float
-    """Maximum pause, in seconds."""
+    """Maximum pause after a reconcile, in seconds."""
     pause_ratio: float = 10.0
     """Seconds of pause for each second of processor time."""
 

@@ -10,7 +10,7 @@ class Key(NamedTuple):
 
     kind: str
     namespace: str
-    """Empty for cluster-scoped kinds."""
+    """Namespace of the object; empty for cluster-scoped kinds."""
     name: str
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ etcd 5 writes per second; the remaining write is reserved for transitions. The m
 less often each job writes.
 """
 PROGRESS_FIELDS = frozenset({"progress", "checkpoint", "goodput"})
-"""Status fields that change all the time."""
+"""Fields of a job's status that change all the time while the job runs."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -87,11 +87,11 @@ class ProgressThrottle(Generic[K]):
         return self.turn(key, jobs, now) if steady else 0.0
 
     def record_write(self, key: K, now: float) -> None:
-        """Record a write of the status."""
+        """Record that the status of job `key` was written at `now`. The job's turn is then used up."""
         self._written[key] = now
         self._release(key)
 
     def drop(self, key: K) -> None:
-        """Remove the entries of a deleted object."""
+        """Remove the entries of job `key`, which was deleted."""
         self._written.pop(key, None)
         self._release(key)

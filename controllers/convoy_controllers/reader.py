@@ -70,7 +70,7 @@ class HubView(Protocol):
         ...
 
     def paces(self) -> Mapping[str, JobPace]:
-        """Return the speed of each job, by namespace/name."""
+        """Return the speed of each job, by `namespace/name` of the job."""
         ...
 
     def peer_address(self, node: str) -> str:
@@ -151,7 +151,7 @@ class Reader(Protocol):
         ...
 
     def bindings(self) -> Bindings:
-        """Return the hardware in each node."""
+        """Return the bindings of hardware to nodes: which node has which hardware."""
         ...
 
     @property

@@ -47,7 +47,7 @@ class Resource:
 
 
 def resource_of(kind: Kind[Any]) -> Resource:
-    """Return the resource of one of Convoy's kinds."""
+    """Return the API resource that belongs to one of Convoy's kinds."""
     return Resource(kind.group, kind.version, kind.plural, kind.name, kind.namespaced)
 
 

@@ -112,7 +112,7 @@ class NodeView:
     exists: bool = True
     """False after the Node object was deleted."""
     ready: bool = True
-    """The node's own Ready condition."""
+    """True if the Node exists and its Ready condition is True."""
     cordoned: bool = False
     agent_ready: bool = True
     """True if the node carries the agent-ready label, so that workers can be placed on it."""
@@ -152,7 +152,7 @@ class MetricView:
 
     name: str
     value: float | None
-    """The value; None for NaN and infinity."""
+    """The value of the metric; None for NaN and infinity."""
     step: int
     """The step at which the rank reported the value."""
 
@@ -163,7 +163,7 @@ class RankView:
 
     rank: int
     state: str
-    """STARTING, RUNNING or EXITED."""
+    """State of the rank's process: STARTING, RUNNING or EXITED."""
     exit_code: int = 0
     signal: int = 0
     oom: bool = False
@@ -216,7 +216,7 @@ class CommitView:
     incarnation: int
     step: int
     time: float = 0.0
-    """Unix seconds of the commit."""
+    """Unix seconds at which the generation was committed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,9 +62,9 @@ class CommitState:
     seen: int = 0
     """The latest incarnation that this agent has learned of."""
     open: Mapping[int, Open] = field(default_factory=dict)
-    """Open generations by step."""
+    """By step: the generations that wait for votes, and the one whose record is being written."""
     writing: int | None = None
-    """The step whose record is being written."""
+    """The step of the generation whose record is being written; None if no record is."""
     writing_since: float = 0.0
     committed: int = -1
     """The newest committed step of `incarnation`; -1 before its first commit."""
@@ -125,14 +125,14 @@ class Unwritten:
 
 @dataclass(frozen=True, slots=True)
 class IncarnationSeen:
-    """Event: this agent has learned of an incarnation."""
+    """Event: this agent has learned that `incarnation` exists."""
 
     incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Event: time has passed."""
+    """Event: time has passed, so generations may have reached their deadline."""
 
 
 Event = Planned | Prepare | Withdraw | Abandon | Recorded | Unwritten | IncarnationSeen | Tick

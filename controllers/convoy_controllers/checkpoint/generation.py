@@ -19,7 +19,7 @@ class Tier(StrEnum):
     LOCAL = "local"
     """Memory of the nodes whose ranks saved the generation. Each node keeps the shards of its own ranks."""
     PEER = "peer"
-    """Memory of other nodes."""
+    """Memory of other nodes, which keep copies of the shards."""
     REMOTE = "remote"
     """A store that keeps its data even if the memory of all nodes is lost."""
 

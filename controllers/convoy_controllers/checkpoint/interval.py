@@ -19,7 +19,7 @@ PRIOR_HOURS = 24.0
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The chosen interval and the reason for it."""
+    """The chosen save interval in seconds, and the reason for it."""
 
     seconds: float
     reason: str

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A node that may keep copies."""
+    """A node that may keep copies of other nodes' shards."""
 
     node: str
     domain: str = ""

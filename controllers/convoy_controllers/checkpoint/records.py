@@ -71,7 +71,7 @@ class Manifest:
 
     @property
     def text(self) -> bytes:
-        """Return the text that is stored and sent. Equal manifests have equal texts."""
+        """Return the manifest as the text that is stored and sent. Equal manifests have equal texts."""
         return _text(
             {
                 "chunks": [[chunk.digest, chunk.length] for chunk in self.chunks],
@@ -84,7 +84,7 @@ class Manifest:
 
     @cached_property
     def id(self) -> str:
-        """Return the SHA-256 of the text, in hex."""
+        """Return the manifest's id: the SHA-256 of its text, in hex."""
         return hashlib.sha256(self.text).hexdigest()
 
 
@@ -112,7 +112,7 @@ class Record:
 
     @property
     def text(self) -> bytes:
-        """Return the text that is stored and sent."""
+        """Return the record as the text that is stored and sent."""
         return _text(
             {
                 "generation": _pair(self.generation),
@@ -149,7 +149,7 @@ class Branch:
 
     @property
     def text(self) -> bytes:
-        """Return the text that is stored and sent."""
+        """Return the branch as the text that is stored and sent."""
         return _text(
             {
                 "decided": self.decided,

@@ -27,11 +27,11 @@ has, the more tables the detector needs.
 SETTLE = 32
 """Number of tables before the first test. With fewer tables the noise estimate is unreliable."""
 PERIOD_SECONDS = 3600.0
-"""Seconds between two tests."""
+"""Seconds between two tests of one job's detector."""
 
 
 class CanaryResult(StrEnum):
-    """Result of one test."""
+    """Result of one test of the detector."""
 
     DETECTED = "Detected"
     MISSED = "Missed"

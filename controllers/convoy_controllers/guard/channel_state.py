@@ -58,7 +58,7 @@ _WARM_UP = 12
 _FEW_UNITS = 8
 """Number of units below which one outlier moves their median."""
 _FEW_WINDOWS = 8
-"""Minimum number of windows for a reliable mean."""
+"""Minimum number of windows that `ChannelState.size` must cover before it counts for `ChannelState.worst`."""
 _LEAST_TAU = 0.002
 _PRIOR_TAUS = 2.0
 _BASELINE_TAUS = 3.0
@@ -76,7 +76,7 @@ class ChannelState:
     rho: float
     """Lag-1 autocorrelation of the residuals."""
     level: Floats
-    """Moving average of the residual."""
+    """Moving average of the unit's residual."""
     level_windows: Floats
     """Number of windows in `level`."""
     deviation: Floats
@@ -108,13 +108,13 @@ class ChannelState:
     size: Floats
     """Mean excess of the residual over the baseline since the suspicion started."""
     worst: Floats
-    """Maximum of `size` during the current suspicion; 0 until `size` covers enough windows."""
+    """Maximum of `size` during the current suspicion; 0 until `size` covers `_FEW_WINDOWS` windows."""
     episodes: Ints
     """Number of alarms that the unit has had."""
 
     @classmethod
     def initial(cls, units: int) -> ChannelState:
-        """Return the state before the first window."""
+        """Return the state of a channel with `units` units before the first window."""
         zeros, numbers = np.zeros(units), np.zeros(units, dtype=np.int64)
         return cls(
             windows=0,

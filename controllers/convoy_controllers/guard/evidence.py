@@ -26,7 +26,7 @@ _WIDTH = 0.35
 between two entries of SHIFTS.
 """
 MOST = 8.0
-"""Logarithm of the largest e-value."""
+"""Logarithm of the largest e-value that one window can give."""
 _LOWEST, _HIGHEST, _STEP = -20.0, 256.0, 0.02
 _GRID = np.arange(_LOWEST, _HIGHEST, _STEP)
 

@@ -15,7 +15,7 @@ class Fault:
     """One fault. It starts at window `onset` and ends before window `end`."""
 
     kind: str
-    """A key of KINDS."""
+    """Kind of the fault: a key of KINDS."""
     where: tuple[int, ...] = ()
     """Numbers of ranks, nodes, racks or replicas. KINDS says which of these, for each kind of fault."""
     size: float = 0.1
@@ -62,7 +62,7 @@ class Effects:
     """The combined effects of all faults in one window. Arrays have one entry per rank."""
 
     compute: Floats
-    """Logarithm of the factor on compute time."""
+    """Logarithm of the factor by which the faults change each rank's compute time."""
     data: Floats
     host: Floats
     clock: Floats

@@ -34,7 +34,7 @@ class Verdict(IntEnum):
     TOO_FEW_PEERS = 2
     """The rank has too few peers for a verdict."""
     VICTIM = 3
-    """The rank waits for others."""
+    """The rank waits for other ranks, and the window has a finding that blames ranks."""
     SUSPECT = 4
     PERSISTENT = 5
     """The rank has been slow in most windows for a long time. Only this verdict permits an action."""

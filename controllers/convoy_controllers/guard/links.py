@@ -25,7 +25,7 @@ the share is larger, the part is not named as slow.
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the network."""
+    """A part of the network: links inside or between nodes, a node, a rack, or a group of nodes."""
 
     kind: FindingPlace
     """NODE, INSIDE, LINK or RACK; GROUP if the communicator's slow part is unknown."""
@@ -34,7 +34,7 @@ class Part:
 
 
 def nodes_of(group: Group, layout: Layout) -> list[int]:
-    """Return the sorted nodes of the group's members."""
+    """Return the numbers of the nodes on which the communicator's members run, sorted."""
     return sorted({int(node) for node in layout.node[group.members]})
 
 

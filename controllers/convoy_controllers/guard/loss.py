@@ -50,7 +50,7 @@ class Shape:
 
     @classmethod
     def of(cls, layout: Layout) -> Shape:
-        """Return the shape of a layout."""
+        """Return the positions of the ranks of a layout."""
         _, stage = np.unique(layout.stage, return_inverse=True)
         _, replica = np.unique(layout.replica, return_inverse=True)
         stages, replicas = int(stage.max()) + 1, int(replica.max()) + 1

@@ -31,7 +31,7 @@ class InitialMean:
 
     @classmethod
     def initial(cls, units: int) -> InitialMean:
-        """Return the means before the first window."""
+        """Return the means of `units` units before the first window."""
         return cls(np.zeros(units), np.zeros(units))
 
     def rearranged(self, order: Ints) -> InitialMean:

@@ -35,7 +35,7 @@ class Collective:
     kind: str
     """`dp`, `tp`, `pp` and so on. Only communicators of one kind are compared."""
     members: tuple[range, ...]
-    """Ranks of the communicator."""
+    """Ranks that belong to the communicator."""
     bytes: int
     """Bytes that each of the largest collectives moves; 0 if unknown."""
     count: int
@@ -71,7 +71,7 @@ class Window:
     wait: float = 0.0
     """Seconds for which the rank waited in collectives."""
     save: float = 0.0
-    """Seconds for which the rank waited for checkpoints."""
+    """Seconds for which saves of checkpoints made the rank wait."""
     tokens: int = 0
     """Number of tokens that the rank processed in these steps; 0 if unknown."""
     micro: tuple[float, ...] = ()
@@ -170,13 +170,13 @@ class Layout:
     """
 
     stage: Ints
-    """Number of the pipeline stage."""
+    """Number of each rank's pipeline stage."""
     replica: Ints
-    """Number of the model replica. All ranks of a replica work on the same samples."""
+    """Number of each rank's model replica. All ranks of a replica work on the same samples."""
     node: Ints
     rack: Ints
     hardware: Ints
-    """Number of the class of hardware. Ranks of different classes are no peers."""
+    """Number of each rank's class of hardware. Ranks of different classes are no peers."""
 
     @classmethod
     def of(

@@ -9,9 +9,9 @@ from enum import StrEnum
 from convoy_crds.nodehealth import Provenance
 
 INVENTORY = "inventory"
-"""The metric whose facts determine a node's class."""
+"""Name of the metric whose facts determine a node's class."""
 BANDWIDTH = "pair-bandwidth"
-"""The metric of pair tests."""
+"""Name of the metric that pair tests measure."""
 METRICS = {
     "cpu-gemm": ("GFLOP/s", True),
     "memory-copy": ("GB/s", True),
@@ -101,7 +101,7 @@ class NodeReport:
 
     @property
     def over(self) -> bool:
-        """Return True if no more results will follow."""
+        """Return True if no more results of the order will follow."""
         return self.state in (OrderState.DONE, OrderState.CANCELLED)
 
 
@@ -123,7 +123,7 @@ class SweepNode:
     agent_connected: bool = False
     """True while the hub receives heartbeats of the node's agent."""
     pods: int = 0
-    """Number of jobs' pods on the node."""
+    """Number of pods of jobs on the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,6 @@ class Order:
     seconds: int = 0
     """Time limit of the order, in seconds."""
     partner: str = ""
-    """The other node of a pair test."""
+    """The other node of a pair test; empty for all other tests."""
     measures: bool = True
     """True for the measuring node of a pair; its partner only responds."""

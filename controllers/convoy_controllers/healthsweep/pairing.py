@@ -25,7 +25,7 @@ stages need fewer rounds.
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Progress of the pair tests."""
+    """Progress of the pair tests of one sweep."""
 
     orders: tuple[Order, ...] = ()
     """Orders of the current round; empty when all rounds are over."""

@@ -53,7 +53,7 @@ class Participant:
 
     @property
     def words(self) -> str:
-        """Return in words what the node waits for."""
+        """Return a text that says what the node waits for."""
         if self.waits:
             return self.waits
         if self.judged is not None and self.judged.again:

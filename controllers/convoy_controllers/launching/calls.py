@@ -36,7 +36,7 @@ class Call:
     """One call of a launcher inside the container's command."""
 
     launcher: str
-    """`torchrun`, `deepspeed`, `accelerate` or `mpirun`."""
+    """Name of the launcher: `torchrun`, `deepspeed`, `accelerate` or `mpirun`."""
     words: tuple[str, ...]
     """The words of the call, from the launcher's name on."""
     variables: Mapping[str, str] = field(default_factory=dict)

@@ -34,11 +34,11 @@ class Pods:
     """The pods that run one command."""
 
     alike: int
-    """Number of pods with the same command."""
+    """Number of pods of the job that run this command."""
     total: int
     """Number of pods of the job."""
     processes: int = 1
-    """Ranks per pod."""
+    """Number of ranks per pod."""
     gpus: int = 0
     """GPUs in the limits of each pod's container; 0 without a limit."""
 

@@ -70,7 +70,7 @@ class AttestationRequests:
     _requested: dict[str, float] = field(default_factory=dict)
 
     def record(self, node: str, now: float) -> None:
-        """Record a request of `node`."""
+        """Record that the agent of `node` has requested an attestation at `now`."""
         self._requested.pop(node, None)
         self._requested[node] = now
         if len(self._requested) > MAX_NODES:

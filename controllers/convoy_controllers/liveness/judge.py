@@ -71,11 +71,11 @@ class Liveness:
     """
 
     def start_leading(self, now: float) -> None:
-        """Record that this replica leads from now on."""
+        """Record that this replica of the operator leads from now on."""
         self._since = now
 
     def record_sign(self, node: str, now: float) -> None:
-        """Record that a node's agent sent something."""
+        """Record that a node's agent sent something at `now`."""
         self._signs[node] = _Sign(now)
         self._expected.pop(node, None)
         self._judged = None
@@ -98,7 +98,7 @@ class Liveness:
         self._judged = None
 
     def record_farewell(self, node: str, now: float) -> None:
-        """Record that a node's agent announced its exit."""
+        """Record that a node's agent announced its exit at `now`."""
         self._signs[node] = _Sign(now, farewell=True)
         self._judged = None
 

@@ -38,11 +38,11 @@ class Bindings:
     named: Mapping[str, str] = field(default_factory=dict)
     """By node: name of its hardware, if the name is known. A NodeHealth of that name may not exist."""
     hardware: Mapping[str, str] = field(default_factory=dict)
-    """By node: name of its hardware's NodeHealth."""
+    """By node: name of the NodeHealth of the hardware in the node."""
     claims: Mapping[str, tuple[ReportedNode, ...]] = field(default_factory=dict)
     """By hardware name: the nodes that claim the hardware."""
     chosen: Mapping[str, ReportedNode] = field(default_factory=dict)
-    """By NodeHealth: the node that has the hardware."""
+    """By name of the NodeHealth: the node that has the hardware."""
 
     def name_of(self, node: str) -> str:
         """Return the name of a node's hardware; empty if the name is unknown or several nodes claim the

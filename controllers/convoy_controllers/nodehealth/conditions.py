@@ -27,7 +27,7 @@ def with_conditions(
     generation: int,
     now: datetime,
 ) -> NodeHealthStatus:
-    """Return the status with its conditions updated."""
+    """Return the status with its conditions Qualified and Acting updated."""
     found = [
         _condition(status, ConditionType.QUALIFIED, *_qualified(status, policy), generation, now),
         _condition(

@@ -251,7 +251,7 @@ def requests(
 def granted(
     status: NodeHealthStatus, facts: HardwareFacts, hardware: str, request: Request, now: datetime
 ) -> NodeHealthStatus:
-    """Return the status after `request` was granted."""
+    """Return the status with the effect of the granted `request`."""
     if request.kind in SWEEPS:
         return sweeping.with_sweep(status, hardware, request.cause, now)
     if request.kind is RequestKind.QUARANTINE:

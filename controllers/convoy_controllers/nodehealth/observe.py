@@ -42,7 +42,7 @@ class PlacedJob:
     swapped still exists.
     """
     formed: datetime | None = None
-    """Time at which the current incarnation started."""
+    """Time at which the job's current incarnation started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Hardware:
     swept: Mapping[str, Sequence[SweepResult]] = field(default_factory=dict)
     """By hardware: verdicts of sweeps, oldest first."""
     paces: Mapping[str, JobPace] = field(default_factory=dict)
-    """Current speed of each job, by job."""
+    """By job: its current speed."""
 
     def policy_of(self, name: str) -> GuardPolicy | None:
         """Return the policy for hardware with a NodeHealth. Hardware without a node keeps its policy."""

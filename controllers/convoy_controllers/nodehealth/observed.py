@@ -63,7 +63,7 @@ class NodeFacts:
     schedulable: bool = True
     """True if the node is ready and not cordoned."""
     pods: int = 0
-    """Number of jobs' pods on the node. Pods of DaemonSets do not count."""
+    """Number of pods of jobs on the node. Pods of DaemonSets do not count."""
     jobs: tuple[str, ...] = ()
     """Jobs of these pods, each as `namespace/name`."""
     gpus: int = 1
@@ -123,7 +123,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        """Return the name of the NodeHealth."""
+        """Return the name of the hardware, which is also the name of its NodeHealth."""
         return self.health.metadata.name
 
 

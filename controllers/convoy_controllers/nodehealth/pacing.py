@@ -42,7 +42,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class JobPace:
-    """Current speed of a job."""
+    """Current speed of a job, and the ranks that delay it."""
 
     uid: str
     incarnation: int
@@ -51,7 +51,7 @@ class JobPace:
     error: float
     """Standard error of `seconds`."""
     windows: int
-    """Number of windows of this incarnation so far."""
+    """Number of telemetry windows that the job's current incarnation has had so far."""
     ranks: int
     nodes: frozenset[str]
     slow: tuple[Slow, ...] = ()

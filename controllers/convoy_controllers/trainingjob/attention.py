@@ -13,7 +13,8 @@ from convoy_crds.trainingjob_status import TERMINAL
 REASONS = frozenset(
     reason.name
     for reason in (
-        # The spec must be corrected, or an object that the spec names must be created.
+        # These reasons mean that the spec must be corrected, or that an object that the spec names must be
+        # created.
         Reasons.UNKNOWN_ENGINE,
         Reasons.ENGINE_NOT_READY,
         Reasons.WRONG_ROLE_KIND,
@@ -29,16 +30,16 @@ REASONS = frozenset(
         Reasons.CONTAINER_CONFIG,
         Reasons.CONTAINER_FAILING,
         Reasons.POD_NOT_STARTING,
-        # There is no capacity, or no agent.
+        # These reasons mean that there is no capacity, or no agent.
         Reasons.UNSCHEDULABLE,
         Reasons.SCHEDULE_DEADLINE,
         Reasons.SCHEDULE_RETRY,
         Reasons.WAITING_FOR_AGENT,
-        # The job restarts again and again, or must not restart.
+        # These reasons mean that the job restarts again and again, or must not restart.
         Reasons.BACK_OFF,
         Reasons.FENCING_COMPANY,
         Reasons.FENCING_ANSWERED,
-        # The job's state is not saved as the spec asks.
+        # These reasons mean that the job's state is not saved as the spec asks.
         Reasons.NO_PEER,
         Reasons.NO_CHECKPOINT_MEMORY,
         Reasons.CHECKPOINTS_LOST,
@@ -49,7 +50,7 @@ REASONS = frozenset(
         Reasons.STORE_UNAVAILABLE,
         Reasons.STORE_NOT_READY,
         Reasons.SUSPENDED_UNSAVED,
-        # The job is slow.
+        # These reasons mean that the job is slow, or that slow ranks cannot be detected reliably.
         Reasons.STRAGGLER,
         Reasons.DETECTOR_DEGRADED,
     )

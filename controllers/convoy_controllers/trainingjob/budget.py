@@ -14,7 +14,7 @@ from convoy_crds.trainingjob import Recovery
 from convoy_crds.trainingjob_status import LastRestart, Restarts
 
 MAX_PAUSE_SECONDS = 60
-"""Maximum back-off, in seconds."""
+"""Maximum back-off before a restart, in seconds."""
 SOON_SECONDS = 10.0
 """Seconds after a restart within which the next restart gets a back-off, even if the next restart does not
 count against `recovery.maxRestarts`.

@@ -50,7 +50,7 @@ def assigned_seconds(job: TrainingJob, status: TrainingJobStatus) -> int:
 
 
 def seconds(job: TrainingJob, status: TrainingJobStatus) -> int:
-    """Return the save interval in seconds."""
+    """Return the save interval in seconds: under `Auto` that of the status, otherwise that of the spec."""
     return _kept(status).seconds if job.spec.checkpoint.automatic else job.spec.checkpoint.interval_seconds
 
 

@@ -30,7 +30,7 @@ class Observed:
     pods: tuple[PodView, ...] = ()
     """Pods whose job label names this job, including pods of other owners."""
     slots: Mapping[str, SlotView] = field(default_factory=dict)
-    """Reports of agents, by pod uid."""
+    """Agents' reports on the job's pods, by pod uid."""
     nodes: Mapping[str, NodeView] = field(default_factory=dict)
     """The nodes of all `pods`, by name."""
     silent_seconds: float = SILENT_SECONDS

@@ -61,7 +61,7 @@ _MAX_OUTPUT_CHARS = 400
 
 @dataclass(frozen=True, slots=True)
 class PodEnd:
-    """The explanation of a pod that ended badly."""
+    """The reason, the message and the exit code of a pod that ended badly."""
 
     reason: Reason
     message: str

@@ -58,7 +58,7 @@ class Draft:
         self.status.conditions = [*others[:position], fresh, *others[position:]]
 
     def drop(self, kind: str) -> None:
-        """Remove a condition."""
+        """Remove the condition `kind` from the status."""
         self.status.conditions = [c for c in self.status.conditions if c.type != kind]
 
     def phase(self, phase: Phase, reason: Reason, message: str) -> None:
@@ -117,7 +117,7 @@ class Draft:
         return None if fresh == self.observed.job.status.to_dict() else fresh
 
     def _account(self) -> None:
-        """Update the goodput ledger."""
+        """Update the goodput ledger in the status."""
         job = self.observed.job
         point = job.status.checkpoint
         running = next((c for c in self.status.conditions if c.type == ConditionType.RUNNING), None)

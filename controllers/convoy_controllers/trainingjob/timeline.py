@@ -71,7 +71,7 @@ class Timeline:
     started: float = 0.0
     """Unix seconds at which the process of the last rank started."""
     restore: float = 0.0
-    """Seconds that the restore took."""
+    """Seconds that the slowest rank took to read the checkpoint."""
     stepped: float = 0.0
 
 

@@ -22,7 +22,7 @@ chosen. Four links are allowed in a sweep of any size.
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Test results of a slow pair."""
+    """Test results of a pair of nodes that was slow."""
 
     pair: Pair
     repeats: tuple[float, ...]

@@ -42,10 +42,10 @@ class History:
     hours: float = 0.0
     """Hours for which the hardware has been observed."""
     events: tuple[tuple[Event, int], ...] = field(default=())
-    """Number of events of each kind."""
+    """Number of events of each kind, as pairs of kind and number."""
 
     def faults(self) -> float:
-        """Return the weighted number of events."""
+        """Return the number of events, weighted by WEIGHT."""
         return sum(WEIGHT[event] * count for event, count in self.events)
 
 

@@ -48,7 +48,7 @@ class Verdict:
     outcome: Outcome
     reason: Reason
     words: str
-    """Explanation for people."""
+    """Explanation of the verdict for people."""
     evidence: tuple[tuple[str, float], ...] = ()
     """Figures by name. Ratios are shares: 0.1 is 10 % slower than the reference."""
     again: bool = False
