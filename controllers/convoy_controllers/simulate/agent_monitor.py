@@ -143,8 +143,8 @@ class AgentMonitor:
     # Liveness decisions
 
     def unsettled(self, nodes: Iterable[str]) -> float:
-        """Return the seconds until it is decided for all of these nodes whether their agents count as
-        present. Return 0 if it is already decided.
+        """Return the seconds until it is certain for each of these nodes whether its agent counts as
+        present. Return 0 if that is certain already.
         """
         return self._liveness.unsettled(nodes, self._deliver_heartbeats())
 

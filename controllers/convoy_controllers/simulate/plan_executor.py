@@ -91,7 +91,7 @@ class PlanExecutor:
             self.send(command)
 
     def execute(self, stored: Stored, plan: Plan, decided: float) -> Effects:
-        """Execute all effects of a plan. Raises the first error of an effect, and skips the later effects."""
+        """Execute all effects of a plan. If an effect fails, raise its error and skip the later effects."""
         job = stored.job.metadata
         if plan.status_first:
             yield from self.store(stored, plan.status, decided)

@@ -39,7 +39,7 @@ RUNS, COUNTED = 16, 8
 JOB = Job(stages=2, replicas=16, per_node=2, seconds=20.0, work=0.1, last_stage=1.2)
 NODES = JOB.size // JOB.per_node
 ENOUGH = 8
-"""Number of windows at the start of each incarnation in which accusations of other rules do not count."""
+"""Number of the first window of an incarnation in which accusations of other rules count."""
 SWEEP_MINUTES, RUN_MINUTES = 240.0, 30.0
 """Minutes of the sweep before the first run, and minutes of each run."""
 _KINDS = ("slow", "slow", "thermal", "pcie", "hog")

@@ -60,7 +60,8 @@ ONE_GROUP = [
     "accelerate launch --num_processes 4 --mixed_precision bf16 t.py",
     "accelerate launch --config_file c.yaml --num_machines 1 t.py --num_machines 4",
     "accelerate launch --num_machines 2 --machine_rank $RANK --main_process_ip $MASTER_ADDR t.py",
-    # Each of these commands names the other pods itself, or may do so in a variable.
+    # These commands name the hosts, start one process only, or take the number of processes from a variable.
+    # So no problem is certain.
     "deepspeed --hostfile /hosts --no_ssh --node_rank $RANK --master_addr $MASTER_ADDR t.py",
     "mpirun -np 1 python t.py",
     "mpirun --hostfile /hosts -np 16 python t.py",

@@ -262,10 +262,10 @@ class GuardedFleet(SimulatedFleet):
             one.job = JOB if number in training.nodes else ""
 
     def _stepped(self, training: TrainedJob) -> None:
-        """Measure the outcome of each swap from the step times after it.
+        """Measure the outcome of each swap from the step times after the swap.
 
-        This needs _OUTCOME_WINDOWS steps of the present incarnation. While the detector holds a lasting
-        suspicion against any machine of the job, wait.
+        Do nothing until the present incarnation has made _OUTCOME_WINDOWS steps and the detector has no
+        lasting suspicion against any machine of the job.
         """
         here = {f"hw{number}" for number in training.nodes}
         waits = any(one.lasting for one in training.held.values())

@@ -1,5 +1,5 @@
-"""Tests of the evidence that a rank or node is slow. False alarms are rare under any noise, every slow one
-raises an alarm, and alarms end.
+"""Tests of the evidence that a rank or node is slow. Under any noise false alarms are rare, slow ranks and
+nodes raise alarms, and alarms end.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def calm(units: int, windows: int = 12) -> ChannelState:
 def test_healthy_ranks_rarely_raise_alarms(kind: str, rho: float) -> None:
     """Run 8 jobs without a slow rank. Each job lasts 60 windows. At most 4 of the jobs may raise an alarm.
 
-    The run length of 50 only demands 50 windows between false alarms, so about 10 alarms would satisfy it.
+    This is stricter than the run length, which permits a false alarm every 50 windows on average: about 10
+    in all jobs.
     """
     rules, alarms = Rules(run_length=50, delta=0.0), 0
     for seed in range(8):

@@ -59,8 +59,8 @@ def test_only_the_slow_worker_is_named_within_four_steps() -> None:
     verdicts = reports[-1].verdicts
     assert verdicts[culprit] == Verdict.PERSISTENT
     assert (np.delete(verdicts, culprit) == Verdict.VICTIM).all()
-    # The publishers of the trace state that a repair of the slow worker recovers the whole loss. So almost
-    # the whole loss must be attributed to the named rank.
+    # The publishers of the trace state that a repair of the slow worker recovers the whole loss. So most of
+    # the loss must be attributed to the named rank, and hardly any to stages or replicas.
     shares = reports[-1].shares
     assert shares.named > 0.5 and shares.stages < 0.05 and shares.replicas < 0.05
 
