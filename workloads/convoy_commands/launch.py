@@ -58,7 +58,7 @@ TORCHRUN_OPTIONS = (
     _value("shutdown-timeout", int),
     _flag("virtual-local-rank"),
 )
-"""Options of `torch.distributed.run` (PyTorch 2.13)."""
+"""All options of torchrun, which is `torch.distributed.run` of PyTorch 2.13."""
 CONVOY_VARIABLES = frozenset(
     {"PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_RDZV_ID"}
 )
@@ -96,7 +96,7 @@ DEEPSPEED_OPTIONS = (
     Option(("--log_level",), choices=("debug", "info", "warning", "error", "critical")),
     Option(("-q", "--quiet"), flag=True),
 )
-"""Options of `deepspeed` (DeepSpeed 0.18)."""
+"""All options of the launcher `deepspeed` (DeepSpeed 0.18)."""
 
 
 @dataclass(frozen=True)

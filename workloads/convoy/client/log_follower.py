@@ -20,7 +20,7 @@ from convoy.client.watch import BUSY
 from convoy_crds.summaries import shorten_list
 
 SCAN_SECONDS = 3.0
-"""Seconds between two scans for logs."""
+"""Seconds between two scans for the logs of the job's pods."""
 MAX_RETRY_SECONDS = 60.0
 """Maximum number of seconds before a failed log is read again."""
 BROKE_OFF_SECONDS = 60.0
@@ -45,7 +45,7 @@ exists.
 
 @dataclass(frozen=True, slots=True)
 class PodLogs:
-    """The logs that one scan found."""
+    """The logs of the job's pods that exist at the time of one scan."""
 
     logs: tuple[PodLog, ...]
     ended: bool
@@ -62,13 +62,13 @@ class ReadState:
     last: bool = False
     """True if the latest read started after the job's end. Then no further read follows."""
     position: LogPosition = field(default_factory=LogPosition)
-    """Position of the last line shown."""
+    """Position in the log of the last line that was shown."""
     clean: bool = False
     """True if the last read reached the end of the log."""
     error: ConvoyError | None = None
     """Error of the last read; None if the last read had no error."""
     failures: int = 0
-    """Number of consecutive failed reads."""
+    """Number of failed reads since the last read that succeeded or broke off (`BROKE_OFF_SECONDS`)."""
     retry_at: float = 0.0
     """Earliest time at which the next read may start."""
 

@@ -30,7 +30,7 @@ EVENT_PAGES = 10
 
 
 class TrainingJobs(Writable[TrainingJob]):
-    """The TrainingJobs in a namespace."""
+    """The TrainingJobs in the client's namespace, with methods to control and watch them."""
 
     def __init__(self, api: Api, kind: Kind[TrainingJob] = KIND) -> None:
         super().__init__(api, kind)

@@ -26,7 +26,7 @@ Label = Literal["measured", "calibrated simulation", "paper claim"]
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """A quantity that every arm reports."""
+    """A quantity, such as tokens per second, that is measured in every run of every arm."""
 
     name: str
     """Name of the quantity in the bench's rows, such as `tokens per second`."""
@@ -52,7 +52,7 @@ class Equality:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """The definition of an engine's bench."""
+    """The definition of an engine's bench: its arms, its measures, and the values that must be equal."""
 
     sizes: Mapping[Literal["small", "full"], Mapping[str, Any]]
     """The argument of `arms` and `measures` for each size. A run of size `small` ends within seconds. Size

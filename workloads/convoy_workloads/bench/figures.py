@@ -34,7 +34,7 @@ class Metric:
     measured: ` and the reason.
     """
     higher_is_better: bool = False
-    """True if higher values are better."""
+    """True if a higher value of the metric is better than a lower one."""
     spread: str = ""
     """Text to show instead of the range of the values, such as a confidence interval; empty to show the
     range.

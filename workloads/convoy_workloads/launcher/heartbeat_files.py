@@ -29,7 +29,7 @@ class HeartbeatFiles:
         return ""
 
     def remove(self) -> None:
-        """Delete the folder and its files."""
+        """Delete the folder with the heartbeat files."""
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 

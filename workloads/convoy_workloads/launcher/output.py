@@ -81,7 +81,7 @@ class Tail:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Add output of the stream."""
+        """Add `data`, the next bytes of the stream."""
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = self._rest + lines[0]

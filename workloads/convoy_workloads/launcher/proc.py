@@ -43,10 +43,10 @@ def parse_stat(text: str) -> Process | None:
 
 
 def scan(root: str = ROOT, collector: int = 0) -> dict[int, Process]:
-    """Return the living processes by id.
+    """Return the processes that have not ended, by process id.
 
-    Ended processes are left out. Ended children of the process `collector` are included, because
-    `collector` must still collect them.
+    Ended children of the process `collector` are also included, because `collector` must still collect
+    them.
     """
     found = {}
     try:

@@ -34,7 +34,7 @@ class Member(NamedTuple):
     program: str
     arguments: tuple[bytes, ...]
     handles_sigterm: bool
-    """True if the process handles SIGTERM."""
+    """True if the process has a handler for SIGTERM, so that SIGTERM does not simply kill it."""
     read_pipe: str
     """The pipe that is the standard input of the process; empty if the standard input is not a pipe."""
     written_pipes: frozenset[str]

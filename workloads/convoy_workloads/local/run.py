@@ -97,7 +97,7 @@ def run_local(
 
 @dataclass(frozen=True)
 class _Folders:
-    """The folders that a run uses."""
+    """The folders that a local run uses, and the lock of its checkpoint folder."""
 
     scratch: Path
     checkpoints: Path

@@ -36,7 +36,7 @@ class Screen:
         self._printed: deque[str] = deque(maxlen=MAX_REMEMBERED)
 
     def write_line(self, text: str) -> None:
-        """Write a line of Convoy itself."""
+        """Write a line that Convoy itself, not a rank, has to report."""
         self._print(text)
 
     def reset(self) -> None:

@@ -1,4 +1,4 @@
-"""The check of a job's parameters."""
+"""Checks the parameters of a job before the training starts."""
 
 from __future__ import annotations
 

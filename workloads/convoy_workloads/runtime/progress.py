@@ -24,7 +24,7 @@ class Meter:
         self.step = 0
         self.loss: float | None = None
         self.metrics = Metrics()
-        """The program's own metrics."""
+        """The newest measurements of the metrics that the program itself reports."""
         self.first_step_ms = 0
         """Unix time in milliseconds when the first step of this incarnation ended; 0 before that step ends.
         """

@@ -73,7 +73,7 @@ class Fault:
 
 
 def label(generation: Generation) -> str:
-    """Return a generation as incarnation/step."""
+    """Return the label of a generation: its incarnation and step, such as `2/1500`."""
     return f"{generation.incarnation}/{generation.step}"
 
 

@@ -30,10 +30,10 @@ SUFFIX = ".safetensors"
 
 
 class Format(StrEnum):
-    """Formats that an export can have."""
+    """File formats in which `convoy checkpoint export` can write a generation."""
 
     SAFETENSORS = "safetensors"
-    """One safetensors file."""
+    """One file in the format of the library safetensors."""
     DCP = "dcp"
     """A folder in the format of torch.distributed.checkpoint."""
 

@@ -86,7 +86,7 @@ class JobStore:
     """Access to the objects that one job has in a store."""
 
     name: str
-    """Name of the job."""
+    """Name of the job whose objects these are."""
     store: Store
     malformed: list[str] = field(default_factory=list)
     """A message for each malformed object that the store reported."""

@@ -57,7 +57,7 @@ class Staged:
     data: _CopiedPlanner
     writer: FileSystemWriter
     metadata: Any
-    """DCP's index; only on rank 0."""
+    """DCP's index of the whole generation; None on all ranks except rank 0."""
 
 
 class _CopiedPlanner(DefaultSavePlanner):

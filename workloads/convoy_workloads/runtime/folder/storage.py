@@ -106,7 +106,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, data: object) -> None:
-    """Write a JSON file atomically."""
+    """Write `data` to a JSON file atomically and durably (see `write_atomic`)."""
     write_atomic(path, json.dumps(data, separators=(",", ":"), sort_keys=True).encode())
 
 

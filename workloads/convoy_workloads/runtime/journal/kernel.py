@@ -36,7 +36,7 @@ class Kernel:
     """
     torch: str
     device: str
-    """Type and model of the device."""
+    """Type and model of the device that computes the steps."""
     threads: int
     """Number of threads; 0 if the device is not a CPU."""
 

@@ -113,7 +113,7 @@ class Step:
     """
 
     groups: Sequence[Mapping[str, Any]]
-    """The scalars of each parameter group."""
+    """The scalars of each parameter group, as `groups.scalars` returned them before the step."""
     scaling: Mapping[str, Any]
     """The values of a gradient scaler; usually empty."""
     pieces: tuple[Piece, ...]

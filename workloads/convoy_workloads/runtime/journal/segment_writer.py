@@ -43,7 +43,7 @@ class SegmentWriter:
 
     @property
     def steps(self) -> int:
-        """Number of steps written so far."""
+        """Number of steps that the segment contains so far."""
         return len(self._steps)
 
     @property

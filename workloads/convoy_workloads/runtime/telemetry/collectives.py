@@ -187,7 +187,7 @@ class CollectiveTimer:
 
 
 class RealTorch:
-    """The functions of the installed torch."""
+    """The functions that CollectiveTimer needs, from the installed torch."""
 
     def __init__(self) -> None:
         import torch  # noqa: PLC0415

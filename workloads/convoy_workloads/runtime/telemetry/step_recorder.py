@@ -61,7 +61,7 @@ Its argument is the Unix time in nanoseconds when the first forward pass of that
 
 
 class StepRecorder:
-    """Records the steps of one process.
+    """Records how one process spends the time of its steps, and sends windows of steps to the agent.
 
     Only time of the training thread counts, because background loading and writing do not make a step
     longer.

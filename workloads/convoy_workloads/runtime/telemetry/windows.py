@@ -36,9 +36,9 @@ class TimeSpent:
     """
     optimizer: float = 0.0
     data: float = 0.0
-    """Seconds of waiting for input."""
+    """Seconds for which the training waited for its input data."""
     wait: float = 0.0
-    """Seconds of waiting for a collective."""
+    """Seconds for which the training waited for collectives."""
     save: float = 0.0
     """Seconds for which a save stopped the training."""
     tokens: int = 0
@@ -50,7 +50,7 @@ class TimeSpent:
     moved: dict[Communicator, Transfers] = field(default_factory=dict)
 
     def add(self, other: TimeSpent) -> None:
-        """Add the times of another step."""
+        """Add the times, tokens and collectives of another step."""
         if not self.wall:
             self.micro = list(other.micro)
         elif len(self.micro) == len(other.micro):

@@ -18,7 +18,7 @@ class RankGroup:
     rank: int
     """Number of this rank."""
     world: int
-    """Number of ranks."""
+    """Number of ranks in the incarnation."""
     gloo: Any
     """Gloo group of all ranks; None if the rank is alone."""
 

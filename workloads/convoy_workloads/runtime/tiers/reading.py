@@ -74,7 +74,7 @@ class ShardReader(StorageReader):
 
     @property
     def names(self) -> set[str]:
-        """The names of all saved entries."""
+        """The names of all tensors and other values in the shards."""
         return {index.fqn for index in self._parts} | set(self._values)
 
     def value(self, name: str) -> io.BytesIO:

@@ -49,7 +49,7 @@ class SaveStatus:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start to poll the agent."""
+        """Start the thread that polls the agent, unless it runs already."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="convoy-memory", daemon=True)
             self._thread.start()
