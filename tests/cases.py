@@ -8,5 +8,7 @@ FACTOR = int(os.environ.get("CONVOY_FUZZ", "1"))
 
 
 def cases(usual: int) -> int:
-    """Return the number of cases, or of seconds that they may take, where `usual` is the number in CI."""
+    """Return the number of cases of a test, or its time limit in seconds. `usual` is the number in CI, and
+    `CONVOY_FUZZ` multiplies it.
+    """
     return usual * FACTOR

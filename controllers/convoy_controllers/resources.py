@@ -19,7 +19,7 @@ from convoy_crds.kind import Kind
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource of the API."""
+    """A resource type of the Kubernetes API, such as pods."""
 
     group: str
     """Name of the API group; empty for the core group."""

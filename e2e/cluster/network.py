@@ -41,7 +41,7 @@ class Network:
     def forward_rules(self) -> list[str]:
         """Return rules that let the bridge's packets pass the machine's FORWARD chain.
 
-        The list is empty if the chain accepts packets by default. Docker makes it drop them.
+        The list is empty if the chain accepts packets by default. Docker sets it to drop them.
         """
         try:
             chain = run(["iptables", "-w", "5", "-S", "FORWARD"])

@@ -120,7 +120,7 @@ class Executor:
             refused[child.name] = Refusal(fault.message)
 
     async def prune(self, owner: Owner, resources: Iterable[Resource], children: Sequence[Child]) -> None:
-        """Delete the owner's objects of these resources that `children` do not apply."""
+        """Delete the owner's objects of these resources, except those that an Apply in `children` names."""
         wanted = {(child.resource, child.name) for child in children if isinstance(child, Apply)}
         left = [
             Delete(resource, one.name, one.uid)

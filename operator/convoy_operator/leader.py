@@ -110,7 +110,7 @@ class Watchdog(threading.Thread):
         self._fed_at = at
 
     def disarm(self) -> None:
-        """Do not end the process until `feed` is called again, because this replica no longer leads."""
+        """Stop watching: this replica no longer leads. The next call of `feed` starts the watch again."""
         self._fed_at = None
 
     def stop(self) -> None:

@@ -69,7 +69,7 @@ class FindingPlace(StrEnum):
 
     RANK = "rank"
     NODE = "node"
-    """A node. For slow communication: the node's network links to other nodes."""
+    """One node. If the cause is slow communication, the node's network links to other nodes are meant."""
     INSIDE = "inside"
     """The network links inside a node."""
     LINK = "link"

@@ -1,9 +1,9 @@
 """Synthetic telemetry of jobs with known faults, for tests, benches and the simulator.
 
-The noise matches two public traces (tests/data/straggler). A rank's window deviates by 0.5 % with a lag-1
-autocorrelation of 0.2, a micro-batch by 1 %. Ranks differ permanently by 0.7 %. The work of micro-batches
-varies by 0 or 20 %, and each stage reacts differently to the work. A rank also takes longer in a few random
-windows.
+The noise matches two public traces (tests/data/straggler). The time of a rank's window varies by 0.5 %
+(lag-1 autocorrelation 0.2), and the time of a micro-batch by 1 %. Ranks differ permanently by 0.7 %. The
+work of micro-batches varies by 0 or 20 %, and each stage has its own time per unit of work. A rank also
+takes longer in a few random windows.
 """
 
 from __future__ import annotations

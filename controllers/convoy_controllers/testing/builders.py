@@ -261,7 +261,7 @@ class ToyCluster:
         return self
 
     def silence(self, node: str, seconds: float, **facts: Any) -> Self:
-        """Make a node's agent silent since `seconds` ago.
+        """Make a node's agent silent for the last `seconds` seconds.
 
         By default the node's pods are also unreachable, and its Lease is as old as the silence. Fields in
         `facts` replace those of the NodeView.

@@ -1,6 +1,6 @@
-"""Counts the slow nodes that a pair sweep finds in synthetic fleets, compared with rules of other projects.
+"""Compares a pair sweep with rules of other projects: how many slow nodes of synthetic fleets each finds.
 
-The sweep's settings were chosen on seeds 0 to 9. The figures come from seeds 10 to 59.
+The sweep's settings were chosen on seeds 0 to 9. The results come from seeds 10 to 59.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Effect:
 
 
 def merged(below: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Return a copy of the values in which the value at `path` is set too."""
+    """Return a copy of `below` in which `value` is set at `path`, whose parts are separated by dots."""
     name, _, rest = path.partition(".")
     inner = below.get(name)
     return {**below, name: merged(inner or {}, rest, value) if rest else value}

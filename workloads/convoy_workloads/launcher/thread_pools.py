@@ -21,7 +21,7 @@ library reads its variables only once, when it is loaded.
 
 
 def find_openblas() -> None:
-    """Find the OpenBLAS libraries that this process has loaded, such as numpy's."""
+    """Find the OpenBLAS libraries that this process has loaded, such as numpy's. `resize` uses them."""
     import ctypes  # noqa: PLC0415 - torch is imported by now, and needs it too
 
     with open("/proc/self/maps") as maps:

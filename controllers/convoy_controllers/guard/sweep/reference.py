@@ -32,8 +32,8 @@ _LEAST_SPREAD = 0.003
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Reference of one metric and one class of hardware (accelerator, driver, firmware, power cap). The
-    order of members has no effect.
+    """The range of one metric on healthy nodes of one hardware class (accelerator, driver, firmware, power
+    cap), learned from the results of its member nodes. The order of the members has no effect.
     """
 
     metric: str

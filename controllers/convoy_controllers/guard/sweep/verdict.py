@@ -67,8 +67,8 @@ def kept(before: Verdict | None, now: Verdict) -> Verdict:
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """Return the verdict that applies to a node with several tests: a sticky one first, then a failure,
-    then an inconclusive one.
+    """Return the verdict that applies to a node with several tests: a sticky failure first, then another
+    failure, then an inconclusive verdict, then a pass.
     """
     order = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
     return min(verdicts, key=lambda one: (not one.sticky, order.index(one.outcome)))
