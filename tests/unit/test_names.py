@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.reading.sample import ROOT, sources
+from tests.reading.sample import ROOT, docstrings, sources
 
 VAGUE_VERB = re.compile(
     r"(looks?|looked|says?|said|tells?|told|hears?|heard|takes?|took|taken|asks?|asked|begins?|began"
@@ -122,10 +122,10 @@ def test_a_word_names_one_thing(pattern: str, folder: str, instead: str) -> None
 
 
 def test_docstrings_open_with_a_noun_phrase_or_a_verb() -> None:
-    every = [*parsed().items(), *definitions()]
     found = [
-        f"{path}: {text.splitlines()[0]}"
-        for path, node in every
-        if (text := ast.get_docstring(node)) and WRONG_OPENINGS.match(text)
+        f"{path}:{text.line}: {text.text.splitlines()[0]}"
+        for path, tree in parsed().items()
+        for text in docstrings(ROOT / path, tree)
+        if WRONG_OPENINGS.match(text.text)
     ]
     assert not found

@@ -62,7 +62,7 @@ class CommitState:
     seen: int = 0
     """The latest incarnation that this agent has learned of."""
     open: Mapping[int, Open] = field(default_factory=dict)
-    """By step: the generations that wait for votes, and the one whose record is being written."""
+    """Generations that wait for votes, and the one whose record is being written, by step."""
     writing: int | None = None
     """The step of the generation whose record is being written; None if no record is."""
     writing_since: float = 0.0

@@ -47,7 +47,9 @@ class Setting:
     cells: Cells | None
     shape: Shape
     places: Mapping[Division, tuple[Ints, Ints]]
-    """By division: the numbers of its places in the layout, and each rank's index among these places."""
+    """Two arrays for each division: the numbers of its places in the layout, and each rank's index among
+    these places.
+    """
 
     @classmethod
     def of(cls, layout: Layout, rules: Rules) -> Setting:
@@ -69,8 +71,8 @@ class State:
     channels: Mapping[Channel, ChannelState]
     initial_means: Mapping[Level, InitialMean]
     clock_deficit: Floats
-    """By rank: logarithm of the other ranks' median clock rate divided by the rank's own, as a moving
-    average.
+    """Clock deficit of each rank: the logarithm of the other ranks' median clock rate divided by the rank's
+    own, as a moving average.
     """
     throttled: Floats
     """Share of the recent windows in which the device was throttled, by rank."""
@@ -85,8 +87,8 @@ class State:
     silent_windows: tuple[int, ...] = ()
     """Number of windows since the last report of each communicator."""
     transferring: tuple[float, ...] = ()
-    """By communicator: seconds that its largest transfers took in one window. The window is the last one
-    that all its members reported.
+    """Seconds that the largest transfers of each communicator took in one window. The window is the last
+    one that all members of the communicator reported.
     """
     pauses: tuple[float, ...] = ()
     """Host pauses of outlier ranks, as shares of a step; one value for each of the last windows."""

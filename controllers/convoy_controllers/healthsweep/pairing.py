@@ -30,7 +30,7 @@ class Pairs:
     orders: tuple[Order, ...] = ()
     """Orders of the current round; empty when all rounds are over."""
     verdicts: Mapping[str, Verdict] | None = None
-    """By subject: the verdicts on hardware, links and racks. None until all rounds are over."""
+    """Verdicts on hardware, links and racks, by subject. None until all rounds are over."""
 
 
 def replay_rounds(

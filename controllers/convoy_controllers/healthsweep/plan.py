@@ -199,7 +199,7 @@ class _RunningSweep:
             return found | {
                 one.stored.node: one.pending("waits for all nodes before the pair tests") for one in through
             }
-        return found | self._together(through, lookup)
+        return found | self._judge_together(through, lookup)
 
     def _referenced(self, one: Participant) -> bool:
         known = self._known.get(one.hardware_class)
@@ -213,7 +213,7 @@ class _RunningSweep:
             if one.judged is not None
         }
 
-    def _together(self, through: Sequence[Participant], lookup: ReportLookup) -> dict[str, NodeVerdict]:
+    def _judge_together(self, through: Sequence[Participant], lookup: ReportLookup) -> dict[str, NodeVerdict]:
         """Return the status entries of nodes that have finished their own tests, with the results of pair
         tests.
         """

@@ -36,13 +36,15 @@ class Bindings:
     """
 
     named: Mapping[str, str] = field(default_factory=dict)
-    """By node: name of its hardware, if the name is known. A NodeHealth of that name may not exist."""
+    """Name of the hardware in each node whose hardware name is known. A NodeHealth of that name may not
+    exist.
+    """
     hardware: Mapping[str, str] = field(default_factory=dict)
-    """By node: name of the NodeHealth of the hardware in the node."""
+    """Name of the NodeHealth of the hardware in each node, by node."""
     claims: Mapping[str, tuple[ReportedNode, ...]] = field(default_factory=dict)
-    """By hardware name: the nodes that claim the hardware."""
+    """Nodes that claim each hardware, by hardware name."""
     chosen: Mapping[str, ReportedNode] = field(default_factory=dict)
-    """By name of the NodeHealth: the node that has the hardware."""
+    """The node that has the hardware of each NodeHealth, by the NodeHealth's name."""
 
     def name_of(self, node: str) -> str:
         """Return the name of a node's hardware; empty if the name is unknown or several nodes claim the

@@ -45,7 +45,7 @@ class Allocation:
     breaker: BreakerStatus
     granted: dict[str, Request] = field(default_factory=dict)
     refused: dict[str, Refusal] = field(default_factory=dict)
-    """By node without a grant: refusal of the node's first request."""
+    """Refusal of the first request of each node that got no grant, by node."""
 
 
 def share(nodes: int, percent: int, least: int = 1) -> int:

@@ -57,15 +57,15 @@ class Hardware:
     """Stored NodeHealths by name."""
     bindings: Bindings
     jobs: Mapping[str, Sequence[PlacedJob]] = field(default_factory=dict)
-    """By node: jobs with pods on the node."""
+    """Jobs with pods on each node, by node."""
     suspicions: Mapping[str, tuple[Suspicion, ...]] = field(default_factory=dict)
-    """By node: suspicions of jobs against the node."""
+    """Suspicions of jobs against each node, by node."""
     noticed: Mapping[str, tuple[Suspicion, ...]] = field(default_factory=dict)
-    """By node: hints of jobs. The cause of a hint may be the node or something else."""
+    """Hints of jobs about each node, by node. The cause of a hint may be the node or something else."""
     swept: Mapping[str, Sequence[SweepResult]] = field(default_factory=dict)
-    """By hardware: verdicts of sweeps, oldest first."""
+    """Verdicts of sweeps on each hardware, oldest first, by hardware name."""
     paces: Mapping[str, JobPace] = field(default_factory=dict)
-    """By job: its current speed."""
+    """Current speed of each job."""
 
     def policy_of(self, name: str) -> GuardPolicy | None:
         """Return the policy for hardware with a NodeHealth. Hardware without a node keeps its policy."""

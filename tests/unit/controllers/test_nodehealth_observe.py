@@ -45,7 +45,7 @@ class ObservedAll:
     """All hardware, grouped by the policy that decides about it."""
 
     hardware: Mapping[str, str]
-    """By node: name of its hardware's NodeHealth."""
+    """Name of the NodeHealth of the hardware in each node, by node."""
     fleets: tuple[Fleet, ...]
     alone: tuple[Member, ...]
     """Hardware without a policy."""

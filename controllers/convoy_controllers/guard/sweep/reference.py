@@ -41,7 +41,7 @@ class Reference:
     better: Better
     version: int
     members: tuple[tuple[str, tuple[float, ...]], ...]
-    """By member: hardware name, and quantiles of its samples in rising order."""
+    """Hardware name of each member, and quantiles of its samples in rising order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ class RunTruth:
     memory_losses: int = 0
     """Number of memory losses of all nodes together."""
     losses_before: dict[Generation, int] = field(default_factory=dict)
-    """By generation: number of memory losses of all nodes at the time when the generation was saved, or
-    last copied after a restore.
+    """Number of memory losses of all nodes at the time when each generation was saved, or last copied after
+    a restore.
     """
     restores: int = 0
     committed: int = 0

@@ -26,7 +26,7 @@ class Sample:
     values: Mapping[str, torch.Tensor]
     states: Mapping[str, Mapping[str, Any]]
     groups: Mapping[str, int]
-    """By name of each parameter: the index of the optimizer's parameter group that holds the parameter."""
+    """Index of the optimizer's parameter group that holds each parameter, by name of the parameter."""
 
 
 def pick_sample(sizes: Mapping[str, int], budget: int, turn: int) -> list[str]:
