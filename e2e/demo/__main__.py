@@ -1,0 +1,210 @@
+"""`make demo`: creates a local cluster with the chart and the dashboard, and trains a job on it. The demo
+kills a rank, then a node under the job, and prints what happened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from convoy_crds.trainingjob import TrainingJob
+from convoy_operator.dashboard.core import timeline
+from e2e.cluster import files
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.progress import Progress
+from e2e.demo.login import dashboard_hints
+from e2e.demo.story import SurvivedFault, faults_table, loss_curve, losses, timeline_text
+from e2e.drive.cluster_state import leader, restore
+from e2e.drive.fault_injection import JobUnderTest
+from e2e.drive.job_watch import JobWatch
+from e2e.drive.jobs import Jobs
+from e2e.drive.recovery import Recovery
+from e2e.install import bring_up
+
+NAME = "demo"
+NODES = 3
+EXAMPLE = files.CHECKOUT / "examples" / "demo.yaml"
+STILL_SECONDS = 120.0
+"""Maximum seconds without a new step. After that the demo fails."""
+RECOVERY_SECONDS = 90.0
+"""Maximum seconds from a fault until the next step. After that the demo fails."""
+NOT_ON_GPUS = (
+    "All of this ran on CPUs (gloo, PyTorch for CPUs). Convoy has not been tried on a cluster with GPUs."
+)
+
+
+def main() -> None:
+    """Create the cluster, train, inject the faults, and print the result. Exit with 1 on failure. The
+    cluster is not deleted.
+    """
+    progress = Progress()
+    job = str(yaml.safe_load(EXAMPLE.read_text())["metadata"]["name"])
+    cluster = Cluster(NAME, progress=progress)
+    try:
+        bring_up(NAME, NODES, progress)
+        hints = usage_hints(cluster, job) + dashboard_hints(cluster)
+        print(hints, flush=True)
+        phase = play(cluster, job, progress)
+    except (ClusterError, AssertionError) as error:
+        raise SystemExit(f"demo: {error}\n{usage_hints(cluster, job) if cluster.exists else ''}") from error
+    print(f"{hints}\n{NOT_ON_GPUS}")
+    if phase != "Succeeded":
+        raise SystemExit(f"the job is {phase}; run: convoy why {job}")
+
+
+def usage_hints(cluster: Cluster, job: str) -> str:
+    """Return instructions to inspect the cluster and to delete it."""
+    programs = f"{files.CHECKOUT}/.venv/bin:{cluster.binaries}"
+    return (
+        "\nThe cluster is up. To delete it: make clean. To inspect it, run in a shell:\n"
+        f"  export KUBECONFIG={cluster.kubeconfig} PATH={programs}:$PATH\n"
+        f"  kubectl get convoy -A; convoy why {job}\n"
+    )
+
+
+def play(cluster: Cluster, name: str, progress: Progress) -> str:
+    """Train the example, kill a rank and a node, and print the result. Return the job's phase at its end."""
+    restore(cluster)
+    cluster.kubectl("delete", "-f", str(EXAMPLE), "--ignore-not-found", "--timeout=60s", deadline=90)
+    cluster.kubectl("apply", "-f", str(EXAMPLE))
+    progress.report(f"training {EXAMPLE.relative_to(files.CHECKOUT)} on {NODES} nodes")
+    jobs = Jobs.of(cluster, "default")
+    with JobWatch(jobs, name) as watch:
+        job = JobUnderTest(cluster, jobs, name, watch)
+        faults = [_kill_rank(job, progress), _kill_node(job, progress)]
+        progress.report("starting the dead node again")
+        restore(cluster)
+        phase = wait_for_end(watch, progress)
+    _print(job, faults)
+    return phase
+
+
+def _kill_rank(job: JobUnderTest, progress: Progress) -> SurvivedFault:
+    pod = job.pods[1].metadata.name if len(job.pods) > 1 else ""
+    return _inject(job, "kill -9 of rank 1", f"kill -9 of rank 1, in pod {pod}", job.kill_rank, progress)
+
+
+def _kill_node(job: JobUnderTest, progress: Progress) -> SurvivedFault:
+    """Kill the node of a worker that does not also run the leading operator."""
+    leading = leader(job.cluster)[1]
+    index = next((i for i, pod in enumerate(job.pods) if pod.spec.node_name != leading), 0)
+    node = job.pods[index].spec.node_name
+    title = f"kill -9 of node {node}, with everything on it"
+    return _inject(
+        job,
+        f"kill -9 of {node}",
+        title,
+        lambda: job.kill_node(index, RECOVERY_SECONDS),
+        progress,
+    )
+
+
+def _inject(
+    job: JobUnderTest, short: str, title: str, fault: Callable[[], Recovery], progress: Progress
+) -> SurvivedFault:
+    """Wait until the job has a checkpoint on two nodes from this incarnation, inject the fault, and wait
+    until the job makes steps again.
+    """
+    watch = job.watch
+
+    def saved() -> bool:
+        mark = ((watch.status.get("checkpoint") or {}).get("watermarks") or {}).get("peer") or {}
+        return bool(mark.get("incarnation") == watch.status["incarnation"] and _stepping(watch.status))
+
+    watch.until(saved, STILL_SECONDS, "the job has a checkpoint in the memory of two nodes")
+    step = watch.status["progress"]["step"]
+    progress.report(f"  {status_line(watch.status)}")
+    progress.report(title)
+    recovery = fault()
+    restored = job.restored[watch.status["incarnation"]].step
+    reached = max(step, *(_step(one.body) for one in watch.job if one.at <= recovery.fault_at))
+    survived = SurvivedFault(
+        title=short,
+        reason=recovery.reason,
+        last_step=reached,
+        restored_step=restored,
+        replaced_pods=recovery.replaced,
+        noticed=recovery.decided,
+        next_step=recovery.stepped,
+    )
+    progress.report(
+        f"  next step {survived.next_step:.1f} s after the fault, {survived.steps_lost} steps lost"
+    )
+    return survived
+
+
+def _stepping(status: Mapping[str, Any]) -> bool:
+    return bool(status.get("progress")) and status.get("phase") == "Running"
+
+
+def _step(body: Mapping[str, Any]) -> int:
+    return int(((body.get("status") or {}).get("progress") or {}).get("step", 0))
+
+
+def _print(job: JobUnderTest, faults: list[SurvivedFault]) -> None:
+    """Print the faults, the job's timeline, its loss curve, its status and the text that it wrote."""
+    found = TrainingJob.model_validate(job.jobs.get(job.name))
+    events = job.jobs.core.list_namespaced_event(
+        job.jobs.namespace, field_selector=f"involvedObject.uid={found.metadata.uid}"
+    )
+    raw = job.jobs.core.api_client.sanitize_for_serialization(events)["items"]
+    start = found.metadata.creation_timestamp
+    assert start is not None
+    print(f"\nWhat happened\n{faults_table(faults)}")
+    print(
+        f"\nTimeline, by time since the job was created\n{timeline_text(timeline.entries(found, raw), start)}"
+    )
+    points = losses((one.body.get("status") or {}) for one in job.watch.job)
+    print(f"\n{loss_curve(points, faults)}\n")
+    print(job.cluster.kubectl("get", "trainingjob", job.name, "-o", "wide"))
+
+
+@dataclass
+class StallTimer:
+    """A timeout that starts again at each new step."""
+
+    until: float
+    best: int = -1
+
+    def step(self, step: int, now: float) -> None:
+        """Record the job's step. A higher step than before extends the timeout."""
+        if step > self.best:
+            self.best, self.until = step, now + STILL_SECONDS
+
+
+def wait_for_end(watch: JobWatch, progress: Progress) -> str:
+    """Print the job's status line whenever it changes, until the job ends. Return the job's phase.
+
+    Raises ClusterError after STILL_SECONDS without a new step.
+    """
+    timer = StallTimer(time.monotonic() + STILL_SECONDS)
+    reported = ""
+    while time.monotonic() < timer.until:
+        status = watch.status
+        if (line := status_line(status)) != reported:
+            progress.report(f"  {line}")
+            reported = line
+        if status.get("phase") in ("Succeeded", "Failed"):
+            return str(status["phase"])
+        if status.get("progress"):
+            timer.step(status["progress"]["step"], time.monotonic())
+        time.sleep(1.0)
+    raise ClusterError(f"the job has made no step for {STILL_SECONDS:.0f} s; run: convoy why {watch.name}")
+
+
+def status_line(status: Mapping[str, Any]) -> str:
+    """Return a job's status as one line."""
+    found = [status.get("phase", "Pending"), status.get("reason", ""), f"{status.get('ready', '0')} ready"]
+    if step := status.get("progress"):
+        loss = step.get("loss", float("nan"))
+        found.append(f"step {step['step']}/{step.get('totalSteps', '?')} loss {loss:.3f}")
+    return "  ".join(found)
+
+
+if __name__ == "__main__":
+    main()
