@@ -41,6 +41,7 @@ generate: venv ## Write the CRDs, the chart's copies, the Engines, the gRPC stub
 	@$(BIN)/python -m convoy_agents.wire.generate
 	@$(BIN)/python -m convoy_workloads.engines.catalogue
 	@$(BIN)/python -m e2e.metrics_page
+	@$(BIN)/python -m e2e.compat.page
 
 .PHONY: lint
 lint: venv ## Style, types, layers and generated files.
@@ -61,6 +62,7 @@ lint-checks:
 	@$(BIN)/python -m convoy_agents.wire.generate --check
 	@$(BIN)/python -m convoy_workloads.engines.catalogue --check
 	@$(BIN)/python -m e2e.metrics_page --check
+	@$(BIN)/python -m e2e.compat.page --check
 
 .PHONY: docs
 docs: host ## Build the documentation into site/; fails for links that lead nowhere and for what is loaded from elsewhere.
@@ -85,6 +87,10 @@ fuzz: venv ## The random unit tests with a hundred times the cases of CI (1 hour
 integration: binaries ## Tests against a real kube-apiserver and etcd.
 	@$(TIMED) integration $(BIN)/python -m pytest tests/integration -q -n $(WAITERS) --dist loadgroup \
 		--no-loadscope-reorder
+
+.PHONY: compat
+compat: venv ## Integration, life and survival tests on another Kubernetes: MINOR=1.34; writes docs/bench/compat.json (1 hour).
+	@$(BIN)/python -m e2e.compat $(MINOR)
 
 .PHONY: fuzz-templates
 fuzz-templates: binaries ## 20,000 random mutations of valid templates against a real API server (15 minutes).

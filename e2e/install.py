@@ -64,7 +64,7 @@ def install(cluster: Cluster) -> None:
 
 def rendered(binaries: Path, *arguments: str) -> list[dict[str, Any]]:
     """Return the objects that `helm template` renders from this checkout's chart, in Convoy's namespace."""
-    flags = [f"--namespace={NAMESPACE}", f"--kube-version={versions.KUBERNETES}", *arguments]
+    flags = [f"--namespace={NAMESPACE}", f"--kube-version={versions.release().kubernetes}", *arguments]
     text = run([binaries / "helm", "template", "convoy", str(CHART), *flags], deadline=60)
     return [body for body in yaml.safe_load_all(text) if body]
 

@@ -33,11 +33,12 @@ def architecture() -> str:
 
 
 def kube_key() -> str:
-    """Return a key for the Kubernetes programs: their version and a digest of our Go module."""
+    """Return a key for the Kubernetes programs: their version and a digest of our Go module's files."""
+    release = versions.release()
     digest = hashlib.sha256()
-    for file in sorted(MODULE.glob("*")):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    return f"kubernetes-{versions.KUBERNETES}-{digest.hexdigest()[:10]}"
+    for name in (f"{release.module}.mod", f"{release.module}.sum", "main.go"):
+        digest.update(name.encode() + b"\0" + (MODULE / name).read_bytes())
+    return f"kubernetes-{release.kubernetes}-{digest.hexdigest()[:10]}"
 
 
 def folder() -> Path:
@@ -72,8 +73,12 @@ def tool(name: str, progress: Progress) -> Path:
     """
     if name not in versions.TOOLS:
         raise ClusterError(f"no tool {name}; known: {', '.join(versions.TOOLS)}")
-    with files.locked(_root() / ".lock", deadline=3600, what="the programs of the cluster"):
-        return _tool(name, progress) / versions.TOOLS[name].programs[0]
+    program = _tool_folder(name) / versions.TOOLS[name].programs[0]
+    # A folder is complete once it exists, so do not wait for the lock, which a build holds for minutes.
+    if not program.exists():
+        with files.locked(_root() / ".lock", deadline=3600, what="the programs of the cluster"):
+            _tool(name, progress)
+    return program
 
 
 def _root() -> Path:
@@ -93,37 +98,42 @@ def _kube(progress: Progress) -> Path:
 
 
 def _download_kube(target: Path, progress: Progress) -> None:
-    arch = architecture()
+    arch, release = architecture(), versions.release()
     for program in versions.KUBE:
         progress.report(f"downloading {program}")
         if program == "etcd":
-            address = versions.ETCD_ARCHIVE.format(v=versions.ETCD, arch=arch)
-            archive = fetch_checked(address, versions.ETCD_SUMS.format(v=versions.ETCD))
+            address = versions.ETCD_ARCHIVE.format(v=release.etcd, arch=arch)
+            archive = fetch_checked(address, versions.ETCD_SUMS.format(v=release.etcd))
             unpack_programs(archive, ["etcd"], target)
         else:
-            address = versions.KUBE_ARCHIVE.format(v=versions.KUBERNETES, arch=arch, program=program)
+            address = versions.KUBE_ARCHIVE.format(v=release.kubernetes, arch=arch, program=program)
             files.write(target / program, fetch_checked(address, address + ".sha256"), mode=0o755)
 
 
 def _build_kube(target: Path, progress: Progress) -> None:
-    major, minor, _ = versions.KUBERNETES.split(".")
+    release = versions.release()
+    major, minor, _ = release.kubernetes.split(".")
     package = "k8s.io/component-base/version"
     stamps = {
-        "gitVersion": f"v{versions.KUBERNETES}",
+        "gitVersion": f"v{release.kubernetes}",
         "gitMajor": major,
         "gitMinor": minor,
         "gitTreeState": "clean",
     }
     flags = " ".join(["-s -w", *(f"-X {package}.{name}={value}" for name, value in stamps.items())])
-    with progress.long(f"building Kubernetes {versions.KUBERNETES} and etcd from Go modules (minutes, once)"):
-        _go(["build", "-trimpath", "-ldflags", flags, "-o", str(target / "kube"), "."], target, cwd=MODULE)
+    command = ["build", f"-modfile={release.module}.mod", "-trimpath", "-ldflags", flags, "-o"]
+    with progress.long(f"building Kubernetes {release.kubernetes} and etcd from Go modules (minutes, once)"):
+        _go([*command, str(target / "kube"), "."], target, cwd=MODULE)
     for program in versions.KUBE:
         (target / program).symlink_to("kube")
 
 
+def _tool_folder(name: str) -> Path:
+    return _root() / f"{name}-{versions.TOOLS[name].version}"
+
+
 def _tool(name: str, progress: Progress) -> Path:
-    tool = versions.TOOLS[name]
-    final = _root() / f"{name}-{tool.version}"
+    tool, final = versions.TOOLS[name], _tool_folder(name)
     if final.exists():
         return final
     with files.building(final) as temporary:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from e2e.cluster import creation, files, loading, machine, teardown
+from e2e.cluster import creation, files, loading, machine, teardown, versions
 from e2e.cluster.addresses import Addresses, cluster_id
 from e2e.cluster.cgroups import Cgroups
 from e2e.cluster.components import Components
@@ -151,6 +151,7 @@ class Cluster:
         with cluster.lock():
             state = cluster.file.load()
             if state and state.phase == "up" and cluster._complete():
+                cluster._require_release(state)
                 cluster.progress.report(f"cluster {name} is already up ({len(state.nodes)} nodes)")
                 return cluster
             if state:
@@ -164,6 +165,15 @@ class Cluster:
                 hint = f"The incomplete cluster is kept in {cluster.folder}; `down --name {name}` deletes it."
                 raise ClusterError(f"{error}\n{hint}") from error
         return cluster
+
+    def _require_release(self, state: State) -> None:
+        """Raise ClusterError if the cluster runs another release of Kubernetes than the chosen one."""
+        running, wanted = state.options["kubernetes"], versions.release().kubernetes
+        if running != wanted:
+            raise ClusterError(
+                f"cluster {self.name} runs Kubernetes {running}, not {wanted}; `down --name {self.name}`"
+                f" deletes it, and {versions.CHOICE} chooses the version of a new one"
+            )
 
     def _complete(self) -> bool:
         return all(map(self.components.alive, COMPONENTS)) and all(node.alive for node in self.nodes)

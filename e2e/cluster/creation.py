@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from e2e.cluster import binaries, loading, pause, system, templates
+from e2e.cluster import binaries, loading, pause, system, templates, versions
 from e2e.cluster.components import SERVING
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.network import machine_routes
@@ -30,7 +30,12 @@ def create(cluster: Cluster, nodes: int, references: Sequence[str] | None, *, au
     programs = binaries.ensure(cluster.progress)
     pause.ensure(cluster.images)
     images = _images(cluster, references)
-    options = {"binaries": str(programs), "audit": audit, "nodes": nodes}
+    options = {
+        "kubernetes": versions.release().kubernetes,
+        "binaries": str(programs),
+        "audit": audit,
+        "nodes": nodes,
+    }
     state = allocate(cluster.file, cluster.name, machine_routes(), options)
     report(f"cluster {cluster.name}: {nodes} nodes in {state.addresses.network}, folder {cluster.folder}")
     cluster.shared_dir.mkdir(mode=0o777)

@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-KUBERNETES = "1.36.3"
-ETCD = "3.6.8"
+from e2e.cluster.errors import ClusterError
+
+CHOICE = "CONVOY_KUBERNETES"
+"""Environment variable that chooses a minor version of `RELEASES`."""
+DEFAULT_MINOR = "1.36"
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of Kubernetes, and the release of etcd that its tests use."""
+
+    kubernetes: str
+    etcd: str
+    module: str
+    """Name, without suffix, of the .mod and .sum files with which our Go module builds this release."""
+
+
+RELEASES: Mapping[str, Release] = {
+    "1.34": Release("1.34.4", "3.6.4", "go-1.34"),
+    "1.35": Release("1.35.4", "3.6.5", "go-1.35"),
+    "1.36": Release("1.36.3", "3.6.8", "go"),
+    "1.37": Release("1.37.2", "3.7.0", "go-1.37"),
+}
+
+
+def release() -> Release:
+    """Return the release that the environment variable `CHOICE` names, or the default release."""
+    minor = os.environ.get(CHOICE) or DEFAULT_MINOR
+    if minor not in RELEASES:
+        raise ClusterError(f"{CHOICE}={minor} is not a known minor version; use one of {', '.join(RELEASES)}")
+    return RELEASES[minor]
+
 
 # Names under which the binary of our Go module runs; each name is a different program.
 KUBE = (

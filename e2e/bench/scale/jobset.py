@@ -96,7 +96,11 @@ class JobSet:
 
     def _chart(self) -> list[dict[str, Any]]:
         helm = str(self._plane.cluster.binaries / "helm")
-        flags = [f"--namespace={NAMESPACE}", f"--kube-version={versions.KUBERNETES}", "--include-crds"]
+        flags = [
+            f"--namespace={NAMESPACE}",
+            f"--kube-version={versions.release().kubernetes}",
+            "--include-crds",
+        ]
         text = run([helm, "template", _NAME, str(source() / "charts" / "jobset"), *flags], deadline=60)
         return [document for document in yaml.safe_load_all(text) if document]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from e2e.cluster import binaries
+from e2e.cluster import binaries, versions
 from e2e.cluster.progress import Progress
 
 CHART = Path(__file__).parents[3] / "charts" / "convoy"
@@ -35,7 +35,7 @@ def render(
 
     Raises ValueError with helm's message if helm fails.
     """
-    command = [str(helm), "template", "convoy", str(chart), "--kube-version=1.36.3"]
+    command = [str(helm), "template", "convoy", str(chart), f"--kube-version={versions.release().kubernetes}"]
     command += [f"--namespace={NAMESPACE}", "--values=-", *(f"--api-versions={api}" for api in apis)]
     done = subprocess.run(
         [*command, *(f"--set={setting}" for setting in settings)],
