@@ -88,7 +88,13 @@ def rendered(document: Document) -> str:
         machine=document.machine,
         cgroup_note=CGROUP_NOTE.format(tested=_listed(map(str, tested))),
     )
-    parts = [HEAD, *_kubernetes(document), AFTER_KUBERNETES.format(default=DEFAULT_MINOR), PYTHON + _pythons(), rest]
+    parts = [
+        HEAD,
+        *_kubernetes(document),
+        AFTER_KUBERNETES.format(default=DEFAULT_MINOR),
+        PYTHON + _pythons(),
+        rest,
+    ]
     return "\n".join(parts).rstrip() + "\n"
 
 
