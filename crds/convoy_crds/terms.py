@@ -17,6 +17,8 @@ LABEL_ROLE = "convoy.dev/role"
 LABEL_INDEX = "convoy.dev/index"
 LABEL_AGENT_READY = "convoy.dev/agent-ready"
 
+DEFAULT_POLICY = "default"
+"""Name of the GuardPolicy that comes with the chart."""
 LABEL_NODE_HEALTH = "convoy.dev/node-health"
 """Label on a node. Its value is the state of the node's hardware."""
 TAINT_UNQUALIFIED = "convoy.dev/unqualified"
@@ -50,6 +52,28 @@ ENV_HOME = "CONVOY_HOME"
 launcher creates a home in this folder.
 """
 ENV_SOCKET = "CONVOY_SOCKET"
+ENV_SERVING_PORT = "CONVOY_SERVING_PORT"
+"""Variable with the port on which a serving rank accepts requests."""
+ENV_READY_PORT = "CONVOY_READY_PORT"
+"""Variable with the port on which the launcher responds to the kubelet's probes. Only pods of a serving
+engine have it.
+"""
+ENV_DRAIN_SECONDS = "CONVOY_DRAIN_SECONDS"
+"""Variable with the time limit for requests in flight after a serving rank has stopped accepting new ones."""
+ENV_ENDPOINT_LAG_SECONDS = "CONVOY_ENDPOINT_LAG_SECONDS"
+"""Variable with the time for which a serving rank still accepts requests after SIGTERM. In this time all
+proxies drop the pod's endpoint.
+"""
+ENV_STALL_SECONDS = "CONVOY_STALL_SECONDS"
+"""Variable with the time without a heartbeat after which a serving rank is no longer ready."""
+ENV_MODEL_PATH = "CONVOY_MODEL_PATH"
+"""Variable with the folder of the model that a serving rank loads. It is absent if the engine brings its own
+model.
+"""
+ENV_AUTH_TOKEN_FILE = "CONVOY_AUTH_TOKEN_FILE"  # noqa: S105 - the name of a variable, not a token
+"""Variable with the file that holds the bearer token of requests. It is absent if requests need no token."""
+ENV_ADMIN_SOCKET = "CONVOY_ADMIN_SOCKET"
+"""Variable with the path of the Unix socket on which a serving rank offers its admin routes."""
 ENV_WARM = "CONVOY_WARM"
 """Variable that is `false` if `recovery.warm` is false. It is absent if `recovery.warm` is true, so that
 running pods without the variable need not be replaced.
