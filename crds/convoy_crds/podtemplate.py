@@ -157,6 +157,7 @@ class Container(OpenPart):
     volume_mounts: list[VolumeMount] | None = None
     resources: Resources | None = None
     security_context: SecurityContext | None = None
+    readiness_probe: OpenObject | None = None
 
 
 class InitContainer(OpenPart):

@@ -21,24 +21,12 @@ from convoy_crds.meta import (
     validated,
 )
 from convoy_crds.podtemplate import PodTemplate, depth_checked
+from convoy_crds.template_cel import has_container, has_field
 from convoy_crds.trainingjob_checkpoint import Checkpoint
 from convoy_crds.trainingjob_status import TrainingJobStatus
 
 ALL_ROLES_COMPLETE = "AllRolesComplete"
-_CONTAINER = (
-    "has(r.template) && r.template != null && has(r.template.spec) && r.template.spec != null"
-    " && has(r.template.spec.containers)"
-    " && type(r.template.spec.containers) == list && size(r.template.spec.containers) > 0"
-)
-"""CEL that is true if role `r` has a container. A null counts as absent."""
-
-
-def _has_field(field: str, kind: str) -> str:
-    """Return CEL that is true if the first container of role `r` has the field `field` of the CEL type
-    `kind`. A null counts as absent.
-    """
-    path = f"r.template.spec.containers[0].{field}"
-    return f"has({path}) && type({path}) == {kind}"
+_CONTAINER = has_container("r")
 
 
 class EngineRef(Model):
@@ -152,19 +140,19 @@ class TrainingJobSpec(Model):
 
     model_config = validated(
         Rule(
-            f"has(self.engine) || self.roles.all(r, {_CONTAINER} && {_has_field('image', 'string')})",
+            f"has(self.engine) || self.roles.all(r, {_CONTAINER} && {has_field('r', 'image', 'string')})",
             "without spec.engine every role needs template.spec.containers[0].image",
             ".roles",
         ),
         Rule(
-            f"has(self.engine) || self.roles.all(r, {_CONTAINER} && {_has_field('command', 'list')})",
+            f"has(self.engine) || self.roles.all(r, {_CONTAINER} && {has_field('r', 'command', 'list')})",
             "without spec.engine every role needs template.spec.containers[0].command: Convoy starts the "
             "ranks itself and cannot read the image's entrypoint",
             ".roles",
         ),
         Rule(
             f"!has(self.engine) || self.roles.all(r, !({_CONTAINER})"
-            f" || !({_has_field('args', 'list')}) || {_has_field('command', 'list')})",
+            f" || !({has_field('r', 'args', 'list')}) || {has_field('r', 'command', 'list')})",
             "args without command would be ignored, because the engine has its own command line: set "
             "command too",
             ".roles",

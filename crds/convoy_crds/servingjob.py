@@ -1,0 +1,203 @@
+"""ServingJob: a job whose replicas load a model and serve requests behind a Service. Convoy rolls, restarts
+and drains the replicas.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from convoy_crds.kind import Column, Editors, Kind, Scale, Scope
+from convoy_crds.meta import Model, ObjectMeta, Rule, map_list, validated
+from convoy_crds.podtemplate import PodTemplate
+from convoy_crds.servingjob_model import ModelSource
+from convoy_crds.servingjob_rollout import (
+    DEFAULT_DRAIN_SECONDS,
+    ENDPOINT_LAG_SECONDS,
+    Rollout,
+    Service,
+    ServingRecovery,
+    Slo,
+)
+from convoy_crds.servingjob_status import MAX_GROUPS, ServingJobStatus
+from convoy_crds.template_cel import has_container, has_field
+from convoy_crds.trainingjob import EngineRef
+
+_CONTAINER = has_container("self")
+_SCALED = "(has(self.scaledRole) ? self.scaledRole : self.roles[0].name)"
+_GRACE = "r.template.spec.terminationGracePeriodSeconds"
+_HAS_GRACE = (
+    "has(r.template) && r.template != null && has(r.template.spec) && r.template.spec != null"
+    f" && has({_GRACE}) && type({_GRACE}) == int"
+)
+_DRAIN = (
+    "(has(self.rollout) && has(self.rollout.drainSeconds)"
+    f" ? self.rollout.drainSeconds : {DEFAULT_DRAIN_SECONDS})"
+)
+
+
+class ServingRole(Model):
+    """A set of identical replicas. Each replica is a group of pods that starts, restarts and rolls as one."""
+
+    model_config = validated(
+        Rule(
+            f"has(self.engine) || ({_CONTAINER} && {has_field('self', 'image', 'string')}"
+            f" && {has_field('self', 'command', 'list')})",
+            "without engine the role needs template.spec.containers[0] with image and command: Convoy starts "
+            "the program itself and cannot read the image's entrypoint",
+            ".template",
+        ),
+        Rule(
+            f"has(self.engine) || !({_CONTAINER}) || {has_field('self', 'readinessProbe', 'map')}",
+            "without engine the role needs template.spec.containers[0].readinessProbe: otherwise requests "
+            "would reach replicas that cannot serve yet",
+            ".template",
+        ),
+        Rule(
+            f"!has(self.engine) || !({_CONTAINER}) || !({has_field('self', 'readinessProbe', 'map')})",
+            "with engine, readinessProbe of template.spec.containers[0] must be absent: the engine reports "
+            "its readiness itself",
+            ".template",
+        ),
+        Rule(
+            f"!has(self.engine) || !({_CONTAINER}) || !({has_field('self', 'args', 'list')})"
+            f" || {has_field('self', 'command', 'list')}",
+            "args without command would be ignored, because the engine has its own command line: set "
+            "command too",
+            ".template",
+        ),
+    )
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=24)]
+    replicas: Annotated[int, Field(ge=0, le=MAX_GROUPS)] | None = None
+    """Number of replicas of this role. The scaled role has none here, because `spec.replicas` is its
+    number.
+    """
+    group_size: Annotated[int, Field(ge=1, le=64)] = 1
+    """Number of pods of each replica. Slot 0 receives the requests."""
+    engine: EngineRef | None = None
+    """Serving Engine of the catalogue. If absent, `template` has its own image and command."""
+    template: Annotated[PodTemplate | None, Field(json_schema_extra={"nullable": True})] = None
+    """Pod template with the role's own image, command and readiness probe. For a role with an engine:
+    additions to the engine's pods, such as resources, volumes and tolerations.
+    """
+
+
+class ServingJobSpec(Model):
+    """The service that the user wants."""
+
+    model_config = validated(
+        Rule(
+            "size(self.roles) == 1 || has(self.scaledRole)",
+            "with more than one role, scaledRole must name the role that spec.replicas scales",
+            ".scaledRole",
+        ),
+        Rule(
+            "!has(self.scaledRole) || self.roles.exists(r, r.name == self.scaledRole)",
+            "scaledRole must be the name of a role",
+            ".scaledRole",
+        ),
+        Rule(
+            f"self.roles.all(r, has(r.replicas) != (r.name == {_SCALED}))",
+            "spec.replicas is the number of replicas of the scaled role; every other role needs its own "
+            "replicas, and the scaled role must have none",
+            ".roles",
+        ),
+        Rule(
+            "!has(self.service) || !has(self.service.role)"
+            " || self.roles.exists(r, r.name == self.service.role)",
+            "service.role must be the name of a role",
+            ".service.role",
+        ),
+        Rule(
+            f"self.roles.all(r, !({_HAS_GRACE}) || {_GRACE} > {ENDPOINT_LAG_SECONDS} + {_DRAIN})",
+            "terminationGracePeriodSeconds must be greater than rollout.drainSeconds plus "
+            f"{ENDPOINT_LAG_SECONDS} s, in which proxies drop the pod: otherwise requests in flight are lost",
+            ".roles",
+        ),
+        Rule(
+            "has(self.managedBy) == has(oldSelf.managedBy) && "
+            "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
+            "managedBy is immutable",
+        ),
+    )
+
+    roles: Annotated[list[ServingRole], Field(min_length=1, max_length=8, json_schema_extra=map_list("name"))]
+    replicas: Annotated[int, Field(ge=0, le=MAX_GROUPS)] = 1
+    """Number of replicas of the scaled role."""
+    scaled_role: Annotated[str, Field(max_length=24)] | None = None
+    """Role whose number of replicas is `spec.replicas`. If absent, it is the only role."""
+    model: ModelSource | None = None
+    """The model that the replicas load. If absent, they serve what the engine or image brings."""
+    service: Service = Field(default_factory=Service)
+    rollout: Rollout = Field(default_factory=Rollout)
+    recovery: ServingRecovery = Field(default_factory=ServingRecovery)
+    slo: Slo | None = None
+    suspend: bool = False
+    """True: Convoy drains and deletes all pods, but keeps the job. False: the job runs."""
+    managed_by: Annotated[str, Field(max_length=63)] | None = None
+    """Name of the controller that reconciles this job. Convoy ignores the job if the name is not
+    `convoy.dev/operator`.
+    """
+
+    @property
+    def scaled(self) -> str:
+        """Return the name of the role that `replicas` scales."""
+        return self.scaled_role or self.roles[0].name
+
+    @property
+    def serving_role(self) -> str:
+        """Return the name of the role that receives the requests."""
+        return self.service.role or self.scaled
+
+    def desired(self, role: str) -> int:
+        """Return the desired number of replicas of a role; 0 for an unknown role."""
+        if role == self.scaled:
+            return self.replicas
+        return next((one.replicas or 0 for one in self.roles if one.name == role), 0)
+
+
+class ServingJob(Model):
+    """Replicas of a model behind a Service."""
+
+    model_config = validated(
+        Rule(
+            "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+            "the name is also the name of a Service: it must begin with a letter, and have only a-z, 0-9 "
+            "and -",
+        ),
+        Rule(
+            "self.spec.roles.all(r, size(self.metadata.name) + size(r.name) + 9 <= 63)",
+            "pod names are <job>-<role>-<replica>-<slot> and must fit 63 characters: "
+            "shorten metadata.name or a role's name",
+        ),
+    )
+
+    api_version: Literal["convoy.dev/v1alpha1"] = "convoy.dev/v1alpha1"
+    kind: Literal["ServingJob"] = "ServingJob"
+    metadata: ObjectMeta
+    spec: ServingJobSpec
+    status: ServingJobStatus = Field(default_factory=ServingJobStatus)
+
+
+KIND = Kind(
+    ServingJob,
+    plural="servingjobs",
+    short=("sj",),
+    scope=Scope.NAMESPACED,
+    columns=(
+        Column("Ready", ".status.ready"),
+        Column("Revision", ".status.updateRevision"),
+        Column("P95", ".status.traffic.p95Ms", "number"),
+        Column("Req/s", ".status.traffic.requestsPerSecond", "number"),
+        Column("Queue", ".status.traffic.queue", "integer"),
+        Column("Reason", ".status.reason"),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+        Column("Step", ".status.model.step", "integer", wide=True),
+        Column("Message", ".status.message", wide=True),
+    ),
+    editors=Editors.NAMESPACE_USERS,
+    scale=Scale(".spec.replicas", ".status.replicas", ".status.selector"),
+    pod_templates=("spec.roles[].template",),
+)

@@ -1,0 +1,151 @@
+"""The status of a ServingJob: its replicas, revisions, model and traffic."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from convoy_crds.meta import Condition, StatusModel, map_list
+
+MAX_REVISIONS = 5
+"""Number of the newest revisions that are kept for an undo. Revisions in use are kept too."""
+MAX_GROUPS = 1_000
+"""Maximum number of replicas of one role."""
+_MAX_RECORDS = 16_000
+"""Maximum number of replicas of all roles, with the surge of a rollout."""
+
+
+class ServingRoleStatus(StatusModel):
+    """The state of one role's replicas."""
+
+    name: str
+    desired: int = 0
+    replicas: int = 0
+    """Number of replicas that exist and are not being deleted."""
+    ready: int = 0
+    """Number of replicas that receive requests."""
+    updated: int = 0
+    """Number of replicas of the revision `status.updateRevision`."""
+    updated_ready: int = 0
+    """Number of replicas of the revision `status.updateRevision` that receive requests."""
+
+
+class RevisionStatus(StatusModel):
+    """A stored revision."""
+
+    name: str
+    number: int = 0
+    """Number of the revision, as in a ControllerRevision. The newest revision has the highest number."""
+
+
+class ModelStatus(StatusModel):
+    """The generation that the replicas load, and its origin."""
+
+    job: str = ""
+    """Name of the TrainingJob that saved the generation; absent if the job was deleted before."""
+    uid: str
+    """`metadata.uid` of the TrainingJob."""
+    store: str = ""
+    incarnation: int = 0
+    step: int = 0
+    loss: float | None = None
+    """Loss that the TrainingJob reported when Convoy chose the generation, if known."""
+    since: datetime | None = None
+    """Time at which Convoy chose the generation."""
+
+
+class Traffic(StatusModel):
+    """Figures of all replicas together, as the agents reported them last."""
+
+    p95_ms: float | None = None
+    """95th percentile of the duration of requests, in milliseconds."""
+    ttft_ms: float | None = None
+    """95th percentile of the time to the first token, in milliseconds."""
+    requests_per_second: float | None = None
+    queue: int | None = None
+    """Number of requests that wait for the compute loop."""
+    in_flight: int | None = None
+    """Number of requests that are being computed."""
+
+
+class GroupRecord(StatusModel):
+    """The incarnation and the restarts of one replica. Optional fields with an empty value are absent."""
+
+    role: str
+    number: int
+    revision: str = ""
+    incarnation: int = 0
+    membership: str = ""
+    """Digest of the pods in the incarnation. Absent while the incarnation waits for its pods."""
+    times: Annotated[list[datetime], Field(max_length=128)] = Field(default_factory=list)
+    """Times of the counted restarts within `recovery.windowSeconds`, the oldest first."""
+    not_before: datetime | None = None
+    """Time before which the next incarnation must not form."""
+    error: Annotated[str, Field(max_length=1024)] = ""
+    """First fault of the current series of restarts. Absent when the replica is ready."""
+    reason: str = ""
+    """Reason of that fault."""
+    failed: datetime | None = None
+    """Time at which the replica used up its restarts. Absent while Convoy restarts it."""
+
+
+class RolloutRecord(StatusModel):
+    """The progress on which the deadline of a rollout depends."""
+
+    revision: str = ""
+    updated_ready: int = 0
+    progress_at: datetime | None = None
+    """Time at which the revision or the number of its ready replicas last changed."""
+    surge_since: datetime | None = None
+    """Time at which a surge for a node that is being drained began."""
+
+
+class ServingInternal(StatusModel):
+    """Bookkeeping of the operator, for Convoy only. It is not part of the API and may change in any
+    release.
+    """
+
+    groups: Annotated[list[GroupRecord], Field(max_length=_MAX_RECORDS)] = Field(default_factory=list)
+    rollout: RolloutRecord = Field(default_factory=RolloutRecord)
+
+
+class ServingJobStatus(StatusModel):
+    """State of the job. Only the operator writes the status."""
+
+    observed_generation: int = 0
+    reason: str = ""
+    """Reason of the condition that needs attention first."""
+    message: str = ""
+    ready: str = ""
+    """Number of ready and of desired replicas of all roles, such as `3/4`."""
+    replicas: int = 0
+    """Number of replicas of the scaled role that exist and are not being deleted."""
+    ready_replicas: int = 0
+    """Number of replicas of the scaled role that receive requests."""
+    updated_replicas: int = 0
+    """Number of replicas of the scaled role that have the revision `updateRevision`."""
+    updated_ready_replicas: int = 0
+    """Number of replicas of the scaled role that have the revision `updateRevision` and receive requests."""
+    current_revision: str = ""
+    """Revision that last ran in all replicas."""
+    update_revision: str = ""
+    """Revision that the replicas run or roll to."""
+    selector: str = ""
+    """Label selector of slot 0 of each replica of the scaled role, for autoscalers."""
+    conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=map_list("type"))] = Field(
+        default_factory=list
+    )
+    roles: Annotated[list[ServingRoleStatus], Field(max_length=8, json_schema_extra=map_list("name"))] = (
+        Field(default_factory=list)
+    )
+    revisions: Annotated[list[RevisionStatus], Field(max_length=64, json_schema_extra=map_list("name"))] = (
+        Field(default_factory=list)
+    )
+    """Stored revisions, the newest first. `spec.rollout.revision` may name one of them."""
+    model: ModelStatus | None = None
+    """Absent unless `spec.model.checkpoint` is set."""
+    traffic: Traffic | None = None
+    """Absent until an agent has reported requests."""
+    internal: ServingInternal = Field(default_factory=ServingInternal)
