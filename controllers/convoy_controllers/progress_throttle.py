@@ -15,8 +15,8 @@ WRITES_PER_SECOND = 4.0
 etcd 5 writes per second; the remaining write is reserved for transitions. The more jobs there are, the
 less often each job writes.
 """
-PROGRESS_FIELDS = frozenset({"progress", "checkpoint", "goodput"})
-"""Fields of a job's status that change all the time while the job runs."""
+PROGRESS_FIELDS = frozenset({"progress", "checkpoint", "goodput", "internal.goodput"})
+"""Paths of the fields of a job's status that change all the time while the job runs."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -75,15 +75,14 @@ class ProgressThrottle(Generic[K]):
         """Return the seconds until `patch` of the `stored` status may be written; 0 if it may be written at
         once.
 
-        `fields` are the status fields that change all the time. A patch waits only if the job is Running
-        and the stored status already has all fields of the patch, which must be among `fields`. A patch
-        that changes the goodput cause never waits. So the first progress and the first checkpoint go out at
-        once. The progress of a job that is starting or stopping also goes out at once, because its pods may
-        be deleted before they can report it again.
+        `fields` are the paths of the status fields that change all the time. A patch waits only if the job is
+        Running and the stored status already has all fields of the patch, which must be among `fields`. A
+        patch that changes the goodput cause never waits. So the first progress and the first checkpoint go
+        out at once. The progress of a job that is starting or stopping also goes out at once, because its
+        pods may be deleted before they can report it again.
         """
         turned = "cause" in patch.get("goodput", ())
-        known = patch.keys() <= fields & stored.keys()
-        steady = stored.get("phase") == "Running" and known and not turned
+        steady = stored.get("phase") == "Running" and _changes_only(patch, stored, fields) and not turned
         return self.turn(key, jobs, now) if steady else 0.0
 
     def record_write(self, key: K, now: float) -> None:
@@ -95,3 +94,16 @@ class ProgressThrottle(Generic[K]):
         """Remove the entries of job `key`, which was deleted."""
         self._written.pop(key, None)
         self._release(key)
+
+
+def _changes_only(patch: Mapping[str, Any], stored: Mapping[str, Any], fields: frozenset[str]) -> bool:
+    """Return True if the patch changes only `fields`, and `stored` already has all fields of the patch."""
+    for name, value in patch.items():
+        inner = frozenset(path.removeprefix(f"{name}.") for path in fields if path.startswith(f"{name}."))
+        known = stored.get(name)
+        if isinstance(value, Mapping) and isinstance(known, Mapping) and inner:
+            if not _changes_only(value, known, inner):
+                return False
+        elif name not in fields or name not in stored:
+            return False
+    return True

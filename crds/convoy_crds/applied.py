@@ -1,8 +1,8 @@
-"""Adapts schemas so that an applied manifest and the stored object stay equal, for client-side and
-server-side apply.
+"""Adapts the defaults of schemas to client-side apply, server-side apply and status writes.
 
-A default that the API server fills in can make the two different. So the schema leaves out defaults in two
-places, and the field's description names the default instead. The models apply all defaults.
+An applied manifest and the stored object must stay equal. A default that the API server fills in can make
+the two different. So a spec's schema leaves out defaults in two places, and the field's description names
+the default instead. The models apply all defaults.
 
 - Inside lists. Client-side apply and Argo CD compare a list as a whole, so they would always see a
   difference.
@@ -32,6 +32,19 @@ def without_drift(node: dict[str, Any]) -> dict[str, Any]:
             name: _bare(child) if name not in required and _may_vanish(child) else without_drift(child)
             for name, child in node["properties"].items()
         }
+    return out
+
+
+def without_defaults(node: dict[str, Any]) -> dict[str, Any]:
+    """Return a status's structural schema without any default. The API server would otherwise fill in every
+    empty field that the operator leaves out.
+    """
+    out = {key: value for key, value in node.items() if key != "default"}
+    for key in ("items", "additionalProperties"):
+        if isinstance(node.get(key), dict):
+            out[key] = without_defaults(node[key])
+    if "properties" in node:
+        out["properties"] = {name: without_defaults(child) for name, child in node["properties"].items()}
     return out
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from convoy_crds.admission import admission
-from convoy_crds.applied import without_drift
+from convoy_crds.applied import without_defaults, without_drift
 from convoy_crds.generated import write_or_check
 from convoy_crds.kind import Kind
 from convoy_crds.kinds import KINDS
@@ -32,7 +32,7 @@ def definition(kind: Kind[Any]) -> dict[str, Any]:
     properties["apiVersion"] = {"type": "string"}
     properties["kind"] = {"type": "string"}
     properties["metadata"] = {"type": "object"}
-    properties["status"].pop("default")
+    properties["status"] = without_defaults(properties["status"])
     properties["spec"] = without_drift(properties["spec"])
     schema["required"] = ["spec"]
     return {

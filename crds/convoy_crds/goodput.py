@@ -47,7 +47,7 @@ def split(ledger: Goodput, length: float) -> dict[str, float]:
     """Divide the last `length` seconds, all after `ledger.since`, between the ledger's current cause and
     stragglers. Return the seconds by cause.
     """
-    lost = round(length * ledger.straggler, 3)
+    lost = round(length * (ledger.straggler or 0.0), 3)
     if not lost:
         return {ledger.cause: length}
     return {ledger.cause: length - lost, Cause.STRAGGLER.value: lost}

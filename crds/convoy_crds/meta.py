@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 from pydantic.alias_generators import to_camel
 
 GROUP = "convoy.dev"
@@ -75,10 +83,36 @@ class Model(BaseModel):
 
 class StatusModel(Model):
     """Base class for parts of a status. It ignores unknown fields, because a later version of the operator
-    may have written them.
+    may have written them. Optional fields that are empty are left out of JSON; numbers and booleans are
+    never empty.
     """
 
     model_config = ConfigDict(extra="ignore")
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        required = _required_names(type(self))
+        found: dict[str, Any] = dump(self)
+        return {name: value for name, value in found.items() if name in required or not self._empty(value)}
+
+    @staticmethod
+    def _empty(value: object) -> bool:
+        return value is None or value in ("", [], {})
+
+
+@cache
+def _required_names(model: type[BaseModel]) -> frozenset[str]:
+    """Return the names of a model's required fields, in Python and in JSON."""
+    fields = [(name, field) for name, field in model.model_fields.items() if field.is_required()]
+    return frozenset(one for name, field in fields for one in (name, field.alias or name))
+
+
+class Bookkeeping(StatusModel):
+    """Base class for parts of a status that only the operator reads. Zeros are left out of JSON too."""
+
+    @staticmethod
+    def _empty(value: object) -> bool:
+        return not value
 
 
 class OpenModel(Model):
@@ -119,7 +153,6 @@ class Condition(StatusModel):
     reason: Annotated[str, Field(min_length=1, max_length=1024)]
     message: Annotated[str, Field(max_length=32768)] = ""
     last_transition_time: datetime
-    observed_generation: Annotated[int, Field(ge=0)] = 0
 
 
 class ObjectMeta(OpenModel):

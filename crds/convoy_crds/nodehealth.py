@@ -275,6 +275,7 @@ class NodeHealthStatus(StatusModel):
     other stored data.
     """
 
+    observed_generation: int = 0
     state: State = State.UNVERIFIED
     since: datetime | None = None
     """Time of the last state change. Absent before the first state change."""

@@ -58,11 +58,8 @@ def step(job: TrainingJob) -> str:
 
 
 def restarts_in_window(job: TrainingJob, now: datetime) -> int:
-    """Return the number of counted restarts within the last `recovery.windowSeconds`.
-
-    `status.restarts.inWindow` cannot be used, because it is updated only by a restart.
-    """
-    return len(job.status.restarts.within(job.spec.recovery.window_seconds, now))
+    """Return the number of counted restarts within the last `recovery.windowSeconds`."""
+    return len(job.status.internal.restarts.within(job.spec.recovery.window_seconds, now))
 
 
 def warning_message(job: TrainingJob) -> str:

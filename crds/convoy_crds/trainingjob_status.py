@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from convoy_crds.meta import (
-    MAX_REPLICAS,
-    Condition,
-    StatusModel,
-    map_list,
-)
+from convoy_crds.meta import MAX_REPLICAS, Bookkeeping, Condition, StatusModel, map_list
 from convoy_crds.metric_names import MAX_METRICS
 
 
@@ -74,31 +70,12 @@ class LastRestart(StatusModel):
 
 
 class Restarts(StatusModel):
-    """Counts and times of the restarts of the job's ranks."""
+    """The number of restarts of the job's ranks, and the last restart."""
 
     total: int = 0
     counted: int = 0
     """Number of restarts that count against `recovery.maxRestarts`."""
-    in_window: int = 0
-    """Number of counted restarts within `recovery.windowSeconds` up to the latest restart."""
-    times: Annotated[list[datetime], Field(max_length=1024)] = Field(default_factory=list)
-    """Times of the counted restarts within the window, the oldest first."""
-    identical: int = 0
-    """Number of consecutive failures in which a rank ended in the same way at the same step."""
-    stalled: int = 0
-    """Number of consecutive counted restarts between which the job made no step beyond `best`. Each such
-    restart replaces more of the job than the previous one.
-    """
-    best: int = 0
-    """Furthest step that the job had made at any fault."""
-    not_before: datetime | None = None
-    """Time before which the next incarnation must not form."""
     last: LastRestart | None = None
-
-    def within(self, seconds: float, now: datetime) -> list[datetime]:
-        """Return the times of the counted restarts within the last `seconds` before `now`."""
-        start = now - timedelta(seconds=seconds)
-        return [time for time in self.times if time > start]
 
 
 class Offender(StatusModel):
@@ -121,20 +98,10 @@ class Goodput(StatusModel):
     cause: str = ""
     """Cause of the time from `since` on."""
     since: datetime | None = None
-    best: int = 0
-    """Furthest step so far. After a fault, the time of steps up to this step has the cause `recompute`."""
-    checkpoint: float = 0.0
-    """Seconds of this incarnation's checkpoint delay that are already included in `seconds`."""
-    straggler: float = 0.0
+    straggler: float | None = None
     """Part of the time from `since` on, as a fraction, that has the cause `straggler` instead of `cause`.
-    It applies only if `cause` is `productive` or `recompute`.
+    Absent if there is no such part.
     """
-    anchor_step: int = 0
-    """First step that Convoy observed in this incarnation. Convoy computes the speed of recomputed steps
-    from this step and `anchorAt`.
-    """
-    anchor_at: datetime | None = None
-    """Time at which `anchorStep` was observed."""
 
 
 class Metric(StatusModel):
@@ -232,6 +199,84 @@ class Straggler(StatusModel):
     """
 
 
+class IncarnationRecord(Bookkeeping):
+    """The pods and the spec of the newest incarnation that has formed."""
+
+    membership: str = ""
+    """Digest of the pods in this incarnation. Absent while the incarnation waits for its pods."""
+    spec: str = ""
+    """Digest of the engine, roles and checkpoint settings with which the incarnation runs."""
+    whole_since: datetime | None = None
+    """Time at which the absent pods became ready to rejoin the job."""
+
+
+class PendingRecord(Bookkeeping):
+    """The wait for the job's pods."""
+
+    since: datetime | None = None
+    """Time at which the job's pods began to start. During the back-off before the next attempt this is the
+    future time of that attempt.
+    """
+    cause: str = ""
+    """Reason why the previous pods did not start within `recovery.scheduleSeconds`. Convoy deleted those
+    pods. Absent when the pods have formed a group.
+    """
+
+
+class RestartRecord(Bookkeeping):
+    """The history on which the restart budget, the back-off and the scope of a restart depend."""
+
+    times: Annotated[list[datetime], Field(max_length=1024)] = Field(default_factory=list)
+    """Times of the counted restarts within `recovery.windowSeconds` up to the latest restart, the oldest
+    first.
+    """
+    identical: int = 0
+    """Number of consecutive failures in which a rank ended in the same way at the same step."""
+    stalled: int = 0
+    """Number of consecutive counted restarts between which the job made no step beyond `best`. Each such
+    restart replaces more of the job than the previous one.
+    """
+    best: int = 0
+    """Furthest step that the job had made at any fault."""
+    not_before: datetime | None = None
+    """Time before which the next incarnation must not form."""
+
+    def within(self, seconds: float, now: datetime) -> list[datetime]:
+        """Return the times of the counted restarts within the last `seconds` before `now`."""
+        start = now - timedelta(seconds=seconds)
+        return [time for time in self.times if time > start]
+
+
+class GoodputRecord(Bookkeeping):
+    """The steps and saves that the goodput ledger has already booked."""
+
+    best: int = 0
+    """Furthest step so far. After a fault, the time of steps up to this step has the cause `recompute`."""
+    checkpoint: float = 0.0
+    """Seconds of this incarnation's checkpoint delay that the ledger already includes."""
+    anchor_step: int = 0
+    """First step that Convoy observed in this incarnation. Convoy computes the speed of recomputed steps
+    from this step and `anchorAt`.
+    """
+    anchor_at: datetime | None = None
+    """Time at which `anchorStep` was observed."""
+
+
+class Internal(Bookkeeping):
+    """Bookkeeping of the operator, for Convoy only. It is not part of the API and may change in any release.
+    Fields with an empty value or 0 are absent.
+    """
+
+    incarnation: IncarnationRecord = Field(default_factory=IncarnationRecord)
+    layout: str = ""
+    """Digest of the roles, without their containers, at the time when the job was last Pending."""
+    restart_id: str = ""
+    """Value of `recovery.restartId` for the last requested restart."""
+    pending: PendingRecord = Field(default_factory=PendingRecord)
+    restarts: RestartRecord = Field(default_factory=RestartRecord)
+    goodput: GoodputRecord = Field(default_factory=GoodputRecord)
+
+
 class TrainingJobStatus(StatusModel):
     """State of the job. Only the operator writes the status."""
 
@@ -244,24 +289,8 @@ class TrainingJobStatus(StatusModel):
     """Number of pods whose ranks run, and number of desired pods, such as `3/4`."""
     incarnation: int = 0
     """Number of times that the job's pods have formed a group. It never decreases."""
-    membership: str = ""
-    """Digest of the pods in this incarnation. Empty while the incarnation waits for its pods."""
-    formed_spec: str = ""
-    """Digest of the engine, roles and checkpoint settings with which this incarnation runs."""
-    layout: str = ""
-    """Digest of the roles, without their containers, at the time when the job was last Pending."""
-    restart_id: str = ""
-    """Value of `recovery.restartId` for the last requested restart."""
     start_time: datetime | None = None
     """Time at which the job last became active. A resume resets it, as in batch/v1."""
-    pending_since: datetime | None = None
-    """Time at which the job's pods began to start. During the back-off before the next attempt this is the
-    future time of that attempt.
-    """
-    pending_cause: str = ""
-    """Reason why the previous pods did not start within `recovery.scheduleSeconds`. Convoy deleted those
-    pods. Empty when the pods have formed a group.
-    """
     completion_time: datetime | None = None
     conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=map_list("type"))] = Field(
         default_factory=list
@@ -273,10 +302,20 @@ class TrainingJobStatus(StatusModel):
     offenders: Annotated[list[Offender], Field(max_length=64, json_schema_extra=map_list("node"))] = Field(
         default_factory=list
     )
-    whole_since: datetime | None = None
-    """Time at which the absent pods became ready to rejoin the job."""
     goodput: Goodput = Field(default_factory=Goodput)
     progress: Progress | None = None
     checkpoint: CheckpointStatus | None = None
     stragglers: Annotated[list[Straggler], Field(max_length=16)] = Field(default_factory=list)
     """Stragglers of this incarnation that the detector found in the newest window."""
+    internal: Internal = Field(default_factory=Internal)
+
+    @property
+    def formed(self) -> bool:
+        """Return True if the incarnation has formed. False while it waits for its pods."""
+        return bool(self.internal.incarnation.membership)
+
+
+def has_formed(status: Mapping[str, Any]) -> bool:
+    """Return `TrainingJobStatus.formed` of a status in JSON."""
+    internal = status.get("internal") or {}
+    return bool((internal.get("incarnation") or {}).get("membership"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from convoy_crds.trainingjob_status import has_formed
 from e2e.drive.job_watch import JobWatch, ObservedState
 
 
@@ -76,4 +77,4 @@ def recovery(watch: JobWatch, fault_at: float, before: set[str], incarnation: in
 
 def _formed(state: ObservedState, incarnation: int) -> bool:
     status = state.body.get("status") or {}
-    return status.get("incarnation") == incarnation and bool(status.get("membership"))
+    return status.get("incarnation") == incarnation and has_formed(status)

@@ -56,7 +56,7 @@ class TestOneJob:
         faults = offenders(job).get(dead, 0)
         # Wait until the job has made more steps than before any earlier fault. Otherwise the operator sees no
         # progress between two faults and replaces more than the faulty pod.
-        wait_progress(job, job.watch.status["restarts"]["best"])
+        wait_progress(job, job.watch.status["internal"]["restarts"].get("best", 0))
         recovery = job.kill_node()
         assert (recovery.reason, recovery.replaced) == ("NodeLost", 1)
         assert job.watch.status["restarts"]["counted"] == counted

@@ -34,7 +34,6 @@ def plan(validity: Validity | None, raw: Mapping[str, Any], error: ValidationErr
     if validity is None:
         return Plan(events=(Event(reason, message),))
     before: Mapping[str, Any] = raw.get("status") or {}
-    generation = raw["metadata"].get("generation", 0)
     kept = validity.condition
     conditions = [dict(entry) for entry in before.get("conditions") or ()]
     old = next((entry for entry in conditions if entry.get("type") == kept), {})
@@ -46,11 +45,10 @@ def plan(validity: Validity | None, raw: Mapping[str, Any], error: ValidationErr
         "lastTransitionTime": old.get("lastTransitionTime")
         if old.get("status") == "False"
         else now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "observedGeneration": generation,
     }
     status = {
         **before,
-        "observedGeneration": generation,
+        "observedGeneration": raw["metadata"].get("generation", 0),
         "conditions": [entry for entry in conditions if entry.get("type") != kept] + [fresh],
     }
     if validity.phase and not before.get("phase"):

@@ -22,7 +22,7 @@ from convoy_controllers.trainingjob.losses import lost
 from convoy_controllers.trainingjob.pods import pod_incarnation
 from convoy_controllers.trainingjob.timeline import Placing, Timeline
 from convoy_controllers.views import PodView, SlotView
-from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus
+from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus, has_formed
 from convoy_operator import views
 from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.metrics import Metrics
@@ -98,7 +98,7 @@ class RecoveryMeter:
             self._metrics.lost_steps.observe(loss.steps)
         if loss.seconds is not None:
             self._metrics.checkpoint_age.observe(loss.seconds)
-        known, pause = self._open.get(job.uid), status.restarts.not_before
+        known, pause = self._open.get(job.uid), status.internal.restarts.not_before
         updated = timeline.start(
             known.timeline if known is not None else None,
             incarnation=status.incarnation,
@@ -117,7 +117,7 @@ class RecoveryMeter:
         if known is None:
             return
         status = job.status
-        if status.get("membership"):
+        if has_formed(status):
             pods = self._cache.pods.indexed((job.namespace, job.name))
             own = tuple(pod.view for pod in pods if pod.view.owner_uid == job.uid)
             incarnation = status.get("incarnation", 0)

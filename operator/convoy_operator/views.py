@@ -13,6 +13,7 @@ from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.trainingjob import nodes
 from convoy_crds.terms import FIELD_MANAGER, LABEL_AGENT_READY, LABEL_JOB, NODE_CONDITION_QUALIFIED
 from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import has_formed
 from convoy_operator.decoding import bounded
 from convoy_operator.pod_views import condition, controller_uid, pod_view
 
@@ -36,8 +37,7 @@ def has_current_checkpoint(job: Mapping[str, Any], nodes: int) -> bool:
     tiers = ((job.get("spec") or {}).get("checkpoint") or {}).get("tiers") or {}
     tier = "peer" if tiers.get("peer") is not None and nodes > 1 else "local"
     mark = marks.get(tier) or {}
-    formed = bool(status.get("membership"))
-    return formed and nodes > 0 and mark.get("incarnation") == status.get("incarnation")
+    return has_formed(status) and nodes > 0 and mark.get("incarnation") == status.get("incarnation")
 
 
 def strict(job: Mapping[str, Any]) -> bool:

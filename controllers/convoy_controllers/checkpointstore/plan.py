@@ -37,7 +37,6 @@ def plan(observed: Observed, now: datetime) -> Plan:
     Event.
     """
     store = observed.store
-    generation = store.metadata.generation
     old = next((c for c in store.status.conditions if c.type == ConditionType.READY), None)
     found = finding(observed)
     if (
@@ -45,7 +44,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         and observed.fresh
         and old is not None
         and old.status == "True"
-        and old.observed_generation == generation
+        and store.status.observed_generation == store.metadata.generation
     ):
         # The Secret or the leader changed a moment ago, and an agent will soon probe the store. Keep the
         # earlier condition until then.
@@ -60,7 +59,6 @@ def plan(observed: Observed, now: datetime) -> Plan:
         last_transition_time=(
             old.last_transition_time if old is not None and unmoved else now.replace(microsecond=0)
         ),
-        observed_generation=generation,
     )
     status = _status(observed, condition)
     if status.to_dict() == store.status.to_dict():

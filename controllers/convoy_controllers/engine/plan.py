@@ -29,7 +29,6 @@ def plan(engine: Engine, now: datetime) -> Plan:
         last_transition_time=(
             old.last_transition_time if old is not None and unmoved else now.replace(microsecond=0)
         ),
-        observed_generation=engine.metadata.generation,
     )
     status = EngineStatus(observed_generation=engine.metadata.generation, conditions=[condition])
     if status.to_dict() == engine.status.to_dict():

@@ -27,14 +27,16 @@ def with_conditions(
     generation: int,
     now: datetime,
 ) -> NodeHealthStatus:
-    """Return the status with its conditions Qualified and Acting updated."""
+    """Return the status with its conditions Qualified and Acting updated. `generation` is the metadata
+    generation that the conditions describe.
+    """
     found = [
-        _condition(status, ConditionType.QUALIFIED, *_qualified(status, policy), generation, now),
-        _condition(
-            status, ConditionType.ACTING, *_acting(status, facts, policy, refusal, now), generation, now
-        ),
+        _condition(status, ConditionType.QUALIFIED, *_qualified(status, policy), now),
+        _condition(status, ConditionType.ACTING, *_acting(status, facts, policy, refusal, now), now),
     ]
-    return status if found == status.conditions else status.model_copy(update={"conditions": found})
+    update = {"conditions": found, "observed_generation": generation}
+    unchanged = (found, generation) == (status.conditions, status.observed_generation)
+    return status if unchanged else status.model_copy(update=update)
 
 
 def _qualified(status: NodeHealthStatus, policy: GuardPolicy | None) -> tuple[_Value, Reason, str]:
@@ -99,7 +101,6 @@ def _condition(
     value: _Value,
     reason: Reason,
     message: str,
-    generation: int,
     now: datetime,
 ) -> Condition:
     old = next((one for one in status.conditions if one.type == kind), None)
@@ -112,5 +113,4 @@ def _condition(
         last_transition_time=old.last_transition_time
         if old is not None and unmoved
         else now.replace(microsecond=0),
-        observed_generation=generation,
     )

@@ -53,7 +53,7 @@ def _seen(name: str, nodes: Mapping[str, int], job: TrainingJob | None) -> Place
         return PlacedJob(name, nodes, swappable=False)
     point = job.status.checkpoint
     saves = job.spec.checkpoint.tiers.any or point is not None
-    ranks = world_size(present(job)) if job.status.membership else 0
+    ranks = world_size(present(job)) if job.status.formed else 0
     return PlacedJob(
         name=name,
         nodes=nodes,

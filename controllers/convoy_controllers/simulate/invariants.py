@@ -59,7 +59,7 @@ class InvariantChecker:
                 self._check_status(event)
             case CommandSent(TrainingJob() as job, Assign() | PickPort() as command):
                 number, stored = command.incarnation, job.status.incarnation
-                if not job.status.membership:
+                if not job.status.formed:
                     raise InvariantViolation(
                         f"a command for incarnation {number} was sent before a membership was stored"
                     )

@@ -152,7 +152,7 @@ class GoodputTruth:
         if account.mode not in STARTING_CAUSES:
             return
         pods = [pod for pod in self._cluster.api.pods_of(job.metadata.name) if not pod.deleting]
-        blocked = any(pod.unschedulable and not pod.node for pod in pods) and not job.status.membership
+        blocked = any(pod.unschedulable and not pod.node for pod in pods) and not job.status.formed
         if blocked != account.blocked:
             self._switch_cause(account, account.mode)
             account.blocked = blocked
@@ -161,7 +161,7 @@ class GoodputTruth:
             mode = Cause.SCHEDULE
         if mode in (Cause.SCHEDULE, Cause.START):
             placed = sum(pod.node is not None for pod in pods)
-            mode = Cause.START if placed >= len(slots(job)) or job.status.membership else Cause.SCHEDULE
+            mode = Cause.START if placed >= len(slots(job)) or job.status.formed else Cause.SCHEDULE
         self._switch_cause(account, mode)
 
     # Ledger

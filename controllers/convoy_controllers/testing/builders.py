@@ -59,7 +59,6 @@ def make_store(name: str = "s3", ready: str = "True", why: str = "", **spec: Any
         "reason": "Probed" if ready == "True" else "StoreUnreachable",
         "message": why,
         "lastTransitionTime": NOW,
-        "observedGeneration": 1,
     }
     return CheckpointStore.model_validate(
         {

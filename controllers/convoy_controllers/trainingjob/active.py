@@ -50,14 +50,14 @@ def plan(observed: Observed, now: datetime) -> Plan:
         # A user may change the layout of a pending job. After that, only an update that suspends the job may
         # change the layout. A stored digest that differs from the digest of the spec therefore shows that the
         # job was suspended.
-        status.layout = formation.layout_digest(observed.job)
+        status.internal.layout = formation.layout_digest(observed.job)
     status.start_time = status.start_time or draft.now
     draft.merge_reports(status.incarnation)
     checkpointing.set_condition(draft)
     stragglers.set_condition(draft)
     dropped_metrics.set_condition(draft)
 
-    formed = present(observed.job) if status.membership else layout
+    formed = present(observed.job) if status.formed else layout
     if ended := ending.completed(observed, draft, formed, own):
         return ended
     if ended := ending.past_deadline(observed, draft, own):
@@ -75,8 +75,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     report_due = recovering.cause_report_due(observed, formed, own)
     if fault is not None and (wait := recovering.root_cause_wait(fault, report_due, now)):
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=wait)
-    if wrong is None or not status.membership:
-        status.restart_id = observed.job.spec.recovery.restart_id
+    if wrong is None or not status.formed:
+        status.internal.restart_id = observed.job.spec.recovery.restart_id
     if fault is not None and (ended := recovering.handle_fault(observed, draft, fault, own, now)):
         return ended
     made = _form(observed, draft, layout, own, lost, now)
@@ -109,13 +109,13 @@ def _form(
     """Create missing pods, form the incarnation, and set the conditions that show its progress."""
     status, recovery = draft.status, observed.job.spec.recovery
     wrong = violation(observed)
-    if wrong is not None and not status.membership:
+    if wrong is not None and not status.formed:
         return _refuse(observed, draft, wrong, own)
     _set_valid(observed, draft, wrong)
 
     waits = [_deadline(observed, draft)]
-    if status.pending_since is not None and now < status.pending_since:
-        waits.append((status.pending_since - now).total_seconds())
+    if status.internal.pending.since is not None and now < status.internal.pending.since:
+        waits.append((status.internal.pending.since - now).total_seconds())
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=_earliest(waits))
     pause = _back_off_seconds(status, now)
     wanted = pod_changes(observed, status, layout, own, lost, now) if wrong is None else PodChanges()
@@ -127,12 +127,12 @@ def _form(
         wanted.create = missing(observed, status, layout, lost, wanted.delete)
     up = formation.ready(observed, layout, own, lost)
     # Under Strict fencing, no incarnation forms while a worker of an earlier incarnation may still run.
-    held = status.membership or wanted.fencing
+    held = status.formed or wanted.fencing
     chosen = () if held else formation.participants(observed, status, layout, up, own, now)
-    if status.membership or chosen or pause or wanted.fencing:
+    if status.formed or chosen or pause or wanted.fencing:
         # Time during which Convoy itself blocks the start does not count against scheduleSeconds. The count
         # therefore starts again at 0 after that time.
-        status.pending_since = None
+        status.internal.pending.since = None
     elif given_back := _enforce_schedule_deadline(draft, layout, own, recovery.schedule_seconds, waits):
         return replace(given_back, requeue_after=_earliest(waits))
     found = wanted.fencing or waiting.why(observed, layout, own, observed.slots)
@@ -147,16 +147,16 @@ def _form(
         waits.append(pause)
     elif chosen and not {slot.pod for slot in chosen} & {deleted.name for deleted in wanted.delete}:
         formation.form(status, observed, layout, chosen, own)
-        status.pending_cause = ""
+        status.internal.pending.cause = ""
         inspected = None
         stragglers.clear(draft)
         status_first = True
-    if status.membership:
+    if status.formed:
         commands = formation.commands(observed, status, own) if wrong is None else ()
         waits.append(5.0 if commands else None)
         _set_running(observed, draft, own)
     else:
-        found = _back_off(status) if pause else waiting.retried(found, status.pending_cause)
+        found = _back_off(status) if pause else waiting.retried(found, status.internal.pending.cause)
         found = wanted.fencing or found
         if status.phase is Phase.RESTARTING:
             waits += _shrink_wait(status, up, layout, now)
@@ -181,7 +181,7 @@ def _set_valid(observed: Observed, draft: Draft, wrong: Violation | None) -> Non
     The API server rejects most changes of a running job's spec. Its CEL rule cannot see fields without a
     schema, so it misses, for example, a renamed field of `params`.
     """
-    changed = draft.status.membership and draft.status.formed_spec != formation.digest(observed.job)
+    changed = draft.status.formed and draft.status.internal.incarnation.spec != formation.digest(observed.job)
     if wrong is None and changed:
         reason = Reasons.SPEC_CHANGED
         wrong = Violation(reason, reason.format(fields="spec.engine, roles or checkpoint"))
@@ -207,7 +207,7 @@ def _refuse(observed: Observed, draft: Draft, wrong: Violation, own: Mapping[str
     draft.condition(ConditionType.VALID, False, wrong.reason, wrong.message)
     draft.condition(ConditionType.RUNNING, False, wrong.reason, wrong.message)
     draft.phase(Phase.PENDING, wrong.reason, wrong.message)
-    draft.status.pending_since = None
+    draft.status.internal.pending.since = None
     return Plan(
         status=draft.stored(),
         children=tuple(delete_pod(pod.name, pod.uid) for pod in own.values() if not pod.deleting),
@@ -233,8 +233,8 @@ def _back_off_seconds(status: TrainingJobStatus, now: datetime) -> float:
     """Return the remaining seconds of restart back-off, before the job may form again; 0 if there is no
     back-off.
     """
-    earliest = status.restarts.not_before
-    if status.membership or earliest is None or status.phase is not Phase.RESTARTING:
+    earliest = status.internal.restarts.not_before
+    if status.formed or earliest is None or status.phase is not Phase.RESTARTING:
         return 0.0
     return max(0.0, (earliest - now).total_seconds())
 
@@ -243,7 +243,7 @@ def _back_off(status: TrainingJobStatus) -> Violation:
     """Return the reason and message for a job in restart back-off."""
     restarts, reason = status.restarts, Reasons.BACK_OFF
     why = restarts.last.message if restarts.last else ""
-    at = f"{restarts.not_before:%H:%M:%SZ}"
+    at = f"{status.internal.restarts.not_before:%H:%M:%SZ}"
     return Violation(
         reason, reason.format(incarnation=status.incarnation, at=at, count=restarts.total, why=why)
     )
@@ -260,21 +260,21 @@ def _enforce_schedule_deadline(
     every attempt.
     """
     status = draft.status
-    status.pending_since = status.pending_since or draft.now
-    left = (status.pending_since + timedelta(seconds=limit) - draft.now).total_seconds()
+    status.internal.pending.since = status.internal.pending.since or draft.now
+    left = (status.internal.pending.since + timedelta(seconds=limit) - draft.now).total_seconds()
     if left > 0:
         waits.append(left)
         return None
     share = int(hashlib.sha256(draft.observed.job.metadata.uid.encode()).hexdigest()[:4], 16) / 0xFFFF
     pause = 1 + round(share * min(limit, 120))
-    status.pending_since = draft.now + timedelta(seconds=pause)
+    status.internal.pending.since = draft.now + timedelta(seconds=pause)
     waits.append(pause)
     found = waiting.why(draft.observed, layout, own, draft.observed.slots)
     # If this attempt was too short to show a cause, the cause of the earlier attempt is kept.
-    known = status.pending_cause if not found.reason.warning else ""
-    status.pending_cause = known or found.message[:MAX_CAUSE_CHARS]
-    until = f"{status.pending_since:%H:%M:%SZ}"
-    message = Reasons.SCHEDULE_DEADLINE.format(seconds=limit, until=until, why=status.pending_cause)
+    known = status.internal.pending.cause if not found.reason.warning else ""
+    status.internal.pending.cause = known or found.message[:MAX_CAUSE_CHARS]
+    until = f"{status.internal.pending.since:%H:%M:%SZ}"
+    message = Reasons.SCHEDULE_DEADLINE.format(seconds=limit, until=until, why=status.internal.pending.cause)
     draft.phase(Phase.PENDING, Reasons.SCHEDULE_DEADLINE, message)
     draft.condition(ConditionType.RUNNING, False, Reasons.SCHEDULE_DEADLINE, message)
     return Plan(

@@ -11,7 +11,7 @@ from convoy_controllers.trainingjob.faults import Fault
 from convoy_controllers.trainingjob.policy import POLICIES, Policy
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob import Recovery
-from convoy_crds.trainingjob_status import LastRestart, Restarts
+from convoy_crds.trainingjob_status import LastRestart, RestartRecord, Restarts, TrainingJobStatus
 
 MAX_PAUSE_SECONDS = 60
 """Maximum back-off before a restart, in seconds."""
@@ -29,34 +29,28 @@ have died.
 """
 
 
-def exceeded(restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime) -> bool:
+def exceeded(status: TrainingJobStatus, fault: Fault, recovery: Recovery, now: datetime) -> bool:
     """Return True if one more restart for this fault would exceed `maxRestarts`."""
     if not fault.counted:
         return False
-    return len(restarts.within(recovery.window_seconds, now)) + 1 > recovery.max_restarts
+    return len(status.internal.restarts.within(recovery.window_seconds, now)) + 1 > recovery.max_restarts
 
 
-def forgive(restarts: Restarts, lost_at: float) -> Restarts:
-    """Return the record of restarts. If the latest restart may have been an echo of a lost node, it no
-    longer counts in this record. `lost_at` is the time at which the node's agent last sent something
-    (Unix seconds).
+def forgive(status: TrainingJobStatus, lost_at: float) -> None:
+    """Let the latest restart no longer count if it may have been an echo of a lost node. `lost_at` is the
+    time at which the node's agent last sent something (Unix seconds).
 
     When a node dies, ranks on other nodes lose their connections and fail at once. Convoy learns only
     seconds later that the node is lost. Until then, the failures look like errors of the user's program, so
     the restart counts at first.
     """
-    if not forgivable(restarts, lost_at):
-        return restarts
-    return restarts.model_copy(
-        update={
-            "counted": restarts.counted - 1,
-            "in_window": max(0, restarts.in_window - 1),
-            "times": restarts.times[:-1],
-            "identical": max(0, restarts.identical - 1),
-            "stalled": max(0, restarts.stalled - 1),
-            "not_before": None,
-        }
-    )
+    record = status.internal.restarts
+    if forgivable(status.restarts, lost_at):
+        status.restarts.counted -= 1
+        record.times = record.times[:-1]
+        record.identical = max(0, record.identical - 1)
+        record.stalled = max(0, record.stalled - 1)
+        record.not_before = None
 
 
 def forgivable(restarts: Restarts, lost_at: float) -> bool:
@@ -70,23 +64,25 @@ def forgivable(restarts: Restarts, lost_at: float) -> bool:
     return kind.user_error or kind.echo
 
 
-def after(
-    restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime, step: int | None = None
-) -> Restarts:
-    """Return the record of restarts after a restart for this fault has been decided. `step` is the furthest
-    step that the job has reached.
+def record_restart(
+    status: TrainingJobStatus, fault: Fault, recovery: Recovery, now: datetime, step: int | None = None
+) -> None:
+    """Record in the status that the job restarts because of this fault. `step` is the furthest step that
+    the job has reached.
     """
-    times = restarts.within(recovery.window_seconds, now) + ([now] if fault.counted else [])
-    row = escalation.position_in_row(restarts, fault, step, now)
-    return Restarts(
+    restarts, record = status.restarts, status.internal.restarts
+    times = record.within(recovery.window_seconds, now) + ([now] if fault.counted else [])
+    row = escalation.position_in_row(status, fault, step, now)
+    status.internal.restarts = RestartRecord(
+        times=times[-1024:],
+        identical=escalation.count_identical(status, fault),
+        stalled=row,
+        best=max(record.best, step or 0),
+        not_before=_not_before(status, fault, len(times), now),
+    )
+    status.restarts = Restarts(
         total=restarts.total + 1,
         counted=restarts.counted + int(fault.counted),
-        in_window=len(times),
-        times=times[-1024:],
-        identical=escalation.count_identical(restarts, fault),
-        stalled=row,
-        best=max(restarts.best, step or 0),
-        not_before=_not_before(restarts, fault, len(times), now),
         last=LastRestart(
             reason=fault.reason.name,
             message=fault.message[:4096],
@@ -102,7 +98,7 @@ def after(
     )
 
 
-def _not_before(restarts: Restarts, fault: Fault, in_window: int, now: datetime) -> datetime | None:
+def _not_before(status: TrainingJobStatus, fault: Fault, in_window: int, now: datetime) -> datetime | None:
     """Return the earliest time for the next incarnation; None if it may form at once.
 
     The first counted restart of a window has no back-off; the next ones have 1, 2, 4 ... 60 s. A restart
@@ -112,22 +108,23 @@ def _not_before(restarts: Restarts, fault: Fault, in_window: int, now: datetime)
     """
     if fault.policy.unstarted:
         pause = min(
-            UNSTARTED_SECONDS * 2.0 ** (escalation.count_identical(restarts, fault) - 1), MAX_PAUSE_SECONDS
+            UNSTARTED_SECONDS * 2.0 ** (escalation.count_identical(status, fault) - 1), MAX_PAUSE_SECONDS
         )
     elif fault.counted:
         pause = min(2.0 ** (in_window - 2), MAX_PAUSE_SECONDS) if in_window > 1 else 0.0
-    elif fault.reason is Reasons.NODE_LOST or restarts.last is None:
+    elif fault.reason is Reasons.NODE_LOST or status.restarts.last is None:
         # The loss of a node takes some seconds to detect, so no back-off is needed.
         pause = 0.0
     else:
-        before = _last_free_back_off(restarts)
-        soon = (now - restarts.last.at).total_seconds() < SOON_SECONDS + before
+        before = _last_free_back_off(status)
+        soon = (now - status.restarts.last.at).total_seconds() < SOON_SECONDS + before
         pause = min(max(1.0, 2 * before), MAX_PAUSE_SECONDS) if soon else 0.0
     return now + timedelta(seconds=pause) if pause else None
 
 
-def _last_free_back_off(restarts: Restarts) -> float:
+def _last_free_back_off(status: TrainingJobStatus) -> float:
     """Return the back-off in seconds before the last restart, if that restart did not count; 0 otherwise."""
-    if restarts.last is None or restarts.last.counted or restarts.not_before is None:
+    last, not_before = status.restarts.last, status.internal.restarts.not_before
+    if last is None or last.counted or not_before is None:
         return 0.0
-    return (restarts.not_before - restarts.last.at).total_seconds()
+    return (not_before - last.at).total_seconds()

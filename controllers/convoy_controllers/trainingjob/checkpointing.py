@@ -78,7 +78,7 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
     """Return the gravest finding; None if the job saves no checkpoints, or before an incarnation has
     formed.
     """
-    if not observed.job.spec.checkpoint.tiers.any or not status.membership:
+    if not observed.job.spec.checkpoint.tiers.any or not status.formed:
         return None
     found = [
         *_troubles(observed, status),

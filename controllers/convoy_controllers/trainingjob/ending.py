@@ -19,7 +19,7 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import ALL_ROLES_COMPLETE
-from convoy_crds.trainingjob_status import Phase
+from convoy_crds.trainingjob_status import PendingRecord, Phase
 
 
 def completed(
@@ -31,7 +31,7 @@ def completed(
     """
     deciding = [slot for slot in layout if observed.job.spec.success in (ALL_ROLES_COMPLETE, slot.role)]
     if (
-        not draft.status.membership
+        not draft.status.formed
         or not deciding
         or not all(_slot_completed(observed, slot, own, draft.status.incarnation) for slot in deciding)
     ):
@@ -96,8 +96,7 @@ def finish(
 ) -> Plan:
     """Return the plan that stores a terminal phase and then ends the launchers."""
     draft.status.completion_time = draft.now
-    draft.status.pending_since = None
-    draft.status.pending_cause = ""
+    draft.status.internal.pending = PendingRecord()
     draft.phase(phase, reason, message)
     draft.condition(ConditionType.RUNNING, False, reason, message)
     draft.drop(ConditionType.RESTARTING)

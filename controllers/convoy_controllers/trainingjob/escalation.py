@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from convoy_controllers.trainingjob.faults import Fault
 from convoy_crds.trainingjob import Recovery
-from convoy_crds.trainingjob_status import LastRestart, Restarts, RestartScope
+from convoy_crds.trainingjob_status import RestartScope, TrainingJobStatus
 
 QUIET_SECONDS = 600.0
 """Seconds without a fault after which the next fault starts a new series, even if no steps are reported."""
@@ -20,15 +20,16 @@ QUIET_SECONDS = 600.0
 _ORDER = (RestartScope.PROCESS, RestartScope.POD, RestartScope.JOB)
 
 
-def position_in_row(restarts: Restarts, fault: Fault, step: int | None, now: datetime) -> int:
+def position_in_row(status: TrainingJobStatus, fault: Fault, step: int | None, now: datetime) -> int:
     """Return the position of the fault, from 1, in a series of faults without progress. A fault that does
     not count leaves the position unchanged.
     """
+    last, record = status.restarts.last, status.internal.restarts
     if not fault.counted:
-        return restarts.stalled
-    quiet = restarts.last is None or now - restarts.last.at > timedelta(seconds=QUIET_SECONDS)
-    progressed = step is not None and step > restarts.best
-    return 1 if quiet or progressed else restarts.stalled + 1
+        return record.stalled
+    quiet = last is None or now - last.at > timedelta(seconds=QUIET_SECONDS)
+    progressed = step is not None and step > record.best
+    return 1 if quiet or progressed else record.stalled + 1
 
 
 def scope(fault: Fault, row: int, recovery: Recovery) -> RestartScope:
@@ -41,7 +42,7 @@ def scope(fault: Fault, row: int, recovery: Recovery) -> RestartScope:
     return max(fault.policy.scope, widened, key=_ORDER.index)
 
 
-def count_identical(restarts: Restarts, fault: Fault) -> int:
+def count_identical(status: TrainingJobStatus, fault: Fault) -> int:
     """Return the number of identical errors in a row, including this fault. In an identical error, the
     program ends in the same way at the same step.
 
@@ -52,10 +53,10 @@ def count_identical(restarts: Restarts, fault: Fault) -> int:
     """
     if not fault.policy.user_error or not (fault.step or fault.policy.without_steps):
         return 0
-    last: LastRestart | None = restarts.last
+    last = status.restarts.last
     same = last is not None and (last.reason, last.exit_code, last.step) == (
         fault.reason.name,
         fault.exit_code,
         fault.step,
     )
-    return max(restarts.identical, 1) + 1 if same else 1
+    return max(status.internal.restarts.identical, 1) + 1 if same else 1

@@ -87,7 +87,7 @@ def _may_be_left_out(
         return True
     if pod is not None and _may_save(observed, pod, now):
         return False
-    since = status.pending_since
+    since = status.internal.pending.since
     if status.phase is Phase.RESTARTING and (until := shrink_deadline(status)) is not None:
         return now >= until
     return since is not None and now >= since + timedelta(seconds=limit)
@@ -112,7 +112,7 @@ def shrink_deadline(status: TrainingJobStatus) -> datetime | None:
     # After the loss of a node and after a regrowth, the job has already waited for the missing pods. It does
     # not wait again.
     none = last.reason in (Reasons.NODE_LOST.name, Reasons.REGROW.name)
-    start = max(last.at, status.restarts.not_before or last.at)
+    start = max(last.at, status.internal.restarts.not_before or last.at)
     return start + timedelta(seconds=0.0 if none else SHRINK_SECONDS)
 
 
@@ -162,13 +162,13 @@ def disband(status: TrainingJobStatus, failed: bool = False) -> None:
     """End the incarnation and reserve the next number. An incarnation that has not formed keeps its number,
     unless the attempt to form it `failed`.
 
-    If `membership` is empty and `incarnation` is K, incarnation K waits for its pods and no command has
+    If the status is not `formed` and `incarnation` is K, incarnation K waits for its pods and no command has
     named K yet.
     """
-    if status.membership or failed:
-        status.membership = ""
+    if status.formed or failed:
+        status.internal.incarnation.membership = ""
         status.incarnation += 1
-    status.whole_since = None
+    status.internal.incarnation.whole_since = None
 
 
 def form(
@@ -185,8 +185,8 @@ def form(
     for view in observed.slots.values():
         seen += [view.incarnation, view.port_incarnation]
     status.incarnation = max(status.incarnation, max(seen) + 1)
-    status.membership = membership(pods[slot.pod].uid for slot in chosen)
-    status.formed_spec = digest(observed.job)
+    status.internal.incarnation.membership = membership(pods[slot.pod].uid for slot in chosen)
+    status.internal.incarnation.spec = digest(observed.job)
     status.progress = None
     names = {slot.pod for slot in chosen}
     for role in status.roles:

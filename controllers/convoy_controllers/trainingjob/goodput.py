@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from convoy_controllers.views import RankView, SlotView
 from convoy_crds.goodput import Cause, split, totals
 from convoy_crds.reasons.catalogue import Reasons
-from convoy_crds.trainingjob_status import TERMINAL, Goodput, Phase, TrainingJobStatus
+from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus
 
 _QUEUE = frozenset(
     reason.name
@@ -62,7 +62,7 @@ class FaultMark:
 
 
 def account(
-    before: Goodput,
+    before: TrainingJobStatus,
     status: TrainingJobStatus,
     *,
     made: datetime | None,
@@ -72,10 +72,11 @@ def account(
     resumed: int,
     stepped: bool,
     now: datetime,
-) -> Goodput:
-    """Return the ledger at `now`.
+) -> None:
+    """Update the ledger in `status` to its state at `now`.
 
-    `status` is the status that will be stored, `made` the job's creation time. `running` is a pair: the
+    `before` is the stored status, `status` the one that will be stored, `made` the job's creation time.
+    `running` is a pair: the
     incarnation that had formed before this reconcile (0 for none), and the agents' reports on all pods of
     the job. `waiting` is the reason of the Running condition if the condition is False. `resumed` is the
     step of the checkpoint that the incarnation started from. `stepped` is True if the status has new
@@ -96,8 +97,10 @@ def account(
         ledger.record_fault(fault_mark, max((_time(rank) for rank in stepping), default=fault_mark.at))
     ledger.switch(_cause(status, waiting, ledger.cause), _ms(now))
     ledger.set_straggler_share(_straggler_share(status))
-    moved = ledger.value != before
-    return ledger.result() if moved or stepped else before
+    moved = (ledger.value, ledger.record) != (before.goodput, before.internal.goodput)
+    if moved or stepped:
+        ledger.update_ratio()
+        status.goodput, status.internal.goodput = ledger.value, ledger.record
 
 
 def _cause(status: TrainingJobStatus, waiting: str, current: Cause) -> Cause | None:
@@ -108,7 +111,7 @@ def _cause(status: TrainingJobStatus, waiting: str, current: Cause) -> Cause | N
         return Cause.SUSPENDED
     if status.phase is Phase.RUNNING and current in _WORKING:
         return current
-    if status.membership == "" and waiting in _QUEUE:
+    if not status.formed and waiting in _QUEUE:
         return Cause.QUEUE
     if current in _RECOVERING or status.phase is Phase.RESTARTING:
         return Cause.RESTART
@@ -128,8 +131,9 @@ def _straggler_share(status: TrainingJobStatus) -> float:
 class _LedgerUpdate:
     """The ledger while one reconcile updates it."""
 
-    def __init__(self, before: Goodput, made: datetime, now: datetime) -> None:
-        self.value = before.model_copy(deep=True)
+    def __init__(self, before: TrainingJobStatus, made: datetime, now: datetime) -> None:
+        self.value = before.goodput.model_copy(deep=True)
+        self.record = before.internal.goodput.model_copy(deep=True)
         self._now = now
         if self.value.since is None:
             self.value.since = min(made, now)
@@ -155,18 +159,18 @@ class _LedgerUpdate:
             # so it counts as productive.
             self.switch(Cause.PRODUCTIVE, self._since)
         elif self.cause not in _WORKING:
-            self.value.checkpoint = 0.0
+            self.record.checkpoint = 0.0
             first = _ms(datetime.fromtimestamp(max(rank.first_step for rank in ranks), UTC))
             # The first report may come after the job has already repeated all lost steps. The repetition is
             # then assumed to have begun at the first step after the checkpoint.
-            known = (step, at) if step < self.value.best else (min(resumed + 1, step), first)
-            self.value.anchor_step, self.value.anchor_at = known
-            self.switch(Cause.RECOMPUTE if known[0] < self.value.best else Cause.PRODUCTIVE, first)
+            known = (step, at) if step < self.record.best else (min(resumed + 1, step), first)
+            self.record.anchor_step, self.record.anchor_at = known
+            self.switch(Cause.RECOMPUTE if known[0] < self.record.best else Cause.PRODUCTIVE, first)
         self._stalled = max(rank.checkpoint_seconds for rank in ranks)
-        if self.cause is Cause.RECOMPUTE and step > self.value.best:
+        if self.cause is Cause.RECOMPUTE and step > self.record.best:
             self.switch(Cause.PRODUCTIVE, self._crossing(step, at))
         if self.cause is Cause.PRODUCTIVE:
-            self.value.best = max(self.value.best, step)
+            self.record.best = max(self.record.best, step)
 
     def record_finish(self, stepped: datetime, end: datetime) -> None:
         """Record that all steps are made. The time from `stepped`, the end of the last step, to `end` goes
@@ -187,7 +191,7 @@ class _LedgerUpdate:
         cutoff = self._since + _LATE_STEPS
         if self.cause not in _STEPPING:
             steps = (rank.step or 0 for rank in ranks if _time(rank) <= cutoff)
-            self.value.best = max([self.value.best, *steps])
+            self.record.best = max([self.record.best, *steps])
 
     _stalled: float = 0.0
 
@@ -217,21 +221,20 @@ class _LedgerUpdate:
             return
         self._close(min(max(at, self._since), self._now))
         self.value.cause = cause.value if cause else ""
-        self.value.straggler = 0.0
+        self.value.straggler = None
 
     def set_straggler_share(self, lost: float) -> None:
         """Set the fraction of the step time that slow ranks cost from this time on."""
-        if self.cause in _STEPPING and lost != self.value.straggler:
+        if self.cause in _STEPPING and lost != (self.value.straggler or 0.0):
             self._close(max(self._now, self._since))
-            self.value.straggler = lost
+            self.value.straggler = lost or None
 
-    def result(self) -> Goodput:
-        """Return the ledger with its ratio as of now."""
+    def update_ratio(self) -> None:
+        """Update the goodput ratio to its value as of now."""
         self._book_stalls(self._now)
         found = totals(self.value, self._now)
         whole = sum(found.values())
         self.value.ratio = round(found.get(Cause.PRODUCTIVE, 0.0) / whole, 4) if whole > 0 else None
-        return self.value
 
     def _close(self, at: datetime) -> None:
         """Book the open account up to `at`. The next account starts there."""
@@ -245,11 +248,11 @@ class _LedgerUpdate:
         """Book the time for which saves have stalled the steps, unless it is booked already. The open
         account then starts later by the same time, so that no second is booked twice.
         """
-        unbooked = self._stalled - self.value.checkpoint
+        unbooked = self._stalled - self.record.checkpoint
         if self.cause in _WORKING and unbooked > 0:
             held = round(min((at - self._since).total_seconds(), unbooked), 3)
             self._add(Cause.CHECKPOINT, held)
-            self.value.checkpoint = round(self.value.checkpoint + held, 3)
+            self.record.checkpoint = round(self.record.checkpoint + held, 3)
             self.value.since = self._since = self._since + timedelta(seconds=held)
 
     def _add(self, cause: Cause, length: float) -> None:
@@ -260,10 +263,10 @@ class _LedgerUpdate:
         """Return the time at which the job reached its furthest earlier step again. All steps since
         `anchor_step` are assumed to have taken equally long.
         """
-        anchor, since = self.value.anchor_step, self.value.anchor_at
+        anchor, since = self.record.anchor_step, self.record.anchor_at
         if since is None or step <= anchor or at <= since:
             return at
-        share = (self.value.best - anchor) / (step - anchor)
+        share = (self.record.best - anchor) / (step - anchor)
         return _ms(since + timedelta(seconds=max(0.0, share) * (at - since).total_seconds()))
 
 

@@ -66,7 +66,7 @@ def lost(observed: Observed) -> dict[str, str]:
     A step can prove that a node is alive only if a pod of the incarnation runs on the node.
     """
     job = observed.job
-    roles = {slot.pod: slot.role for slot in present(job)} if job.status.membership else {}
+    roles = {slot.pod: slot.role for slot in present(job)} if job.status.formed else {}
     members = [pod for pod in observed.pods if pod.owner_uid == job.metadata.uid and pod.name in roles]
     by_role: dict[str, list[SlotView]] = {}
     needed: dict[str, set[str]] = {}

@@ -105,7 +105,7 @@ def missing(
 
 def _running(observed: Observed, status: TrainingJobStatus) -> set[str]:
     """Return the names of the pods in the incarnation that has formed."""
-    if not status.membership:
+    if not status.formed:
         return set()
     return {slot.pod for slot in present(observed.job.model_copy(update={"status": status}))}
 
@@ -158,7 +158,7 @@ def stranded(observed: Observed, one: PodView, status: TrainingJobStatus) -> boo
     has not formed.
     """
     node = observed.nodes.get(one.node or "")
-    if status.membership or node is None or node.agent_ready:
+    if status.formed or node is None or node.agent_ready:
         return False
     return node.silent_seconds >= STRANDED_SECONDS
 
@@ -171,7 +171,7 @@ def _must_go(observed: Observed, one: PodView, slot: Slot, status: TrainingJobSt
     """
     if ended(one) or stranded(observed, one, status):
         return True
-    if not status.membership and _replaced_by_restart(one, status):
+    if not status.formed and _replaced_by_restart(one, status):
         return True
     wanted = pod(observed.job, observed.engine, slot)["metadata"]["annotations"][ANNOTATION_INTENT]
     return bool(one.annotations.get(ANNOTATION_INTENT) != wanted)

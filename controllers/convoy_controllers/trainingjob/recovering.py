@@ -55,7 +55,7 @@ def requested(observed: Observed) -> Fault | None:
     formed.
     """
     status, wanted = observed.job.status, observed.job.spec.recovery.restart_id
-    if wanted == status.restart_id or not status.membership:
+    if wanted == status.internal.restart_id or not status.formed:
         return None
     reason = Reasons.RESTART_REQUESTED
     return Fault(reason, reason.format(restart_id=wanted))
@@ -67,7 +67,7 @@ def overtaken(observed: Observed) -> Fault | None:
     """
     status = observed.job.status
     seen = max((max(v.incarnation, v.port_incarnation) for v in observed.slots.values()), default=0)
-    if not status.membership or seen <= status.incarnation:
+    if not status.formed or seen <= status.incarnation:
         return None
     reason = Reasons.STATUS_BEHIND
     return Fault(reason, reason.format(seen=seen, incarnation=status.incarnation))
@@ -82,32 +82,33 @@ def fault(
     `layout` are the slots of the incarnation. `lost` has the reason why each lost node is lost, by name of
     the node.
     """
-    members, incarnation = observed.job.status.membership, observed.job.status.incarnation
+    status = observed.job.status
+    formed, incarnation = status.formed, status.incarnation
     found: list[Fault] = []
     for slot in layout:
         pod = own.get(slot.pod)
         if pod is None:
-            found += [missing_fault(slot)] if members else []
+            found += [missing_fault(slot)] if formed else []
             continue
-        if pod.node in lost and (members or _loss_already_handled(observed, pod)):
+        if pod.node in lost and (formed or _loss_already_handled(observed, pod)):
             found.append(node_fault(pod, observed.nodes[pod.node], lost[pod.node]))
             continue
         broken = pod_fault(pod, observed.nodes.get(pod.node or ""), observed.warnings.get(pod.uid))
-        broken = broken or (None if members else idle_fault(pod))
-        if broken and (members or _fails_early(observed, pod)):
+        broken = broken or (None if formed else idle_fault(pod))
+        if broken and (formed or _fails_early(observed, pod)):
             found.append(broken)
-        if members and (view := observed.slots.get(pod.uid)):
+        if formed and (view := observed.slots.get(pod.uid)):
             hang = observed.job.spec.recovery.hang_seconds
             ends = slot_faults(slot, view, incarnation, hang, leaving=leaving(pod))
             # The kubelet reports that the pod's own deadline has passed only after all containers of the pod
             # have ended. Until then, ends of ranks after the deadline are ignored.
             found += [end for end in ends if not overdue(pod, end.at)]
     present = [own[slot.pod].uid for slot in layout if slot.pod in own]
-    if not found and members and membership(present) != members:
+    if not found and formed and membership(present) != status.internal.incarnation.membership:
         known = {uid for uid, view in observed.slots.items() if view.incarnation == incarnation}
         found = [missing_fault(slot) for slot in layout if own[slot.pod].uid not in known]
         found = found or [missing_fault(layout[0])]
-    if not found or not members:
+    if not found or not formed:
         return primary(found)
     views = [observed.slots.get(uid) for uid in present]
     running = [rank.rank for view in views if view for rank in view.ranks if rank.state != "EXITED"]
@@ -185,7 +186,7 @@ def handle_fault(
     if fault.policy.terminal:
         return finish(observed, draft, own, Phase.FAILED, fault.reason, fault.message)
     if fault.reason is Reasons.NODE_LOST:
-        status.restarts = budget.forgive(status.restarts, happened.timestamp())
+        budget.forgive(status, happened.timestamp())
     if verdict := _verdict(status, recovery, fault, now):
         if wait := _verdict_seconds(observed, fault, now):
             draft.fault_mark = None
@@ -195,7 +196,7 @@ def handle_fault(
         status.offenders = offenders.after(status.offenders, fault.node, fault.reason.name, now)
     steps = [status.progress.step if status.progress else None, fault.step]
     step = max((one for one in steps if one is not None), default=None)
-    status.restarts = budget.after(status.restarts, fault, recovery, now, step)
+    budget.record_restart(status, fault, recovery, now, step)
     formation.disband(status, failed=True)
     draft.phase(Phase.RESTARTING, fault.reason, fault.message)
     draft.condition(ConditionType.RESTARTING, True, fault.reason, fault.message)
@@ -207,15 +208,15 @@ def _verdict(
     status: TrainingJobStatus, recovery: Recovery, fault: Fault, now: datetime
 ) -> tuple[Reason, str] | None:
     """Return the reason and message if the job must not restart after this fault; None if it may restart."""
-    identical, limit = escalation.count_identical(status.restarts, fault), recovery.max_identical_errors
+    identical, limit = escalation.count_identical(status, fault), recovery.max_identical_errors
     if limit and identical >= limit:
         reason = Reasons.REPEATED_ERROR
         where = " at the same step" if fault.step else ""
         return reason, reason.format(count=identical, where=where, limit=limit, why=fault.message)
-    if budget.exceeded(status.restarts, fault, recovery, now):
+    if budget.exceeded(status, fault, recovery, now):
         reason = Reasons.MAX_RESTARTS
         return reason, reason.format(
-            count=len(status.restarts.within(recovery.window_seconds, now)) + 1,
+            count=len(status.internal.restarts.within(recovery.window_seconds, now)) + 1,
             window=recovery.window_seconds,
             limit=recovery.max_restarts,
             why=fault.message,
@@ -246,10 +247,10 @@ def regrowth(observed: Observed, draft: Draft, layout: tuple[Slot, ...], missing
     """
     status = draft.status
     if not missing:
-        status.whole_since = None
+        status.internal.incarnation.whole_since = None
         return None
-    status.whole_since = status.whole_since or draft.now
-    steady = status.whole_since + timedelta(seconds=STEADY_SECONDS)
+    status.internal.incarnation.whole_since = status.internal.incarnation.whole_since or draft.now
+    steady = status.internal.incarnation.whole_since + timedelta(seconds=STEADY_SECONDS)
     if status.checkpoint is None or status.checkpoint.time < steady:
         return None
     reason = Reasons.REGROW

@@ -51,7 +51,6 @@ class Draft:
             reason=reason.name,
             message=message[:4096],
             last_transition_time=old.last_transition_time if old is not None and unmoved else self.now,
-            observed_generation=self.status.observed_generation,
         )
         others = [c for c in self.status.conditions if c.type != kind]
         position = self.status.conditions.index(old) if old is not None else len(others)
@@ -121,11 +120,11 @@ class Draft:
         job = self.observed.job
         point = job.status.checkpoint
         running = next((c for c in self.status.conditions if c.type == ConditionType.RUNNING), None)
-        self.status.goodput = account(
-            job.status.goodput,
+        account(
+            job.status,
             self.status,
             made=job.metadata.creation_timestamp,
-            running=(job.status.incarnation if job.status.membership else 0, [*self.observed.slots.values()]),
+            running=(job.status.incarnation if job.status.formed else 0, [*self.observed.slots.values()]),
             waiting=running.reason if running is not None and running.status == "False" else "",
             fault_mark=self.fault_mark,
             resumed=point.step if point and point.incarnation < job.status.incarnation else 0,

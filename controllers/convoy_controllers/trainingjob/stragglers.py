@@ -26,8 +26,8 @@ _SHARED = {
 def set_condition(draft: Draft) -> None:
     """Set the condition and `status.stragglers` after the ranks of the incarnation have reported steps."""
     status, view = draft.status, draft.observed.guard
-    if view is None or not status.membership or view.incarnation != status.incarnation:
-        if not status.membership:
+    if view is None or not status.formed or view.incarnation != status.incarnation:
+        if not status.formed:
             clear(draft)
         return
     slow = sorted(view.slow, key=lambda one: (not one.ranks, not one.persistent, -one.slowdown, one.ranks))

@@ -22,7 +22,7 @@ from convoy_controllers.views import PodView
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
-from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
+from convoy_crds.trainingjob_status import PendingRecord, Phase, TrainingJobStatus
 
 AT_ONCE_SECONDS = 1
 """Shortest grace period, in seconds, with which a kubelet still reports the end of a pod."""
@@ -43,7 +43,7 @@ def due(observed: Observed) -> bool:
     if job.status.phase not in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING):
         return False
     # An earlier release of the operator stored no layout. An empty layout therefore does not show a change.
-    return job.status.layout not in ("", formation.layout_digest(job))
+    return job.status.internal.layout not in ("", formation.layout_digest(job))
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -57,8 +57,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     draft.merge_reports(status.incarnation)
     own = [pod for pod in observed.pods if pod.owner_uid == observed.job.metadata.uid]
     formation.disband(status)
-    status.start_time = status.pending_since = None
-    status.pending_cause = ""
+    status.start_time = None
+    status.internal.pending = PendingRecord()
     lost = nodes.lost(observed)
     if own:
         message = Reasons.SUSPENDING.format(left=len(own), state=_describe_stop(observed))

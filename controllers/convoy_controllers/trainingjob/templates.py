@@ -56,7 +56,7 @@ def untried(job: TrainingJob, create: Sequence[Mapping[str, Any]]) -> tuple[Mapp
     A spec that has formed an incarnation was accepted, so a restart after a fault needs no dry run. A role
     without a template needs none either, because every field of its pods comes from Convoy.
     """
-    if not create or job.status.formed_spec == digest(job):
+    if not create or job.status.internal.incarnation.spec == digest(job):
         return ()
     own = {role.name for role in job.spec.roles if role.template not in (None, PodTemplate())}
     first = {body["metadata"]["labels"][LABEL_ROLE]: body for body in reversed(create)}

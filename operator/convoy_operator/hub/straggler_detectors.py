@@ -28,6 +28,7 @@ from convoy_controllers.views import GuardView, SlowView
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import has_formed
 from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.hub.job_detector import JobDetector
 from convoy_operator.limits import TokenBucket
@@ -180,7 +181,7 @@ class StragglerDetectors:
         if parent is None or parent.uid != pod.view.owner_uid or ended(parent):
             return None
         status = parent.status
-        if status.get("incarnation") != incarnation or not status.get("membership"):
+        if status.get("incarnation") != incarnation or not has_formed(status):
             return None
         known = self._jobs.get(parent.uid)
         if known is None or known.incarnation != incarnation:

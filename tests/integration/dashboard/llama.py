@@ -157,8 +157,11 @@ def _killed() -> dict[str, Any]:
         "reason": "RankKilled", "message": KILLED_MESSAGE, "rank": 2, "node": "node-02", "pod": None,
         "step": step(KILLED), "scope": "Process", "counted": True, "at": at(minutes=KILLED),
     }  # fmt: skip
-    restarts = {"total": 2, "counted": 1, "inWindow": 1, "times": [at(minutes=KILLED)], "last": last}
-    return {"incarnation": 3, "message": f"incarnation 3: {RANKS} ranks run", "restarts": restarts}
+    return {
+        "incarnation": 3, "message": f"incarnation 3: {RANKS} ranks run",
+        "restarts": {"total": 2, "counted": 1, "last": last},
+        "internal": {"restarts": {"times": [at(minutes=KILLED)]}},
+    }  # fmt: skip
 
 
 def _slowed() -> dict[str, Any]:

@@ -69,7 +69,7 @@ def jobs(cluster: Cluster, research: str) -> None:
         "(spec.recovery.maxIdenticalErrors=3): rank 0 on node node-03 exited with code 1. "
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x512 and 768x512)",
         "progress": running(120, 20_000, 42), "completionTime": at(minutes=41),
-        "restarts": {"total": 3, "counted": 3, "inWindow": 0},
+        "restarts": {"total": 3, "counted": 3},
         "goodput": ledger("restart", queue=4, schedule=9, start=31, productive=50, restart=44),
     }  # fmt: skip
     cluster.make("trainingjobs", failed)
@@ -78,7 +78,7 @@ def jobs(cluster: Cluster, research: str) -> None:
         "phase": "Pending", "reason": "Unschedulable", "ready": "0/16", "incarnation": 1,
         "message": "pod vit-22b-worker-11 cannot be scheduled: 0/10 nodes are available: 10 Insufficient "
         "nvidia.com/gpu; lower its requests or add nodes",
-        "pendingSince": at(minutes=26),
+        "internal": {"pending": {"since": at(minutes=26)}},
         "goodput": ledger("queue", queue=1560),
     }  # fmt: skip
     cluster.make("trainingjobs", stuck)
@@ -113,7 +113,7 @@ def jobs(cluster: Cluster, research: str) -> None:
             "restarts": {"total": restarts, "counted": restarts},
             "goodput": ledger(productive=9_000 if phase != "Restarting" else 800, start=60, restart=180),
             **({"completionTime": at(minutes=minutes)} if phase == "Succeeded" else {}),
-            **({"pendingSince": at(minutes=0.5)} if phase == "Restarting" else {}),
+            **({"internal": {"pending": {"since": at(minutes=0.5)}}} if phase == "Restarting" else {}),
         }  # fmt: skip
         cluster.make("trainingjobs", body)
 

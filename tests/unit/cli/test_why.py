@@ -109,7 +109,8 @@ def test_unwanted_conditions_are_marked_and_the_last_fault_is_named() -> None:
         job(
             phase="Restarting",
             conditions=[condition("Restarting", "True", "RankKilled", "rank 1 was killed")],
-            restarts={"total": 3, "inWindow": 2, "times": [last["at"]], "last": last},
+            restarts={"total": 3, "last": last},
+            internal={"restarts": {"times": [last["at"]]}},
         )
     )
     assert "! Restarting=True for 60s: RankKilled" in found and "(! marks an unwanted condition)" in found

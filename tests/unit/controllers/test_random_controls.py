@@ -44,7 +44,7 @@ def life_after_the_end(patch: pytest.MonkeyPatch) -> None:
 
 def numbers_begin_anew(patch: pytest.MonkeyPatch) -> None:
     def disband(found: TrainingJobStatus, failed: bool = False) -> None:
-        found.membership, found.incarnation = "", 0
+        found.internal.incarnation.membership, found.incarnation = "", 0
 
     patch.setattr(formation, "disband", disband)
 
@@ -53,13 +53,13 @@ def one_number_for_two(patch: pytest.MonkeyPatch) -> None:
     """Plant the bug that a replacement pod joins the incarnation of its predecessor."""
 
     def disband(found: TrainingJobStatus, failed: bool = False) -> None:
-        found.membership = ""
+        found.internal.incarnation.membership = ""
 
     def form(
         found: TrainingJobStatus, observed: Any, layout: Any, chosen: Any, pods: Any, *others: Any
     ) -> None:
         found.incarnation = max(found.incarnation, 1)
-        found.membership = formation.membership(pods[slot.pod].uid for slot in chosen)
+        found.internal.incarnation.membership = formation.membership(pods[slot.pod].uid for slot in chosen)
 
     patch.setattr(formation, "disband", disband)
     patch.setattr(formation, "form", form)

@@ -57,7 +57,7 @@ def test_below_the_minimum_the_job_waits() -> None:
 def test_a_job_without_min_replicas_waits_for_all() -> None:
     cluster = ToyCluster(make_job(roles=[{"name": "worker", "replicas": 3}]), make_engine()).settle().wait(10)
     lose_node_of(cluster, "job-worker-1")
-    assert cluster.job.status.phase is Phase.RESTARTING and cluster.job.status.membership == ""
+    assert cluster.job.status.phase is Phase.RESTARTING and not cluster.job.status.formed
 
 
 def comes_up(cluster: ToyCluster, pod: str) -> None:
@@ -70,7 +70,10 @@ def test_job_regrows_only_after_the_next_checkpoint() -> None:
     cluster.commit(5).settle()
     lose_node_of(cluster, "job-worker-1")
     comes_up(cluster.wait(30), "job-worker-1")
-    assert cluster.job.status.incarnation == 2 and cluster.job.status.whole_since is not None
+    assert (
+        cluster.job.status.incarnation == 2
+        and cluster.job.status.internal.incarnation.whole_since is not None
+    )
     cluster.wait(30).train(20).settle()
     assert cluster.job.status.incarnation == 2
     cluster.commit(20).settle()
@@ -78,7 +81,7 @@ def test_job_regrows_only_after_the_next_checkpoint() -> None:
     assert (status.phase, status.reason, status.ready) == (Phase.RUNNING, "Training", "3/3")
     assert status.restarts.last is not None
     assert (status.restarts.last.reason, status.restarts.counted) == ("Regrow", 0)
-    assert status.roles[0].absent == [] and status.whole_since is None
+    assert status.roles[0].absent == [] and status.internal.incarnation.whole_since is None
     assert assigned(cluster, 3) == [(0, 0, 2, 6, 3), (1, 2, 2, 6, 3), (2, 4, 2, 6, 3)]
 
 
@@ -89,7 +92,7 @@ def test_loss_of_the_returned_pod_before_the_regrowth_changes_nothing() -> None:
     cluster.lose("job-worker-1")
     cluster.schedulable = False
     cluster.settle().commit(30).settle()
-    assert cluster.job.status.incarnation == 2 and cluster.job.status.whole_since is None
+    assert cluster.job.status.incarnation == 2 and cluster.job.status.internal.incarnation.whole_since is None
 
 
 def test_shrunk_job_succeeds_with_its_present_ranks() -> None:
@@ -105,7 +108,7 @@ def test_a_first_formation_shrinks_only_around_pods_without_a_node() -> None:
     cluster.settle()
     cluster.schedulable = False
     cluster.lose("job-worker-2").settle()
-    assert cluster.job.status.membership == ""
+    assert not cluster.job.status.formed
     for name in ("job-worker-0", "job-worker-1"):
         pod = cluster.pods[name]
         cluster.launchers = True
@@ -131,7 +134,7 @@ def test_job_waits_for_a_saving_pod_until_its_grace_period_ends() -> None:
     leaves = {"deleting": True, "disruption": "EvictionByEvictionAPI"}
     cluster.pod("job-worker-1", **leaves, leaving_since=begin, leaves_by=begin + 300).settle()
     cluster.wait(60).settle()
-    assert cluster.job.status.membership == "" and not assigned(cluster, 2)
+    assert not cluster.job.status.formed and not assigned(cluster, 2)
     cluster.wait(241).settle()
     assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.RUNNING, "Shrunk")
 

@@ -224,7 +224,7 @@ def test_suspended_pods_without_ranks_get_a_short_grace_period(running: ToyClust
     assert deletion_grace(begun) == {"job-worker-0": 1, "job-worker-1": 1}
     del running.pods["job-worker-1"]
     running.step()
-    assert not running.job.status.membership and "job-worker-1" in running.pods
+    assert not running.job.status.formed and "job-worker-1" in running.pods
     running.spec(suspend=True).step()
     assert deletion_grace(running) == {"job-worker-0": None, "job-worker-1": 1}
 

@@ -148,8 +148,8 @@ def test_the_echo_of_a_node_s_loss_does_not_count() -> None:
     cluster.exit(0, 1, ended=died).exit(2, 1, ended=died).settle()
     assert cluster.job.status.restarts.counted == 1
     cluster.wait(6).silence(node, 6.0, agent_ready=False).settle()
-    restarts = cluster.job.status.restarts
-    assert (restarts.total, restarts.counted, restarts.in_window, restarts.times) == (2, 0, 0, [])
+    status = cluster.job.status
+    assert (status.restarts.total, status.restarts.counted, status.internal.restarts.times) == (2, 0, [])
     assert cluster.job.status.phase is Phase.RUNNING
 
 
@@ -192,7 +192,7 @@ def test_elastic_strict_job_waits_for_a_worker_that_may_still_run() -> None:
     node = on(cluster, "job-worker-0")
     for wait, silence, ready in ((0, 6.0, True), (14, 20.0, False)):
         cluster.wait(wait).silence(node, silence, agent_ready=ready).settle()
-        assert cluster.job.status.membership == "" and cluster.condition["Running"][1] == "Fencing"
+        assert not cluster.job.status.formed and cluster.condition["Running"][1] == "Fencing"
     cluster.wait(5).silence(node, 25.0, agent_ready=False).settle()
     assert cluster.job.status.reason == "Shrunk" and cluster.job.status.roles[0].absent == [0]
 
@@ -263,7 +263,7 @@ def test_elastic_strict_job_waits_for_a_terminating_worker() -> None:
     cluster = ToyCluster(make_job(**{**OWN, "roles": roles})).settle().train(5).settle().wait(60)
     cluster.pod("job-worker-1", deleting=True).settle()
     cluster.wait(15).settle()
-    assert cluster.job.status.membership == "" and cluster.job.status.phase is Phase.RESTARTING
+    assert not cluster.job.status.formed and cluster.job.status.phase is Phase.RESTARTING
     cluster.schedulable = False
     cluster.lose("job-worker-1").settle()
     assert cluster.job.status.reason == "Shrunk"

@@ -40,6 +40,13 @@ def restarts(cluster: ToyCluster) -> tuple[int, int]:
     return found.total, found.counted
 
 
+def back_off(cluster: ToyCluster) -> float:
+    """Return the seconds between the last restart and the time at which the next incarnation may form."""
+    last, not_before = cluster.job.status.restarts.last, cluster.job.status.internal.restarts.not_before
+    assert last is not None
+    return (not_before - last.at).total_seconds() if not_before else 0.0
+
+
 def test_pods_that_fail_before_the_first_formation_are_backed_off() -> None:
     cluster = made(recovery={"maxRestarts": 4})
     cluster.launchers = False
@@ -94,15 +101,13 @@ def test_successive_uncounted_restarts_are_backed_off() -> None:
     pauses = []
     for _ in range(9):
         cluster.lose("job-worker-1").settle()
-        status = cluster.job.status.restarts
-        assert status.last is not None
-        pause = (status.not_before - status.last.at).total_seconds() if status.not_before else 0.0
+        pause = back_off(cluster)
         pauses.append(pause)
         cluster.wait(pause).settle()
         assert cluster.job.status.phase is Phase.RUNNING
     assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60]
     cluster.wait(120).lose("job-worker-1").settle()
-    assert cluster.job.status.restarts.not_before is None
+    assert cluster.job.status.internal.restarts.not_before is None
 
 
 def test_init_container_failures_are_backed_off() -> None:
@@ -114,8 +119,7 @@ def test_init_container_failures_are_backed_off() -> None:
         fails(cluster, "job-worker-1", exit_code=None, failure=ContainerEnd("fetch", 6)).settle()
         last = cluster.job.status.restarts.last
         assert last is not None and last.reason == "InitContainerFailed"
-        assert cluster.job.status.restarts.not_before is not None
-        pauses.append((cluster.job.status.restarts.not_before - last.at).total_seconds())
+        pauses.append(back_off(cluster))
         cluster.wait(pauses[-1]).settle()
     assert pauses == [10, 20, 40, 60]
 
@@ -185,7 +189,7 @@ def test_node_loss_during_the_back_off_uncounts_its_echo() -> None:
     cluster.exit(2, 1, ended=cluster.now.timestamp()).settle().wait(1).settle().train(6).settle().wait(1)
     died = cluster.now.timestamp()
     cluster.exit(0, 1, ended=died).exit(2, 1, ended=died).settle()
-    assert restarts(cluster) == (2, 2) and cluster.job.status.membership == ""
+    assert restarts(cluster) == (2, 2) and not cluster.job.status.formed
     node = on(cluster, "job-worker-1")
     cluster.wait(0.5).silence(node, 6.0, silent_since=died, agent_ready=False).settle()
     status = cluster.job.status
@@ -197,7 +201,7 @@ def test_node_loss_during_a_restart_is_not_a_restart_of_its_own() -> None:
     cluster = running()
     cluster.launchers = False
     cluster.lose("job-worker-0").settle()
-    assert cluster.job.status.membership == ""
+    assert not cluster.job.status.formed
     cluster.wait(60).silence(on(cluster, "job-worker-1"), 6.0, agent_ready=False).settle()
     assert restarts(cluster) == (1, 0)
 
@@ -268,9 +272,8 @@ def test_deadline_of_pods_created_after_a_back_off_starts_at_creation() -> None:
     while pause < 8:
         cluster.wait(pause).settle().train(cluster.now.minute + 20).settle().wait(60)
         fails(cluster, "job-worker-1").settle()
-        found = cluster.job.status.restarts
-        assert found.last is not None and not cluster.job.status.roles[0].absent
-        pause = (found.not_before - found.last.at).total_seconds() if found.not_before else 0.0
+        pause = back_off(cluster)
+        assert not cluster.job.status.roles[0].absent
     cluster.launchers = False
     cluster.wait(8).settle().wait(9).settle()
     assert cluster.job.status.phase is Phase.RESTARTING, "10 s from when its pod could be made"
@@ -284,7 +287,7 @@ def test_pod_that_waits_for_fencing_is_not_late() -> None:
     for seconds in (6.0, 12.0, 18.0):
         cluster.wait(6).silence(node, seconds, agent_ready=False).settle()
     assert cluster.condition["Running"] == ("False", "Fencing") and cluster.uids == uids
-    assert cluster.job.status.pending_since is None
+    assert cluster.job.status.internal.pending.since is None
 
 
 def test_ended_pod_on_a_stranded_node_is_force_deleted() -> None:

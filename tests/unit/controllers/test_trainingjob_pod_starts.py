@@ -84,12 +84,12 @@ def test_newest_event_of_a_late_pod_is_shown_until_after_the_deadline() -> None:
     assert (cluster.job.status.reason, len(cluster.pods)) == ("ScheduleRetry", 2), (
         "another try, with no Event yet"
     )
-    assert "scritps" in message(cluster) and "scritps" in cluster.job.status.pending_cause
+    assert "scritps" in message(cluster) and "scritps" in cluster.job.status.internal.pending.cause
     cluster.wait(40).settle()
     assert cluster.job.status.reason == "ScheduleDeadline" and "scritps" in message(cluster)
     cluster.launchers = True
     cluster.wait(42).settle()
-    assert (cluster.job.status.phase, cluster.job.status.pending_cause) == (Phase.RUNNING, "")
+    assert (cluster.job.status.phase, cluster.job.status.internal.pending.cause) == (Phase.RUNNING, "")
     assert cluster.plans[-1].inspect is None
 
 

@@ -253,7 +253,7 @@ def test_message_of_a_suspending_job_mentions_its_resume() -> None:
 def test_missing_layout_of_an_earlier_operator_stops_no_pod() -> None:
     cluster = toy()
     status = cluster.job.status
-    status.layout = ""
+    status.internal.layout = ""
     uids = cluster.uids
     cluster.settle().wait(60).settle()
     assert cluster.uids == uids and cluster.job.status.phase is Phase.RUNNING

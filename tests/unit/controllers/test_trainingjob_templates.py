@@ -184,7 +184,7 @@ def test_template_is_dry_run_until_an_incarnation_has_formed() -> None:
     tried = [child.name for child in first.creations if child.dry_run]
     assert sorted(tried) == ["job-chief-0", "job-worker-0"], "one of a role"
     cluster.settle()
-    assert cluster.job.status.formed_spec
+    assert cluster.job.status.internal.incarnation.spec
     again = plan(replace(cluster.observed(), pods=()), cluster.now)
     assert again.creations and not any(one.dry_run for one in again.creations), (
         "a restart costs no request more"

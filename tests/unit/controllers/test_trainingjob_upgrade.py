@@ -18,7 +18,7 @@ SAVES = {"tiers": {"local": {}}}
 def inherited(**spec: Any) -> ToyCluster:
     """Return a running job as an earlier operator left it."""
     cluster = ToyCluster(make_job(**{"checkpoint": SAVES, **spec}), make_engine()).settle().train(5).settle()
-    cluster.job.status.layout = ""
+    cluster.job.status.internal.layout = ""
     age(cluster)
     return cluster
 
@@ -71,15 +71,15 @@ def test_inherited_job_is_suspended_and_resumed() -> None:
     cluster = inherited().spec(suspend=True).settle()
     assert cluster.job.status.phase is Phase.SUSPENDED and not cluster.pods
     cluster.spec(suspend=False).settle()
-    assert cluster.job.status.phase is Phase.RUNNING and cluster.job.status.layout
+    assert cluster.job.status.phase is Phase.RUNNING and cluster.job.status.internal.layout
 
 
 def test_waiting_job_recreates_its_pods_once() -> None:
     cluster = ToyCluster(make_job(), make_engine())
     cluster.schedulable = False
     cluster.settle()
-    cluster.job.status.layout = ""
+    cluster.job.status.internal.layout = ""
     age(cluster)
     plans = len(cluster.plans)
     cluster.settle()
-    assert made(cluster, plans) == (2, 2) and cluster.job.status.layout
+    assert made(cluster, plans) == (2, 2) and cluster.job.status.internal.layout

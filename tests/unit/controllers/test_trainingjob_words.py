@@ -65,7 +65,7 @@ def test_progress_belongs_to_the_running_incarnation() -> None:
     assert cluster.job.status.progress is None
     cluster.train(1).settle()
     assert cluster.job.status.progress is not None and cluster.job.status.progress.step == 1
-    assert cluster.job.status.goodput.best == 50
+    assert cluster.job.status.internal.goodput.best == 50
 
 
 TRACEBACK = """step 1/200  loss 5.4

@@ -21,7 +21,7 @@ def test_only_restarts_inside_the_window_are_counted(seconds_ago: list[int], cou
     body = {
         "metadata": {"name": "job"},
         "spec": {"roles": [{"name": "w", "replicas": 1}], "recovery": {"windowSeconds": 60}},
-        "status": {"restarts": {"total": 9, "inWindow": 7, "times": times}},
+        "status": {"restarts": {"total": 9}, "internal": {"restarts": {"times": times}}},
     }
     assert restarts_in_window(TrainingJob.model_validate(body), NOW) == counted
 

@@ -64,7 +64,7 @@ class Cluster(Operator):
     def job(self, saved: timedelta | None = -MINUTE, action: str = "Swap") -> None:
         raw = make_job(roles=[{"name": "worker", "replicas": 2}]).to_dict()
         raw["spec"]["guard"] = {"action": action}
-        raw["status"] = {"incarnation": 1, "membership": "m", "phase": "Running"}
+        raw["status"] = {"incarnation": 1, "internal": {"incarnation": {"membership": "m"}}}
         if saved is not None:
             at = f"{self.now + saved:%Y-%m-%dT%H:%M:%SZ}"
             raw["status"]["checkpoint"] = {"incarnation": 1, "step": 5, "tier": "peer", "time": at}

@@ -81,7 +81,7 @@ class TestMemory(AgentsHarness):
         self.run_job(
             phase="Running",
             incarnation=3,
-            membership="m",
+            internal={"incarnation": {"membership": "m"}},
             checkpoint={"watermarks": {"local": {"incarnation": 3, "step": 9}, "peer": mark}},
         )
         member, left = self.holding("n0", "j"), self.holding("n2", "j")

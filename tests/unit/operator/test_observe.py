@@ -180,7 +180,7 @@ def test_a_store_reports_its_fault(api: FakeApi, parent: CachedObject, reason: s
     assert made.status is not None
     (condition,) = made.status["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("Ready", "False", reason)
-    assert condition["observedGeneration"] == 2 and words in condition["message"]
+    assert made.status["observedGeneration"] == 2 and words in condition["message"]
 
 
 def test_the_error_of_an_invalid_object_has_no_traceback_frames() -> None:

@@ -17,6 +17,8 @@ from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.metrics import Metrics
 from convoy_operator.recovery_meter import RecoveryMeter
 
+FORMED = {"internal": {"incarnation": {"membership": "m"}}}
+"""Status of a job whose incarnation has formed."""
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -101,13 +103,13 @@ def test_a_restart_in_place_has_no_scheduling_time() -> None:
     it.pod("u0", 1, "n0")
     it.meter.after_reconcile(it.job("Restarting", 2))
     it.rank("u0", 2, started=10.5)
-    it.meter.after_reconcile(it.job("Restarting", 2, membership="m"))
+    it.meter.after_reconcile(it.job("Restarting", 2, **FORMED))
     assert it.found() == approx(detect=0.25), "not all ranks run yet"
-    it.meter.after_reconcile(it.job("Running", 2, membership="m"))
+    it.meter.after_reconcile(it.job("Running", 2, **FORMED))
     assert it.found() == approx(detect=0.25, start=0.25)
     it.rank("u0", 2, started=10.5, first_step=12.0, restore_seconds=1.0)
     for _ in range(2):
-        it.meter.after_reconcile(it.job("Running", 2, membership="m"))
+        it.meter.after_reconcile(it.job("Running", 2, **FORMED))
     assert it.found() == approx(detect=0.25, start=0.25, restore=1.0, first_step=0.5, total=2.0)
     assert len(it.meter) == 0
 
@@ -127,7 +129,7 @@ def test_a_replaced_pod_has_fencing_and_scheduling_times() -> None:
     assert it.meter._open["job"].placings.keys() == {"u1"}, "anybody can set the job as an owner"
     it.rank("u0", 2, started=14.0, first_step=15.0)
     it.rank("u1", 2, started=14.25, first_step=15.0)
-    it.meter.after_reconcile(it.job("Running", 2, membership="m"))
+    it.meter.after_reconcile(it.job("Running", 2, **FORMED))
     assert it.found() == approx(detect=6, fence=1.5, schedule=0.5, start=1.75, first_step=0.75, total=10.5)
 
 
@@ -139,7 +141,7 @@ def test_a_leader_that_did_not_observe_the_fault_records_nothing() -> None:
     it.time = 12.0
     it.pod("u1", 2, "n1")
     it.rank("u1", 2, started=14.0, first_step=15.0)
-    it.meter.after_reconcile(it.job("Running", 2, membership="m"))
+    it.meter.after_reconcile(it.job("Running", 2, **FORMED))
     assert it.found() == before and len(it.meter) == 0
 
 

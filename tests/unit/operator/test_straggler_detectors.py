@@ -17,6 +17,8 @@ from convoy_operator.hub import job_detector
 from convoy_operator.hub.straggler_detectors import StragglerDetectors
 from convoy_operator.metrics import Metrics
 
+FORMED = {"internal": {"incarnation": {"membership": "m"}}}
+"""Status of a job whose incarnation has formed."""
 KEY = Key(TRAINING_JOB.name, "default", "job")
 RANKS = 6
 
@@ -67,7 +69,7 @@ class Hub:
     def form(self, incarnation: int, name: str = "job", replicas: int = 0, **status: Any) -> None:
         role = {"name": "worker", "replicas": replicas or self.replicas}
         raw = make_job(name, roles=[role]).to_dict()
-        raw["status"] = {"incarnation": incarnation, "membership": "m", "phase": "Running", **status}
+        raw["status"] = {"incarnation": incarnation, "phase": "Running", **FORMED, **status}
         raw["metadata"]["resourceVersion"] = str(100 + incarnation)
         self.cache.jobs.upsert(views.cached_object(raw))
 
@@ -175,7 +177,7 @@ def test_telemetry_of_other_pods_or_incarnations_is_ignored(fault: str) -> None:
             hub.cache.pods.upsert(views.pod({**raw, "metadata": {**raw["metadata"], "resourceVersion": "9"}}))
         hub.report(1)
     else:
-        hub.form(2, membership="")
+        hub.form(2, internal={})
         hub.report(1, incarnation=2)
     assert hub.detectors.view("uid-job") is None
     assert hub.queue.added == []

@@ -143,7 +143,7 @@ def _not_running_since(job: TrainingJob) -> datetime | None:
     for condition in job.status.conditions:
         if condition.type == ConditionType.RUNNING and condition.status != "True":
             return condition.last_transition_time
-    return job.status.pending_since
+    return job.status.internal.pending.since
 
 
 def of_health(health: NodeHealth, current: Mapping[str, NodeHealth]) -> Concern | None:

@@ -145,7 +145,7 @@ def test_a_nan_loss_is_marked(progress: dict[str, Any], text: str, tone: Tone) -
     [(59, "3 (1 of 10 in the window)", Tone.WARN), (61, "3 (0 of 10 in the window)", Tone.PLAIN)],
 )
 def test_restarts_leave_the_window_by_themselves(minutes: int, text: str, tone: Tone) -> None:
-    model = training(restarts={"total": 3, "inWindow": 1, "times": [ago(minutes=minutes)]})
+    model = training(restarts={"total": 3}, internal={"restarts": {"times": [ago(minutes=minutes)]}})
     (found,) = (fact for fact in job.facts(model, NOW) if fact.label == "Restarts")
     assert (found.text, found.tone) == (text, tone)
 

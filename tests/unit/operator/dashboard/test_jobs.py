@@ -24,7 +24,8 @@ def test_a_running_job_in_a_row() -> None:
             ready="2/2",
             progress={"step": 300, "totalSteps": 1200},
             checkpoint={"incarnation": 1, "step": 250, "tier": "peer", "time": ago(minutes=7)},
-            restarts={"total": 3, "inWindow": 2, "times": [ago(minutes=61), ago(minutes=59)]},
+            restarts={"total": 3},
+            internal={"restarts": {"times": [ago(minutes=61), ago(minutes=59)]}},
             goodput={
                 "seconds": {"productive": 2700, "restart": 600},
                 "cause": "productive",
@@ -50,7 +51,7 @@ def test_a_running_job_in_a_row() -> None:
 
 
 def test_restarts_outside_the_window_are_no_warning() -> None:
-    row = jobs.row(parsed(restarts={"total": 1, "inWindow": 1, "times": [ago(minutes=61)]}), NOW)
+    row = jobs.row(parsed(restarts={"total": 1}, internal={"restarts": {"times": [ago(minutes=61)]}}), NOW)
     assert (row.cells[6].text, row.cells[6].tone) == ("1", Tone.PLAIN)
 
 
