@@ -12,6 +12,7 @@ from convoy_controllers.healthsweep.observed import NodeReport
 from convoy_controllers.nodehealth.binding import Bindings, ReportedNode
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
+from convoy_controllers.resources import Resource
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_controllers.views import AgentHardware, GuardView, NodeView, PodView, PodWarning, SlotView
 from convoy_crds.checkpointstore import CheckpointStore
@@ -132,6 +133,10 @@ class Reader(Protocol):
         """Return namespace and name of each job that has pods on this node, according to the pods' job
         labels.
         """
+        ...
+
+    def children(self, resource: Resource, owner_uid: str) -> Sequence[CachedObject]:
+        """Return the objects of a resource that plans of this owner have applied."""
         ...
 
     def warning(self, pod_uid: str) -> PodWarning | None:

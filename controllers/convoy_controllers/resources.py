@@ -12,6 +12,7 @@ from convoy_crds import (
     hardwareclass,
     healthsweep,
     nodehealth,
+    servingjob,
     trainingjob,
 )
 from convoy_crds.kind import Kind
@@ -57,12 +58,16 @@ SERVICES = Resource("", "v1", "services", "Service")
 EVENTS = Resource("", "v1", "events", "Event")
 SECRETS = Resource("", "v1", "secrets", "Secret")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
+POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 SUBJECT_ACCESS_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
 TRAINING_JOBS = resource_of(trainingjob.KIND)
+SERVING_JOBS = resource_of(servingjob.KIND)
 ENGINES = resource_of(engine.KIND)
 CHECKPOINT_STORES = resource_of(checkpointstore.KIND)
 GUARD_POLICIES = resource_of(guardpolicy.KIND)

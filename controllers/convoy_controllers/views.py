@@ -81,6 +81,12 @@ class PodView:
     """Image of `waiting_container`; if no container waits, image of the ranks' container."""
     disruption: str = ""
     """Reason of the pod's DisruptionTarget condition, such as EvictionByEvictionAPI."""
+    ready: bool = False
+    """True if the pod's Ready condition is True. Services send requests to ready pods only."""
+    ready_changed: float = 0.0
+    """Unix seconds at which the status of the pod's Ready condition last changed; 0 if the pod does not have
+    the condition yet.
+    """
 
     @property
     def needs_node(self) -> bool:
@@ -203,6 +209,8 @@ class RankView:
     """Unix seconds at which the rank's process ended; 0 if it has not ended."""
     finished: float = 0.0
     """Unix seconds at which the rank's main program returned; 0 if it has not returned."""
+    loading: float = 0.0
+    """Unix seconds at which a serving rank last reported progress of loading its model; 0 if it has not."""
     termination_requested: bool = False
     """True if the rank's pod or launcher was asked to stop before the rank ended. A rank that saves its
     state may then end with exit code 0.

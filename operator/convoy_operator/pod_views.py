@@ -72,6 +72,8 @@ def pod_view(raw: Raw) -> PodView:
         stoppers=_stoppers(own),
         image=_image(spec, waiting) or own.get("image") or "",
         disruption=_disruption(status),
+        ready=(ready := condition(status, "Ready")).get("status") == "True",
+        ready_changed=unix(ready.get("lastTransitionTime")),
     )
 
 

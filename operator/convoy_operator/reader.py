@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.nodehealth.binding import Bindings, ReportedNode, bind
 from convoy_controllers.reader import HubView
+from convoy_controllers.resources import Resource
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_controllers.views import PodView, PodWarning
 from convoy_crds import nodehealth
@@ -135,6 +136,10 @@ class ClusterReader:
         name the job.
         """
         return [(key.namespace, key.name) for key in self._cache.jobs_on(node)]
+
+    def children(self, resource: Resource, owner_uid: str) -> Sequence[CachedObject]:
+        """Return the objects of a resource that the operator has applied for this owner."""
+        return self._cache.children(resource, owner_uid)
 
     def warning(self, pod_uid: str) -> PodWarning | None:
         """Return the newest Warning Event that explains why a pod does not start; None if none is known."""

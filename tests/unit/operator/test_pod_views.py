@@ -268,3 +268,11 @@ def test_a_pod_view_has_the_fields_that_plans_need(given: dict[str, Any], expect
 def test_a_pod_ends_with_its_rank_container(given: dict[str, Any], over: bool, badly: bool) -> None:
     view = pod_view(given)
     assert (ended(view), failed(view)) == (over, badly)
+
+
+def test_a_pod_view_has_the_ready_condition_and_its_last_change() -> None:
+    changed = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:07Z"}
+    view = pod_view(raw(conditions=[changed]))
+    assert view.ready and view.ready_changed == 1767225607
+    assert not pod_view(raw(conditions=[{**changed, "status": "False"}])).ready
+    assert (pod_view(raw()).ready, pod_view(raw()).ready_changed) == (False, 0.0)
