@@ -15,6 +15,12 @@ MANAGED_BY = "convoy.dev/operator"
 LABEL_JOB = "convoy.dev/job"
 LABEL_ROLE = "convoy.dev/role"
 LABEL_INDEX = "convoy.dev/index"
+LABEL_KIND = "convoy.dev/kind"
+"""Label of a pod with the kind of its job."""
+LABEL_GROUP = "convoy.dev/group"
+"""Label of a ServingJob's pod with the number of its replica within the role."""
+LABEL_REVISION = "convoy.dev/revision"
+"""Label of a ServingJob's pod with the name of its revision."""
 LABEL_AGENT_READY = "convoy.dev/agent-ready"
 
 DEFAULT_POLICY = "default"
@@ -54,6 +60,10 @@ launcher creates a home in this folder.
 ENV_SOCKET = "CONVOY_SOCKET"
 ENV_SERVING_PORT = "CONVOY_SERVING_PORT"
 """Variable with the port on which a serving rank accepts requests."""
+ENV_SERVING_HOST = "CONVOY_SERVING_HOST"
+"""Variable with the address on which a serving rank accepts requests. It is absent in a pod, which uses all
+its addresses.
+"""
 ENV_READY_PORT = "CONVOY_READY_PORT"
 """Variable with the port on which the launcher responds to the kubelet's probes. Only pods of a serving
 engine have it.
@@ -88,6 +98,12 @@ CA_CONFIG_MAP = "convoy-ca"
 
 MOUNT_PATH = "/var/run/convoy"
 """Mount path of the agent's CSI volume in a worker pod."""
+MODEL_PATH = f"{MOUNT_PATH}/model"
+"""Folder in a serving pod with the generation that the node's agent has read from a CheckpointStore."""
+VOLUME_MODEL_PATH = "/var/run/convoy-model"
+"""Mount path of the volume with the model in a serving pod."""
+AUTH_PATH = "/var/run/convoy-auth"
+"""Mount path of the Secret with the bearer token in a serving pod."""
 HOME_PATH = "/var/run/convoy-home"
 """Mount path of a worker pod's empty volume for a home and temporary files."""
 STORES_PATH = "/var/lib/convoy/stores"
