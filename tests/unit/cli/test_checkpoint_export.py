@@ -16,8 +16,9 @@ from tests.unit.agents import fault_proxy
 from tests.unit.cli.saved_job import Bucket, noise
 from torch.distributed.checkpoint import FileSystemReader, state_dict_loader
 
-from convoy.cli.checkpoint import tensors
 from convoy_workloads.runtime.tiers import shard, values
+from convoy_workloads.tensors.safetensors import SAFE_NAMES
+from convoy_workloads.tensors.whole import ShardError, Whole
 
 Wanted = list[tuple[str, tuple[int, ...], tuple[int, ...], torch.Tensor]]
 """Parts of tensors. Each has a name, offsets, the shape of the whole tensor, and the values of the part."""
@@ -76,7 +77,7 @@ def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str
     length = int.from_bytes(data[:8], "little")
     header: dict[str, Any] = json.loads(data[8 : 8 + length])
     meta = header.pop("__metadata__")
-    names = {safe: name for name, safe in tensors.SAFE_NAMES.items()}
+    names = {safe: name for name, safe in SAFE_NAMES.items()}
     found, ends = {}, []
     for name, one in header.items():
         start, end = one["data_offsets"]
@@ -170,8 +171,8 @@ def test_an_incomplete_tensor_is_refused() -> None:
         ([*half, ("w", (3, 0), (4, 3), WEIGHT[2:])], "lies outside it"),
         ([*half, ("w", (2, 0), (4, 3), WEIGHT[2:].double())], "several shapes or types"),
     ):
-        with pytest.raises(tensors.ShardError, match=words):
-            tensors.Whole([shard.read(memoryview(bytearray(in_bytes(wanted, {}))))])
+        with pytest.raises(ShardError, match=words):
+            Whole([shard.read(memoryview(bytearray(in_bytes(wanted, {}))))])
 
 
 def test_a_dtype_unsupported_by_safetensors_is_refused_with_advice(bucket: Bucket, tmp_path: Path) -> None:

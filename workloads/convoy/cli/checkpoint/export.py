@@ -132,16 +132,18 @@ def require_torch() -> None:
 
 def _write(plan: Restore, shards: Path, to: Path, form: Format, metadata: dict[str, Any]) -> int:
     """Write the export and return its number of tensors. Raises Failure if a shard is not valid."""
-    from convoy.cli.checkpoint import tensors  # noqa: PLC0415
+    from convoy_workloads.tensors.dcp import write_dcp  # noqa: PLC0415
+    from convoy_workloads.tensors.safetensors import write_safetensors  # noqa: PLC0415
+    from convoy_workloads.tensors.whole import ShardError, Whole, open_shard  # noqa: PLC0415
 
     manifests = [links[0].manifest for links in plan.shards.values()]
     try:
-        whole = tensors.Whole([tensors.open_shard(shard_path(shards, one)) for one in manifests])
+        whole = Whole([open_shard(shard_path(shards, one)) for one in manifests])
         with write_atomically(to, folder=form is Format.DCP) as partial:
             if form is Format.DCP:
-                tensors.write_dcp(partial, whole)
+                write_dcp(partial, whole)
             else:
-                tensors.write_safetensors(partial, whole, {"generation": json.dumps(metadata)})
-    except tensors.ShardError as error:
+                write_safetensors(partial, whole, {"generation": json.dumps(metadata)})
+    except ShardError as error:
         raise Failure(f"{label(plan.record.generation)}: {error}") from error
     return len(whole.names)

@@ -1,0 +1,146 @@
+"""Reads and writes files of the format safetensors (github.com/huggingface/safetensors)."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import mmap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from convoy_workloads.tensors.whole import ShardError, Whole, item_size
+
+SAFE_NAMES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+"""Names that safetensors uses for torch's types, by torch's name."""
+_PREFIX = 8
+"""Number of bytes before the header. They hold the header's length, little endian."""
+_ALIGN = 8
+"""Alignment in bytes of the data in a safetensors file."""
+
+
+_TORCH_NAMES = {safe: name for name, safe in SAFE_NAMES.items()}
+MAX_HEADER = 100_000_000
+"""Maximum length of a header in bytes, as in the library safetensors."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor of a safetensors file."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+    """Offset of the tensor's first byte in the file."""
+    length: int
+    """Number of bytes."""
+
+
+class SafetensorsFile:
+    """A safetensors file that is mapped into memory. Its tensors are views of that memory."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file. Raises ShardError if it is no valid safetensors file, and OSError if it cannot be
+        read.
+        """
+        self.metadata: dict[str, str] = {}
+        self.entries: dict[str, Entry] = {}
+        """The tensors of the file by name."""
+        with path.open("rb") as file:
+            if path.stat().st_size < _PREFIX:
+                raise ShardError(f"{path} is shorter than the head of a safetensors file")
+            # torch requires writable memory. Writes to this private mapping would not reach the file.
+            self._bytes = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+        try:
+            self._read_header()
+        except (ValueError, KeyError, TypeError) as error:
+            raise ShardError(f"{path} is no safetensors file: {error}") from error
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """Return a tensor. Raises KeyError if the file has no tensor of this name."""
+        one = self.entries[name]
+        if not one.length:
+            return torch.empty(one.shape, dtype=one.dtype)
+        count = one.length // one.dtype.itemsize
+        return torch.frombuffer(self._bytes, dtype=one.dtype, count=count, offset=one.start).view(one.shape)
+
+    def _read_header(self) -> None:
+        length = int.from_bytes(self._bytes[:_PREFIX], "little")
+        if length > min(MAX_HEADER, len(self._bytes) - _PREFIX):
+            raise ValueError(f"its header has {length} bytes")
+        header = json.loads(bytes(self._bytes[_PREFIX : _PREFIX + length]))
+        self.metadata = {str(name): str(value) for name, value in header.pop("__metadata__", {}).items()}
+        data = _PREFIX + length
+        for name, one in header.items():
+            dtype = getattr(torch, _TORCH_NAMES[one["dtype"]])
+            shape = tuple(int(size) for size in one["shape"])
+            start, end = (data + int(at) for at in one["data_offsets"])
+            if (
+                end > len(self._bytes)
+                or end - start != math.prod(shape) * dtype.itemsize
+                or min(shape, default=0) < 0
+            ):
+                raise ValueError(
+                    f"tensor {name} has {end - start} bytes at {start}, which does not fit {shape}"
+                )
+            self.entries[name] = Entry(dtype, shape, start, end - start)
+
+
+def write_safetensors(path: Path, whole: Whole, metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file with all tensors.
+
+    Values that are not tensors are stored as one JSON object in the metadata `values`. Raises ShardError if
+    a tensor has a type that safetensors does not support.
+    """
+    names = sorted(whole.names, key=lambda name: (-item_size(whole.part(name)), name))
+    header: dict[str, Any] = {"__metadata__": {"format": "pt", **metadata, "values": _values(whole)}}
+    at = 0
+    for name in names:
+        part = whole.part(name)
+        if part.dtype not in SAFE_NAMES:
+            raise ShardError(
+                f"tensor {name} has type {part.dtype}, which safetensors does not support: use --format dcp"
+            )
+        size = math.prod(part.shape) * item_size(part)
+        header[name] = {
+            "dtype": SAFE_NAMES[part.dtype],
+            "shape": list(part.shape),
+            "data_offsets": [at, at + size],
+        }
+        at += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGN)
+    with path.open("xb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            _write(file, whole.tensor(name))
+
+
+def _values(whole: Whole) -> str:
+    return json.dumps({name: json.loads(text) for name, text in sorted(whole.values.items())})
+
+
+def _write(file: BinaryIO, tensor: torch.Tensor) -> None:
+    tensor = tensor.contiguous()
+    if tensor.nbytes:
+        file.write((ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr()))
