@@ -15,8 +15,8 @@ from convoy_controllers.commands import Assign, Command, Member, MemoryTiers, Pi
 from convoy_controllers.trainingjob import interval, nodes
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended
-from convoy_controllers.trainingjob.pods import pod_incarnation
 from convoy_controllers.views import PodView, SlotView
+from convoy_controllers.worker_pod import pod_incarnation
 from convoy_crds.layout import Slot, command, present, without, world_size
 from convoy_crds.meta import in_bytes, seconds
 from convoy_crds.reasons.catalogue import Reasons

@@ -24,9 +24,9 @@ from convoy_controllers.trainingjob.formation import membership
 from convoy_controllers.trainingjob.goodput import FaultMark
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended, leaving, overdue
-from convoy_controllers.trainingjob.pods import pod_incarnation
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import PodView, SlotView
+from convoy_controllers.worker_pod import pod_incarnation
 from convoy_crds.layout import Slot, world_size
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason

@@ -10,7 +10,8 @@ import pytest
 from tests.integration.crds.test_schema import STORES, STRICT, body, path, refusal, store
 
 from convoy_controllers.testing.builders import make_engine
-from convoy_controllers.trainingjob.pods import pod, with_incarnation
+from convoy_controllers.trainingjob.pods import pod
+from convoy_controllers.worker_pod import with_incarnation
 from convoy_crds.layout import slots
 from convoy_crds.meta import MAX_REPLICAS
 from convoy_crds.trainingjob import TrainingJob

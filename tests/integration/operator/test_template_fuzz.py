@@ -19,7 +19,8 @@ from convoy.cli.manifest import parse, problems
 from convoy_controllers.keys import Key
 from convoy_controllers.resources import PODS, TRAINING_JOBS
 from convoy_controllers.testing.hub import FakeHub
-from convoy_controllers.trainingjob.pods import pod, with_incarnation
+from convoy_controllers.trainingjob.pods import pod
+from convoy_controllers.worker_pod import with_incarnation
 from convoy_crds import engine
 from convoy_crds.layout import command, slots
 from convoy_crds.trainingjob import KIND as TRAINING_JOB

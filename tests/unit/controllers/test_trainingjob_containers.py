@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers import worker_pod
 from convoy_controllers.testing.builders import make_job
-from convoy_controllers.trainingjob import pods
 from convoy_controllers.trainingjob.pods import pod
 from convoy_crds.layout import slots
 from convoy_crds.terms import ANNOTATION_CONTAINER, ANNOTATION_DEFAULT_CONTAINER, ANNOTATION_INTENT
@@ -58,6 +58,6 @@ def test_kubelet_does_not_restart_a_launcher(field: str) -> None:
 
 def test_diagnostic_fields_are_not_part_of_the_intent_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     intent = made()["metadata"]["annotations"][ANNOTATION_INTENT]
-    monkeypatch.setattr(pods, "_add_diagnostics", lambda body: None)
+    monkeypatch.setattr(worker_pod, "_add_diagnostics", lambda body: None)
     plain = made()["metadata"]["annotations"]
     assert plain == {ANNOTATION_INTENT: intent}

@@ -10,10 +10,11 @@ import pytest
 
 from convoy_controllers.testing.builders import make_job
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pods import HOME_VOLUME, pod
+from convoy_controllers.trainingjob.pods import pod
 from convoy_controllers.trainingjob.templates import forbidden_root
 from convoy_controllers.trainingjob.users import container_security, pod_security
 from convoy_controllers.trainingjob.validity import violation
+from convoy_controllers.worker_pod import HOME_VOLUME
 from convoy_crds import terms
 from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob
