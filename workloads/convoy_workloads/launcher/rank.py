@@ -182,6 +182,11 @@ class Rank:
         """Return True if the first process has ended but the rank waits for its other processes."""
         return self._first_ended and self.state != EXITED
 
+    @property
+    def drained(self) -> bool:
+        """Return True if the rank has ended after it had served and drained."""
+        return self._last_heartbeat.state == heartbeats.DRAINING
+
     def _finish(self, status: int) -> None:
         self._streams.close()
         if os.WIFSIGNALED(status):

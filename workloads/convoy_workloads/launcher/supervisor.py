@@ -16,6 +16,7 @@ from convoy_workloads.launcher.heartbeat_files import HeartbeatFiles
 from convoy_workloads.launcher.oom import OomDetector
 from convoy_workloads.launcher.output import log
 from convoy_workloads.launcher.port import RendezvousPort
+from convoy_workloads.launcher.probes import ProbeServer
 from convoy_workloads.launcher.rank import EXITED, Rank
 from convoy_workloads.launcher.rank_env import (
     Assignment,
@@ -83,6 +84,7 @@ class Supervisor:
         self._zygotes = ZygoteManager(self._environment, self._on_exit)
         self._oom = OomDetector()
         self._heartbeats = HeartbeatFiles()
+        self._probes = ProbeServer(self._environment, lambda: self._ranks, lambda: self._terminating)
         self._terminating = False
         self._exit_code_ordered = False
         """True if the operator has sent the exit code with which the launcher must exit."""
@@ -99,6 +101,9 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_terminate)
+        if error := await self._probes.start():
+            log(error)
+            return OTHER
         self._zygotes.prewarm("python", "python3")
         tasks = [
             loop.create_task(job)
@@ -120,6 +125,7 @@ class Supervisor:
                 await orphans.kill_all(self._sessions, log, ORPHAN_SECONDS)
             # The zygote may end after the event loop has closed. So remove the handler, which needs the loop.
             loop.remove_signal_handler(signal.SIGCHLD)
+            self._probes.close()
             self._zygotes.stop()
             self._heartbeats.remove()
 
@@ -362,8 +368,9 @@ class Supervisor:
 
     def _stopped_exit_code(self, codes: list[int]) -> int:
         """Return the launcher's exit code after SIGTERM. The code is not 0 if any rank got SIGTERM while it
-        was running.
+        was running, because its work is not complete. A rank that served has no work left after its drain.
         """
         if not codes:
             return 128 + signal.SIGTERM
-        return worst(codes) or (PREEMPTED if any(rank.termination_requested for rank in self._ranks) else 0)
+        interrupted = any(rank.termination_requested and not rank.drained for rank in self._ranks)
+        return worst(codes) or (PREEMPTED if interrupted else 0)

@@ -1,5 +1,5 @@
-"""The heartbeat of a rank: a small file that the rank writes at every step and the launcher's watchdog
-reads.
+"""The heartbeat of a rank: a small file that the rank writes at every step and the launcher reads. A rank
+that serves writes it at every iteration of its compute loop, also if there is no request.
 
 A file is used instead of a message for three reasons. A rank that is stuck in a collective cannot respond
 to messages. The last heartbeat must stay readable after the rank has died. Messages are sent once a second,
@@ -28,7 +28,13 @@ FINISHED = 3
 Last evaluations, exit handlers and remaining threads still run in this state. They have the time limit of a
 step.
 """
+SERVING = 4
+"""State of a rank that has loaded its model, has passed its self-test and accepts requests."""
+DRAINING = 5
+"""State of a rank that has served and is about to end. It is alive, but not ready for new requests."""
 
+_TIMED = frozenset({STEPPING, FINISHED, SERVING, DRAINING})
+"""States in which a heartbeat is due at least every `hangSeconds`."""
 FIRST_STEP_FACTOR = 3
 """Time limit of the first step as a multiple of `hangSeconds`, the limit of each later step."""
 
@@ -73,7 +79,14 @@ def hung(heartbeat: Heartbeat, now: float, hang_seconds: float) -> bool:
     """
     if heartbeat.state == STARTED:
         return now - heartbeat.at > FIRST_STEP_FACTOR * hang_seconds
-    return heartbeat.state in (STEPPING, FINISHED) and now - heartbeat.at > hang_seconds
+    return heartbeat.state in _TIMED and now - heartbeat.at > hang_seconds
+
+
+def ready(heartbeat: Heartbeat, now: float, stall_seconds: float) -> bool:
+    """Return True if the rank accepts requests, and its last heartbeat is at most `stall_seconds` older than
+    the monotonic time `now`.
+    """
+    return heartbeat.state == SERVING and now - heartbeat.at <= stall_seconds
 
 
 def read(path: str) -> Heartbeat:
@@ -148,6 +161,14 @@ class HeartbeatWriter:
         """
         if self._state != SILENT:
             self._write(self._state, seconds)
+
+    def serve(self) -> None:
+        """Record that the rank accepts requests."""
+        self._write(SERVING)
+
+    def drain(self) -> None:
+        """Record that the rank has served and is about to end."""
+        self._write(DRAINING)
 
     def finish(self) -> None:
         """Record that the main program, or its loop over `job.steps`, is over."""
