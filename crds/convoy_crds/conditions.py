@@ -251,7 +251,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
         (
             Reasons.NOTHING_WANTED,
             Reasons.GRANTED,
-            Reasons.OBSERVED_ONLY,
+            Reasons.WOULD_ACT,
             Reasons.BREAKER_OPEN,
             Reasons.POOL_BUDGET,
             Reasons.RACK_BUDGET,
@@ -290,6 +290,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
             Reasons.CONDEMNED_BY_HAND,
             Reasons.NO_LONGER_CONDEMNED,
             Reasons.RELEASED_BY_HAND,
+            Reasons.OBSERVED_ONLY,
         ),
         "nodehealth-history",
     ),

@@ -68,6 +68,14 @@ USED_ELSEWHERE = (
         "the objects are kept for at least a minute, or for a year",
         f"{RARE}::test_obsolete_objects_are_deleted",
     ),
+    UsedElsewhere(
+        OPERATOR,
+        "delete",
+        "guardpolicies.convoy.dev",
+        "used only with guard.defaultPolicy=None",
+        f"{INTEGRATION}/operator/test_default_policy.py::test_the_policy_follows_the_value_of_the_chart",
+        name="default",
+    ),
     UsedElsewhere(OPERATOR, "get", "secrets", "the slice has no CheckpointStore", STORES),
     UsedElsewhere(
         OPERATOR, "patch", "checkpointstores/status.convoy.dev", "the slice has no CheckpointStore", STORES

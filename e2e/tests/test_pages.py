@@ -23,7 +23,7 @@ from e2e.drive.shell import shell
 from e2e.install import NAMESPACE
 
 pytestmark = pytest.mark.full
-NAME = "default"
+NAME = "act"
 """Name of all objects that the tests create. The policy in examples/guard.yaml has the same name."""
 QUIET = ("No resources found", "Warning: ")
 """Beginnings of lines on standard error that are not errors."""

@@ -198,9 +198,11 @@ def test_an_uninstalled_release_leaves_no_objects(jobs: Jobs, empty_cluster: Clu
 
     uninstall(empty_cluster)
     engines = empty_cluster.get("engines")["items"]
+    healths = empty_cluster.get("nodehealths")["items"]
     kept = {
         "CustomResourceDefinition": sorted(definitions()),
         "Engine": sorted(one["metadata"]["name"] for one in engines),
+        "NodeHealth": sorted(one["metadata"]["name"] for one in healths),
         **KEPT,
     }
     wait_removed(empty_cluster, jobs, kept)

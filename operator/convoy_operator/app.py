@@ -230,9 +230,11 @@ class Operator:
             self.metrics.leader.set(0)
 
     async def _catalogue(self) -> None:
-        """Apply the Engines that were installed with the operator, then wait until cancelled."""
+        """Apply the objects that come with the chart, then wait until cancelled."""
         if self.settings.engines_dir:
             await catalogue.install(self.gateway, Path(self.settings.engines_dir))
+        if self.settings.default_policy:
+            await catalogue.install_policy(self.gateway, self.settings.default_policy)
         await asyncio.Event().wait()
 
     async def _count_goodput(self) -> None:

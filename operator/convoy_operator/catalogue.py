@@ -1,21 +1,34 @@
-"""Installation of the Engines that ship with the operator."""
+"""Installation of the objects that ship with the chart: the Engines, and the GuardPolicy `default`.
+
+The leading operator applies them, because their CustomResourceDefinitions may not exist yet when Helm
+installs the chart.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import structlog
 import yaml
 from pydantic import ValidationError
 
-from convoy_controllers.resources import ENGINES
+from convoy_controllers.resources import ENGINES, GUARD_POLICIES
 from convoy_crds.engine import Engine
+from convoy_crds.terms import DEFAULT_POLICY, LABEL_MANAGED, OPERATOR
 from convoy_operator import errors
-from convoy_operator.gateway import ApiGateway
+from convoy_operator.gateway import ApiGateway, Object
 from convoy_operator.limits import backoff
+from convoy_operator.settings import NO_POLICY
 
 log = structlog.get_logger(__name__)
+
+LOWEST_PRIORITY = -1000
+"""Priority of the GuardPolicy `default`. It is the lowest that a policy may have, so every policy with
+another priority takes precedence.
+"""
 
 
 def read(folder: Path) -> list[Engine]:
@@ -30,31 +43,81 @@ def read(folder: Path) -> list[Engine]:
 
 
 async def install(gateway: ApiGateway, folder: Path) -> None:
-    """Apply the folder's Engines by server-side apply.
-
-    Retry each Engine until the API server accepts it. Skip an Engine that the API server rejects with
-    Invalid or Forbidden.
-    """
+    """Apply the folder's Engines by server-side apply. Skip an Engine that the API server rejects."""
     for engine in read(folder):
         name = engine.metadata.name
         body = {"metadata": {"name": name}, "spec": engine.spec.to_dict()}
-        attempt = 0
-        while True:
-            try:
-                await gateway.apply(ENGINES, None, name, body)
-            except (errors.Invalid, errors.Forbidden) as fault:
-                log.error("API server rejected an Engine, it is not installed", engine=name, error=str(fault))
-                break
-            except errors.ApiError as fault:
-                wait = backoff(attempt, 0.5, 60.0)
-                log.warning(
-                    "applying an Engine failed, will retry",
-                    engine=name,
-                    error=str(fault),
-                    retry_seconds=round(wait, 1),
-                )
-                await asyncio.sleep(wait)
-                attempt += 1
-            else:
-                log.info("Engine applied", engine=name)
-                break
+
+        async def apply(name: str = name, body: dict[str, Any] = body) -> None:
+            await gateway.apply(ENGINES, None, name, body)
+            log.info("Engine applied", engine=name)
+
+        await _until_accepted("Engine", name, apply)
+
+
+async def install_policy(gateway: ApiGateway, mode: str) -> None:
+    """Make the GuardPolicy `default` have this mode. With NO_POLICY, delete it.
+
+    Do not change a GuardPolicy of this name that the operator has not created.
+    """
+
+    async def replace() -> None:
+        known = await _policy(gateway)
+        if known is not None and not is_own(known):
+            log.warning(
+                "GuardPolicy exists without the chart's label, so it stays unchanged",
+                policy=DEFAULT_POLICY,
+                label=f"{LABEL_MANAGED}={OPERATOR}",
+                mode=mode,
+            )
+        elif mode != NO_POLICY:
+            labels = {LABEL_MANAGED: OPERATOR}
+            metadata = {"name": DEFAULT_POLICY, "labels": labels}
+            spec = {"mode": mode, "priority": LOWEST_PRIORITY}
+            body = {"metadata": metadata, "spec": spec}
+            await gateway.apply(GUARD_POLICIES, None, DEFAULT_POLICY, body)
+            log.info("GuardPolicy applied", policy=DEFAULT_POLICY, mode=mode)
+        elif known is not None:
+            await gateway.delete(GUARD_POLICIES, None, DEFAULT_POLICY, uid=known["metadata"]["uid"])
+            log.info("GuardPolicy deleted", policy=DEFAULT_POLICY)
+
+    await _until_accepted("GuardPolicy", DEFAULT_POLICY, replace)
+
+
+def is_own(policy: Object) -> bool:
+    """Return True if the operator has created the GuardPolicy `default`."""
+    return bool((policy["metadata"].get("labels") or {}).get(LABEL_MANAGED) == OPERATOR)
+
+
+async def _policy(gateway: ApiGateway) -> Object | None:
+    try:
+        return await gateway.get(GUARD_POLICIES, None, DEFAULT_POLICY)
+    except errors.NotFound:
+        return None
+
+
+async def _until_accepted(kind: str, name: str, change: Callable[[], Awaitable[None]]) -> None:
+    """Carry out a change of an object. Retry until the API server accepts or rejects the change.
+
+    The API server rejects a change with Invalid or Forbidden. The object then stays as it is.
+    """
+    attempt = 0
+    while True:
+        try:
+            await change()
+        except (errors.Invalid, errors.Forbidden) as fault:
+            log.error("API server rejected an object of the chart", kind=kind, name=name, error=str(fault))
+            return
+        except errors.ApiError as fault:
+            wait = backoff(attempt, 0.5, 60.0)
+            log.warning(
+                "applying an object of the chart failed, will retry",
+                kind=kind,
+                name=name,
+                error=str(fault),
+                retry_seconds=round(wait, 1),
+            )
+            await asyncio.sleep(wait)
+            attempt += 1
+        else:
+            return

@@ -10,9 +10,13 @@ from typing import Any
 
 from convoy_controllers import progress_throttle, queue_timings
 from convoy_controllers.liveness import timings
+from convoy_crds.guardpolicy import Mode
 
 PREFIX = "CONVOY_"
 CA_MAKERS = ("Operator", "CertManager")
+NO_POLICY = "None"
+"""Value of `default_policy` with which the operator deletes the GuardPolicy `default`."""
+DEFAULT_POLICIES = ("", *(mode.value for mode in Mode), NO_POLICY)
 
 
 class SettingError(ValueError):
@@ -32,6 +36,10 @@ class Settings:
 
     engines_dir: str = ""
     """Folder of Engine manifests that a new leader applies. If empty, no Engines are applied."""
+    default_policy: str = ""
+    """Mode of the GuardPolicy `default` that a new leader applies: `Observe` or `Act`. With `None`, the
+    leader deletes the policy. If empty, the leader does neither.
+    """
 
     workers: int = 16
     """Number of concurrent reconciles. A reconcile mostly waits for the API server, and 16 reconciles are
@@ -171,6 +179,9 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
         )
     if settings.ca_maker not in CA_MAKERS:
         raise SettingError(f"CONVOY_CA_MAKER={settings.ca_maker!r} is not one of {', '.join(CA_MAKERS)}")
+    if settings.default_policy not in DEFAULT_POLICIES:
+        allowed = ", ".join(name for name in DEFAULT_POLICIES if name)
+        raise SettingError(f"CONVOY_DEFAULT_POLICY={settings.default_policy!r} is not one of {allowed}")
     if settings.workers < 1 or settings.parallel_creates < 1 or settings.request_tries < 1:
         raise SettingError(
             "CONVOY_WORKERS, CONVOY_PARALLEL_CREATES and CONVOY_REQUEST_TRIES must be at least 1"

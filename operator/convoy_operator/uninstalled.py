@@ -11,9 +11,10 @@ import asyncio
 import sys
 from contextlib import suppress
 
-from convoy_controllers.resources import LEASES, NODES
-from convoy_crds.terms import LABEL_AGENT_READY, LEASE_NAME
+from convoy_controllers.resources import GUARD_POLICIES, LEASES, NODES
+from convoy_crds.terms import DEFAULT_POLICY, LABEL_AGENT_READY, LEASE_NAME
 from convoy_operator import errors
+from convoy_operator.catalogue import is_own
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.connection import connect, package_version
 from convoy_operator.gateway import ApiGateway
@@ -25,8 +26,9 @@ SECONDS = 100.0
 
 
 async def clear(gateway: ApiGateway, namespace: str) -> None:
-    """Remove the agent-ready label from all nodes, and delete the Lease. Raises errors.ApiError if a
-    request fails.
+    """Remove the agent-ready label from all nodes, and delete the Lease and the chart's GuardPolicy.
+
+    Raises errors.ApiError if a request fails.
     """
     pages = gateway.pages(NODES, LABEL_AGENT_READY)
     names = [node["metadata"]["name"] async for page, _ in pages for node in page]
@@ -37,6 +39,10 @@ async def clear(gateway: ApiGateway, namespace: str) -> None:
     with suppress(errors.NotFound):  # there is no Lease if no replica ever led
         lease = await gateway.get(LEASES, namespace, LEASE_NAME)
         await gateway.delete(LEASES, namespace, LEASE_NAME, uid=lease["metadata"]["uid"])
+    with suppress(errors.NotFound):  # the policy was deleted by hand, or together with its definition
+        policy = await gateway.get(GUARD_POLICIES, None, DEFAULT_POLICY)
+        if is_own(policy):
+            await gateway.delete(GUARD_POLICIES, None, DEFAULT_POLICY, uid=policy["metadata"]["uid"])
 
 
 async def run() -> int:
@@ -48,7 +54,10 @@ async def run() -> int:
         async with asyncio.timeout(SECONDS):
             await clear(gateway, settings.namespace)
     except (errors.ApiError, TimeoutError) as fault:
-        left = f"nodes may still have the label {LABEL_AGENT_READY}, and Lease {LEASE_NAME} may still exist"
+        left = (
+            f"nodes may still have the label {LABEL_AGENT_READY}, and Lease {LEASE_NAME} and GuardPolicy "
+            f"{DEFAULT_POLICY} may still exist"
+        )
         print(f"clean-up failed, {left}: {fault!r}", file=sys.stderr)
         return 1
     finally:

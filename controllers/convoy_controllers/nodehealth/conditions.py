@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
+from convoy_controllers.nodehealth import evidence
 from convoy_controllers.nodehealth.budget import Refusal
 from convoy_controllers.nodehealth.observed import HardwareFacts
 from convoy_controllers.nodehealth.record import ACCUSED, parse_duration
@@ -13,7 +14,7 @@ from convoy_crds.meta import Condition
 from convoy_crds.nodehealth import NodeHealthStatus, State
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
-from convoy_crds.terms import ConditionType
+from convoy_crds.terms import TAINT_SUSPECT, ConditionType
 
 _MOST_JOBS = 3
 _Value = Literal["True", "False", "Unknown"]
@@ -74,8 +75,8 @@ def _acting(
     """Return the Acting condition as status, reason and message. False means that something prevents a
     wanted action.
     """
-    if policy is not None and policy.spec.mode is Mode.OBSERVE and status.confirmed_at is not None:
-        return "False", Reasons.OBSERVED_ONLY, Reasons.OBSERVED_ONLY.message
+    if policy is not None and policy.spec.mode is Mode.OBSERVE:
+        return _observing(status, policy, refusal)
     if refusal is not None:
         return "False", refusal.reason, refusal.message
     if status.state is State.DRAINING and policy is not None and status.since is not None and facts.node:
@@ -93,6 +94,27 @@ def _acting(
     if status.state in ACCUSED or status.sweep is not None:
         return "True", Reasons.GRANTED, Reasons.GRANTED.message
     return "True", Reasons.NOTHING_WANTED, Reasons.NOTHING_WANTED.message
+
+
+def _observing(
+    status: NodeHealthStatus, policy: GuardPolicy, refusal: Refusal | None
+) -> tuple[_Value, Reason, str]:
+    """Return the Acting condition of a node that is only observed: the action that mode Act would take.
+
+    The message contains only stored values. The evidence that a job reports changes with every step, and
+    each change would write the status again.
+    """
+    if status.state is not State.SUSPECT:
+        return "True", Reasons.NOTHING_WANTED, Reasons.NOTHING_WANTED.message
+    action = f"taint the node with {TAINT_SUSPECT}:PreferNoSchedule"
+    if status.confirmed_at is not None:
+        action = "quarantine the node"
+    against = evidence.unrefuted(status.evidence)
+    why = evidence.described(against[-1]) if against else status.message
+    message = Reasons.WOULD_ACT.format(action=action, why=why, policy=policy.metadata.name)
+    if status.confirmed_at is not None and refusal is not None:
+        message = f"{message}. In mode Act, {refusal.message}"
+    return "False", Reasons.WOULD_ACT, message
 
 
 def _condition(

@@ -25,7 +25,7 @@ from convoy_controllers.plan import Plan
 from convoy_controllers.reader import Reader
 from convoy_controllers.resources import GUARD_POLICIES, HEALTH_SWEEPS, NODE_HEALTHS, NODES
 from convoy_crds import guardpolicy, healthsweep
-from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.guardpolicy import GuardPolicy, Mode
 from convoy_crds.nodehealth import KIND
 
 ON_NODE = "status.nodeRef.name"
@@ -90,6 +90,9 @@ def _sweep(observed: Observed) -> Iterable[Child]:
     status, policy = observed.member.health.status, observed.requester
     ref, node = status.sweep, status.node_ref.name
     if ref is None or observed.sweep_exists or policy is None or policy.spec.sweeps is None or not node:
+        return
+    if policy.spec.mode is Mode.OBSERVE:
+        # The policy may have changed since the sweep was granted.
         return
     spec = {
         "nodes": [node],

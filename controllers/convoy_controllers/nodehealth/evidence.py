@@ -132,7 +132,7 @@ def case(status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, 
     sweeps = [one for one in evidence if one.kind is EvidenceKind.SWEEP]
     online = [one for one in evidence if one.kind is EvidenceKind.ONLINE and one.loss > one.forgiven]
     if sweeps and online:
-        return Case(True, f"{_words(online[-1])}; {sweeps[-1].message or sweeps[-1].source}")
+        return Case(True, f"{described(online[-1])}; {described(sweeps[-1])}")
     if len(sweeps) > 1:
         return Case(True, f"the node failed HealthSweeps {sweeps[-2].source} and {sweeps[-1].source}")
     cost = swap_cost(facts, spec)
@@ -160,7 +160,10 @@ def swap_cost(facts: HardwareFacts, spec: GuardPolicySpec) -> float:
     return float(seconds(spec.drain.swap_cost) * (facts.node.gpus if facts.node else 1))
 
 
-def _words(one: Evidence) -> str:
+def described(one: Evidence) -> str:
+    """Return a piece of evidence in words."""
+    if one.kind is EvidenceKind.SWEEP:
+        return one.message or f"the node failed HealthSweep {one.source}"
     return Reasons.SLOWER_THAN_PEERS.format(
         slowdown=one.slowdown,
         cause=one.cause or "cause unknown",

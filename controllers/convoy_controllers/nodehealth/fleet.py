@@ -79,12 +79,14 @@ def must_swap(status: NodeHealthStatus, policy: GuardPolicy | None) -> bool:
 
 
 def _allocated(policy: GuardPolicy, nodes: dict[str, AssessedNode], now: datetime) -> Allocation:
-    if policy.spec.mode is Mode.OBSERVE:
-        return Allocation(policy.status.breaker)
     requests: dict[str, tuple[Request, ...]] = {}
     for name, one in nodes.items():
         if several := machine.requests(one.status, one.facts, policy, now):
             requests[name] = several
+    if policy.spec.mode is Mode.OBSERVE:
+        # Grant nothing. The refusals say what would block the requests in mode Act.
+        wanted = allocate(policy, nodes, requests, now)
+        return Allocation(policy.status.breaker, refused=wanted.refused)
     for name, request in routine.requests(policy, nodes, now).items():
         requests.setdefault(name, (request,))
     return allocate(policy, nodes, requests, now)

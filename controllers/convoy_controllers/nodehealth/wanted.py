@@ -47,11 +47,9 @@ class Marks:
 
 
 def marks(status: NodeHealthStatus, policy: GuardPolicy | None) -> Marks:
-    """Return the marks that the node of this hardware must carry."""
-    if policy is None:
+    """Return the marks that the node of this hardware must carry. An observed node carries none."""
+    if policy is None or policy.spec.mode is Mode.OBSERVE:
         return Marks({})
-    if policy.spec.mode is Mode.OBSERVE:
-        return Marks({}, status.state)
     taints = {}
     if key := _TAINTS.get(status.state):
         taints[key] = _SOFT if key == TAINT_SUSPECT else _HARD

@@ -28,7 +28,7 @@ from convoy_controllers.plan import Plan
 from convoy_controllers.reader import Reader
 from convoy_controllers.resources import GUARD_POLICIES, NODE_HEALTHS, NODES, PODS
 from convoy_crds import guardpolicy, nodehealth
-from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.guardpolicy import GuardPolicy, Mode
 from convoy_crds.nodehealth import NodeHealth, State
 from convoy_crds.terms import TAINT_QUARANTINED, ConditionType
 
@@ -94,7 +94,8 @@ def _marks(observed: Observed, now: datetime) -> Iterable[Child]:
     else:
         wanted = marks(health.status, policy)
         kinds = {one.type: one for one in health.status.conditions}
-        qualified = kinds.get(ConditionType.QUALIFIED) if policy is not None else None
+        acts = policy is not None and policy.spec.mode is Mode.ACT
+        qualified = kinds.get(ConditionType.QUALIFIED) if acts else None
     change = patches(observed.node, wanted, qualified, now)
     if change.merge is not None:
         yield Patch(NODES, observed.node.name, change.merge)

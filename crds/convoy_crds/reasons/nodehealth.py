@@ -101,4 +101,9 @@ class NodeHealthReasons:
         "ObservedOnly",
         "Convoy takes no action: the GuardPolicy has mode Observe, or no GuardPolicy selects the node",
     )
+    WOULD_ACT = Reason(
+        "WouldAct",
+        "would {action}: {why}. GuardPolicy {policy} only observes: select the node with a GuardPolicy of "
+        "mode Act, or drain it by hand",
+    )
     MOVED = Reason("HardwareMoved", "the hardware moved from node {before} to node {after}")

@@ -17,6 +17,7 @@ from convoy_controllers.resources import (
     TOKEN_REVIEWS,
     Resource,
 )
+from convoy_crds.terms import DEFAULT_POLICY
 from convoy_operator import errors
 from convoy_operator.client import CONNECT_SECONDS, KubernetesGateway, Request, _error
 from convoy_operator.dashboard.auth.identity import Identity
@@ -45,7 +46,7 @@ class DashboardGateway(KubernetesGateway):
         The request bypasses the rate limit and is not retried, so the probe measures only the API server.
         Raises errors.ApiError for any error response, and if there is no response.
         """
-        path = GUARD_POLICIES.path(None, "default")
+        path = GUARD_POLICIES.path(None, DEFAULT_POLICY)
         await self._once("get", GUARD_POLICIES, path, None, {}, "application/json")
 
     async def events(self, namespace: str, uid: str) -> list[Object]:

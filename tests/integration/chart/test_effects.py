@@ -85,6 +85,7 @@ EFFECTS = {
     "crds.enabled": Effect(False, {"CustomResourceDefinition *"}),
     "crds.keep": Effect(False, {"CustomResourceDefinition *"}),
     "engines.enabled": Effect(False, ENGINES),
+    "guard.defaultPolicy": Effect("Act", {OPERATOR}, "value: Act"),
     "operator.replicas": Effect(1, {OPERATOR, "PodDisruptionBudget convoy-operator"}),
     "operator.logLevel": Effect("DEBUG", {OPERATOR}, "value: DEBUG"),
     "operator.qps": Effect(7.5, {OPERATOR}, "value: '7.5'"),

@@ -146,6 +146,11 @@ def test_an_uninstall_removes_node_labels_and_the_leader_lease(control_plane: An
     labels = {LABEL_AGENT_READY: "true", "team": "a"}
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     nodes = [f"{namespace}-{number}" for number in range(2)]
+    policies = f"{JOBS}/guardpolicies"
+    labels_of = {"app.kubernetes.io/managed-by": "convoy-operator"}
+    for policy in ({"name": "default", "labels": labels_of}, {"name": "own", "labels": labels_of}):
+        body = {"apiVersion": "convoy.dev/v1alpha1", "kind": "GuardPolicy", "metadata": policy}
+        control_plane.request("POST", policies, body)
     try:
         for node in nodes:
             control_plane.request("POST", "/api/v1/nodes", {"metadata": {"name": node, "labels": labels}})
@@ -159,8 +164,11 @@ def test_an_uninstall_removes_node_labels_and_the_leader_lease(control_plane: An
                 assert (LABEL_AGENT_READY in left, left["team"]) == (False, "a")
             left = [item["metadata"]["name"] for item in control_plane.request("GET", leases)["items"]]
             assert left == ["of-somebody-else"]
+            left = [item["metadata"]["name"] for item in control_plane.request("GET", policies)["items"]]
+            assert "own" in left and "default" not in left
         assert_exact_rights(control_plane, namespace, name, may)
     finally:
+        control_plane.request("DELETE", f"{policies}/own")
         for node in nodes:
             control_plane.request("DELETE", f"/api/v1/nodes/{node}")
 

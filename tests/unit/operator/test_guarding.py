@@ -364,6 +364,7 @@ def test_mode_observe_changes_no_node(api: FakeApi) -> None:
         it.accuse("n0")
         it.reconcile(MINUTE)
     assert it.state() == "Suspect" and it.ours() == {} and it.evicted() == []
+    assert {plural for _, plural, _ in api.calls} == {GUARD_POLICIES.plural, NODE_HEALTHS.plural}
 
 
 def test_a_deleted_policy_removes_its_marks(api: FakeApi) -> None:

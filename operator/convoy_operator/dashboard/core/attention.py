@@ -147,15 +147,16 @@ def _not_running_since(job: TrainingJob) -> datetime | None:
 
 
 def of_health(health: NodeHealth, current: Mapping[str, NodeHealth]) -> Concern | None:
-    """Return a problem if the hardware is out of service. `current` holds the NodeHealth of each node's
-    present hardware, by node name.
+    """Return a problem if the hardware is out of service, or would be if its policy allowed actions.
+
+    `current` holds the NodeHealth of each node's present hardware, by node name.
     """
     status = health.status
-    if status.state not in _OUT_OF_SERVICE:
-        return None
     ref = status.node_ref
     # Hardware that is no longer in a node is listed by the name of its NodeHealth.
     node = ref.name if current.get(ref.name) is health else health.metadata.name
+    if status.state not in _OUT_OF_SERVICE:
+        return _observed_concern(health, node)
     advice = f"run: convoy guard why {node}"
     repair = status.repair
     if status.state is State.REPAIRING and repair.action and repair.owner in ("", "manual"):
@@ -174,6 +175,18 @@ def of_health(health: NodeHealth, current: Mapping[str, NodeHealth]) -> Concern 
         status.message or status.state,
         advice,
     )
+
+
+def _observed_concern(health: NodeHealth, node: str) -> Concern | None:
+    """Return a problem if the node would be quarantined in mode Act. In mode Observe a person must act."""
+    status = health.status
+    wanted = next((one for one in status.conditions if one.reason == Reasons.WOULD_ACT.name), None)
+    if wanted is None or status.confirmed_at is None:
+        return None
+    key = f"node/{health.metadata.name}"
+    advice = f"run: convoy guard why {node}; drain the node, or create a GuardPolicy with mode: Act"
+    since, why = status.confirmed_at, wanted.message
+    return Concern(key, "Node slow", Tone.WARN, node, node_link(node), since, why, advice)
 
 
 def of_policy(policy: GuardPolicy) -> Concern | None:

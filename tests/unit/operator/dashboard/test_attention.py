@@ -154,6 +154,16 @@ def test_nodes_that_need_attention(state: str, advice: str | None) -> None:
     assert found is None or str(advice) in found.advice
 
 
+def test_a_node_that_mode_act_would_quarantine_needs_attention() -> None:
+    wanted = condition("Acting", "False", "WouldAct", minutes=2)
+    weak = health("Suspect", policy="default", conditions=[wanted])
+    strong = health("Suspect", policy="default", conditions=[wanted], confirmedAt=ago(minutes=1))
+    assert attention.of_health(weak, {"node-1": weak}) is None
+    found = attention.of_health(strong, {"node-1": strong})
+    assert found is not None and (found.what, found.where) == ("Node slow", "node-1")
+    assert "GuardPolicy with mode: Act" in found.advice
+
+
 @pytest.mark.parametrize(
     ("state", "what"), [("Closed", None), ("Open", "Breaker open"), ("HalfOpen", "Breaker half open")]
 )
