@@ -177,3 +177,28 @@ def test_steps_are_throttled_and_changes_of_the_ledger_cause_are_not() -> None:
     cluster.exit(0, 137, signal=9, ended=cluster.now.timestamp())
     fault = plan(cluster.observed(), cluster.now).status
     assert fault is not None and throttle.wait(KEY, stored, merge_patch(stored, fault), 1, 101.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("patch", "waits"),
+    [
+        ({"progress": {"step": 2}, "internal": {"goodput": {"best": 2}}}, True),
+        ({"internal": {"goodput": {"best": 2}, "layout": "other"}}, False),
+        ({"internal": {"restarts": {"best": 2}}}, False),
+        ({"internal": None}, False),
+    ],
+    ids=["ledger", "ledger and layout", "restarts", "all bookkeeping removed"],
+)
+def test_only_the_ledger_s_bookkeeping_is_throttled(patch: dict[str, Any], waits: bool) -> None:
+    throttle = ProgressThrottle(10, 5)
+    throttle.record_write(KEY, 100)
+    internal = {"goodput": {"best": 1}, "layout": "l", "restarts": {"best": 1}}
+    stored = {"phase": "Running", "progress": {"step": 1}, "internal": internal}
+    assert (throttle.wait(KEY, stored, patch, 1, 101) > 0) is waits
+
+
+def test_first_entry_of_the_ledger_s_bookkeeping_is_not_throttled() -> None:
+    throttle = ProgressThrottle(10, 5)
+    throttle.record_write(KEY, 100)
+    stored = {"phase": "Running", "internal": {"layout": "l"}}
+    assert throttle.wait(KEY, stored, {"internal": {"goodput": {"best": 1}}}, 1, 101) == 0

@@ -115,3 +115,18 @@ def test_a_default_not_set_by_the_server_is_in_the_description() -> None:
     bare = {"count": {"type": "integer", "description": "How many. Default: 3."}, "note": {"type": "string"}}
     assert found["items"]["items"]["properties"] == found["maybe"]["properties"] == bare
     assert found["always"]["default"] == {} and found["always"]["properties"]["count"]["default"] == 3
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_api_server_fills_in_no_field_of_a_status(kind: Any) -> None:
+    schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+    def check(node: Any, path: str) -> None:
+        assert "default" not in node, path
+        for name, child in node.get("properties", {}).items():
+            check(child, f"{path}.{name}")
+        for key in ("items", "additionalProperties"):
+            if isinstance(node.get(key), dict):
+                check(node[key], f"{path}[]")
+
+    check(schema["properties"]["status"], "status")
