@@ -1,0 +1,120 @@
+"""The engine that serves a language model. The front is `convoy_workloads.serving`; this module is the
+iteration: plan, forward pass, choice of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from convoy_workloads.engines.lm import self_test, weights
+from convoy_workloads.engines.lm.blocks import BlockPool
+from convoy_workloads.engines.lm.forward import Layout, PagedModel
+from convoy_workloads.engines.lm.params import Params
+from convoy_workloads.engines.lm.sampling import choose
+from convoy_workloads.engines.lm.scheduler import Scheduler
+from convoy_workloads.engines.lm.tokenizer import ByteTokenizer
+from convoy_workloads.serving.front import Limits
+from convoy_workloads.serving.protocol import ModelCard, ModelError, Prompt, Token, Tokenizer, Usage
+from convoy_workloads.serving.rank import run
+
+
+class LanguageModel:
+    """The engine of one replica."""
+
+    def __init__(self, params: Params, path: Path | None, device: torch.device) -> None:
+        """`path`: folder of the model; None to use the engine's own model."""
+        self.tokenizer: Tokenizer = ByteTokenizer()
+        self._params = params
+        self._path = path
+        self._device = device
+        self._layout: Layout
+        self._model: PagedModel
+        self._scheduler: Scheduler
+
+    def load(self, renew: Callable[[], None]) -> ModelCard:
+        """Load the model and allocate its cache. Raises ModelError if the model cannot be used."""
+        params = self._params
+        loaded = weights.load(self._path, params, renew)
+        model = loaded.model.to(self._device)
+        blocks = params.kv_tokens // params.block
+        context = min(model.context, blocks * params.block)
+        if context < 2:
+            raise ModelError(f"params.kv_tokens: {params.kv_tokens} tokens are too few for a sequence")
+        self._layout = Layout(params.rows, params.block, context)
+        self._model = PagedModel(model, range(len(model.blocks)), self._layout, blocks)
+        self._scheduler = Scheduler(
+            BlockPool(blocks, params.prefix_reuse), params.rows, params.max_sequences, params.block
+        )
+        renew()
+        return ModelCard(params.name, context, loaded.source, loaded.facts)
+
+    def self_test(self) -> None:
+        """Compare the paged model with the plain one. Raises SelfTestFailed if they differ."""
+        self_test.run(self._model)
+
+    def admit(self, prompt: Prompt) -> bool:
+        """Add a prompt to the batch. Return False if the batch is full."""
+        return self._scheduler.admit(prompt)
+
+    def step(self) -> list[Token]:
+        """Compute the rows of one iteration. Return the new tokens."""
+        rows = self._scheduler.plan()
+        integers = self._layout.integers(rows)
+        batch = self._layout.batch(integers, self._device)
+        logits = self._model.logits(self._model.blocks(self._model.embed(batch), batch))
+        self._scheduler.done(rows)
+        newest = [number for number, row in enumerate(rows) if row.last]
+        if not newest:
+            return []
+        table = logits.double().cpu().numpy()
+        found = []
+        for number in newest:
+            one = rows[number].sequence
+            reused = one.reused if not one.generated else None
+            token = choose(one.prompt, one.generated, np.array(table[number]), reused)
+            one.tokens.append(token.token)
+            found.append(token)
+        return found
+
+    def cancel(self, sequence: int) -> None:
+        """Remove a sequence from the batch."""
+        self._scheduler.remove(sequence)
+
+    def idle(self) -> None:
+        """Do nothing, because this replica has one rank."""
+
+    def usage(self) -> Usage:
+        """Return the use of the batch and of the cache."""
+        scheduler = self._scheduler
+        return Usage(
+            len(scheduler.running),
+            len(scheduler.preempted),
+            scheduler.pool.used / max(1, scheduler.pool.count),
+        )
+
+    def close(self) -> None:
+        """Do nothing, because this replica has one rank."""
+
+
+def make(params: Params, path: Path | None) -> LanguageModel:
+    """Return the engine for this machine: on the GPU if there is one, else on CPUs."""
+    torch.set_num_threads(params.threads)
+    return LanguageModel(params, path, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def limits(params: Params) -> Limits:
+    """Return the limits of the front."""
+    return Limits(params.queue, params.max_body_bytes, params.request_seconds)
+
+
+def main() -> None:
+    """Run one rank of a replica."""
+    run("lm", Params, make, limits)
+
+
+if __name__ == "__main__":
+    main()

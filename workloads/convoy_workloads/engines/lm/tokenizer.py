@@ -1,0 +1,47 @@
+"""The conversion between text and tokens. Each byte of the UTF-8 text is one token."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+
+from convoy_workloads.engines.gpt.model import VOCABULARY
+from convoy_workloads.serving.protocol import Decoder
+
+
+class ByteDecoder:
+    """The state of decoding one sequence. Bytes that are no valid UTF-8 become U+FFFD."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, token: int) -> str:
+        """Return the text that the token completes."""
+        return self._decoder.decode(bytes((token,)))
+
+    def flush(self) -> str:
+        """Return U+FFFD if the last character is incomplete, else an empty text."""
+        return self._decoder.decode(b"", final=True)
+
+
+class ByteTokenizer:
+    """The tokenizer of a model over bytes. It has no token that ends a text."""
+
+    vocabulary = VOCABULARY
+    end: int | None = None
+
+    def encode(self, text: str) -> list[int]:
+        """Return the bytes of a text."""
+        return list(text.encode("utf-8", "replace"))
+
+    def decoder(self) -> Decoder:
+        """Return the decoder for a new sequence."""
+        return ByteDecoder()
+
+    def bytes_of(self, token: int) -> bytes:
+        """Return the byte that a token stands for."""
+        return bytes((token,))
+
+    def render_chat(self, messages: Sequence[tuple[str, str]]) -> str:
+        """Return a transcript that ends where the assistant continues."""
+        return "".join(f"{role}: {text}\n" for role, text in messages) + "assistant: "

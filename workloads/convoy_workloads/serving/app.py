@@ -1,0 +1,115 @@
+"""The HTTP application of a serving rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from convoy_workloads.serving import kserve, metrics
+from convoy_workloads.serving.asgi import ClientLeft, Receive, Scope, Send
+from convoy_workloads.serving.errors import RequestError
+from convoy_workloads.serving.front import Front
+from convoy_workloads.serving.openai.endpoint import ChatEndpoint, CompletionEndpoint
+from convoy_workloads.serving.protocol import ModelCard
+
+
+class App:
+    """The application. Completions and chats bypass Starlette; all other routes are Starlette's."""
+
+    def __init__(self, front: Front) -> None:
+        self._raw = {
+            "/v1/completions": CompletionEndpoint(front),
+            "/v1/chat/completions": ChatEndpoint(front),
+        }
+        self._others = others(front)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to one request."""
+        if scope["type"] == "http":
+            raw = self._raw.get(scope["path"])
+            if raw is not None:
+                await raw(scope, receive, send)
+                return
+        await self._others(scope, receive, send)
+
+
+def others(front: Front) -> Starlette:
+    """Return the application with all routes except completions and chats."""
+
+    async def healthz(_: Request) -> Response:
+        return Response("ok\n", media_type="text/plain")
+
+    async def readyz(_: Request) -> Response:
+        ready = front.lifecycle.ready
+        return Response(
+            "ready\n" if ready else f"{front.lifecycle.reason}\n",
+            200 if ready else 503,
+            media_type="text/plain",
+        )
+
+    async def exposition(_: Request) -> Response:
+        return Response(front.metrics.text(), headers={"content-type": metrics.CONTENT_TYPE})
+
+    async def models(request: Request) -> Response:
+        front.authenticate(dict(request.scope["headers"]))
+        return JSONResponse({"object": "list", "data": [_entry(front.card(None))]})
+
+    async def model(request: Request) -> Response:
+        front.authenticate(dict(request.scope["headers"]))
+        return JSONResponse(_entry(front.card(request.path_params["model"])))
+
+    routes = [
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", exposition),
+        Route("/v1/models", models),
+        Route("/v1/models/{model:path}", model),
+        *kserve.Routes(front).all(),
+    ]
+    return Starlette(
+        routes=routes,
+        exception_handlers={
+            RequestError: _on_request_error,
+            HTTPException: _on_http_error,
+            ClientLeft: _on_client_left,
+        },
+    )
+
+
+def _entry(card: ModelCard) -> dict[str, Any]:
+    """Return a model in the form of OpenAI's API, with further facts."""
+    return {
+        "id": card.name,
+        "object": "model",
+        "created": 0,
+        "owned_by": "convoy",
+        "max_model_len": card.context,
+        "source": card.source,
+        **card.facts,
+    }
+
+
+async def _on_request_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)  # noqa: S101 - Starlette calls this only for a RequestError
+    headers = {name.decode(): value.decode() for name, value in error.headers}
+    return Response(error.body(), error.status, headers, "application/json")
+
+
+async def _on_client_left(_: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # Nobody reads the response.
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - Starlette calls this only for an HTTPException
+    words = {
+        404: f"there is no route {request.url.path}",
+        405: f"{request.url.path} does not accept {request.method}",
+    }
+    message = words.get(error.status_code, str(error.detail))
+    found = RequestError(error.status_code, message)
+    return Response(found.body(), error.status_code, dict(error.headers or {}), "application/json")

@@ -1,0 +1,56 @@
+"""Helpers for raw ASGI routes: headers, bodies and responses."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from convoy_workloads.serving.errors import Headers, RequestError
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class ClientLeft(Exception):
+    """Raised if the client has left before it has sent its request."""
+
+
+async def read_body(scope_headers: dict[bytes, bytes], receive: Receive, most: int) -> bytes:
+    """Return the body of a request. Raises RequestError if it has more than `most` bytes, and ClientLeft."""
+    too_long = RequestError(413, f"body: must have at most {most} bytes", "body", "body_too_large")
+    length = scope_headers.get(b"content-length", b"0")
+    if length.isdigit() and int(length) > most:
+        raise too_long
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        body: bytes = message.get("body", b"")
+        if len(body) > most:
+            raise too_long
+        return body
+    parts = []
+    left = most
+    while True:
+        if message["type"] == "http.disconnect":
+            raise ClientLeft
+        part: bytes = message.get("body", b"")
+        left -= len(part)
+        if left < 0:
+            raise too_long
+        parts.append(part)
+        if not message.get("more_body"):
+            return b"".join(parts)
+        message = await receive()
+
+
+async def respond(send: Send, status: int, headers: Headers, body: bytes, kind: bytes) -> None:
+    """Send a whole response with a body of the content type `kind`."""
+    length = str(len(body)).encode()
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [(b"content-type", kind), (b"content-length", length), *headers],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,284 @@
+"""The compute thread: it admits prompts to the engine, runs its iterations and hands the tokens to the event
+loop. It alone calls the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterable
+
+from convoy_workloads.runtime.heartbeat import HeartbeatWriter
+from convoy_workloads.runtime.log import log_line
+from convoy_workloads.serving.generation import CANCELLED, DEADLINE, ERROR, Delta, Generation
+from convoy_workloads.serving.lifecycle import Lifecycle
+from convoy_workloads.serving.metrics import Metrics
+from convoy_workloads.serving.protocol import ModelCard, ServingEngine, Token, Usage
+
+IDLE_SECONDS = 0.25
+"""Seconds between two heartbeats without a request."""
+FRONT_SECONDS = 5.0
+"""Seconds without a sign of life of the event loop after which the heartbeat stops, because nobody can then
+reach the engine.
+"""
+FRONT_BEAT_SECONDS = 0.25
+"""Seconds between two signs of life of the event loop."""
+
+
+class QueueFull(Exception):
+    """Raised if a request finds more waiting requests than the queue may hold."""
+
+
+class ComputeLoop:
+    """The compute thread and its queue."""
+
+    def __init__(
+        self,
+        engine: ServingEngine,
+        heartbeat: HeartbeatWriter,
+        lifecycle: Lifecycle,
+        metrics: Metrics,
+        queue_limit: int,
+    ) -> None:
+        """`queue_limit`: maximum number of generations that wait for admission."""
+        self.card: ModelCard | None = None
+        """The loaded model; None before the first load has ended."""
+        self.error: BaseException | None = None
+        """The error that has ended the thread; None if there is none."""
+        self._engine = engine
+        self._heartbeat = heartbeat
+        self._lifecycle = lifecycle
+        self._metrics = metrics
+        self._queue_limit = queue_limit
+        self._loop = asyncio.get_running_loop()
+        self._changed = threading.Condition()
+        self._waiting: deque[Generation] = deque()
+        self._leaving: list[Generation] = []
+        """Generations that must be cancelled."""
+        self._running: dict[int, Generation] = {}
+        self._reload: list[asyncio.Future[ModelCard]] = []
+        self._stopping = False
+        self._front_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="convoy-compute", daemon=True)
+        self.ended = asyncio.Event()
+        """Set when the thread has ended."""
+
+    # The following methods run on the event loop.
+
+    def start(self) -> None:
+        """Start the thread. It loads the model first."""
+        self._show_alive()
+        self._thread.start()
+
+    def submit(self, generations: Iterable[Generation]) -> None:
+        """Queue the generations of one request. Raises QueueFull if they do not fit into the queue."""
+        added = list(generations)
+        now = time.monotonic()
+        with self._changed:
+            if len(self._waiting) + len(added) > self._queue_limit:
+                raise QueueFull
+            for one in added:
+                one.submitted_at = now
+            self._waiting.extend(added)
+            self._changed.notify()
+
+    def cancel(self, generations: Iterable[Generation]) -> None:
+        """Stop generations whose client has left. An ended generation is ignored."""
+        with self._changed:
+            self._leaving.extend(generations)
+            self._changed.notify()
+
+    async def reload(self) -> ModelCard:
+        """Load the model again when the running generations have ended. Raises ModelError or SelfTestFailed
+        if that fails; the process then ends.
+        """
+        done: asyncio.Future[ModelCard] = self._loop.create_future()
+        with self._changed:
+            self._reload.append(done)
+            self._changed.notify()
+        return await done
+
+    @property
+    def pending(self) -> int:
+        """Number of generations that wait or run."""
+        return len(self._waiting) + len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Number of generations that wait for admission."""
+        return len(self._waiting)
+
+    def usage(self) -> Usage:
+        """Return the engine's use of its resources."""
+        return self._engine.usage()
+
+    def stop(self) -> None:
+        """End the thread. Generations that still run end with the reason `CANCELLED`."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+
+    def _show_alive(self) -> None:
+        self._front_at = time.monotonic()
+        if not self.ended.is_set():
+            self._loop.call_later(FRONT_BEAT_SECONDS, self._show_alive)
+
+    # The following methods run in the thread.
+
+    def _run(self) -> None:
+        try:
+            self._load()
+            while not self._stopping:
+                self._iterate()
+            self._end_all(CANCELLED, "this replica has ended")
+        except BaseException as error:  # The thread must never die without a word.
+            self.error = error
+            traceback.print_exc()
+            self._lifecycle.fail(f"the engine has failed: {type(error).__name__}: {error}")
+            self._end_all(ERROR, self._lifecycle.reason)
+        finally:
+            self._engine.close()
+            self._loop.call_soon_threadsafe(self.ended.set)
+
+    def _load(self) -> None:
+        started_at = time.monotonic()
+        self._heartbeat.start()
+        card = self._engine.load(self._heartbeat.touch)
+        self._heartbeat.touch()
+        self._engine.self_test()
+        self.card = card
+        self._lifecycle.serving()
+        self._beat()
+        seconds = time.monotonic() - started_at
+        log_line(f"serves {card.name}: {card.source}; loaded and tested in {seconds:.2f} s")
+
+    def _iterate(self) -> None:
+        self._beat()
+        with self._changed:
+            if not (self._waiting or self._leaving or self._running or self._reload or self._stopping):
+                self._changed.wait(IDLE_SECONDS)
+            leaving, self._leaving = self._leaving, []
+        posts: list[tuple[Generation, Delta]] = []
+        for one in leaving:
+            self._drop(one, CANCELLED, "the client has left", posts)
+        if self._reload and not self._running:
+            self._load_again()
+        if not self._reload:
+            self._admit(posts)
+        now = time.monotonic()
+        for one in [one for one in self._running.values() if one.deadline <= now]:
+            self._drop(one, DEADLINE, "the request's deadline has passed", posts)
+        if self._running:
+            tokens = self._engine.step()
+            self._metrics.computed(time.monotonic() - now)
+            self._distribute(tokens, posts)
+        else:
+            self._engine.idle()
+        if posts:
+            self._loop.call_soon_threadsafe(_deliver, posts)
+
+    def _beat(self) -> None:
+        """Renew the heartbeat, unless the event loop hangs."""
+        if time.monotonic() - self._front_at > FRONT_SECONDS:
+            return
+        if self._lifecycle.ending:
+            self._heartbeat.drain()
+        elif self._lifecycle.ready:
+            self._heartbeat.serve()
+        else:
+            self._heartbeat.touch()
+
+    def _admit(self, posts: list[tuple[Generation, Delta]]) -> None:
+        now = time.monotonic()
+        with self._changed:
+            late = [one for one in self._waiting if one.deadline <= now]
+        for one in late:
+            self._drop(one, DEADLINE, "the request's deadline passed in the queue", posts)
+        while self._waiting:
+            one = self._waiting[0]
+            if not self._engine.admit(one.prompt):
+                if self._running:
+                    return
+                raise RuntimeError(f"an empty engine refuses a prompt of {len(one.prompt.tokens)} tokens")
+            self._waiting.popleft()
+            one.admitted_at = now
+            self._running[one.prompt.id] = one
+            self._metrics.admitted(now - one.submitted_at, len(one.prompt.tokens))
+
+    def _distribute(self, tokens: list[Token], posts: list[tuple[Generation, Delta]]) -> None:
+        now = time.monotonic()
+        for token in tokens:
+            one = self._running.get(token.sequence)
+            if one is None:
+                continue
+            delta = one.accept(token)
+            if one.first_at:
+                self._metrics.next_token(now - one.last_at)
+            else:
+                one.first_at = now
+                self._metrics.first_token(now - one.submitted_at)
+            one.last_at = now
+            if one.ended:
+                self._remove(one)
+                self._metrics.ended(delta.finish if delta else ERROR, now - one.submitted_at, one.reused)
+            if delta is not None:
+                posts.append((one, delta))
+
+    def _drop(
+        self, one: Generation, reason: str, message: str, posts: list[tuple[Generation, Delta]]
+    ) -> None:
+        """End a generation before its time."""
+        if one.ended:
+            return
+        delta = one.end(reason, message=message)
+        if one.prompt.id in self._running:
+            self._remove(one)
+        else:
+            with self._changed:
+                self._waiting.remove(one)
+        self._metrics.ended(reason, time.monotonic() - one.submitted_at, one.reused)
+        posts.append((one, delta))
+
+    def _remove(self, one: Generation) -> None:
+        if self._running.pop(one.prompt.id, None) is not None:
+            self._engine.cancel(one.prompt.id)
+
+    def _load_again(self) -> None:
+        self._lifecycle.loading()
+        self._load()
+        waiting, self._reload = self._reload, []
+        card = self.card
+        for one in waiting:
+            self._loop.call_soon_threadsafe(_resolve, one, card)
+
+    def _end_all(self, reason: str, message: str) -> None:
+        posts: list[tuple[Generation, Delta]] = []
+        with self._changed:
+            left = [*self._running.values(), *self._waiting]
+            self._waiting.clear()
+        for one in left:
+            if not one.ended:
+                posts.append((one, one.end(reason, message=message)))
+                self._metrics.ended(reason, time.monotonic() - one.submitted_at, one.reused)
+        self._running.clear()
+        error = self.error
+        for future in self._reload:
+            self._loop.call_soon_threadsafe(_resolve, future, error)
+        self._loop.call_soon_threadsafe(_deliver, posts)
+
+
+def _deliver(posts: list[tuple[Generation, Delta]]) -> None:
+    for one, delta in posts:
+        one.sink(one.choice, delta)
+
+
+def _resolve(future: asyncio.Future[ModelCard], result: ModelCard | BaseException | None) -> None:
+    if future.done():
+        return
+    if isinstance(result, ModelCard):
+        future.set_result(result)
+    else:
+        future.set_exception(result or RuntimeError("this replica has ended"))
