@@ -14,7 +14,16 @@ from pydantic import Field
 
 from convoy_crds.guardpolicy import Repair
 from convoy_crds.kind import Column, Editors, Kind, Scope
-from convoy_crds.meta import Condition, Model, ObjectMeta, Rule, StatusModel, map_list, validated
+from convoy_crds.meta import (
+    Bookkeeping,
+    Condition,
+    Model,
+    ObjectMeta,
+    Rule,
+    StatusModel,
+    map_list,
+    validated,
+)
 
 MOST_HISTORY = 32
 MOST_EVIDENCE = 16
@@ -270,6 +279,30 @@ class ExemptStatus(StatusModel):
     before: State
 
 
+class NodeHealthInternal(Bookkeeping):
+    """Bookkeeping of the operator, for Convoy only. It is not part of the API and may change in any release.
+    Fields with an empty value, 0 or false are absent.
+    """
+
+    holds_token: bool = False
+    """True if the node is being drained or repaired, so that it counts against the budgets of the pool and
+    the rack.
+    """
+    clean_since: datetime | None = None
+    """Start of the current period without evidence against the node. When telemetry returns after an
+    interruption, Convoy moves this time forward by the length of the interruption. So time without
+    telemetry does not count.
+    """
+    looked_at: datetime | None = None
+    """Time at which a sweep last checked the delay in `noticed`."""
+    inconclusive: int = 0
+    """Number of consecutive sweeps without a verdict."""
+    condemned_by_hand: bool = False
+    """True if the node is condemned because of `spec.condemned`."""
+    released_at: datetime | None = None
+    """Value of `spec.release.at` for the last release that took effect."""
+
+
 class NodeHealthStatus(StatusModel):
     """State of the hardware, evidence against it, and Convoy's actions. Convoy's decisions depend on no
     other stored data.
@@ -296,39 +329,23 @@ class NodeHealthStatus(StatusModel):
     """Time at which the evidence became sufficient for a quarantine."""
     noticed: Notice | None = None
     """A job's delay that no sweep of this node has checked yet."""
-    looked_at: datetime | None = None
-    """Time at which a sweep last checked the delay in `noticed`."""
     history: Annotated[list[StateChange], Field(max_length=MOST_HISTORY)] = Field(default_factory=list)
     """State changes, with the newest one last."""
     quarantines: Annotated[list[datetime], Field(max_length=16)] = Field(default_factory=list)
     """Times of the last quarantines."""
     actions: Annotated[list[Action], Field(max_length=MOST_ACTIONS)] = Field(default_factory=list)
-    holds_token: bool = False
-    """True if the node is being drained or repaired, so that it counts against the budgets of the pool and
-    the rack.
-    """
     sweep: SweepRef | None = None
     sweeps: int = 0
     """Number of sweeps started so far."""
     swept: datetime | None = None
     """Time of the last sweep with a verdict."""
-    inconclusive: int = 0
-    """Number of consecutive sweeps without a verdict."""
     failures: int = 0
     """Number of consecutive failed retests."""
     repair: RepairStatus = Field(default_factory=RepairStatus)
-    clean_since: datetime | None = None
-    """Start of the current period without evidence against the node. When telemetry returns after an
-    interruption, Convoy moves this time forward by the length of the interruption. So time without
-    telemetry does not count.
-    """
     silent_since: datetime | None = None
     """Time at which the node's telemetry stopped. Absent if telemetry arrives."""
     exemption: ExemptStatus | None = None
-    condemned_by_hand: bool = False
-    """True if the node is condemned because of `spec.condemned`."""
-    released_at: datetime | None = None
-    """Value of `spec.release.at` for the last release that took effect."""
+    internal: NodeHealthInternal = Field(default_factory=NodeHealthInternal)
 
 
 class NodeHealth(Model):

@@ -262,7 +262,7 @@ class GoodputRecord(Bookkeeping):
     """Time at which `anchorStep` was observed."""
 
 
-class Internal(Bookkeeping):
+class TrainingJobInternal(Bookkeeping):
     """Bookkeeping of the operator, for Convoy only. It is not part of the API and may change in any release.
     Fields with an empty value or 0 are absent.
     """
@@ -307,7 +307,7 @@ class TrainingJobStatus(StatusModel):
     checkpoint: CheckpointStatus | None = None
     stragglers: Annotated[list[Straggler], Field(max_length=16)] = Field(default_factory=list)
     """Stragglers of this incarnation that the detector found in the newest window."""
-    internal: Internal = Field(default_factory=Internal)
+    internal: TrainingJobInternal = Field(default_factory=TrainingJobInternal)
 
     @property
     def formed(self) -> bool:

@@ -59,7 +59,11 @@ class BudgetUsage:
     def __init__(self, policy: GuardPolicy, nodes: Mapping[str, AssessedNode], now: datetime) -> None:
         self.rules = policy.spec.budgets
         self.size = sum(1 for one in nodes.values() if one.facts.node is not None or one.both(ACCUSED))
-        held = [one.status for one in nodes.values() if one.status.holds_token or one.stored.holds_token]
+        held = [
+            one.status
+            for one in nodes.values()
+            if one.status.internal.holds_token or one.stored.internal.holds_token
+        ]
         self.pool = len(held)
         self.racks = Counter(status.actions[-1].rack for status in held if status.actions)
         recent = [action for one in nodes.values() for action in one.status.actions]

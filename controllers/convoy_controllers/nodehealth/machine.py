@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 
 from convoy_controllers.nodehealth import evidence, manual, noticing, outcome, repairing, sweeping
 from convoy_controllers.nodehealth.observed import HardwareFacts, Member
-from convoy_controllers.nodehealth.record import ACCUSED, lemon_score, parse_duration, with_state
+from convoy_controllers.nodehealth.record import (
+    ACCUSED,
+    lemon_score,
+    parse_duration,
+    with_internal,
+    with_state,
+)
 from convoy_crds.guardpolicy import GuardPolicy, Mode, OnJoin
 from convoy_crds.nodehealth import (
     MOST_ACTIONS,
@@ -54,9 +60,9 @@ def next_status(member: Member, policy: GuardPolicy | None, now: datetime) -> No
     if status.since is None:
         status = _initial(status, facts, policy, now)
     status = _with_silence(status, facts, now)
-    before = status.released_at
+    before = status.internal.released_at
     status = manual.apply_spec(status, member.health.spec, now)
-    if status.released_at != before:
+    if status.internal.released_at != before:
         # Restart the evidence: only losses after the release count.
         status = status.model_copy(update={"evidence": evidence.forgiven(facts)})
     if policy is None or policy.spec.mode is Mode.OBSERVE:
@@ -67,7 +73,8 @@ def next_status(member: Member, policy: GuardPolicy | None, now: datetime) -> No
     known = evidence.gathered(status, facts, spec, now)
     if known != status.evidence:
         seen = evidence.last_sign(known)
-        status = status.model_copy(update={"evidence": known, "clean_since": seen or status.clean_since})
+        status = status.model_copy(update={"evidence": known})
+        status = with_internal(status, clean_since=seen or status.internal.clean_since)
     status = noticing.with_notice(status, facts, spec, now)
     status = sweeping.with_verdict(status, facts, spec, now)
     status = outcome.with_outcome(status, facts, now)
@@ -81,7 +88,7 @@ def _initial(
     node = facts.node.name if facts.node else ""
     message = Reasons.NEW_HARDWARE.format(node=node)
     gated = gates(policy, facts)
-    status = status.model_copy(update={"clean_since": now})
+    status = with_internal(status, clean_since=now)
     state = State.GATED if gated else State.UNVERIFIED
     return with_state(status, state, now, Reasons.NEW_HARDWARE, message)
 
@@ -133,10 +140,10 @@ def _with_silence(status: NodeHealthStatus, facts: HardwareFacts, now: datetime)
         return status if status.silent_since else status.model_copy(update={"silent_since": now})
     if status.silent_since is None:
         return status
-    clean = status.clean_since
+    clean = status.internal.clean_since
     if clean is not None:
         clean = clean + (now - max(status.silent_since, clean))
-    return status.model_copy(update={"silent_since": None, "clean_since": clean})
+    return with_internal(status.model_copy(update={"silent_since": None}), clean_since=clean)
 
 
 def _observed(status: NodeHealthStatus, now: datetime) -> NodeHealthStatus:
@@ -194,14 +201,15 @@ def clean(
         evidence.is_evidence(one, policy.spec.detection, now) for one in facts.suspicions
     ):
         return False
-    since = max(status.clean_since or now, status.since or now)
+    since = max(status.internal.clean_since or now, status.since or now)
     return now - since >= parse_duration(span)
 
 
 def _clear(status: NodeHealthStatus, now: datetime, span: str) -> NodeHealthStatus:
     message = Reasons.CLEARED.format(seconds=int(parse_duration(span).total_seconds()))
-    fresh: dict[str, Any] = {"evidence": [], "confirmed_at": None, "inconclusive": 0}
-    return with_state(status.model_copy(update=fresh), service(status, now), now, Reasons.CLEARED, message)
+    fresh: dict[str, Any] = {"evidence": [], "confirmed_at": None}
+    cleared = with_internal(status.model_copy(update=fresh), inconclusive=0)
+    return with_state(cleared, service(status, now), now, Reasons.CLEARED, message)
 
 
 def _confirmed(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
-from convoy_controllers.nodehealth.record import IN_SERVICE, with_state
+from convoy_controllers.nodehealth.record import IN_SERVICE, with_internal, with_state
 from convoy_crds.nodehealth import (
     MOST_EXEMPT_HOURS,
     ExemptStatus,
@@ -33,12 +34,12 @@ def apply_spec(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) ->
     """
     if spec.condemned is not None:
         if status.state is State.CONDEMNED:
-            return status if status.condemned_by_hand else _by_hand(status)
+            return status if status.internal.condemned_by_hand else _by_hand(status)
         decision = spec.condemned
         message = Reasons.CONDEMNED_BY_HAND.format(user=decision.user, why=decision.reason)
         return _by_hand(with_state(status, State.CONDEMNED, now, Reasons.CONDEMNED_BY_HAND, message))
-    if status.condemned_by_hand:
-        status = status.model_copy(update={"condemned_by_hand": False})
+    if status.internal.condemned_by_hand:
+        status = with_internal(status, condemned_by_hand=False)
         if status.state is State.CONDEMNED:
             reason = Reasons.NO_LONGER_CONDEMNED
             status = with_state(status, State.REQUALIFYING, now, reason, reason.message)
@@ -65,27 +66,29 @@ def exempted_until(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime
 
 
 def _by_hand(status: NodeHealthStatus) -> NodeHealthStatus:
-    return status.model_copy(update={"condemned_by_hand": True})
+    return with_internal(status, condemned_by_hand=True)
 
 
 def _released(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> NodeHealthStatus:
     decision = spec.release
-    if decision is None or decision.at == status.released_at:
+    if decision is None or decision.at == status.internal.released_at:
         return status
-    cleared = {
-        "released_at": decision.at,
+    cleared: dict[str, Any] = {
         "evidence": [],
         "confirmed_at": None,
         "noticed": None,
-        "looked_at": None,
         "quarantines": [],
         "lemon_score": 0.0,
         "failures": 0,
-        "inconclusive": 0,
         "repair": RepairStatus(),
-        "clean_since": now,
     }
-    released = status.model_copy(update=cleared)
+    released = with_internal(
+        status.model_copy(update=cleared),
+        released_at=decision.at,
+        looked_at=None,
+        inconclusive=0,
+        clean_since=now,
+    )
     if status.state is State.EXEMPT:
         if status.exemption is None or status.exemption.before in IN_SERVICE - {State.SUSPECT}:
             return released

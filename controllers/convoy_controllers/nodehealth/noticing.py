@@ -36,7 +36,7 @@ def with_notice(
     if (
         not sweeps
         or not facts.agent_connected
-        or (status.looked_at is not None and now - status.looked_at < kept)
+        or (status.internal.looked_at is not None and now - status.internal.looked_at < kept)
     ):
         return status
     lasting = [one for one in facts.noticed if evidence.is_evidence(one, spec.detection, now)]

@@ -47,16 +47,21 @@ def with_state(
         node=status.node_ref.name,
         provenance=provenance,
     )
-    return status.model_copy(
+    moved = status.model_copy(
         update={
             "state": state,
             "since": now,
             "message": message[:_MESSAGE],
             "history": [*status.history, change][-MOST_HISTORY:],
-            "holds_token": state in TOKEN,
             "sweep": status.sweep if state in TESTED else None,
         }
     )
+    return with_internal(moved, holds_token=state in TOKEN)
+
+
+def with_internal(status: NodeHealthStatus, **fields: object) -> NodeHealthStatus:
+    """Return the status with other values of these fields of `internal`."""
+    return status.model_copy(update={"internal": status.internal.model_copy(update=fields)})
 
 
 def lemon_score(quarantines: Iterable[datetime], now: datetime) -> float:

@@ -77,7 +77,7 @@ def _cleared(status: NodeHealthStatus) -> datetime | None:
 
 
 def _history(status: NodeHealthStatus, now: datetime) -> History:
-    resets = [one for one in (status.released_at, _cleared(status)) if one is not None]
+    resets = [one for one in (status.internal.released_at, _cleared(status)) if one is not None]
     since = max(resets, default=datetime.min.replace(tzinfo=now.tzinfo))
     suspected = sum(1 for change in status.history if change.at > since and _accused(change))
     times = [*(change.at for change in status.history), *status.quarantines]

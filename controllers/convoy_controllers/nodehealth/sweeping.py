@@ -7,7 +7,7 @@ from typing import Any
 
 from convoy_controllers.nodehealth import evidence
 from convoy_controllers.nodehealth.observed import HardwareFacts, SweepResult
-from convoy_controllers.nodehealth.record import lemon_score, parse_duration, with_state
+from convoy_controllers.nodehealth.record import lemon_score, parse_duration, with_internal, with_state
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicySpec, OnJoin
 from convoy_crds.nodehealth import (
     EvidenceKind,
@@ -90,8 +90,8 @@ def _with_hint_tested(
     function after any other inconclusive sweep.
     """
     hinted = status.noticed is not None or cause is SweepCause.NOTICED
-    looked_at = result.at if hinted else status.looked_at
-    return status.model_copy(update={"noticed": None, "looked_at": looked_at})
+    looked_at = result.at if hinted else status.internal.looked_at
+    return with_internal(status.model_copy(update={"noticed": None}), looked_at=looked_at)
 
 
 def _passed(
@@ -100,18 +100,13 @@ def _passed(
     until = result.at + parse_duration(spec.qualification.expiry)
     kept = evidence.with_passed_sweep(status.evidence)
     message = Reasons.SWEEP_PASSED.format(name=result.name)
-    update = {"qualified_until": until, "inconclusive": 0, "failures": 0, "evidence": kept}
-    status = status.model_copy(update=update)
+    update = {"qualified_until": until, "failures": 0, "evidence": kept}
+    status = with_internal(status.model_copy(update=update), inconclusive=0)
     if status.state in (State.SWEEPING, State.GATED, State.UNVERIFIED, State.QUALIFIED):
         return with_state(status, State.QUALIFIED, now, Reasons.SWEEP_PASSED, message, result.provenance)
     if status.state is State.REQUALIFYING:
-        fresh: dict[str, Any] = {
-            "evidence": [],
-            "confirmed_at": None,
-            "repair": RepairStatus(),
-            "clean_since": now,
-        }
-        status = status.model_copy(update=fresh)
+        fresh: dict[str, Any] = {"evidence": [], "confirmed_at": None, "repair": RepairStatus()}
+        status = with_internal(status.model_copy(update=fresh), clean_since=now)
         return with_state(status, State.PROBATION, now, Reasons.SWEEP_PASSED, message, result.provenance)
     # The sweep passed, but jobs saw slowness. So a suspect stays suspect until there has been no evidence for
     # the time `suspectClears`.
@@ -134,7 +129,8 @@ def _failed(
     )
     found: Provenance | None = result.provenance
     known = evidence.with_failed_sweep(status.evidence, result)
-    status = status.model_copy(update={"evidence": known, "inconclusive": 0, "clean_since": result.at})
+    status = status.model_copy(update={"evidence": known})
+    status = with_internal(status, inconclusive=0, clean_since=result.at)
     if status.state is State.REQUALIFYING:
         return _retest_failed(status, message, spec, now)
     if status.state is State.QUARANTINED:
@@ -160,19 +156,18 @@ def _retest_failed(
 def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) -> NodeHealthStatus:
     reason = Reasons.SWEEP_INCONCLUSIVE
     message = reason.format(name=result.name, why=result.message or "see its findings")
-    count = status.inconclusive + 1
-    status = status.model_copy(update={"inconclusive": count})
+    count = status.internal.inconclusive + 1
+    status = with_internal(status, inconclusive=count)
     if status.state is State.SUSPECT:
         return with_state(status, State.SUSPECT, now, reason, message, result.provenance)
     if count >= MOST_INCONCLUSIVE and status.state is not State.QUARANTINED:
         # Forgive the losses so far, so that the evidence no longer suffices to take the node out of service.
         update = {
-            "clean_since": now,
             "repair": RepairStatus(),
             "confirmed_at": None,
             "evidence": evidence.with_passed_sweep(status.evidence),
         }
-        status = status.model_copy(update=update)
+        status = with_internal(status.model_copy(update=update), clean_since=now)
         return with_state(status, State.SUSPECT, now, reason, message, result.provenance)
     after = status.state
     if after is State.SWEEPING:
@@ -215,11 +210,11 @@ def _worth_a_sweep(status: NodeHealthStatus, now: datetime) -> bool:
     """
     if status.swept is None:
         return True
-    if now - status.swept < RETRY or status.inconclusive >= MOST_INCONCLUSIVE:
+    if now - status.swept < RETRY or status.internal.inconclusive >= MOST_INCONCLUSIVE:
         return False
     online = any(one.seen > status.swept for one in status.evidence if one.kind is EvidenceKind.ONLINE)
     again = evidence.failures(status.evidence) == 1
-    return online or again or status.inconclusive > 0
+    return online or again or status.internal.inconclusive > 0
 
 
 def with_sweep(status: NodeHealthStatus, hardware: str, cause: SweepCause, now: datetime) -> NodeHealthStatus:

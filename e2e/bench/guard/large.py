@@ -62,7 +62,8 @@ async def _add(rig: Rig, number: int) -> None:
     health = {"apiVersion": API_VERSION, "kind": "NodeHealth", "metadata": {"name": f"machine-{number:04d}"}}
     await rig.api.create(f"{_API}/nodehealths", health)
     where = {"name": node["metadata"]["name"], "uid": node["metadata"]["uid"]}
-    status = {"state": "Unverified", "since": _SINCE, "cleanSince": _SINCE, "nodeRef": where}
+    internal = {"cleanSince": _SINCE}
+    status = {"state": "Unverified", "since": _SINCE, "internal": internal, "nodeRef": where}
     await rig.api.patch(f"{_API}/nodehealths/machine-{number:04d}/status", {"status": status})
 
 

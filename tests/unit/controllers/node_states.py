@@ -30,9 +30,11 @@ def policy(**spec: Any) -> GuardPolicy:
 
 
 def health(state: str, ago: timedelta = HOUR, spec: Any = None, **status: Any) -> NodeHealth:
-    stored = {"state": state, "since": text(NOW - ago), "cleanSince": text(NOW - ago), **status}
-    if state in ("Draining", "Repairing"):
-        stored = {"holdsToken": True, "actions": [{"at": text(NOW - ago), "jobs": ["ns/j"]}], **stored}
+    holds = state in ("Draining", "Repairing")
+    internal = {"cleanSince": text(NOW - ago), "holdsToken": holds, **status.pop("internal", {})}
+    stored = {"state": state, "since": text(NOW - ago), "internal": internal, **status}
+    if holds:
+        stored = {"actions": [{"at": text(NOW - ago), "jobs": ["ns/j"]}], **stored}
     return NodeHealth.model_validate({"metadata": {"name": "hw"}, "spec": spec or {}, "status": stored})
 
 

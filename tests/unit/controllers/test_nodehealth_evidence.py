@@ -75,7 +75,7 @@ def test_two_kinds_of_evidence_or_the_cost_of_a_swap_confirm(
 
 LOSING = replace(BUSY, suspicions=(slow(minutes=60, loss=300.0),))
 """Facts of a node whose job has lost 300 GPU-seconds in 60 minutes: 5 GPU-seconds a minute."""
-CLEAN = {"swept": text(NOW), "cleanSince": text(NOW - 25 * HOUR)}
+CLEAN = {"swept": text(NOW), "internal": {"cleanSince": text(NOW - 25 * HOUR)}}
 WAITING = [
     ("Quarantined", {}, replace(LOSING, unsaved=25.0), timedelta(minutes=5), State.DRAINING),
     ("Quarantined", {}, replace(LOSING, unsaved=26.0), timedelta(minutes=5), State.QUARANTINED),
@@ -115,7 +115,13 @@ WAITING = [
         State.SUSPECT,
     ),
     ("Suspect", {"swept": text(NOW), "evidence": [swept()]}, IDLE, 24 * HOUR, State.SUSPECT),
-    ("Suspect", {"swept": text(NOW), "cleanSince": text(NOW - HOUR)}, IDLE, 48 * HOUR, State.SUSPECT),
+    (
+        "Suspect",
+        {"swept": text(NOW), "internal": {"cleanSince": text(NOW - HOUR)}},
+        IDLE,
+        48 * HOUR,
+        State.SUSPECT,
+    ),
     ("Suspect", {**CLEAN, "silentSince": text(NOW - 24 * HOUR)}, IDLE, 48 * HOUR, State.SUSPECT),
     ("Suspect", {**CLEAN, "silentSince": text(NOW - HOUR / 2)}, IDLE, 48 * HOUR, State.UNVERIFIED),
     ("Qualified", {"qualifiedUntil": text(NOW)}, IDLE, HOUR, State.UNVERIFIED),

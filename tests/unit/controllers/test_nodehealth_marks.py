@@ -55,7 +55,7 @@ def test_only_joining_hardware_is_gated(
 def test_exemption_lasts_at_most_three_days(before: str) -> None:
     until = {"exempt": {**SAID, "until": text(NOW + 100 * HOUR)}}
     found = after(health(before, spec=until), BUSY)
-    assert (found.state, found.holds_token) == (State.EXEMPT, False)
+    assert (found.state, found.internal.holds_token) == (State.EXEMPT, False)
     assert wanted.marks(found, policy()).taints == {}
     for hours, over in ((71, False), (72, True)):
         stored = health("Exempt", spec=until).model_copy(update={"status": found})
@@ -101,9 +101,11 @@ def test_shown_end_of_an_exemption_is_the_applied_end(
 
 def test_manual_condemnation_lasts_until_revoked_then_node_is_retested() -> None:
     found = after(health("Qualified", spec={"condemned": SAID}), BUSY)
-    assert (found.state, found.condemned_by_hand) == (State.CONDEMNED, True)
-    back = machine.next_status(Member(health("Condemned", condemnedByHand=True), IDLE), policy(), NOW)
-    assert (back.state, back.condemned_by_hand) == (State.REQUALIFYING, False)
+    assert (found.state, found.internal.condemned_by_hand) == (State.CONDEMNED, True)
+    back = machine.next_status(
+        Member(health("Condemned", internal={"condemnedByHand": True}), IDLE), policy(), NOW
+    )
+    assert (back.state, back.internal.condemned_by_hand) == (State.REQUALIFYING, False)
 
 
 @pytest.mark.parametrize("before", ["Condemned", "Quarantined", "Repairing", "Suspect", "Gated", "Probation"])
@@ -157,7 +159,7 @@ def test_deleted_policy_releases_its_nodes(state: str) -> None:
     found = unguarded(Member(health(state, evidence=[online()]), BUSY), NOW)
     assert found is not None
     assert found.state in (State.SUSPECT, State.UNVERIFIED)
-    assert not found.holds_token and found.sweep is None
+    assert not found.internal.holds_token and found.sweep is None
 
 
 def test_shared_hardware_belongs_to_the_node_with_a_connected_agent() -> None:

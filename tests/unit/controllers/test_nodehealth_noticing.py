@@ -11,7 +11,15 @@ import pytest
 from convoy_controllers.nodehealth.machine import RequestKind, granted, next_status, requests
 from convoy_controllers.nodehealth.observed import HardwareFacts, Member, NodeFacts, Suspicion, SweepResult
 from convoy_crds.guardpolicy import GuardPolicy
-from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus, State, SweepCause, SweepRef, Verdict
+from convoy_crds.nodehealth import (
+    NodeHealth,
+    NodeHealthInternal,
+    NodeHealthStatus,
+    State,
+    SweepCause,
+    SweepRef,
+    Verdict,
+)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -28,7 +36,9 @@ def after(
     policy: GuardPolicy = POLICY,
     now: datetime = NOW,
 ) -> NodeHealthStatus:
-    stored = status or NodeHealthStatus(state=State.UNVERIFIED, since=NOW - HOUR, clean_since=NOW - HOUR)
+    stored = status or NodeHealthStatus(
+        state=State.UNVERIFIED, since=NOW - HOUR, internal=NodeHealthInternal(clean_since=NOW - HOUR)
+    )
     found = NodeHealth.model_validate({"metadata": {"name": "hw"}, "status": stored.to_dict()})
     return next_status(Member(found, facts), policy, now)
 
@@ -51,7 +61,7 @@ def test_lasting_hint_only_sweeps_the_node_when_idle() -> None:
         (replace(BUSY, noticed=(replace(LATE, since=NOW - HOUR / 60),)), {}, True),
         (replace(BUSY, noticed=(replace(LATE, slowdown=1.01),)), {}, True),
         (replace(BUSY, node=replace(NODE, agent_connected=False)), {}, True),
-        (BUSY, {"looked_at": NOW - 23 * HOUR}, True),
+        (BUSY, {"internal": {"looked_at": NOW - 23 * HOUR}}, True),
         (BUSY, {"state": State.SUSPECT}, True),
         (BUSY, {}, False),
     ],
@@ -60,7 +70,12 @@ def test_lasting_hint_only_sweeps_the_node_when_idle() -> None:
 def test_hint_below_the_criteria_causes_no_sweep(
     facts: HardwareFacts, status: dict[str, Any], sweeps: bool
 ) -> None:
-    stored = {"state": State.UNVERIFIED, "since": NOW - HOUR, "clean_since": NOW - HOUR, **status}
+    stored = {
+        "state": State.UNVERIFIED,
+        "since": NOW - HOUR,
+        "internal": {"clean_since": NOW - HOUR},
+        **status,
+    }
     spec = {"mode": "Act", **({"sweeps": {}} if sweeps else {})}
     policy = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": spec})
     assert after(facts, NodeHealthStatus.model_validate(stored), policy).noticed is None
@@ -71,7 +86,10 @@ def test_nodes_of_a_job_with_a_slow_loader_are_tested_occasionally(
     looked_at: datetime | None, noticed: bool
 ) -> None:
     stored = NodeHealthStatus(
-        state=State.QUALIFIED, since=NOW, clean_since=NOW, swept=NOW, looked_at=looked_at
+        state=State.QUALIFIED,
+        since=NOW,
+        swept=NOW,
+        internal=NodeHealthInternal(clean_since=NOW, looked_at=looked_at),
     )
     late = replace(LATE, since=NOW + HOUR, seen=NOW + 3 * HOUR)
     found = after(replace(BUSY, noticed=(late,)), stored, now=NOW + 3 * HOUR)
@@ -80,7 +98,10 @@ def test_nodes_of_a_job_with_a_slow_loader_are_tested_occasionally(
 
 def test_earlier_sweep_does_not_refute_a_hint() -> None:
     stored = NodeHealthStatus(
-        state=State.QUALIFIED, since=NOW - 9 * HOUR, clean_since=NOW - 9 * HOUR, swept=NOW - 2 * HOUR
+        state=State.QUALIFIED,
+        since=NOW - 9 * HOUR,
+        swept=NOW - 2 * HOUR,
+        internal=NodeHealthInternal(clean_since=NOW - 9 * HOUR),
     )
     assert after(BUSY, stored).noticed is not None
 
@@ -95,17 +116,17 @@ def test_inconclusive_sweep_for_another_cause_keeps_the_hint(verdict: Verdict | 
     result = SweepResult("routine", NOW, verdict) if verdict is not None else None
     found = after(replace(IDLE, sweep=result), stored.model_copy(update={"sweep": ref}))
     if verdict is Verdict.PASS:
-        assert (found.noticed, found.looked_at) == (None, NOW)
+        assert (found.noticed, found.internal.looked_at) == (None, NOW)
     else:
-        assert found.noticed == stored.noticed and found.looked_at is None
+        assert found.noticed == stored.noticed and found.internal.looked_at is None
         assert wants(IDLE, found) == [RequestKind.ROUTINE]
 
 
 def test_release_clears_the_last_hint_sweep() -> None:
     spec = {"release": {"at": NOW, "reason": "mended", "user": "ops"}}
-    status = {"state": State.QUALIFIED, "since": NOW - HOUR, "looked_at": NOW - HOUR}
+    status = {"state": State.QUALIFIED, "since": NOW - HOUR, "internal": {"looked_at": NOW - HOUR}}
     found = NodeHealth.model_validate({"metadata": {"name": "hw"}, "spec": spec, "status": status})
-    assert next_status(Member(found, IDLE), POLICY, NOW).looked_at is None
+    assert next_status(Member(found, IDLE), POLICY, NOW).internal.looked_at is None
 
 
 @pytest.mark.parametrize(
@@ -120,12 +141,15 @@ def test_release_clears_the_last_hint_sweep() -> None:
 def test_verdict_of_a_hint_sweep_decides(before: State, verdict: Verdict, state: State) -> None:
     until = NOW + 99 * HOUR if before is State.QUALIFIED else None
     stored = NodeHealthStatus(
-        state=before, since=NOW - HOUR, clean_since=NOW - HOUR, qualified_until=until, inconclusive=1
+        state=before,
+        since=NOW - HOUR,
+        qualified_until=until,
+        internal=NodeHealthInternal(clean_since=NOW - HOUR, inconclusive=1),
     )
     seen = after(BUSY, stored)
     (request,) = requests(seen, IDLE, POLICY, NOW)
     started = granted(seen, IDLE, "hw", request, NOW)
     assert started.sweep is not None
     found = after(replace(IDLE, sweep=SweepResult(started.sweep.name, NOW, verdict)), started)
-    assert (found.state, found.noticed, found.sweep, found.looked_at) == (state, None, None, NOW)
+    assert (found.state, found.noticed, found.sweep, found.internal.looked_at) == (state, None, None, NOW)
     assert wants(IDLE, found) == []

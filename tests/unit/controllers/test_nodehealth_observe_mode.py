@@ -42,7 +42,11 @@ STORED: dict[str, dict[str, Any]] = {
     "swept": {"sweep": {"name": "hw-1", "since": text(NOW - HOUR)}, "evidence": [swept()]},
     "slow": {"evidence": [online(loss=10_000.0)], "confirmedAt": text(NOW - HOUR)},
     "hinted": {"noticed": {"job": "ns/j", "cause": "Input", "at": text(NOW - HOUR), "slowdown": 1.2}},
-    "condemned": {"condemnedByHand": True, "failures": 2, "quarantines": [text(NOW - HOUR)] * 3},
+    "condemned": {
+        "internal": {"condemnedByHand": True},
+        "failures": 2,
+        "quarantines": [text(NOW - HOUR)] * 3,
+    },
 }
 FACTS = {"idle": IDLE, "busy": BUSY, "slow": SLOW, "failed": FAILED, "absent": HardwareFacts()}
 

@@ -66,9 +66,15 @@ CASES = {
 
 def stored(name: str, state: str, spec: dict[str, Any] | None = None) -> NodeHealth:
     at = f"{AGO:%Y-%m-%dT%H:%M:%SZ}"
-    status: dict[str, Any] = {"state": state, "since": at, "cleanSince": at, "nodeRef": {"rack": "r"}}
+    status: dict[str, Any] = {
+        "state": state,
+        "since": at,
+        "internal": {"cleanSince": at},
+        "nodeRef": {"rack": "r"},
+    }
     if state in ("Draining", "Repairing"):
-        status |= {"holdsToken": True, "actions": [{"at": at, "rack": "r", "outcome": "Unknown"}]}
+        status["internal"]["holdsToken"] = True
+        status |= {"actions": [{"at": at, "rack": "r", "outcome": "Unknown"}]}
     if state == "Repairing":
         status["repair"] = {"action": "Reset", "owner": "agent", "since": at}
     if state == "Requalifying":
@@ -77,7 +83,7 @@ def stored(name: str, state: str, spec: dict[str, Any] | None = None) -> NodeHea
         times = {"since": at, "seen": at}
         status["evidence"] = [{"kind": "Sweep", "source": f"hw-{number}", **times} for number in (1, 2)]
     if state == "Condemned":
-        status["condemnedByHand"] = True
+        status["internal"]["condemnedByHand"] = True
     return NodeHealth.model_validate({"metadata": {"name": name}, "spec": spec or {}, "status": status})
 
 

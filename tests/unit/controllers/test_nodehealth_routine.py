@@ -27,7 +27,12 @@ def node(name: str, **facts: Any) -> HardwareFacts:
 
 
 def member(name: str, facts: HardwareFacts | None = None, **status: Any) -> Member:
-    stored = {"state": "Unverified", "since": text(NOW - DAY), "cleanSince": text(NOW - DAY), **status}
+    stored = {
+        "state": "Unverified",
+        "since": text(NOW - DAY),
+        "internal": {"cleanSince": text(NOW - DAY)},
+        **status,
+    }
     health = NodeHealth.model_validate({"metadata": {"name": name}, "status": stored})
     return Member(health, facts or node(name))
 

@@ -48,7 +48,7 @@ SWEPT = {"swept": text(NOW - HOUR), "evidence": [swept()]}
             False,
         ),
         ("Suspect", SWEPT, IDLE, True),
-        ("Suspect", {**SWEPT, "inconclusive": 2}, IDLE, False),
+        ("Suspect", {**SWEPT, "internal": {"inconclusive": 2}}, IDLE, False),
         ("Condemned", {}, IDLE, False),
         ("Unverified", {}, IDLE, False),
     ],
@@ -67,7 +67,7 @@ def test_overdue_repair_step_is_followed_by_the_next() -> None:
     assert (found.state, found.repair.step, found.repair.action, found.repair.owner) == (
         State.REPAIRING, 1, "Reboot", "machines",
     )  # fmt: skip
-    assert (found.repair.since, found.holds_token) == (NOW, True)
+    assert (found.repair.since, found.internal.holds_token) == (NOW, True)
 
 
 SWEEP = {"sweep": {"name": "hw-1", "cause": "Suspected", "since": text(NOW - HOUR / 2)}}
@@ -75,17 +75,17 @@ VERDICTS = [
     ("Sweeping", {}, Verdict.PASS, State.QUALIFIED),
     ("Sweeping", {}, Verdict.FAIL, State.QUARANTINED),
     ("Sweeping", {"qualifiedUntil": text(NOW - HOUR)}, Verdict.FAIL, State.SUSPECT),
-    ("Sweeping", {"inconclusive": 1}, Verdict.INCONCLUSIVE, State.SUSPECT),
+    ("Sweeping", {"internal": {"inconclusive": 1}}, Verdict.INCONCLUSIVE, State.SUSPECT),
     ("Sweeping", {}, None, State.SWEEPING),
     ("Suspect", {"evidence": [online()]}, Verdict.PASS, State.SUSPECT),
     ("Suspect", {"evidence": [online()]}, Verdict.FAIL, State.QUARANTINED),
     ("Suspect", {}, Verdict.FAIL, State.SUSPECT),
     ("Requalifying", {}, Verdict.PASS, State.PROBATION),
     ("Requalifying", {"failures": 1}, Verdict.FAIL, State.CONDEMNED),
-    ("Requalifying", {"inconclusive": 1}, Verdict.INCONCLUSIVE, State.SUSPECT),
+    ("Requalifying", {"internal": {"inconclusive": 1}}, Verdict.INCONCLUSIVE, State.SUSPECT),
     (
         "Requalifying",
-        {"inconclusive": 1, "evidence": [online(), swept()]},
+        {"internal": {"inconclusive": 1}, "evidence": [online(), swept()]},
         Verdict.INCONCLUSIVE,
         State.SUSPECT,
     ),
@@ -124,9 +124,9 @@ def test_manual_sweep_counts_while_another_sweep_is_pending(state: str) -> None:
 
 def test_inconclusive_routine_sweep_changes_no_state() -> None:
     waiting = {"sweep": {"name": "hw-1", "cause": "Routine", "since": text(NOW - HOUR / 4)}}
-    before = health("Unverified", inconclusive=1, **waiting)
+    before = health("Unverified", internal={"inconclusive": 1}, **waiting)
     found = after(before, replace(IDLE, sweep=SweepResult("hw-1", NOW, Verdict.INCONCLUSIVE)))
-    assert (found.state, found.since, found.inconclusive) == (State.UNVERIFIED, NOW - HOUR, 1)
+    assert (found.state, found.since, found.internal.inconclusive) == (State.UNVERIFIED, NOW - HOUR, 1)
     assert (found.sweep, found.swept, found.history) == (None, NOW, [])
 
 
@@ -141,4 +141,4 @@ def test_failed_retest_starts_the_next_repair_step() -> None:
 def test_overdue_sweep_without_a_result_is_inconclusive() -> None:
     late = {"sweep": {"name": "hw-1", "cause": "Suspected", "since": text(NOW - timedelta(minutes=51))}}
     found = machine.next_status(Member(health("Sweeping", **late), IDLE), policy(onJoin="Gate"), NOW)
-    assert (found.state, found.sweep, found.inconclusive) == (State.GATED, None, 1)
+    assert (found.state, found.sweep, found.internal.inconclusive) == (State.GATED, None, 1)
