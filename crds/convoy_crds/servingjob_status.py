@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from convoy_crds.meta import Condition, StatusModel, map_list
+from convoy_crds.meta import Bookkeeping, Condition, StatusModel, map_list
 
 MAX_REVISIONS = 5
 """Number of the newest revisions that are kept for an undo. Revisions in use are kept too."""
@@ -70,8 +70,8 @@ class Traffic(StatusModel):
     """Number of requests that are being computed."""
 
 
-class GroupRecord(StatusModel):
-    """The incarnation and the restarts of one replica. Optional fields with an empty value are absent."""
+class GroupRecord(Bookkeeping):
+    """The incarnation and the restarts of one replica."""
 
     role: str
     number: int
@@ -91,22 +91,27 @@ class GroupRecord(StatusModel):
     """Time at which the replica used up its restarts. Absent while Convoy restarts it."""
 
 
-class RolloutRecord(StatusModel):
+class RolloutRecord(Bookkeeping):
     """The progress on which the deadline of a rollout depends."""
 
     revision: str = ""
     updated_ready: int = 0
+    """Highest number of ready replicas of the revision during this rollout."""
     progress_at: datetime | None = None
-    """Time at which the revision or the number of its ready replicas last changed."""
-    surge_since: datetime | None = None
-    """Time at which a surge for a node that is being drained began."""
+    """Time of the last progress: the revision changed, more of its replicas became ready than ever before, or
+    fewer older replicas were left.
+    """
+    old: int = 0
+    """Lowest number of replicas of older revisions during this rollout."""
 
 
-class ServingInternal(StatusModel):
-    """Bookkeeping of the operator, for Convoy only. It is not part of the API and may change in any
-    release.
+class ServingInternal(Bookkeeping):
+    """Bookkeeping of the operator, for Convoy only. It is not part of the API and may change in any release.
+    Fields with an empty value or 0 are absent.
     """
 
+    incarnation: int = 0
+    """Highest incarnation of all replicas. It never decreases."""
     groups: Annotated[list[GroupRecord], Field(max_length=_MAX_RECORDS)] = Field(default_factory=list)
     rollout: RolloutRecord = Field(default_factory=RolloutRecord)
 

@@ -40,7 +40,7 @@ def explain(
 
     Return None if no field of the job is at fault: then an admission webhook or a policy refused the pod.
     """
-    found = findings(job, pod, pod["metadata"]["labels"][LABEL_ROLE], message, causes)
+    found = findings(job.spec.roles, pod, pod["metadata"]["labels"][LABEL_ROLE], message, causes)
     return refusal(found) if found else None
 
 

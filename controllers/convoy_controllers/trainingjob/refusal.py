@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from convoy_controllers.trainingjob.podpaths import Token, joined, located, origin, tokens
-from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.podtemplate import PodTemplate
 
 MAX_ERRORS_LISTED = 3
 """Maximum number of errors that the message of a refusal lists. The message only counts the others."""
@@ -60,8 +60,26 @@ class Finding:
         return f"{self.path}: {self.why}"
 
 
+class TemplatedRole(Protocol):
+    """A role of any kind whose pods come from a template."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the role."""
+        ...
+
+    @property
+    def template(self) -> PodTemplate | None:
+        """Return the pod template of the role; None if Convoy defines every field."""
+        ...
+
+
 def findings(
-    job: TrainingJob, body: Mapping[str, Any], role: str, message: str, causes: Sequence[tuple[str, str]] = ()
+    roles: Sequence[TemplatedRole],
+    body: Mapping[str, Any],
+    role: str,
+    message: str,
+    causes: Sequence[tuple[str, str]] = (),
 ) -> list[Finding]:
     """Return the errors of a role's template, from the API server's refusal of a pod made from the
     template.
@@ -70,8 +88,8 @@ def findings(
     is empty if the refusal is not about the pod itself, but about a quota, rights, an admission webhook or
     a policy.
     """
-    index = next(number for number, one in enumerate(job.spec.roles) if one.name == role)
-    template = job.spec.roles[index].template
+    index = next(number for number, one in enumerate(roles) if one.name == role)
+    template = roles[index].template
     made = template.to_dict() if template else {}
     where = f"spec.roles[{index}].template"
     return [

@@ -5,15 +5,15 @@ get`.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from convoy_controllers.children import Event
+from convoy_controllers.condition_list import with_condition
 from convoy_controllers.trainingjob import interval, metrics
 from convoy_controllers.trainingjob.goodput import FaultMark, account
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.progress import merge_progress, newest_checkpoint
 from convoy_crds.layout import slots
-from convoy_crds.meta import Condition
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import Phase, RoleStatus, TrainingJobStatus
@@ -41,20 +41,8 @@ class Draft:
         """Set one condition; `holds` None means Unknown. The transition time changes only with the
         condition's status.
         """
-        value: Literal["True", "False", "Unknown"]
-        value = "Unknown" if holds is None else "True" if holds else "False"
-        old = next((c for c in self.status.conditions if c.type == kind), None)
-        unmoved = old is not None and old.status == value
-        fresh = Condition(
-            type=kind,
-            status=value,
-            reason=reason.name,
-            message=message[:4096],
-            last_transition_time=old.last_transition_time if old is not None and unmoved else self.now,
-        )
-        others = [c for c in self.status.conditions if c.type != kind]
-        position = self.status.conditions.index(old) if old is not None else len(others)
-        self.status.conditions = [*others[:position], fresh, *others[position:]]
+        conditions = self.status.conditions
+        self.status.conditions = with_condition(conditions, kind, holds, reason, message, self.now)
 
     def drop(self, kind: str) -> None:
         """Remove the condition `kind` from the status."""

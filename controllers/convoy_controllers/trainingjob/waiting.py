@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Protocol
 
 from convoy_controllers.plan import Inspect
-from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import describe_end, ended, output_end
+from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_controllers.trainingjob.validity import Violation
-from convoy_controllers.views import PodView, SlotView
+from convoy_controllers.views import PodView, PodWarning, SlotView
 from convoy_crds.layout import Slot
+from convoy_crds.meta import ObjectMeta
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 
@@ -47,11 +49,54 @@ SCALER = "NotTriggerScaleUp"
 """Reason of the cluster autoscaler's Events about a pod for which it adds no node."""
 
 
+class Parent(Protocol):
+    """A job of any kind whose pods run under the launcher."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Return the metadata of the job."""
+        ...
+
+
+class ObservedPods(Protocol):
+    """The part of an observation that shows why pods do not start."""
+
+    @property
+    def job(self) -> Parent:
+        """Return the job."""
+        ...
+
+    @property
+    def pods(self) -> tuple[PodView, ...]:
+        """Return the pods whose job label names the job, including pods of other owners."""
+        ...
+
+    @property
+    def slots(self) -> Mapping[str, SlotView]:
+        """Return the agents' reports on the pods, by pod uid."""
+        ...
+
+    @property
+    def agent_nodes(self) -> int:
+        """Return the number of nodes with the agent-ready label."""
+        ...
+
+    @property
+    def warnings(self) -> Mapping[str, PodWarning]:
+        """Return the newest Event of each pod that does not start, by pod uid."""
+        ...
+
+    @property
+    def create_errors(self) -> Mapping[str, Refusal]:
+        """Return the API server's reasons for refusing pods at the last attempt, by name of the pod."""
+        ...
+
+
 def _because(reason: Reason, **facts: object) -> Violation:
     return Violation(reason, reason.format(**facts))
 
 
-def refused(observed: Observed, layout: Sequence[Slot]) -> Violation | None:
+def refused(observed: ObservedPods, layout: Sequence[Slot]) -> Violation | None:
     """Return the problem of a pod that the API server refused to create; None if there is none."""
     own_uid = observed.job.metadata.uid
     taken = {pod.name for pod in observed.pods if pod.owner_uid != own_uid and not pod.deleting}
@@ -104,7 +149,7 @@ def broken(pods: Sequence[PodView]) -> Violation | None:
     return None
 
 
-def unplaced(observed: Observed, pods: Sequence[PodView]) -> Violation | None:
+def unplaced(observed: ObservedPods, pods: Sequence[PodView]) -> Violation | None:
     """Return the problem of a pod for which the scheduler finds no node; None if there is none."""
     stuck = next((pod for pod in pods if pod.unschedulable and not pod.node), None)
     if stuck is None:
@@ -133,7 +178,9 @@ def _advice(why: str) -> str:
     return "lower its requests or add nodes"
 
 
-def warned(observed: Observed, pods: Sequence[PodView], views: Mapping[str, SlotView]) -> Violation | None:
+def warned(
+    observed: ObservedPods, pods: Sequence[PodView], views: Mapping[str, SlotView]
+) -> Violation | None:
     """Return the problem of a placed pod whose Events explain more than its status; None if there is none."""
     for pod in pods:
         event = observed.warnings.get(pod.uid)
@@ -144,7 +191,7 @@ def warned(observed: Observed, pods: Sequence[PodView], views: Mapping[str, Slot
 
 
 def why(
-    observed: Observed, layout: Sequence[Slot], pods: Mapping[str, PodView], views: Mapping[str, SlotView]
+    observed: ObservedPods, layout: Sequence[Slot], pods: Mapping[str, PodView], views: Mapping[str, SlotView]
 ) -> Violation:
     """Return the one reason to show while not all pods of the job are up."""
     present = [pods[slot.pod] for slot in layout if slot.pod in pods]
@@ -169,7 +216,7 @@ def why(
     return _because(Reasons.STARTING_PODS, ready=len(present) - len(unmet), desired=len(layout), **facts)
 
 
-def _leaving(observed: Observed, layout: Sequence[Slot]) -> str:
+def _leaving(observed: ObservedPods, layout: Sequence[Slot]) -> str:
     """Return the name of a pod that this job needs but cannot create yet; empty if there is none. Another
     owner's pod of that name is still being deleted.
 
@@ -205,7 +252,7 @@ def retried(found: Violation, cause: str) -> Violation:
 
 
 def inspect(
-    observed: Observed, layout: Sequence[Slot], pods: Mapping[str, PodView], now: datetime
+    observed: ObservedPods, layout: Sequence[Slot], pods: Mapping[str, PodView], now: datetime
 ) -> tuple[Inspect | None, float | None]:
     """Return the late pod whose Events must be read now, and the seconds until the next read.
 

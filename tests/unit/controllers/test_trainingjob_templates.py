@@ -123,14 +123,14 @@ UNMARSHAL = UNDECODED + "json: cannot unmarshal {} into Go struct field {} of ty
 )
 def test_finding_names_the_field_of_the_job(message: str, causes: Any, found: list[str]) -> None:
     job = job_of(**TEMPLATE)
-    verdict = [str(one) for one in findings(job, body_of(job), "worker", message, causes)]
+    verdict = [str(one) for one in findings(job.spec.roles, body_of(job), "worker", message, causes)]
     assert verdict == [f"{WHERE}{'' if one.startswith(':') else '.'}{one}" for one in found]
 
 
 def test_a_message_names_a_few_findings_and_counts_the_rest() -> None:
     job = job_of(**TEMPLATE)
     fields = [(f"spec.{letter}", "bad") for letter in "abcde"]
-    found = findings(job, body_of(job), "worker", 'Pod "x" is invalid: [...]', fields)
+    found = findings(job.spec.roles, body_of(job), "worker", 'Pod "x" is invalid: [...]', fields)
     error = refusal(found)
     assert error.path == f"{WHERE}.spec.a"
     assert error.message == f"bad; {WHERE}.spec.b: bad; {WHERE}.spec.c: bad; and 2 more"

@@ -84,7 +84,7 @@ def _role_refusals(client: Client, job: TrainingJob, body: Mapping[str, Any]) ->
         return
     except ApiError as error:
         causes = [(one.path, one.message) for one in error.fields] if isinstance(error, Invalid) else []
-        if found := findings(job, body, role, str(error), causes):
+        if found := findings(job.spec.roles, body, role, str(error), causes):
             yield from map(str, found)
         else:
             yield f"the API server would refuse pods of role {role}: {error}"

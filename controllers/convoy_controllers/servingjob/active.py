@@ -1,0 +1,254 @@
+"""Plans a job that should serve: handles faults, rolls revisions, forms incarnations, sets conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+from convoy_controllers.children import Apply, delete_pod
+from convoy_controllers.plan import Plan
+from convoy_controllers.servingjob import (
+    children,
+    conditions,
+    deadnode,
+    model,
+    repair,
+    revision,
+    rollout,
+    units,
+)
+from convoy_controllers.servingjob.conditions import Rolling
+from convoy_controllers.servingjob.draft import Draft
+from convoy_controllers.servingjob.faults import LostNodes
+from convoy_controllers.servingjob.groups import Group, groups, strays, taken_numbers
+from convoy_controllers.servingjob.observed import Observed
+from convoy_controllers.servingjob.revision import Revision
+from convoy_controllers.servingjob.rollout import Goal, Unit
+from convoy_controllers.servingjob.validity import violation
+from convoy_controllers.servingjob.work import Work
+from convoy_controllers.trainingjob.validity import Violation
+from convoy_crds.reasons.serving import ServingCondition
+from convoy_crds.servingjob_rollout import ENDPOINT_LAG_SECONDS
+from convoy_crds.servingjob_status import GroupRecord, RevisionStatus
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """Plan one reconcile of a job that should serve."""
+    draft = Draft(observed, now)
+    status = draft.status
+    wrong = violation(observed)
+    chosen = model.choose(observed, draft.now, rolling=_rolls(observed))
+    if chosen.model is not None or wrong is None:
+        status.model = chosen.model
+    target = _target(observed, draft, wrong, chosen)
+    stored = {one.name: one for one in observed.revisions}
+    revisions = stored | ({target.name: target} if target else {})
+    lost = deadnode.lost(observed)
+    work = Work(
+        observed,
+        draft,
+        now,
+        LostNodes(lost, deadnode.replaceable(observed, lost)),
+        revisions,
+        {one.key: one for one in groups(observed, revisions, lost)},
+    )
+    work.deletions += [delete_pod(pod.name, pod.uid) for pod in strays(observed, work.groups.values())]
+    work.waits += [deadnode.wait_seconds(observed, lost), chosen.wait_seconds]
+    repair.handle_faults(work)
+    conditions.set_valid(draft, wrong)
+    conditions.set_model(draft, chosen.problem)
+    seen: Rolling | None = None
+    state: dict[str, list[Unit]] = {}
+    if target is not None:
+        status.update_revision = target.name
+        state = _units(work)
+        seen = _progress(work, target, state)
+        _roll(work, target, state, held=seen.halted or seen.paused)
+    repair.form(work)
+    work.creations += repair.missing_pods(work)
+    every = work.roles()
+    if seen is not None:
+        conditions.set_progressing(draft, seen)
+    conditions.set_available(draft, every, _why(work, chosen, wrong))
+    conditions.set_degraded(
+        draft, children.refused(observed) or conditions.gravest(observed, work.groups.values())
+    )
+    conditions.set_objectives(draft)
+    draft.count(every)
+    status.internal.groups = [one.record for _, one in sorted(work.groups.items())]
+    kept = _kept(work)
+    status.revisions = [RevisionStatus(name=one.name, number=one.number) for one in kept]
+    inspected, later = repair.inspect(work)
+    work.waits.append(later)
+    return Plan(
+        status=draft.stored(),
+        status_first=work.status_first,
+        children=(
+            *deadnode.not_ready(observed.own_pods, lost, now),
+            *work.deletions,
+            *(revision.apply(observed.job, one) for one in kept),
+            *_others(work, target, state, seen),
+            *work.creations,
+        ),
+        prune=children.PRUNED,
+        events=tuple(draft.events),
+        commands=tuple(work.commands),
+        inspect=inspected,
+        requeue_after=min((wait for wait in work.waits if wait is not None), default=None),
+    )
+
+
+def _rolls(observed: Observed) -> bool:
+    """Return True if a rollout was in progress, and not halted, at the last plan."""
+    status = observed.job.status
+    progressing = next((one for one in status.conditions if one.type == ServingCondition.PROGRESSING), None)
+    halted = progressing is not None and progressing.status == "False"
+    return status.current_revision != status.update_revision and not halted
+
+
+def _target(
+    observed: Observed, draft: Draft, wrong: Violation | None, chosen: model.Choice
+) -> Revision | None:
+    """Return the revision to which the replicas roll; None if there is none yet.
+
+    While the spec is invalid or its model is missing, it is the last valid revision.
+    """
+    pinned = observed.job.spec.rollout.revision
+    stored = {one.name: one for one in observed.revisions}
+    if wrong is not None or (chosen.missing and not pinned):
+        return stored.get(draft.status.update_revision)
+    if pinned:
+        return revision.target(stored[pinned].spec, observed.revisions)
+    wanted = revision.wanted(observed.job, observed.engines, draft.status.model)
+    return revision.target(wanted, observed.revisions)
+
+
+def _units(work: Work) -> dict[str, list[Unit]]:
+    """Return the state of all groups for the rollout, by role."""
+    return {
+        role: [units.unit(work.observed, one, work.now) for one in found]
+        for role, found in work.roles().items()
+    }
+
+
+def _progress(work: Work, target: Revision, state: Mapping[str, Sequence[Unit]]) -> Rolling:
+    """Update the record of the rollout, and return its state."""
+    status, spec = work.draft.status, work.observed.job.spec
+    names = {role.name for role in target.spec.roles} | set(state)
+    done = all(
+        rollout.complete(state.get(name, ()), target.name, _desired(work, target, name)) for name in names
+    )
+    if done:
+        status.current_revision = target.name
+    every = [one for role in state.values() for one in role]
+    active = status.current_revision != target.name or any(one.revision != target.name for one in every)
+    record = status.internal.rollout
+    seen = units.progress(target.name, state, not active)
+    paused = spec.rollout.paused
+    fresh = units.record(record, seen, work.draft.now, paused=paused)
+    status.internal.rollout = fresh
+    until = units.stalled_at(
+        fresh, work.observed, work.groups.values(), spec.rollout.progress_deadline_seconds
+    )
+    expired = until is not None and work.now >= until
+    if until is not None and not expired:
+        work.waits.append((until - work.now).total_seconds())
+    updated = [one for one in work.groups.values() if one.record.revision == target.name]
+    return Rolling(
+        revision=target.name,
+        desired=sum(_desired(work, target, name) for name in names),
+        updated=seen.updated_ready,
+        old=seen.old,
+        active=active,
+        paused=paused and active,
+        expired=expired,
+        failed=_broken(state, target.name),
+        serving=sum(one.ready for one in every if one.revision != target.name),
+        why=conditions.cause(work.observed, updated, work.now),
+    )
+
+
+def _broken(state: Mapping[str, Sequence[Unit]], target: str) -> bool:
+    """Return True if in one role a replica of the target revision failed, none is available, and older
+    replicas exist.
+    """
+    for role in state.values():
+        fresh = [one for one in role if one.revision == target]
+        tried = any(one.failed for one in fresh) and not any(one.available for one in fresh)
+        if tried and len(fresh) < len(role):
+            return True
+    return False
+
+
+def _desired(work: Work, target: Revision, role: str) -> int:
+    """Return the desired number of replicas of a role; 0 if the target revision does not have the role."""
+    return work.observed.job.spec.desired(role) if target.spec.role(role) else 0
+
+
+def _roll(work: Work, target: Revision, state: Mapping[str, Sequence[Unit]], *, held: bool) -> None:
+    """Delete and add groups of all roles as the rollout demands."""
+    for name in sorted({role.name for role in target.spec.roles} | set(state)):
+        found = list(state.get(name, ()))
+        limits = rollout.budget(
+            work.observed.job.spec.rollout, _desired(work, target, name), found, target.name
+        )
+        goal = Goal(target.name, _fallback(work, name, found, target), held)
+        made = rollout.changes(found, goal, limits)
+        for number in made.delete:
+            group = work.groups.pop((name, number))
+            work.deletions += repair.delete_all(group)
+        used = {key[1] for key in work.groups if key[0] == name} | taken_numbers(work.observed, name)
+        for wanted in made.create:
+            number = next(one for one in range(len(used) + 1) if one not in used)
+            used.add(number)
+            record = GroupRecord(role=name, number=number, revision=wanted)
+            role = work.revisions[wanted].spec.role(name)
+            work.groups[name, number] = Group(record, role.group_size if role else 0, {})
+    _wait_for_lag(work)
+
+
+def _fallback(work: Work, role: str, found: Sequence[Unit], target: Revision) -> str:
+    """Return the revision for replicas that must not run the target yet; empty if there is none."""
+    serving = [one.revision for one in found if one.available and one.revision != target.name]
+    candidates = [work.draft.status.current_revision, *sorted(serving)]
+    for name in candidates:
+        known = work.revisions.get(name)
+        if known is not None and known.spec.role(role) is not None:
+            return name
+    return ""
+
+
+def _wait_for_lag(work: Work) -> None:
+    """Plan again when the next ready group counts as available, or the next idle group as down."""
+    now = work.now.timestamp()
+    for group in work.groups.values():
+        if group.ready and not group.settled(work.now):
+            work.waits.append(group.ready_since + ENDPOINT_LAG_SECONDS - now)
+        elif not group.ready and group.changed and now < group.changed + units.DOWN_SECONDS:
+            work.waits.append(group.changed + units.DOWN_SECONDS - now)
+
+
+def _kept(work: Work) -> tuple[Revision, ...]:
+    """Return the revisions to keep."""
+    status = work.draft.status
+    used = {one.record.revision for one in work.groups.values()}
+    return revision.kept(work.revisions.values(), used | {status.update_revision, status.current_revision})
+
+
+def _others(
+    work: Work, target: Revision | None, state: Mapping[str, Sequence[Unit]], seen: Rolling | None
+) -> Iterator[Apply]:
+    """Yield the objects beside the pods; none before the first revision."""
+    if target is not None and seen is not None:
+        held = seen.halted or seen.paused
+        yield from children.applied(work.observed, target.spec, state, held=held)
+
+
+def _why(work: Work, chosen: model.Choice, wrong: Violation | None) -> str:
+    """Return the cause of missing replicas; empty if none is known."""
+    if wrong is not None and not work.groups:
+        return wrong.message
+    if chosen.problem is not None and not work.groups:
+        return chosen.problem.message
+    found = conditions.gravest(work.observed, work.groups.values())
+    return found.message if found else ""

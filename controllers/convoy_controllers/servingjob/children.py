@@ -1,0 +1,114 @@
+"""The Service, the PodDisruptionBudgets and the NetworkPolicy of a ServingJob."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from convoy_controllers.children import Apply, owner_reference
+from convoy_controllers.resources import (
+    CONTROLLER_REVISIONS,
+    NETWORK_POLICIES,
+    POD_DISRUPTION_BUDGETS,
+    SERVICES,
+    Resource,
+)
+from convoy_controllers.servingjob.observed import Observed
+from convoy_controllers.servingjob.pods import labels, selector
+from convoy_controllers.servingjob.revision import RevisionSpec
+from convoy_controllers.servingjob.rollout import Unit
+from convoy_controllers.trainingjob.validity import Violation
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.servingjob import KIND, ServingJob
+from convoy_crds.terms import LABEL_JOB, LABEL_KIND
+
+PORT_NAME = "http"
+PRUNED = (SERVICES, POD_DISRUPTION_BUDGETS, CONTROLLER_REVISIONS, NETWORK_POLICIES)
+"""Resources whose objects the job owns completely."""
+
+
+def applied(
+    observed: Observed, spec: RevisionSpec, units: Mapping[str, Sequence[Unit]], *, held: bool
+) -> Iterator[Apply]:
+    """Yield the objects beside the pods. `spec` is the revision to which the replicas roll."""
+    job = observed.job
+    yield service(job)
+    for role in spec.roles:
+        there = units.get(role.name, ())
+        most = min_available_pods(job.spec.desired(role.name), role.group_size, there, held=held)
+        if most is not None:
+            yield disruption_budget(job, role.name, most)
+    if observed.network_policies:
+        yield network_policy(job)
+
+
+def refused(observed: Observed) -> Violation | None:
+    """Return the API server's refusal of an object beside the pods; None if there is none."""
+    job = observed.job.metadata.name
+    names = (job, *(f"{job}-{role.name}" for role in observed.job.spec.roles))
+    for name in (*names, *(f"{job}-{one.name}" for one in observed.revisions)):
+        if found := observed.create_errors.get(name):
+            return Violation(Reasons.POD_REJECTED, f"the API server refused object {name}: {found.message}")
+    return None
+
+
+def service(job: ServingJob) -> Apply:
+    """Return the Service. It selects slot 0 of each replica of the serving role."""
+    wanted = job.spec.service
+    port = {"name": PORT_NAME, "port": wanted.port, "targetPort": wanted.port, "protocol": "TCP"}
+    selected = selector(job.metadata.name, job.spec.serving_role)
+    spec = {"type": str(wanted.type), "selector": selected, "ports": [port]}
+    return _owned(job, SERVICES, job.metadata.name, spec)
+
+
+def min_available_pods(desired: int, group_size: int, units: Sequence[Unit], *, held: bool) -> int | None:
+    """Return the smallest number of ready pods that an eviction must leave; None for no limit.
+
+    With two or more replicas, one pod at a time may be evicted. A single replica is protected, because
+    Convoy replaces it by a surge as soon as its node is drained. If the surge cannot start, the limit is 0,
+    so that no drain blocks.
+    """
+    if desired == 0:
+        return None
+    if desired > 1:
+        return desired * group_size - 1
+    moving = any(one.moving for one in units)
+    blocked = held or any((one.unplaced or one.failed) and not one.moving for one in units)
+    return 0 if moving and blocked else group_size
+
+
+def disruption_budget(job: ServingJob, role: str, min_available: int) -> Apply:
+    """Return the PodDisruptionBudget of a role. Pods that are not ready may always be evicted."""
+    spec = {
+        "minAvailable": min_available,
+        "selector": {"matchLabels": labels(job.metadata.name, role)},
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }
+    return _owned(job, POD_DISRUPTION_BUDGETS, f"{job.metadata.name}-{role}", spec)
+
+
+def network_policy(job: ServingJob) -> Apply:
+    """Return the NetworkPolicy. Every client reaches the port of the Service; only pods of the job reach the
+    other ports.
+    """
+    own = {"matchLabels": {LABEL_JOB: job.metadata.name, LABEL_KIND: KIND.name}}
+    serving = {"ports": [{"protocol": "TCP", "port": job.spec.service.port}]}
+    spec = {
+        "podSelector": own,
+        "policyTypes": ["Ingress"],
+        "ingress": [serving, {"from": [{"podSelector": own}]}],
+    }
+    return _owned(job, NETWORK_POLICIES, job.metadata.name, spec)
+
+
+def _owned(job: ServingJob, resource: Resource, name: str, spec: Mapping[str, Any]) -> Apply:
+    metadata = job.metadata
+    own = {LABEL_JOB: metadata.name, LABEL_KIND: KIND.name}
+    owner = owner_reference(KIND.api_version, KIND.name, metadata.name, metadata.uid)
+    body = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name, "labels": own, "ownerReferences": [owner]},
+        "spec": spec,
+    }
+    return Apply(resource, body)

@@ -1,0 +1,221 @@
+"""Sets the conditions of a ServingJob, and the reason that `kubectl get` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from convoy_controllers.servingjob import restarts, rollout
+from convoy_controllers.servingjob.draft import Draft
+from convoy_controllers.servingjob.groups import Group, slots
+from convoy_controllers.servingjob.observed import Observed
+from convoy_controllers.servingjob.rollout import Budget, Unit
+from convoy_controllers.trainingjob import waiting
+from convoy_controllers.trainingjob.validity import Violation
+from convoy_crds.reasons.catalogue import Reasons, all_reasons
+from convoy_crds.reasons.serving import ServingCondition, ServingReasons
+from convoy_crds.servingjob_status import Traffic
+from convoy_crds.terms import ConditionType
+
+_BY_NAME = {reason.name: reason for reason in all_reasons()}
+
+
+@dataclass(frozen=True, slots=True)
+class Rolling:
+    """The state of the rollout, for the condition Progressing."""
+
+    revision: str
+    desired: int
+    updated: int
+    """Number of available replicas of the revision."""
+    old: int
+    """Number of replicas of other revisions."""
+    active: bool
+    """True if the revision does not run in all replicas yet."""
+    paused: bool
+    expired: bool
+    """True if the rollout made no progress before its deadline."""
+    failed: bool
+    """True if a replica of the revision failed before one was available."""
+    serving: int
+    """Number of ready replicas of other revisions."""
+    why: str
+    """Cause of the delay; empty if none is known."""
+
+    @property
+    def halted(self) -> bool:
+        """Return True if the rollout must not replace further replicas."""
+        return self.active and (self.expired or self.failed)
+
+
+def set_valid(draft: Draft, wrong: Violation | None) -> None:
+    """Set the Valid condition."""
+    reason = wrong.reason if wrong else Reasons.ACCEPTED
+    draft.condition(ConditionType.VALID, wrong is None, reason, wrong.message if wrong else reason.message)
+
+
+def set_progressing(draft: Draft, seen: Rolling) -> None:
+    """Set the Progressing condition."""
+    facts = {"revision": seen.revision, "old": seen.old, "job": draft.observed.job.metadata.name}
+    holds: bool | None = True
+    if not seen.active:
+        reason = ServingReasons.ROLLOUT_COMPLETE
+        message = reason.format(revision=seen.revision)
+    elif seen.paused:
+        holds, reason = None, ServingReasons.ROLLOUT_PAUSED
+        message = reason.format(**facts)
+    elif seen.halted:
+        holds = False
+        reason = ServingReasons.REVISION_FAILED if seen.failed else ServingReasons.PROGRESS_DEADLINE
+        kept = f"{seen.serving} older replicas keep serving" if seen.serving else "No older replica is ready"
+        seconds = draft.observed.job.spec.rollout.progress_deadline_seconds
+        why = (seen.why or "No replica reports an error").rstrip(".")
+        message = reason.format(seconds=seconds, kept=kept, why=why, **facts)
+    else:
+        reason = ServingReasons.ROLLING_OUT
+        more = f": {seen.why}" if seen.why else ""
+        message = reason.format(updated=seen.updated, desired=seen.desired, more=more, **facts)
+    draft.condition(ServingCondition.PROGRESSING, holds, reason, message)
+
+
+def set_available(draft: Draft, groups: Mapping[str, Sequence[Group]], why: str) -> None:
+    """Set the Available condition. `why` is the cause of missing replicas; empty if none is known."""
+    spec = draft.observed.job.spec
+    ready = desired = 0
+    for role in spec.roles:
+        limits = rollout.budget(spec.rollout, spec.desired(role.name))
+        there = sum(one.ready for one in groups.get(role.name, ()))
+        ready, desired = ready + there, desired + limits.desired
+        least = least_ready(limits)
+        if there < least:
+            reason = ServingReasons.TOO_FEW_REPLICAS
+            cause = why or "the others are starting"
+            facts = {"role": role.name, "ready": there, "desired": limits.desired, "minimum": least}
+            message = reason.format(why=cause, **facts)
+            draft.condition(ServingCondition.AVAILABLE, False, reason, message)
+            return
+    if desired == 0:
+        none = ServingReasons.SCALED_TO_ZERO
+        draft.condition(ServingCondition.AVAILABLE, True, none, none.message)
+        return
+    reason = ServingReasons.SERVING
+    draft.condition(ServingCondition.AVAILABLE, True, reason, reason.format(ready=ready, desired=desired))
+
+
+def least_ready(limits: Budget) -> int:
+    """Return the number of replicas below which a role is not available: what a rollout must leave, but at
+    least one.
+    """
+    return max(limits.minimum, min(1, limits.desired))
+
+
+def set_degraded(draft: Draft, found: Violation | None) -> None:
+    """Set the Degraded condition. `found` is the gravest fault; None if no replica is faulty."""
+    reason = found.reason if found else ServingReasons.REPLICAS_HEALTHY
+    message = found.message if found else reason.message
+    draft.condition(ServingCondition.DEGRADED, found is not None, reason, message)
+
+
+def set_model(draft: Draft, problem: Violation | None) -> None:
+    """Set the ModelReady condition, or remove it if the spec names no model."""
+    source, chosen = draft.observed.job.spec.model, draft.status.model
+    if source is None:
+        draft.drop(ServingCondition.MODEL_READY)
+        return
+    if problem is not None:
+        draft.condition(ServingCondition.MODEL_READY, False, problem.reason, problem.message)
+    elif source.volume is not None:
+        reason = ServingReasons.MODEL_IN_VOLUME
+        message = reason.format(claim=source.volume.claim_name, path=source.volume.path or "/")
+        draft.condition(ServingCondition.MODEL_READY, True, reason, message)
+    elif chosen is not None:
+        reason = ServingReasons.MODEL_CHOSEN
+        message = reason.format(step=chosen.step, job=chosen.job or chosen.uid, store=chosen.store)
+        draft.condition(ServingCondition.MODEL_READY, True, reason, message)
+
+
+def set_objectives(draft: Draft) -> None:
+    """Set the SLOMet condition, or remove it if the spec has no objectives."""
+    slo, traffic = draft.observed.job.spec.slo, draft.status.traffic or Traffic()
+    if slo is None:
+        draft.drop(ServingCondition.SLO_MET)
+        return
+    pairs = (
+        ("p95Ms", slo.p95_ms, traffic.p95_ms),
+        ("ttftMs", slo.ttft_ms, traffic.ttft_ms),
+    )
+    measured = [
+        (name, limit, value) for name, limit, value in pairs if limit is not None and value is not None
+    ]
+    if not measured:
+        unknown = ServingReasons.SLO_UNKNOWN
+        draft.condition(ServingCondition.SLO_MET, None, unknown, unknown.message)
+        return
+    missed = [name for name, limit, value in measured if value > limit]
+    # The figures themselves stand in status.traffic. In the message they would cost a write for each change.
+    names = [f"spec.slo.{name}" for name in missed or [name for name, _, _ in measured]]
+    figures = f"{' and '.join(names)} {'exceeded' if missed else 'met'}"
+    reason = ServingReasons.SLO_MISSED if missed else ServingReasons.SLO_MET
+    message = reason.format(figures=figures, job=draft.observed.job.metadata.name)
+    draft.condition(ServingCondition.SLO_MET, not missed, reason, message)
+
+
+def gravest(observed: Observed, groups: Iterable[Group]) -> Violation | None:
+    """Return the gravest fault of the replicas: a failed replica, then one that restarts, then one whose pods
+    do not start. Return None if there is none.
+    """
+    every = list(groups)
+    for one in every:
+        if one.record.failed:
+            return failure(observed, one)
+    for one in every:
+        if one.record.error and not one.ready:
+            return Violation(
+                _BY_NAME.get(one.record.reason, Reasons.RANK_FAILED),
+                f"replica {one.name}: {one.record.error}",
+            )
+    found = not_starting(observed, every)
+    return found if found and found.reason.warning else None
+
+
+def failure(observed: Observed, group: Group) -> Violation:
+    """Return the reason and message for a replica that has used up its restarts."""
+    recovery, reason = observed.job.spec.recovery, ServingReasons.REPLICA_FAILED
+    until = restarts.rests_until(group.record, recovery)
+    message = reason.format(
+        replica=group.name,
+        count=len(group.record.times),
+        window=recovery.window_seconds,
+        limit=recovery.max_restarts,
+        until=f"{until:%Y-%m-%d %H:%M:%SZ}",
+        why=group.record.error,
+    )
+    return Violation(reason, message)
+
+
+def not_starting(observed: Observed, groups: Iterable[Group]) -> Violation | None:
+    """Return the reason why pods of these replicas are not up; None if all are up."""
+    name = observed.job.metadata.name
+    layout = [
+        slot for one in groups if not one.record.membership for slot in slots(name, one.record, one.size)
+    ]
+    if not layout:
+        return None
+    return waiting.why(observed, layout, {pod.name: pod for pod in observed.own_pods}, observed.slots)
+
+
+def cause(observed: Observed, groups: Sequence[Group], now: datetime) -> str:
+    """Return the cause of a delay among these replicas: the first error of one of them, or the reason why a
+    pod does not start. Return an empty text if there is none.
+    """
+    for one in sorted(groups, key=lambda group: group.record.failed is None):
+        if one.record.error and not one.ready:
+            return f"replica {one.name}: {one.record.error}"
+    found = not_starting(observed, groups)
+    return found.message if found else ""
+
+
+def unplaced_surge(units: Iterable[Unit], target: str) -> bool:
+    """Return True if no node can hold a new replica of the target revision."""
+    return any(one.unplaced and one.revision == target for one in units)

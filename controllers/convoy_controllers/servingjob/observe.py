@@ -1,0 +1,64 @@
+"""Observes a ServingJob: reads the job, its pods and nodes, and the objects that its spec names, from caches
+and hub.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from convoy_controllers.keys import Key
+from convoy_controllers.reader import Reader
+from convoy_controllers.resources import CONTROLLER_REVISIONS
+from convoy_controllers.servingjob import revision
+from convoy_controllers.servingjob.observed import Observed
+from convoy_crds import checkpointstore, engine, trainingjob
+from convoy_crds.servingjob import KIND, ServingJob
+
+
+def observe(reader: Reader, key: Key) -> Observed | None:
+    """Return the job, its pods and nodes, and the objects that its spec names; None if the job does not
+    exist or is invalid.
+    """
+    job = reader.get(KIND, key.name, key.namespace)
+    if job is None:
+        return None
+    uid = job.metadata.uid
+    pods = reader.pods(key.namespace, key.name)
+    own = tuple(pod for pod in pods if pod.owner_uid == uid)
+    source = job.spec.model.checkpoint if job.spec.model else None
+    warnings = {pod.uid: reader.warning(pod.uid) for pod in own}
+    stored = (revision.parse(one) for one in reader.children(CONTROLLER_REVISIONS, uid))
+    engines = {name: reader.get(engine.KIND, name) for name in _engine_names(job)}
+    return Observed(
+        job=job,
+        engines={name: one for name, one in engines.items() if one is not None},
+        known_engines=tuple(sorted(one.name for one in reader.live(engine.KIND))),
+        revisions=tuple(one for one in stored if one is not None),
+        store=reader.get(checkpointstore.KIND, source.store) if source else None,
+        known_stores=_stores_for(reader, key.namespace) if source else (),
+        source=reader.get(trainingjob.KIND, source.job, key.namespace) if source and source.job else None,
+        pods=pods,
+        slots=reader.hub.slots(own),
+        nodes=reader.hub.nodes(pods),
+        silent_seconds=reader.hub.silent_seconds,
+        agent_nodes=len(reader.agent_nodes),
+        warnings={pod: warning for pod, warning in warnings.items() if warning is not None},
+        create_errors=reader.refused(uid, job.metadata.generation or 0),
+    )
+
+
+def waits_for(reader: Reader, key: Key) -> Iterable[str]:
+    """Return the nodes of the job's pods. Their agents must have had time to report before the job is
+    reconciled.
+    """
+    return {pod.node for pod in reader.pods(key.namespace, key.name) if pod.node}
+
+
+def _engine_names(job: ServingJob) -> set[str]:
+    return {role.engine.name for role in job.spec.roles if role.engine is not None}
+
+
+def _stores_for(reader: Reader, namespace: str) -> tuple[str, ...]:
+    """Return the names of the stores that jobs of a namespace may use."""
+    allowed = (store for store in reader.all(checkpointstore.KIND) if store.spec.allows(namespace))
+    return tuple(sorted(store.metadata.name for store in allowed))

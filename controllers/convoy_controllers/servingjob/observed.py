@@ -1,0 +1,57 @@
+"""The input of every decision about a ServingJob."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from convoy_controllers.liveness.timings import SILENT_SECONDS
+from convoy_controllers.servingjob.revision import Revision
+from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.views import NodeView, PodView, PodWarning, SlotView
+from convoy_crds.checkpointstore import CheckpointStore
+from convoy_crds.engine import Engine
+from convoy_crds.servingjob import ServingJob
+from convoy_crds.servingjob_status import Traffic
+from convoy_crds.trainingjob import TrainingJob
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A snapshot of the job, its pods and nodes, the agents' reports, and the objects that the spec names."""
+
+    job: ServingJob
+    engines: Mapping[str, Engine] = field(default_factory=dict)
+    """The Engines that `spec.roles[].engine` names and that exist, by name."""
+    known_engines: tuple[str, ...] = ()
+    revisions: tuple[Revision, ...] = ()
+    """The stored revisions, in any order."""
+    store: CheckpointStore | None = None
+    """The CheckpointStore that `spec.model.checkpoint.store` names; None if it does not exist."""
+    known_stores: tuple[str, ...] = ()
+    """Names of the stores that jobs of this namespace may use."""
+    source: TrainingJob | None = None
+    """The job that `spec.model.checkpoint.job` names; None if it does not exist."""
+    pods: tuple[PodView, ...] = ()
+    """Pods whose job label names this job, including pods of other owners."""
+    slots: Mapping[str, SlotView] = field(default_factory=dict)
+    """Agents' reports on the job's pods, by pod uid."""
+    nodes: Mapping[str, NodeView] = field(default_factory=dict)
+    """The nodes of all `pods`, by name."""
+    silent_seconds: float = SILENT_SECONDS
+    """Seconds of silence after which an agent counts as absent."""
+    agent_nodes: int = 0
+    """Number of nodes with the agent-ready label."""
+    warnings: Mapping[str, PodWarning] = field(default_factory=dict)
+    """The newest Event of each pod that does not start, by pod uid."""
+    create_errors: Mapping[str, Refusal] = field(default_factory=dict)
+    """The API server's reasons for refusing children at the last attempt, by name of the child."""
+    traffic: Traffic | None = None
+    """Figures of all replicas together; None until an agent has reported requests."""
+    network_policies: bool = False
+    """True if each job gets a NetworkPolicy."""
+
+    @property
+    def own_pods(self) -> tuple[PodView, ...]:
+        """Return the pods that the job owns."""
+        return tuple(pod for pod in self.pods if pod.owner_uid == self.job.metadata.uid)

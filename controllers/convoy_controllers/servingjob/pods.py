@@ -1,0 +1,125 @@
+"""Builds the pods of a replica: the template of the revision's role with Convoy's additions. A pod depends
+only on its revision and its place.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from convoy_controllers.children import owner_reference
+from convoy_controllers.servingjob.revision import Revision, RevisionSpec, RoleRevision
+from convoy_controllers.worker_pod import WorkerPod, kubelet_literal, worker_pod
+from convoy_crds import terms
+from convoy_crds.layout import Slot
+from convoy_crds.servingjob import KIND, ServingJob
+from convoy_crds.servingjob_rollout import ENDPOINT_LAG_SECONDS, TEARDOWN_SECONDS
+
+MODEL_VOLUME = "convoy-model"
+AUTH_VOLUME = "convoy-auth"
+OWN_VOLUMES = frozenset({MODEL_VOLUME, AUTH_VOLUME})
+_STARTUP_CHECKS = 86_400
+"""Number of failed startup probes, one a second, after which the kubelet stops a container. A model may load
+for long, and a rank that loads but makes no progress is ended by the launcher.
+"""
+
+
+def probe_port(port: int) -> int:
+    """Return the port on which the launcher answers the kubelet's probes, next to the serving port."""
+    return port + 1 if port < 65_535 else port - 1
+
+
+def pod(job: ServingJob, revision: Revision, slot: Slot) -> dict[str, Any]:
+    """Return the manifest of a slot's pod. Raises ValueError if the revision lacks the slot's role."""
+    spec, role = revision.spec, revision.spec.role(slot.role)
+    if role is None:
+        raise ValueError(f"revision {revision.name} has no role {slot.role!r}")
+    metadata = job.metadata
+    template = role.template.to_dict() if role.template else {}
+    grace = ENDPOINT_LAG_SECONDS + spec.drain_seconds + TEARDOWN_SECONDS
+    volumes, mounts = _volumes(spec)
+    return worker_pod(
+        WorkerPod(
+            name=slot.pod,
+            namespace=metadata.namespace or "",
+            owner=owner_reference(KIND.api_version, KIND.name, metadata.name, metadata.uid),
+            labels=labels(metadata.name, slot.role)
+            | {
+                terms.LABEL_GROUP: str(slot.replica),
+                terms.LABEL_INDEX: str(slot.index),
+                terms.LABEL_REVISION: revision.name,
+            },
+            template=template,
+            image=role.image,
+            environment=_environment(spec, role),
+            grace_seconds=grace,
+            container=_probes(role, spec, slot, template),
+            volumes=volumes,
+            mounts=mounts,
+        )
+    )
+
+
+def labels(job: str, role: str) -> dict[str, str]:
+    """Return the labels by which the pods of a role are selected."""
+    return {terms.LABEL_JOB: job, terms.LABEL_KIND: KIND.name, terms.LABEL_ROLE: role}
+
+
+def selector(job: str, role: str) -> dict[str, str]:
+    """Return the labels that select slot 0 of each replica of a role."""
+    return labels(job, role) | {terms.LABEL_INDEX: "0"}
+
+
+def _environment(spec: RevisionSpec, role: RoleRevision) -> dict[str, str]:
+    values = {
+        terms.ENV_SERVING_PORT: str(spec.port),
+        terms.ENV_DRAIN_SECONDS: str(spec.drain_seconds),
+        terms.ENV_ENDPOINT_LAG_SECONDS: str(ENDPOINT_LAG_SECONDS),
+    }
+    if role.engine:
+        values[terms.ENV_READY_PORT] = str(probe_port(spec.port))
+        values[terms.ENV_PARAMS] = kubelet_literal(json.dumps(role.params, sort_keys=True))
+    if spec.generation:
+        values[terms.ENV_MODEL_PATH] = terms.MODEL_PATH
+    elif spec.claim:
+        values[terms.ENV_MODEL_PATH] = f"{terms.VOLUME_MODEL_PATH}/{spec.claim_path}".rstrip("/")
+    if spec.token_secret:
+        values[terms.ENV_AUTH_TOKEN_FILE] = f"{terms.AUTH_PATH}/token"
+    return values
+
+
+def _probes(role: RoleRevision, spec: RevisionSpec, slot: Slot, template: dict[str, Any]) -> dict[str, Any]:
+    """Return the probes of the ranks' container. The launcher answers for an engine.
+
+    The readiness probe of an own template applies to slot 0 only, because the other slots receive no
+    requests.
+    """
+    if not role.engine:
+        containers = (template.get("spec") or {}).get("containers") or [{}]
+        if slot.index and "readinessProbe" in containers[0]:
+            return {"readinessProbe": None}
+        return {}
+
+    def get(path: str, **settings: int) -> dict[str, Any]:
+        request = {"path": path, "port": probe_port(spec.port)}
+        return {"httpGet": request, "periodSeconds": 1, "timeoutSeconds": 1, **settings}
+
+    return {
+        "startupProbe": get("/startup", failureThreshold=_STARTUP_CHECKS),
+        "readinessProbe": get("/ready", failureThreshold=2),
+        "livenessProbe": get("/live", periodSeconds=10, failureThreshold=3, timeoutSeconds=5),
+    }
+
+
+def _volumes(spec: RevisionSpec) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the volumes for the model and the token, and their mounts."""
+    volumes: list[dict[str, Any]] = []
+    mounts: list[dict[str, Any]] = []
+    if spec.claim:
+        claim = {"claimName": spec.claim, "readOnly": True}
+        volumes.append({"name": MODEL_VOLUME, "persistentVolumeClaim": claim})
+        mounts.append({"name": MODEL_VOLUME, "mountPath": terms.VOLUME_MODEL_PATH, "readOnly": True})
+    if spec.token_secret:
+        volumes.append({"name": AUTH_VOLUME, "secret": {"secretName": spec.token_secret}})
+        mounts.append({"name": AUTH_VOLUME, "mountPath": terms.AUTH_PATH, "readOnly": True})
+    return volumes, mounts

@@ -1,0 +1,133 @@
+"""Checks a ServingJob for errors that the schema cannot find. The job shows the first violation.
+
+Running replicas of an older, valid revision go on serving while the spec is invalid.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Callable, Iterator
+
+from convoy_controllers.servingjob import pods
+from convoy_controllers.servingjob.observed import Observed
+from convoy_controllers.trainingjob.users import refused_root
+from convoy_controllers.trainingjob.validity import MAX_COMMAND, Violation
+from convoy_controllers.worker_pod import OWN_VOLUMES
+from convoy_crds.engine import Engine
+from convoy_crds.params import params_error
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
+from convoy_crds.servingjob import ServingRole
+from convoy_crds.terms import AUTH_PATH, MOUNT_PATH, VOLUME_MODEL_PATH, ConditionType
+
+_RESERVED_VOLUMES = OWN_VOLUMES | pods.OWN_VOLUMES
+_RESERVED_PATHS = frozenset(
+    form for path in (MOUNT_PATH, VOLUME_MODEL_PATH, AUTH_PATH) for form in (path, path.removeprefix("/var"))
+)
+"""Mount paths of Convoy's own volumes. In most images, /var/run is a link to /run."""
+
+
+def violation(observed: Observed) -> Violation | None:
+    """Return the first violation; None if the job can run."""
+    for check in CHECKS:
+        if found := next(check(observed), None):
+            return found
+    return None
+
+
+def _engines(observed: Observed) -> Iterator[tuple[str, ServingRole, Engine | None]]:
+    """Yield the path, the role and the Engine of each role that names an engine."""
+    for number, role in enumerate(observed.job.spec.roles):
+        if role.engine is not None:
+            yield f"spec.roles[{number}].engine", role, observed.engines.get(role.engine.name)
+
+
+def _unknown_engine(observed: Observed) -> Iterator[Violation]:
+    known = ", ".join(observed.known_engines) or "(there are none yet)"
+    for path, role, engine in _engines(observed):
+        if engine is None and role.engine:
+            why = f"there is no Engine {role.engine.name!r}; create it or name one of: {known}"
+            yield Violation(Reasons.UNKNOWN_ENGINE, f"{path}.name: {why}")
+
+
+def _engine_not_ready(observed: Observed) -> Iterator[Violation]:
+    for path, _, engine in _engines(observed):
+        for condition in engine.status.conditions if engine else ():
+            if condition.type == ConditionType.READY and condition.status == "False" and engine:
+                why = f"Engine {engine.metadata.name!r} cannot be used: {condition.message}"
+                yield Violation(Reasons.ENGINE_NOT_READY, f"{path}.name: {why}")
+
+
+def _wrong_role_kind(observed: Observed) -> Iterator[Violation]:
+    for path, _, engine in _engines(observed):
+        if engine is not None and engine.spec.role_kind != "Serving":
+            why = f"Engine {engine.metadata.name!r} is for {engine.spec.role_kind.lower()}, not for serving"
+            yield Violation(Reasons.WRONG_ROLE_KIND, f"{path}.name: {why}; name a serving engine")
+
+
+def _invalid_params(observed: Observed) -> Iterator[Violation]:
+    for path, role, engine in _engines(observed):
+        if engine is None or role.engine is None:
+            continue
+        if error := params_error(engine.spec.params_schema, role.engine.params):
+            where = error[0].replace("spec.engine", path, 1)
+            why = f"{where}: {error[1]}; see the parameters of Engine {engine.metadata.name!r}"
+            yield Violation(Reasons.INVALID_PARAMS, why)
+
+
+def _unknown_revision(observed: Observed) -> Iterator[Violation]:
+    name = observed.job.spec.rollout.revision
+    if name and all(one.name != name for one in observed.revisions):
+        stored = sorted(observed.revisions, key=lambda one: one.number, reverse=True)
+        known = ", ".join(one.name for one in stored) or "(none is stored yet)"
+        why = f"there is no stored revision {name!r}; name one of: {known}; or remove the field"
+        yield _invalid("spec.rollout.revision", why)
+
+
+def _long_command(observed: Observed) -> Iterator[Violation]:
+    for number, role in enumerate(observed.job.spec.roles):
+        containers = role.template.spec.containers if role.template else []
+        words = [*(containers[0].command or ()), *(containers[0].args or ())] if containers else []
+        size = len(json.dumps(words, ensure_ascii=False).encode())
+        if size > MAX_COMMAND:
+            why = f"{size} bytes with its arguments, more than {MAX_COMMAND} bytes; put data into a file"
+            yield _invalid(f"spec.roles[{number}].template.spec.containers[0].command", why)
+
+
+def _forbidden_root(observed: Observed) -> Iterator[Violation]:
+    for number, role in enumerate(observed.job.spec.roles):
+        for field, why in refused_root(role.template.spec.to_dict() if role.template else {}):
+            yield _invalid(f"spec.roles[{number}].template.spec.{field}", why)
+
+
+def _clashes(observed: Observed) -> Iterator[Violation]:
+    for number, role in enumerate(observed.job.spec.roles):
+        spec = role.template.spec if role.template else None
+        where = f"spec.roles[{number}].template.spec"
+        for index, volume in enumerate((spec.volumes if spec else None) or ()):
+            if volume.name in _RESERVED_VOLUMES:
+                why = f"{volume.name!r} is reserved for Convoy; choose another name"
+                yield _invalid(f"{where}.volumes[{index}].name", why)
+        mounts = spec.containers[0].volume_mounts if spec and spec.containers else None
+        for index, mount in enumerate(mounts or ()):
+            path = posixpath.normpath(mount.mount_path)
+            if path in _RESERVED_PATHS:
+                why = f"{path} is reserved for Convoy; mount the volume elsewhere"
+                yield _invalid(f"{where}.containers[0].volumeMounts[{index}].mountPath", why)
+
+
+def _invalid(path: str, why: str, reason: Reason = Reasons.INVALID_SPEC) -> Violation:
+    return Violation(reason, Reasons.INVALID_SPEC.format(path=path, why=why))
+
+
+CHECKS: tuple[Callable[[Observed], Iterator[Violation]], ...] = (
+    _unknown_engine,
+    _engine_not_ready,
+    _wrong_role_kind,
+    _invalid_params,
+    _unknown_revision,
+    _long_command,
+    _forbidden_root,
+    _clashes,
+)

@@ -1,0 +1,36 @@
+"""The state of one plan of a ServingJob, to which the steps of the plan add."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from convoy_controllers.children import Create, Delete
+from convoy_controllers.commands import Command
+from convoy_controllers.servingjob.draft import Draft
+from convoy_controllers.servingjob.faults import LostNodes
+from convoy_controllers.servingjob.groups import Group, Key, by_role
+from convoy_controllers.servingjob.observed import Observed
+from convoy_controllers.servingjob.revision import Revision
+
+
+@dataclass(slots=True)
+class Work:
+    """The state of one plan while its steps add to it."""
+
+    observed: Observed
+    draft: Draft
+    now: datetime
+    lost: LostNodes
+    revisions: dict[str, Revision]
+    groups: dict[Key, Group]
+    deletions: list[Delete] = field(default_factory=list)
+    creations: list[Create] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    waits: list[float | None] = field(default_factory=list)
+    status_first: bool = False
+    """True if the status has a new incarnation, which must be stored before a command names it."""
+
+    def roles(self) -> dict[str, list[Group]]:
+        """Return the groups of each role."""
+        return by_role(self.groups.values())
