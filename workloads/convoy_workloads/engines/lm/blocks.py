@@ -21,7 +21,7 @@ class BlockPool:
     """The state of all blocks."""
 
     def __init__(self, count: int, reuse: bool) -> None:
-        """`count`: number of usable blocks. `reuse`: whether blocks without a user keep their content."""
+        """`count`: number of usable blocks. `reuse`: True if blocks without a user keep their content."""
         self.count = count
         self._reuse = reuse
         self._free = list(range(count, 0, -1))

@@ -26,7 +26,7 @@ class Params(BaseModel):
     kv_tokens: Annotated[int, Field(ge=16, le=100_000_000)] = 16_384
     """Number of tokens that the key-value cache holds, over all sequences."""
     prefix_reuse: bool = True
-    """Whether a prompt reuses the keys and values of an earlier prompt with the same beginning."""
+    """If true, a prompt reuses the keys and values of an earlier prompt with the same beginning."""
     threads: Annotated[int, Field(ge=1, le=256)] = 1
     """Number of threads that compute. Small models are fastest with one."""
     queue: Annotated[int, Field(ge=0, le=1_000_000)] = 256
