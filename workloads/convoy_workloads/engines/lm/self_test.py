@@ -34,7 +34,9 @@ def run(paged: PagedModel) -> None:
             f"the paged forward pass differs from the plain one by {difference:.2g}: this machine is faulty"
         )
     if paged.layout.rows > 1:
-        others = [[int(one) for one in random.integers(0, 256, length)] for _ in range(2)]
+        others = [
+            [int(one) for one in random.integers(0, 256, 3)] for _ in range(min(2, paged.layout.rows - 1))
+        ]
         beside = _logits(paged, tokens, beside=others)
         if not np.array_equal(alone, beside):
             raise SelfTestFailed(
@@ -47,7 +49,9 @@ def run(paged: PagedModel) -> None:
 def _logits(
     paged: PagedModel, tokens: list[int], beside: list[list[int]]
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the logits after `tokens`. The sequences `beside` come first in the batch."""
+    """Return the logits after `tokens`. The sequences `beside` come first in the batch. They are continued as
+    long as `tokens` is computed.
+    """
     layout = paged.layout
     pool = BlockPool(layout.tiles * layout.tile // layout.block, reuse=False)
     scheduler = Scheduler(pool, layout.rows, layout.rows, layout.block)
@@ -60,7 +64,9 @@ def _logits(
         for number, row in enumerate(rows):
             if row.last and row.sequence.prompt.id == len(beside):
                 return logits[number].double().cpu().numpy()
-            if row.last:
+            if row.last and len(row.sequence.tokens) < paged.model.context:
+                row.sequence.tokens.append(number)
+            elif row.last:
                 scheduler.remove(row.sequence.prompt.id)
 
 
