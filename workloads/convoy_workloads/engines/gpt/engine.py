@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import convoy
 from convoy_workloads.engines.gpt import data
-from convoy_workloads.engines.gpt.model import GPT
+from convoy_workloads.engines.gpt.model import GPT, Shape
 from convoy_workloads.engines.gpt.params import Params
 from convoy_workloads.engines.gpt.schedule import learning_rate
 from convoy_workloads.runtime.exactness import fingerprint
@@ -47,7 +47,8 @@ def train(job: convoy.Job[Params]) -> None:
     def warm() -> None:
         loss_of(0).backward()  # type: ignore[no-untyped-call]
 
-    job.restore(model=model, optimizer=optimizer, warm=warm)
+    shape = Shape(params.heads)
+    job.restore(model=model, optimizer=optimizer, extra={"shape": shape}, warm=warm)
     for step in job.steps(params.steps):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, params)

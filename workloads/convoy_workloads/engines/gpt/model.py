@@ -10,8 +10,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from convoy_workloads.runtime import DataError
+
 VOCABULARY = 256
 """Number of tokens: one per byte value."""
+
+
+class Shape:
+    """The part of a model's shape that its tensors do not show. It is saved with the weights, so that other
+    programs can use them.
+    """
+
+    def __init__(self, heads: int) -> None:
+        self.heads = heads
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the values to save."""
+        return {"heads": self.heads}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Raise DataError if the saved model has another shape."""
+        if state["heads"] != self.heads:
+            raise DataError(
+                f"the checkpoint has {state['heads']} attention heads, but params.heads is {self.heads}: set "
+                f"it to {state['heads']}, or start from another checkpoint"
+            )
 
 
 class Block(nn.Module):
