@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from convoy_commands.references import expand
+from convoy_crds.servingjob import ServingRole
 from convoy_crds.trainingjob import Role
 
 
-def declared(role: Role) -> dict[str, str]:
+def declared(role: Role | ServingRole) -> dict[str, str]:
     """Return the variables that have a plain value. References in a value to earlier variables are
     expanded, as the kubelet does.
 

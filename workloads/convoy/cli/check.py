@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from convoy.cli.cluster import Context, Failure, Namespace, connect
-from convoy.cli.manifest import Manifest, problems
+from convoy.cli.manifest import Manifest, engines, problems
 from convoy.cli.server_check import named_engines, refusals
 from convoy.cli.sources import STDIN, File, Files, Source, sources
+from convoy_crds.servingjob import ServingJob
 
 Server = Annotated[
     bool,
@@ -75,29 +76,67 @@ def run(
         typer.Option(
             metavar="FOLDER",
             help="Folder for checkpoints. If it has checkpoints, the job continues from them. "
-            "Only one run at a time may use the folder.",
+            "Only one run at a time may use the folder. Only for a TrainingJob.",
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Local copy of the model that spec.model names. Only for a ServingJob."
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with the token that requests need. Only for a ServingJob with auth Token.",
         ),
     ] = None,
 ) -> None:
-    """Run a TrainingJob as local processes, without a cluster.
+    """Run a TrainingJob or a ServingJob as local processes, without a cluster.
 
-    Relative paths in the job's command start at the manifest's folder.
+    A ServingJob is served on 127.0.0.1 until Ctrl-C. Relative paths in the job's command start at the
+    manifest's folder.
     """
-    # Import this here, because only `convoy run` needs the extra `workloads`.
-    from convoy_workloads.local.run import LocalError, run_local  # noqa: PLC0415
+    # Import this here, because only `convoy run` needs the extras `workloads` and `serving`.
+    from convoy_workloads.local.errors import LocalError  # noqa: PLC0415
 
     (source,) = sources(file)
     manifests = list(source.manifests)
     if found := _problems(source, manifests):
         raise Failure(f"{source.name}: {'; '.join(found)}")
-    chosen = [manifest for manifest in manifests if manifest.job is not None]
-    if len(chosen) != 1 or chosen[0].job is None:
-        raise Failure(f"{source.name} has {len(chosen)} TrainingJobs: `convoy run` needs exactly one")
+    chosen = [manifest for manifest in manifests if manifest.job is not None or manifest.serving is not None]
+    if len(chosen) != 1:
+        raise Failure(f"{source.name} has {len(chosen)} jobs: `convoy run` needs exactly one")
     folder = Path.cwd() if file == STDIN else file.resolve().parent
     try:
-        code = run_local(
-            chosen[0].job, chosen[0].engine_of(manifests), checkpoint_dir=checkpoints, folder=folder
-        )
+        if chosen[0].serving is not None:
+            code = _serve(chosen[0].serving, manifests, folder, (checkpoints, model, token_file))
+        else:
+            code = _train(chosen[0], manifests, folder, (checkpoints, model, token_file))
     except LocalError as error:
         raise Failure(str(error)) from error
     raise typer.Exit(code)
+
+
+_Options = tuple[Path | None, Path | None, Path | None]
+"""The options checkpoints, model and token-file."""
+
+
+def _train(chosen: Manifest, manifests: list[Manifest], folder: Path, options: _Options) -> int:
+    from convoy_workloads.local.run import run_local  # noqa: PLC0415
+
+    checkpoints, *serving = options
+    if any(serving) or chosen.job is None:
+        raise Failure("--model and --token-file are only for a ServingJob")
+    return run_local(chosen.job, chosen.engine_of(manifests), checkpoint_dir=checkpoints, folder=folder)
+
+
+def _serve(job: ServingJob, manifests: list[Manifest], folder: Path, options: _Options) -> int:
+    from convoy_workloads.local.serve import serve_local  # noqa: PLC0415
+    from convoy_workloads.local.serving_environment import LocalFiles  # noqa: PLC0415
+
+    checkpoints, model, token = options
+    if checkpoints is not None:
+        raise Failure("--checkpoints is only for a TrainingJob")
+    return serve_local(job, engines(manifests), LocalFiles(model, token), folder=folder)

@@ -22,8 +22,9 @@ from convoy_crds.kind import Kind
 from convoy_crds.kinds import KINDS, by_name
 from convoy_crds.meta import API_VERSION, GROUP, Model
 from convoy_crds.params import params_error, schema_error
+from convoy_crds.servingjob import ServingJob
 from convoy_crds.suggest import suggestion
-from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob import EngineRef, TrainingJob
 from convoy_workloads.engines.catalogue import catalogue
 
 
@@ -50,6 +51,11 @@ class Manifest:
         return self.model if isinstance(self.model, TrainingJob) else None
 
     @property
+    def serving(self) -> ServingJob | None:
+        """Return the parsed object if it is a ServingJob; None for any other object."""
+        return self.model if isinstance(self.model, ServingJob) else None
+
+    @property
     def engine(self) -> Engine | None:
         """Return the parsed object if it is an Engine; None for any other object."""
         return self.model if isinstance(self.model, Engine) else None
@@ -61,9 +67,12 @@ class Manifest:
         """
         if self.job is None or self.job.spec.engine is None:
             return None
-        name = self.job.spec.engine.name
-        beside = (other.engine for other in manifests if other.engine and other.engine.metadata.name == name)
-        return next(beside, None) or catalogue().get(name)
+        return engines(manifests).get(self.job.spec.engine.name)
+
+
+def engines(manifests: Iterable[Manifest]) -> dict[str, Engine]:
+    """Return all Engines by name: those that come with Convoy, and those in `manifests`, which come first."""
+    return catalogue() | {one.engine.metadata.name: one.engine for one in manifests if one.engine}
 
 
 def documents(text: str) -> list[dict[str, Any]]:
@@ -127,6 +136,8 @@ def problems(manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
         found += _engine_problems(manifest.engine)
     if manifest.job is not None:
         found += _job_problems(manifest.job, manifest, manifests)
+    if manifest.serving is not None:
+        found += _serving_problems(manifest.serving, manifests)
     return [f"{manifest.where}: {problem}" for problem in found]
 
 
@@ -138,15 +149,34 @@ def _engine_problems(engine: Engine) -> list[str]:
 def _job_problems(job: TrainingJob, manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
     found = [*map(str, clashes(job)), *map(str, forbidden_root(job))]
     found += map(str, misfits(job, manifest.engine_of(manifests)))
-    if job.spec.engine is None:
-        return found
-    engine, name = manifest.engine_of(manifests), job.spec.engine.name
-    if engine is None:
-        here = [one.engine.metadata.name for one in manifests if one.engine]
-        known = suggestion(name, {*catalogue(), *here})
-        found.append(
-            f"spec.engine.name: neither the catalogue nor these files have an Engine {name!r}{known}"
-        )
-    elif error := params_error(engine.spec.params_schema, job.spec.engine.params):
-        found.append(f"{error[0]}: {error[1]}")
+    if job.spec.engine is not None:
+        found += _engine_ref_problems(job.spec.engine, "Training", "spec.engine", manifests)
     return found
+
+
+def _serving_problems(job: ServingJob, manifests: Sequence[Manifest]) -> list[str]:
+    found = []
+    for number, role in enumerate(job.spec.roles):
+        if role.engine is not None:
+            where = f"spec.roles[{number}].engine"
+            found += _engine_ref_problems(role.engine, "Serving", where, manifests)
+    return found
+
+
+def _engine_ref_problems(
+    ref: EngineRef, role_kind: str, where: str, manifests: Sequence[Manifest]
+) -> list[str]:
+    """Return the errors of a job's reference to an Engine at the field path `where`."""
+    known = engines(manifests)
+    engine = known.get(ref.name)
+    if engine is None:
+        hint = suggestion(ref.name, known)
+        return [f"{where}.name: neither the catalogue nor these files have an Engine {ref.name!r}{hint}"]
+    if engine.spec.role_kind != role_kind:
+        return [
+            f"{where}.name: Engine {ref.name!r} has roleKind {engine.spec.role_kind}, and this kind of job "
+            f"needs {role_kind}"
+        ]
+    if error := params_error(engine.spec.params_schema, ref.params):
+        return [f"{error[0].replace('spec.engine', where)}: {error[1]}"]
+    return []

@@ -1,7 +1,9 @@
-"""Runs a TrainingJob as processes of this machine. Launcher, ranks and protocol are the same as in a
-cluster.
+"""Runs a TrainingJob or a ServingJob as processes of this machine. Launcher, ranks and protocol are the same
+as in a cluster.
 """
 
-from convoy_workloads.local.run import LocalError, run_local
+from convoy_workloads.local.errors import LocalError
+from convoy_workloads.local.run import run_local
+from convoy_workloads.local.serve import serve_local
 
-__all__ = ["LocalError", "run_local"]
+__all__ = ["LocalError", "run_local", "serve_local"]

@@ -20,6 +20,7 @@ from convoy_crds.layout import command, slots, world_size
 from convoy_crds.params import params_error
 from convoy_crds.trainingjob import ALL_ROLES_COMPLETE, TrainingJob
 from convoy_workloads.local.environment import GRACE_SECONDS, pod_environment
+from convoy_workloads.local.errors import LocalError
 from convoy_workloads.local.pod import Pod
 from convoy_workloads.local.restart_budget import RestartBudget
 from convoy_workloads.local.screen import Screen
@@ -45,10 +46,6 @@ the run chooses the rank whose exit code explains the failure best.
 SHUTDOWN_SECONDS = 15.0
 NOT_RETRYABLE = frozenset({BAD_PARAMS, BAD_DATA, NOT_FOUND, NOT_EXECUTABLE})
 """Exit codes after which the job would fail in the same way after a restart."""
-
-
-class LocalError(Exception):
-    """Raised if the manifest cannot run on this machine. The message names the field and says what to do."""
 
 
 def run_local(
