@@ -77,6 +77,8 @@ class ServingProcess:
         token = TokenFile(settings.token_file) if settings.token_file else None
         self.front = Front(self.compute, self.lifecycle, metrics, engine.tokenizer, limits, token)
         self._leaving = asyncio.Event()
+        self._refusing = asyncio.Event()
+        """Set when new requests must be refused before the endpoint lag has passed."""
         _add_gauges(metrics, self.front)
 
     async def run(self, on_listening: Callable[[int], None] = lambda _: None) -> int:
@@ -103,8 +105,10 @@ class ServingProcess:
         return 1 if self.lifecycle.state is State.FAILED else 0
 
     def leave(self) -> None:
-        """Leave the Service and drain, as after SIGTERM."""
-        if not self._leaving.is_set():
+        """Leave the Service and drain, as after SIGTERM. A second call ends the endpoint lag at once."""
+        if self._leaving.is_set():
+            self._refusing.set()
+        else:
             self._leaving.set()
             self.lifecycle.leave()
             log_line(
@@ -134,7 +138,10 @@ class ServingProcess:
 
     async def _drain(self, over: asyncio.Future[Any]) -> None:
         """Wait until all proxies know that this replica is ending, then until its requests have ended."""
-        await asyncio.wait({over}, timeout=self._settings.endpoint_lag_seconds)
+        refusing = asyncio.ensure_future(self._refusing.wait())
+        lag = self._settings.endpoint_lag_seconds
+        await asyncio.wait({over, refusing}, timeout=lag, return_when=asyncio.FIRST_COMPLETED)
+        refusing.cancel()
         self.lifecycle.drain()
         idle: asyncio.Future[Any] = asyncio.ensure_future(self.front.idle.wait())
         await asyncio.wait(

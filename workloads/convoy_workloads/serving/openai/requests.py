@@ -145,8 +145,13 @@ _UNION = frozenset({"str", "int", "float", "bool", "none"})
 
 
 def invalid(error: ValidationError) -> RequestError:
-    """Return the first error of a body as a RequestError."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    """Return one error of a body as a RequestError.
+
+    If a field accepts several types, pydantic reports an error for each of them. So an error about a value
+    comes before errors about types.
+    """
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    first = next((one for one in found if not one["type"].endswith("_type")), found[0])
     path = [str(one) for one in first["loc"] if not _names_type(str(one))]
     field = ".".join(path) or None
     if first["type"] == "json_invalid":
@@ -158,4 +163,4 @@ def invalid(error: ValidationError) -> RequestError:
 
 def _names_type(part: str) -> bool:
     """Return True if a part of an error's location names a member of a union, and no field."""
-    return part in _UNION or "[" in part
+    return part in _UNION or "[" in part or part.startswith("constrained-")
