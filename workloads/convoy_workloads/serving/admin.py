@@ -43,7 +43,10 @@ def app(front: Front, drain: Callable[[], None]) -> Starlette:
     async def reload(_: Request) -> Response:
         if front.lifecycle.ending:
             return JSONResponse({"error": front.lifecycle.reason}, 409)
-        card = await front.compute.reload()
+        try:
+            card = await front.compute.reload()
+        except Exception as error:  # The engine may raise any error; the process ends after it.
+            return JSONResponse({"error": str(error)}, 500)
         return JSONResponse({"model": card.name, "source": card.source})
 
     return Starlette(
