@@ -204,6 +204,9 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
                 "--disable-admission-plugins=ServiceAccount",
                 # As in real clusters: pods may ask for privileges, and pod security decides.
                 "--allow-privileged=true",
+                # Before 1.36 these policies are off by default. Tests change pods with them.
+                "--feature-gates=MutatingAdmissionPolicy=true",
+                "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
                 f"--audit-policy-file={folder / 'audit.json'}",
                 f"--audit-log-path={folder / 'audit.log'}",
                 # Larger than the log of a whole session, because only one file is read.

@@ -13,7 +13,8 @@ from convoy_operator import pod_events
 from .conftest import Installation, eventually, running
 from .test_operator import JOBS, Kubelet, job
 
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+# Version v1 exists only since Kubernetes 1.36. The test's API server also serves v1beta1.
+ADMISSION = "/apis/admissionregistration.k8s.io/v1beta1"
 POLICIES, BINDINGS = f"{ADMISSION}/mutatingadmissionpolicies", f"{ADMISSION}/mutatingadmissionpolicybindings"
 SIDECAR = 'Object.spec.containers{name: "mesh-proxy", image: "mesh", command: ["sleep", "100000"]}'
 MERGE = "application/merge-patch+json"
