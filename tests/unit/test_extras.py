@@ -61,6 +61,7 @@ def closure(requirement: str, environment: str = "") -> frozenset[str]:
         ("convoy_agents.__main__", "agents"),
         ("convoy.cli.__main__", "cli"),
         ("convoy.client", "client"),
+        ("convoy_workloads.engines.lm.engine", "serving"),
     ],
 )
 def test_a_program_starts_with_the_packages_of_its_extra(module: str, extra: str) -> None:

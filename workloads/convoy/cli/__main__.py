@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from convoy.cli import change, check, engine, logs, show, simulate, why
+from convoy.cli import change, check, engine, load, logs, show, simulate, why
 from convoy.cli.checkpoint.app import app as checkpoint
 from convoy.cli.cluster import Commands
 from convoy.cli.guard.app import app as guard
@@ -32,6 +32,7 @@ app.command("delete")(change.delete)
 app.command("engine")(engine.engine)
 app.add_typer(checkpoint, name="checkpoint")
 app.add_typer(guard, name="guard")
+app.command("load")(load.load)
 app.command("simulate")(simulate.simulate)
 
 

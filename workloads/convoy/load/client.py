@@ -1,0 +1,196 @@
+"""The requests of a load. Each is sent at its scheduled time, however slow the service is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from convoy.load.outcome import Kind, Outcome, refused
+
+KEEP_ALIVE_SECONDS = 1.5
+"""Seconds after which an idle connection is closed. It is shorter than the time for which a replica that is
+ending accepts requests, so no request uses a connection that the replica is about to close.
+"""
+MESSAGE = 200
+"""Maximum number of characters of an error that the report shows."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The service, and the form of the requests."""
+
+    url: str
+    """Address without a path, or with the path /v1."""
+    prompts: tuple[str, ...]
+    max_tokens: int
+    chat: bool = False
+    stream: bool = True
+    model: str | None = None
+    token: str | None = None
+    timeout: float = 30.0
+    """Seconds from the scheduled arrival after which a request counts as lost."""
+
+    @property
+    def address(self) -> str:
+        """Return the address of the route."""
+        base = self.url.rstrip("/").removesuffix("/v1")
+        return f"{base}/v1/{'chat/completions' if self.chat else 'completions'}"
+
+    def body(self, prompt: str, seed: int) -> dict[str, Any]:
+        """Return the body of a request."""
+        content: dict[str, Any] = (
+            {"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}
+        )
+        model = {"model": self.model} if self.model else {}
+        return {**content, **model, "max_tokens": self.max_tokens, "seed": seed, "stream": self.stream}
+
+
+@dataclass
+class Load:
+    """A load that runs. `stop` ends it early."""
+
+    target: Target
+    seed: int
+    max_in_flight: int
+    outcomes: list[Outcome] = field(default_factory=list)
+    _stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    _in_flight: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def stop(self) -> None:
+        """Send no further request."""
+        self._stopped.set()
+
+    async def run(self, times: Iterable[float]) -> float:
+        """Send a request at each time in `times`, and wait until all have ended. Return the seconds that this
+        took.
+        """
+        drawn = random.Random(self.seed)  # noqa: S311 - a repeatable load, no secret
+        start = time.perf_counter()
+        headers = {"Authorization": f"Bearer {self.target.token}"} if self.target.token else {}
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS)
+        async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+            for number, at in enumerate(times):
+                if await self._stops_before(start + at):
+                    break
+                prompt = drawn.choice(self.target.prompts)
+                if len(self._in_flight) >= self.max_in_flight:
+                    cause = f"{self.max_in_flight} requests in flight"
+                    self.outcomes.append(Outcome(at, Kind.UNSENT, cause))
+                    continue
+                body = self.target.body(prompt, self.seed + number)
+                task = asyncio.create_task(self._request(session, body, at, start))
+                self._in_flight.add(task)
+                task.add_done_callback(self._in_flight.discard)
+            if self._in_flight:
+                await asyncio.wait(set(self._in_flight))
+        return time.perf_counter() - start
+
+    async def _stops_before(self, when: float) -> bool:
+        """Wait until the time `when`. Return True if the load was stopped before."""
+        pause = when - time.perf_counter()
+        if pause > 0 and not self._stopped.is_set():
+            try:
+                await asyncio.wait_for(self._stopped.wait(), pause)
+            except TimeoutError:
+                return False
+        return self._stopped.is_set()
+
+    async def _request(
+        self, session: aiohttp.ClientSession, body: dict[str, Any], at: float, start: float
+    ) -> None:
+        due = start + at
+        delay = time.perf_counter() - due
+        try:
+            async with asyncio.timeout(self.target.timeout - delay):
+                outcome = await self._exchange(session, body, at, due)
+        except TimeoutError:
+            outcome = Outcome(at, Kind.LOST, f"no end within {self.target.timeout:g} s")
+        except (aiohttp.ClientError, OSError) as error:
+            outcome = Outcome(at, Kind.LOST, _cause(error), str(error)[:MESSAGE])
+        self.outcomes.append(
+            Outcome(
+                at,
+                outcome.kind,
+                outcome.cause,
+                outcome.message,
+                delay,
+                outcome.first,
+                outcome.total,
+                outcome.events,
+            )
+        )
+
+    async def _exchange(
+        self, session: aiohttp.ClientSession, body: dict[str, Any], at: float, due: float
+    ) -> Outcome:
+        async with session.post(self.target.address, json=body) as response:
+            if response.status != 200:
+                text = await response.text(errors="replace")
+                shed = refused(response.status, response.headers.get("Retry-After"))
+                kind = Kind.SHED if shed else Kind.FAILED
+                return Outcome(at, kind, f"status {response.status}", _message(text))
+            if not self.target.stream:
+                await response.read()
+                return Outcome(at, Kind.OK, total=time.perf_counter() - due)
+            return await _read_stream(response, at, due)
+
+
+async def _read_stream(response: aiohttp.ClientResponse, at: float, due: float) -> Outcome:
+    """Read a stream to its end."""
+    first, events = 0.0, 0
+    async for data in _events(response):
+        if data == b"[DONE]":
+            return Outcome(at, Kind.OK, first=first, total=time.perf_counter() - due, events=events)
+        event = json.loads(data)
+        if "error" in event:
+            error = event["error"]
+            cause = f"error event {error.get('code') or error.get('type')}"
+            return Outcome(at, Kind.FAILED, cause, str(error.get("message"))[:MESSAGE])
+        if any(_text(choice) for choice in event["choices"]):
+            events += 1
+            first = first or time.perf_counter() - due
+    return Outcome(at, Kind.LOST, "the stream ended before [DONE]")
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield the data of each server-sent event."""
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *whole, rest = (rest + chunk).split(b"\n\n")
+        for event in whole:
+            if event.startswith(b"data: "):
+                yield event[6:]
+
+
+def _text(choice: dict[str, Any]) -> str:
+    return str(choice.get("text") or (choice.get("delta") or {}).get("content") or "")
+
+
+def _message(text: str) -> str:
+    """Return the message in the body of an error response."""
+    try:
+        return str(json.loads(text)["error"]["message"])[:MESSAGE]
+    except (ValueError, KeyError, TypeError):
+        return " ".join(text.split())[:MESSAGE]
+
+
+def _cause(error: Exception) -> str:
+    """Return a short name for an error of a connection. It is the same for all addresses."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "the host's name has no address"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        return f"no connection: {os.strerror(number).lower() if number else 'unknown error'}"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "the connection ended before the response"
+    if isinstance(error, aiohttp.ClientPayloadError | ConnectionResetError | aiohttp.ClientOSError):
+        return "the connection broke"
+    return type(error).__name__
