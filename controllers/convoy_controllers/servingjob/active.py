@@ -30,12 +30,14 @@ from convoy_controllers.trainingjob.validity import Violation
 from convoy_crds.reasons.serving import ServingCondition
 from convoy_crds.servingjob_rollout import ENDPOINT_LAG_SECONDS
 from convoy_crds.servingjob_status import GroupRecord, RevisionStatus
+from convoy_crds.terms import ConditionType
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
     """Plan one reconcile of a job that should serve."""
     draft = Draft(observed, now)
     status = draft.status
+    draft.drop(ConditionType.SUSPENDED)
     wrong = violation(observed)
     chosen = model.choose(observed, draft.now, rolling=_rolls(observed))
     if chosen.model is not None or wrong is None:

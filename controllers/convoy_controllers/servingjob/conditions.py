@@ -183,11 +183,14 @@ def failure(observed: Observed, group: Group) -> Violation:
     """Return the reason and message for a replica that has used up its restarts."""
     recovery, reason = observed.job.spec.recovery, ServingReasons.REPLICA_FAILED
     until = restarts.rests_until(group.record, recovery)
+    count, limit = len(group.record.times), recovery.max_restarts
+    cause = "no restart can heal its fault"
+    if count > limit:
+        window = recovery.window_seconds
+        cause = f"it had {count} faults within {window} s, more than spec.recovery.maxRestarts={limit}"
     message = reason.format(
         replica=group.name,
-        count=len(group.record.times),
-        window=recovery.window_seconds,
-        limit=recovery.max_restarts,
+        cause=cause,
         until=f"{until:%Y-%m-%d %H:%M:%SZ}",
         why=group.record.error,
     )

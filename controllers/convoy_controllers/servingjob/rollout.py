@@ -78,15 +78,16 @@ class Changes:
 def budget(rollout: Rollout, desired: int, units: Iterable[Unit] = (), target: str = "") -> Budget:
     """Return the budget of a role.
 
-    A single replica is replaced by a surge first. If no node can hold the surge, the spec's own limits
-    apply again, because otherwise nothing could be replaced.
+    A single replica is replaced by a surge first. If no node can hold the surge, the replica may be deleted
+    before, as far as the spec allows.
     """
     if desired == 0:
         return Budget(0, 0, 0)
     surge = share(rollout.max_surge, desired, up=True)
     unavailable = share(rollout.max_unavailable, desired, up=False)
-    if desired == 1 and not any(one.unplaced and one.revision == target for one in units):
-        return Budget(desired, max(1, surge), 0)
+    if desired == 1:
+        stuck = any(one.unplaced and one.revision == target for one in units)
+        return Budget(desired, max(1, surge), min(unavailable, 1) if stuck else 0)
     if not surge and not unavailable:
         unavailable = 1
     return Budget(desired, surge, min(unavailable, desired))

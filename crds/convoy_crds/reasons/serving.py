@@ -42,8 +42,7 @@ class ServingReasons:
     REPLICAS_HEALTHY = Reason("ReplicasHealthy", "no replica is faulty")
     REPLICA_FAILED = Reason(
         "ReplicaFailed",
-        "replica {replica} failed: {count} restarts within {window} s exceed spec.recovery.maxRestarts="
-        "{limit}, and Convoy tries again at {until}. First fault: {why}",
+        "replica {replica} failed: {cause}. Convoy tries again at {until}. First fault: {why}",
         warning=True,
     )
     MODEL_CHOSEN = Reason(
