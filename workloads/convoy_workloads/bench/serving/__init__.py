@@ -1,0 +1,1 @@
+"""Benches of serving: the front without compute, and clients for engines' benches."""
