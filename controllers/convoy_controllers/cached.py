@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from convoy_controllers.views import PodView
+from convoy_crds import trainingjob
+from convoy_crds.terms import LABEL_KIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +21,15 @@ class Pod:
     namespace: str
     version: int
     job: str
-    """Value of the pod's job label: the name of its TrainingJob."""
+    """Value of the pod's job label: the name of its job."""
     view: PodView
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of the pod's job, according to the pod's label. A pod without this label counts
+        as a TrainingJob's.
+        """
+        return self.view.labels.get(LABEL_KIND, trainingjob.KIND.name)
 
     @property
     def name(self) -> str:

@@ -12,10 +12,12 @@ from convoy_controllers.hardwareclass import controller as hardwareclass
 from convoy_controllers.healthsweep import controller as healthsweep
 from convoy_controllers.nodehealth import controller as nodehealth
 from convoy_controllers.nodemarks import controller as nodemarks
+from convoy_controllers.servingjob import controller as servingjob
 from convoy_controllers.trainingjob import controller as trainingjob
 
 CONTROLLERS: tuple[Controller[Any], ...] = (
     trainingjob.CONTROLLER,
+    servingjob.CONTROLLER,
     engine.CONTROLLER,
     checkpointstore.CONTROLLER,
     guardpolicy.CONTROLLER,

@@ -129,9 +129,9 @@ class Reader(Protocol):
         """Return the pods of jobs on this node that still depend on it (`PodView.needs_node`)."""
         ...
 
-    def jobs_on(self, node: str) -> Iterable[tuple[str, str]]:
-        """Return namespace and name of each job that has pods on this node, according to the pods' job
-        labels.
+    def jobs_on(self, kind: Kind[Any], node: str) -> Iterable[tuple[str, str]]:
+        """Return namespace and name of each job of a kind that has pods on this node, according to the
+        pods' labels.
         """
         ...
 

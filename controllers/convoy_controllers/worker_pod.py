@@ -80,6 +80,7 @@ def worker_pod(wanted: WorkerPod) -> dict[str, Any]:
     labels = {
         "app.kubernetes.io/name": wanted.owner["name"],
         terms.LABEL_MANAGED: terms.OPERATOR,
+        terms.LABEL_KIND: wanted.owner["kind"],
         "app.kubernetes.io/part-of": "convoy",
         **wanted.labels,
     }

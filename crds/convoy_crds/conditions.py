@@ -97,7 +97,7 @@ _REFUSED = (
     Reasons.SPLIT_GROUP,
 )
 _ENDS = (Reasons.MAX_RESTARTS, Reasons.REPEATED_ERROR, Reasons.DEADLINE_EXCEEDED, *_INCURABLE)
-_JOB, _HEALTH = "TrainingJob", "NodeHealth"
+_JOB, _SERVING, _HEALTH = "TrainingJob", "ServingJob", "NodeHealth"
 
 CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
@@ -203,6 +203,74 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
         (Reasons.RESUMED, Reasons.EXPIRED, Reasons.RECONCILE_FAILED),
         "trainingjob-ending",
     ),
+    ConditionDoc(
+        _SERVING,
+        ConditionType.VALID,
+        "The spec is valid. If not, running replicas go on with the last valid spec.",
+        (
+            Reasons.ACCEPTED,
+            Reasons.UNKNOWN_ENGINE,
+            Reasons.ENGINE_NOT_READY,
+            Reasons.WRONG_ROLE_KIND,
+            Reasons.INVALID_PARAMS,
+            Reasons.INVALID_SPEC,
+        ),
+    ),
+    ConditionDoc(
+        _SERVING,
+        ConditionType.MODEL_READY,
+        "The model exists and may be read. Absent without `spec.model`.",
+        (Reasons.MODEL_CHOSEN, Reasons.MODEL_IN_VOLUME, Reasons.MODEL_MISSING),
+        "servingjob-model",
+    ),
+    ConditionDoc(
+        _SERVING,
+        ConditionType.AVAILABLE,
+        "Each role has as many ready replicas as `spec.rollout` demands.",
+        (
+            Reasons.SERVING,
+            Reasons.SCALED_TO_ZERO,
+            Reasons.TOO_FEW_REPLICAS,
+            Reasons.SUSPENDING,
+            Reasons.SUSPENDED,
+        ),
+        "servingjob-available",
+    ),
+    ConditionDoc(
+        _SERVING,
+        ConditionType.PROGRESSING,
+        "The replicas run the revision of the spec, or roll to it. False: the rollout is halted. Unknown: it "
+        "is paused.",
+        (
+            Reasons.ROLLING_OUT,
+            Reasons.ROLLOUT_COMPLETE,
+            Reasons.ROLLOUT_PAUSED,
+            Reasons.PROGRESS_DEADLINE,
+            Reasons.REVISION_FAILED,
+        ),
+        "servingjob-progressing",
+    ),
+    ConditionDoc(
+        _SERVING,
+        ConditionType.DEGRADED,
+        "A replica is faulty. The reason is that of the gravest fault.",
+        (Reasons.REPLICAS_HEALTHY, Reasons.REPLICA_FAILED, *_FAULTS, *_INCURABLE, *_CONTAINERS),
+        "servingjob-degraded",
+    ),
+    ConditionDoc(
+        _SERVING,
+        ConditionType.SUSPENDED,
+        "The pods are deleted. Absent while `spec.suspend` is false.",
+        (Reasons.SUSPENDING, Reasons.SUSPENDED),
+    ),
+    ConditionDoc(
+        _SERVING,
+        ConditionType.SLO_MET,
+        "The replicas meet `spec.slo`. Unknown until they have reported requests. Absent without `spec.slo`.",
+        (Reasons.SLO_MET, Reasons.SLO_MISSED, Reasons.SLO_UNKNOWN),
+        "servingjob-slo",
+    ),
+    ConditionDoc(_SERVING, EVENTS, "Other events of the job.", (Reasons.RECONCILE_FAILED,)),
     ConditionDoc(
         "Engine",
         ConditionType.READY,

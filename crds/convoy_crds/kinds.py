@@ -12,12 +12,14 @@ from convoy_crds import (
     hardwareclass,
     healthsweep,
     nodehealth,
+    servingjob,
     trainingjob,
 )
 from convoy_crds.kind import Kind
 
 KINDS: tuple[Kind[Any], ...] = (
     trainingjob.KIND,
+    servingjob.KIND,
     engine.KIND,
     checkpointstore.KIND,
     guardpolicy.KIND,

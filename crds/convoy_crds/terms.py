@@ -150,6 +150,16 @@ class ConditionType:
     """Condition of TrainingJob. Absent until the ranks of the incarnation have reported steps."""
     METRICS_DROPPED = "MetricsDropped"
     """Condition of TrainingJob. Absent if Convoy keeps all metrics that the ranks report."""
+    AVAILABLE = "Available"
+    """Condition of ServingJob: each role has as many ready replicas as its rollout settings demand."""
+    PROGRESSING = "Progressing"
+    """Condition of ServingJob: the replicas run the revision that the spec defines, or roll to it."""
+    DEGRADED = "Degraded"
+    """Condition of ServingJob: a replica is faulty."""
+    SLO_MET = "SLOMet"
+    """Condition of ServingJob: the replicas meet `spec.slo`. Absent without `spec.slo`."""
+    MODEL_READY = "ModelReady"
+    """Condition of ServingJob: the model exists and may be read. Absent without `spec.model`."""
     READY = "Ready"
     """Condition of Engine and CheckpointStore. An Engine is ready if jobs may name it. A CheckpointStore is
     ready if jobs can commit checkpoints to it.

@@ -133,9 +133,18 @@ class ClusterCache:
         """Return the pods that still need the node. See `PodView.needs_node`."""
         return tuple(self._on_node.get(node, {}).values())
 
+    def job_key(self, pod: Pod) -> Key | None:
+        """Return the key of the job that a pod's labels name; None if no controller reconciles its kind."""
+        return Key(pod.kind, pod.namespace, pod.job) if pod.kind in self.kinds else None
+
+    def job_of(self, key: Key) -> CachedObject | None:
+        """Return the job with this key; None if there is none."""
+        return self.kinds[key.kind].get(key.namespace, key.name) if key.kind in self.kinds else None
+
     def jobs_on(self, node: str) -> set[Key]:
         """Return the keys of the jobs whose pods need the node."""
-        return {Key(trainingjob.KIND.name, pod.namespace, pod.job) for pod in self.pods_on(node)}
+        keys = (self.job_key(pod) for pod in self.pods_on(node))
+        return {key for key in keys if key is not None}
 
     @property
     def active(self) -> int:
@@ -146,7 +155,7 @@ class ClusterCache:
         """Return the pods that the job owns and that have not ended. A pod that carries the job's label but
         has another owner is left out.
         """
-        job = self.jobs.get(key.namespace, key.name)
+        job = self.job_of(key)
         pods = self.pods.indexed((key.namespace, key.name)) if job is not None else []
         return [
             pod
@@ -155,7 +164,8 @@ class ClusterCache:
         ]
 
     def _of_a_job(self, pod: Pod) -> bool:
-        job = self.jobs.get(pod.namespace, pod.job)
+        key = self.job_key(pod)
+        job = self.job_of(key) if key is not None else None
         return job is not None and job.uid == pod.view.owner_uid
 
     def _count_phase(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:

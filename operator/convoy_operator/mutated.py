@@ -10,9 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from convoy_crds.terms import ANNOTATION_BORN, ANNOTATION_CONTAINER, ANNOTATION_INTENT, LABEL_INDEX, LABEL_JOB
+from convoy_crds.terms import (
+    ANNOTATION_BORN,
+    ANNOTATION_CONTAINER,
+    ANNOTATION_INTENT,
+    LABEL_GROUP,
+    LABEL_INDEX,
+    LABEL_JOB,
+    LABEL_KIND,
+    LABEL_REVISION,
+    LABEL_ROLE,
+)
 from convoy_operator.pod_views import container_names, controller_uid
 
+LABELS = (LABEL_JOB, LABEL_KIND, LABEL_ROLE, LABEL_GROUP, LABEL_INDEX, LABEL_REVISION)
 ANNOTATIONS = (ANNOTATION_INTENT, ANNOTATION_BORN, ANNOTATION_CONTAINER)
 
 
@@ -30,7 +41,7 @@ def missing_labels(requested: Mapping[str, Any], stored: Mapping[str, Any]) -> s
 
 def _labels(requested: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterator[str]:
     wanted, labels = requested["metadata"].get("labels") or {}, stored["metadata"].get("labels") or {}
-    for label in (LABEL_JOB, LABEL_INDEX):
+    for label in LABELS:
         if labels.get(label) != wanted.get(label):
             yield f"label {label}"
 

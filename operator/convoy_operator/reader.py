@@ -131,11 +131,11 @@ class ClusterReader:
         """Return the pods that belong to a job and still need the node."""
         return self._cache.members_on(node)
 
-    def jobs_on(self, node: str) -> Iterable[tuple[str, str]]:
-        """Return the namespace and name of each job that has pods which need the node. The pods' labels
-        name the job.
+    def jobs_on(self, kind: Kind[Any], node: str) -> Iterable[tuple[str, str]]:
+        """Return the namespace and name of each job of a kind that has pods which need the node. The pods'
+        labels name the job.
         """
-        return [(key.namespace, key.name) for key in self._cache.jobs_on(node)]
+        return [(key.namespace, key.name) for key in self._cache.jobs_on(node) if key.kind == kind.name]
 
     def children(self, resource: Resource, owner_uid: str) -> Sequence[CachedObject]:
         """Return the objects of a resource that the operator has applied for this owner."""

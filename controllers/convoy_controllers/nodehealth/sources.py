@@ -40,12 +40,14 @@ def concern(node: Node) -> Hashable:
 
 
 def _jobs(reader: Reader, nodes: Iterable[str]) -> Iterable[PlacedJob]:
-    placed: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    placed: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
     for node in nodes:
         for pod in reader.members_on(node):
-            placed[pod.namespace, pod.job][node] += 1
-    for (namespace, name), counts in placed.items():
-        yield _seen(f"{namespace}/{name}", counts, reader.get(trainingjob.KIND, name, namespace))
+            placed[pod.kind, pod.namespace, pod.job][node] += 1
+    for (kind, namespace, name), counts in placed.items():
+        trains = kind == trainingjob.KIND.name
+        job = reader.get(trainingjob.KIND, name, namespace) if trains else None
+        yield _seen(f"{namespace}/{name}", counts, job)
 
 
 def _seen(name: str, nodes: Mapping[str, int], job: TrainingJob | None) -> PlacedJob:

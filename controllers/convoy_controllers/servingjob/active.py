@@ -20,14 +20,13 @@ from convoy_controllers.servingjob import (
 from convoy_controllers.servingjob.conditions import Rolling
 from convoy_controllers.servingjob.draft import Draft
 from convoy_controllers.servingjob.faults import LostNodes
-from convoy_controllers.servingjob.groups import Group, groups, strays, taken_numbers
+from convoy_controllers.servingjob.groups import Group, groups, strays, used_numbers
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.revision import Revision
 from convoy_controllers.servingjob.rollout import Goal, Unit
 from convoy_controllers.servingjob.validity import violation
 from convoy_controllers.servingjob.work import Work
 from convoy_controllers.trainingjob.validity import Violation
-from convoy_crds.reasons.serving import ServingCondition
 from convoy_crds.servingjob_rollout import ENDPOINT_LAG_SECONDS
 from convoy_crds.servingjob_status import GroupRecord, RevisionStatus
 from convoy_crds.terms import ConditionType
@@ -103,7 +102,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
 def _rolls(observed: Observed) -> bool:
     """Return True if a rollout was in progress, and not halted, at the last plan."""
     status = observed.job.status
-    progressing = next((one for one in status.conditions if one.type == ServingCondition.PROGRESSING), None)
+    progressing = next((one for one in status.conditions if one.type == ConditionType.PROGRESSING), None)
     halted = progressing is not None and progressing.status == "False"
     return status.current_revision != status.update_revision and not halted
 
@@ -199,7 +198,7 @@ def _roll(work: Work, target: Revision, state: Mapping[str, Sequence[Unit]], *, 
         for number in made.delete:
             group = work.groups.pop((name, number))
             work.deletions += repair.delete_all(group)
-        used = {key[1] for key in work.groups if key[0] == name} | taken_numbers(work.observed, name)
+        used = {key[1] for key in work.groups if key[0] == name} | used_numbers(work.observed, name)
         for wanted in made.create:
             number = next(one for one in range(len(used) + 1) if one not in used)
             used.add(number)

@@ -1,4 +1,4 @@
-"""The Service, the PodDisruptionBudgets and the NetworkPolicy of a ServingJob."""
+"""The Service and the PodDisruptionBudgets of a ServingJob."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 from convoy_controllers.children import Apply, owner_reference
 from convoy_controllers.resources import (
     CONTROLLER_REVISIONS,
-    NETWORK_POLICIES,
     POD_DISRUPTION_BUDGETS,
     SERVICES,
     Resource,
@@ -23,7 +22,7 @@ from convoy_crds.servingjob import KIND, ServingJob
 from convoy_crds.terms import LABEL_JOB, LABEL_KIND
 
 PORT_NAME = "http"
-PRUNED = (SERVICES, POD_DISRUPTION_BUDGETS, CONTROLLER_REVISIONS, NETWORK_POLICIES)
+PRUNED = (SERVICES, POD_DISRUPTION_BUDGETS, CONTROLLER_REVISIONS)
 """Resources whose objects the job owns completely."""
 
 
@@ -38,8 +37,6 @@ def applied(
         most = min_available_pods(job.spec.desired(role.name), role.group_size, there, held=held)
         if most is not None:
             yield disruption_budget(job, role.name, most)
-    if observed.network_policies:
-        yield network_policy(job)
 
 
 def refused(observed: Observed) -> Violation | None:
@@ -85,20 +82,6 @@ def disruption_budget(job: ServingJob, role: str, min_available: int) -> Apply:
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
     return _owned(job, POD_DISRUPTION_BUDGETS, f"{job.metadata.name}-{role}", spec)
-
-
-def network_policy(job: ServingJob) -> Apply:
-    """Return the NetworkPolicy. Every client reaches the port of the Service; only pods of the job reach the
-    other ports.
-    """
-    own = {"matchLabels": {LABEL_JOB: job.metadata.name, LABEL_KIND: KIND.name}}
-    serving = {"ports": [{"protocol": "TCP", "port": job.spec.service.port}]}
-    spec = {
-        "podSelector": own,
-        "policyTypes": ["Ingress"],
-        "ingress": [serving, {"from": [{"podSelector": own}]}],
-    }
-    return _owned(job, NETWORK_POLICIES, job.metadata.name, spec)
 
 
 def _owned(job: ServingJob, resource: Resource, name: str, spec: Mapping[str, Any]) -> Apply:

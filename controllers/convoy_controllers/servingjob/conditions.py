@@ -14,7 +14,6 @@ from convoy_controllers.servingjob.rollout import Budget, Unit
 from convoy_controllers.trainingjob import waiting
 from convoy_controllers.trainingjob.validity import Violation
 from convoy_crds.reasons.catalogue import Reasons, all_reasons
-from convoy_crds.reasons.serving import ServingCondition, ServingReasons
 from convoy_crds.servingjob_status import Traffic
 from convoy_crds.terms import ConditionType
 
@@ -60,23 +59,23 @@ def set_progressing(draft: Draft, seen: Rolling) -> None:
     facts = {"revision": seen.revision, "old": seen.old, "job": draft.observed.job.metadata.name}
     holds: bool | None = True
     if not seen.active:
-        reason = ServingReasons.ROLLOUT_COMPLETE
+        reason = Reasons.ROLLOUT_COMPLETE
         message = reason.format(revision=seen.revision)
     elif seen.paused:
-        holds, reason = None, ServingReasons.ROLLOUT_PAUSED
+        holds, reason = None, Reasons.ROLLOUT_PAUSED
         message = reason.format(**facts)
     elif seen.halted:
         holds = False
-        reason = ServingReasons.REVISION_FAILED if seen.failed else ServingReasons.PROGRESS_DEADLINE
+        reason = Reasons.REVISION_FAILED if seen.failed else Reasons.PROGRESS_DEADLINE
         kept = f"{seen.serving} older replicas keep serving" if seen.serving else "No older replica is ready"
         seconds = draft.observed.job.spec.rollout.progress_deadline_seconds
         why = (seen.why or "No replica reports an error").rstrip(".")
         message = reason.format(seconds=seconds, kept=kept, why=why, **facts)
     else:
-        reason = ServingReasons.ROLLING_OUT
+        reason = Reasons.ROLLING_OUT
         more = f": {seen.why}" if seen.why else ""
         message = reason.format(updated=seen.updated, desired=seen.desired, more=more, **facts)
-    draft.condition(ServingCondition.PROGRESSING, holds, reason, message)
+    draft.condition(ConditionType.PROGRESSING, holds, reason, message)
 
 
 def set_available(draft: Draft, groups: Mapping[str, Sequence[Group]], why: str) -> None:
@@ -89,18 +88,18 @@ def set_available(draft: Draft, groups: Mapping[str, Sequence[Group]], why: str)
         ready, desired = ready + there, desired + limits.desired
         least = least_ready(limits)
         if there < least:
-            reason = ServingReasons.TOO_FEW_REPLICAS
+            reason = Reasons.TOO_FEW_REPLICAS
             cause = why or "the others are starting"
             facts = {"role": role.name, "ready": there, "desired": limits.desired, "minimum": least}
             message = reason.format(why=cause, **facts)
-            draft.condition(ServingCondition.AVAILABLE, False, reason, message)
+            draft.condition(ConditionType.AVAILABLE, False, reason, message)
             return
     if desired == 0:
-        none = ServingReasons.SCALED_TO_ZERO
-        draft.condition(ServingCondition.AVAILABLE, True, none, none.message)
+        none = Reasons.SCALED_TO_ZERO
+        draft.condition(ConditionType.AVAILABLE, True, none, none.message)
         return
-    reason = ServingReasons.SERVING
-    draft.condition(ServingCondition.AVAILABLE, True, reason, reason.format(ready=ready, desired=desired))
+    reason = Reasons.SERVING
+    draft.condition(ConditionType.AVAILABLE, True, reason, reason.format(ready=ready, desired=desired))
 
 
 def least_ready(limits: Budget) -> int:
@@ -112,34 +111,34 @@ def least_ready(limits: Budget) -> int:
 
 def set_degraded(draft: Draft, found: Violation | None) -> None:
     """Set the Degraded condition. `found` is the gravest fault; None if no replica is faulty."""
-    reason = found.reason if found else ServingReasons.REPLICAS_HEALTHY
+    reason = found.reason if found else Reasons.REPLICAS_HEALTHY
     message = found.message if found else reason.message
-    draft.condition(ServingCondition.DEGRADED, found is not None, reason, message)
+    draft.condition(ConditionType.DEGRADED, found is not None, reason, message)
 
 
 def set_model(draft: Draft, problem: Violation | None) -> None:
     """Set the ModelReady condition, or remove it if the spec names no model."""
     source, chosen = draft.observed.job.spec.model, draft.status.model
     if source is None:
-        draft.drop(ServingCondition.MODEL_READY)
+        draft.drop(ConditionType.MODEL_READY)
         return
     if problem is not None:
-        draft.condition(ServingCondition.MODEL_READY, False, problem.reason, problem.message)
+        draft.condition(ConditionType.MODEL_READY, False, problem.reason, problem.message)
     elif source.volume is not None:
-        reason = ServingReasons.MODEL_IN_VOLUME
+        reason = Reasons.MODEL_IN_VOLUME
         message = reason.format(claim=source.volume.claim_name, path=source.volume.path or "/")
-        draft.condition(ServingCondition.MODEL_READY, True, reason, message)
+        draft.condition(ConditionType.MODEL_READY, True, reason, message)
     elif chosen is not None:
-        reason = ServingReasons.MODEL_CHOSEN
+        reason = Reasons.MODEL_CHOSEN
         message = reason.format(step=chosen.step, job=chosen.job or chosen.uid, store=chosen.store)
-        draft.condition(ServingCondition.MODEL_READY, True, reason, message)
+        draft.condition(ConditionType.MODEL_READY, True, reason, message)
 
 
 def set_objectives(draft: Draft) -> None:
     """Set the SLOMet condition, or remove it if the spec has no objectives."""
     slo, traffic = draft.observed.job.spec.slo, draft.status.traffic or Traffic()
     if slo is None:
-        draft.drop(ServingCondition.SLO_MET)
+        draft.drop(ConditionType.SLO_MET)
         return
     pairs = (
         ("p95Ms", slo.p95_ms, traffic.p95_ms),
@@ -149,16 +148,16 @@ def set_objectives(draft: Draft) -> None:
         (name, limit, value) for name, limit, value in pairs if limit is not None and value is not None
     ]
     if not measured:
-        unknown = ServingReasons.SLO_UNKNOWN
-        draft.condition(ServingCondition.SLO_MET, None, unknown, unknown.message)
+        unknown = Reasons.SLO_UNKNOWN
+        draft.condition(ConditionType.SLO_MET, None, unknown, unknown.message)
         return
     missed = [name for name, limit, value in measured if value > limit]
     # The figures themselves stand in status.traffic. In the message they would cost a write for each change.
     names = [f"spec.slo.{name}" for name in missed or [name for name, _, _ in measured]]
     figures = f"{' and '.join(names)} {'exceeded' if missed else 'met'}"
-    reason = ServingReasons.SLO_MISSED if missed else ServingReasons.SLO_MET
+    reason = Reasons.SLO_MISSED if missed else Reasons.SLO_MET
     message = reason.format(figures=figures, job=draft.observed.job.metadata.name)
-    draft.condition(ServingCondition.SLO_MET, not missed, reason, message)
+    draft.condition(ConditionType.SLO_MET, not missed, reason, message)
 
 
 def gravest(observed: Observed, groups: Iterable[Group]) -> Violation | None:
@@ -181,7 +180,7 @@ def gravest(observed: Observed, groups: Iterable[Group]) -> Violation | None:
 
 def failure(observed: Observed, group: Group) -> Violation:
     """Return the reason and message for a replica that has used up its restarts."""
-    recovery, reason = observed.job.spec.recovery, ServingReasons.REPLICA_FAILED
+    recovery, reason = observed.job.spec.recovery, Reasons.REPLICA_FAILED
     until = restarts.rests_until(group.record, recovery)
     count, limit = len(group.record.times), recovery.max_restarts
     cause = "no restart can heal its fault"

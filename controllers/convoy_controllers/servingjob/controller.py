@@ -13,7 +13,6 @@ from convoy_controllers.resources import (
     CHECKPOINT_STORES,
     CONTROLLER_REVISIONS,
     ENGINES,
-    NETWORK_POLICIES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -64,7 +63,7 @@ def _usable(store: CachedObject) -> Hashable:
 
 def _job(reader: Reader, before: Pod | None, after: Pod | None) -> Iterable[tuple[str, str]]:
     pod: Any = after if after is not None else before
-    return [(pod.namespace, pod.job)]
+    return [(pod.namespace, pod.job)] if pod.kind == KIND.name else []
 
 
 def _is_urgent(before: Pod | None, after: Pod | None) -> bool:
@@ -82,7 +81,7 @@ def _relevant(node: Node) -> Hashable:
 
 def _jobs_of_node(reader: Reader, before: Node | None, after: Node | None) -> Iterable[tuple[str, str]]:
     node: Any = after if after is not None else before
-    return reader.jobs_on(node.name)
+    return reader.jobs_on(KIND, node.name)
 
 
 CONTROLLER = Controller(
@@ -95,7 +94,6 @@ CONTROLLER = Controller(
         Makes(PODS, (Apply,), subresource="status"),
         Makes(SERVICES, (Apply,)),
         Makes(POD_DISRUPTION_BUDGETS, (Apply,)),
-        Makes(NETWORK_POLICIES, (Apply,)),
         Makes(CONTROLLER_REVISIONS, (Apply,)),
     ),
     watches=(
@@ -104,7 +102,6 @@ CONTROLLER = Controller(
         by_field(KIND, CHECKPOINT_STORES, "spec.model.checkpoint.store", _usable),
         by_owner(KIND, SERVICES),
         by_owner(KIND, POD_DISRUPTION_BUDGETS),
-        by_owner(KIND, NETWORK_POLICIES),
         by_owner(KIND, CONTROLLER_REVISIONS),
         Watch(PODS, _job, lambda pod: pod.view, _is_urgent),
         Watch(NODES, _jobs_of_node, _relevant),

@@ -13,7 +13,6 @@ from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.pods import selector
 from convoy_crds.meta import Condition
 from convoy_crds.reasons.reason import Reason
-from convoy_crds.reasons.serving import ServingCondition
 from convoy_crds.servingjob_status import ServingJobStatus, ServingRoleStatus
 from convoy_crds.terms import ConditionType
 
@@ -22,12 +21,12 @@ MAX_SHORT_MESSAGE = 240
 _SHOWN = (
     (ConditionType.VALID, "False"),
     (ConditionType.SUSPENDED, "True"),
-    (ServingCondition.MODEL_READY, "False"),
-    (ServingCondition.PROGRESSING, "False"),
-    (ServingCondition.AVAILABLE, "False"),
-    (ServingCondition.DEGRADED, "True"),
-    (ServingCondition.PROGRESSING, "Unknown"),
-    (ServingCondition.SLO_MET, "False"),
+    (ConditionType.MODEL_READY, "False"),
+    (ConditionType.PROGRESSING, "False"),
+    (ConditionType.AVAILABLE, "False"),
+    (ConditionType.DEGRADED, "True"),
+    (ConditionType.PROGRESSING, "Unknown"),
+    (ConditionType.SLO_MET, "False"),
 )
 """Conditions that `status.reason` shows, the most important first."""
 
@@ -96,7 +95,7 @@ class Draft:
     def _summarize(self) -> None:
         """Set the reason and message that `kubectl get` shows."""
         found = {(one.type, one.status): one for one in self.status.conditions}
-        fallback = found.get((ServingCondition.PROGRESSING, "True"))
+        fallback = found.get((ConditionType.PROGRESSING, "True"))
         shown: Condition | None = next((found[key] for key in _SHOWN if key in found), fallback)
         text = shown.message if shown else ""
         self.status.reason = shown.reason if shown else ""

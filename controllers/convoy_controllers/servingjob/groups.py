@@ -117,7 +117,7 @@ def _of_revision(pod: PodView, record: GroupRecord | None) -> bool:
     return record is None or pod.labels.get(LABEL_REVISION) == record.revision
 
 
-def taken_numbers(observed: Observed, role: str) -> set[int]:
+def used_numbers(observed: Observed, role: str) -> set[int]:
     """Return the numbers of a role whose pod names are in use, by any owner."""
     keys = (group_of(pod) for pod in observed.pods)
     return {key[1] for key in keys if key is not None and key[0] == role}

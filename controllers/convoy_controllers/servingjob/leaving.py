@@ -11,7 +11,6 @@ from convoy_controllers.servingjob.draft import Draft
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.validity import violation
 from convoy_crds.reasons.catalogue import Reasons
-from convoy_crds.reasons.serving import ServingCondition
 from convoy_crds.servingjob_status import RevisionStatus, RolloutRecord
 from convoy_crds.terms import ConditionType
 
@@ -37,9 +36,9 @@ def suspended(observed: Observed, now: datetime) -> Plan:
     state = "the replicas finish their requests in flight" if left else "no replica runs"
     message = reason.format(left=left, state=state)
     draft.condition(ConditionType.SUSPENDED, True, reason, message)
-    draft.condition(ServingCondition.AVAILABLE, False, reason, message)
+    draft.condition(ConditionType.AVAILABLE, False, reason, message)
     conditions.set_valid(draft, violation(observed))
-    for kind in (ServingCondition.PROGRESSING, ServingCondition.DEGRADED, ServingCondition.SLO_MET):
+    for kind in (ConditionType.PROGRESSING, ConditionType.DEGRADED, ConditionType.SLO_MET):
         draft.drop(kind)
     status.internal.groups = []
     status.internal.rollout = RolloutRecord(revision=status.update_revision)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.trainingjob.validity import Violation
 from convoy_crds.meta import seconds
-from convoy_crds.reasons.serving import ServingReasons
+from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.servingjob_model import CheckpointSource
 from convoy_crds.servingjob_status import ModelStatus
 from convoy_crds.terms import ConditionType
@@ -143,5 +143,5 @@ def _unless_same(chosen: ModelStatus | None, wanted: ModelStatus) -> ModelStatus
 
 
 def _missing(path: str, why: str) -> Violation:
-    reason = ServingReasons.MODEL_MISSING
+    reason = Reasons.MODEL_MISSING
     return Violation(reason, reason.format(path=path, why=why))

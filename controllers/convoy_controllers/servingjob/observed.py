@@ -48,8 +48,6 @@ class Observed:
     """The API server's reasons for refusing children at the last attempt, by name of the child."""
     traffic: Traffic | None = None
     """Figures of all replicas together; None until an agent has reported requests."""
-    network_policies: bool = False
-    """True if each job gets a NetworkPolicy."""
 
     @property
     def own_pods(self) -> tuple[PodView, ...]:

@@ -61,7 +61,7 @@ def _usable(store: CachedObject) -> Hashable:
 
 def _job(reader: Reader, before: Pod | None, after: Pod | None) -> Iterable[tuple[str, str]]:
     pod: Any = after if after is not None else before
-    return [(pod.namespace, pod.job)]
+    return [(pod.namespace, pod.job)] if pod.kind == KIND.name else []
 
 
 def _is_pod_end(before: Pod | None, after: Pod | None) -> bool:
@@ -84,7 +84,7 @@ def _jobs_of_node(reader: Reader, before: Node | None, after: Node | None) -> It
     had, has = before is not None and before.agent_ready, after is not None and after.agent_ready
     if had != has and len(reader.agent_nodes) == int(has):
         return [(one.namespace, one.name) for one in reader.live(KIND)]
-    return reader.jobs_on(node.name)
+    return reader.jobs_on(KIND, node.name)
 
 
 CONTROLLER = Controller(

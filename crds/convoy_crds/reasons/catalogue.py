@@ -13,6 +13,7 @@ from convoy_crds.reasons.metrics import MetricReasons
 from convoy_crds.reasons.nodehealth import NodeHealthReasons
 from convoy_crds.reasons.pods import PodReasons
 from convoy_crds.reasons.reason import Reason
+from convoy_crds.reasons.serving import ServingReasons
 from convoy_crds.reasons.spec import SpecReasons
 from convoy_crds.reasons.stores import StoreReasons
 from convoy_crds.reasons.stragglers import StragglerReasons
@@ -28,6 +29,7 @@ class Reasons(
     CheckpointingReasons,
     StragglerReasons,
     MetricReasons,
+    ServingReasons,
     NodeHealthReasons,
     GuardingReasons,
 ):

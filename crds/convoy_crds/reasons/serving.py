@@ -60,18 +60,3 @@ class ServingReasons:
         warning=True,
     )
     SLO_UNKNOWN = Reason("ObjectivesUnknown", "no replica has reported requests yet")
-
-
-class ServingCondition:
-    """Condition types of ServingJob, besides those that it shares with TrainingJob."""
-
-    AVAILABLE = "Available"
-    """Condition of ServingJob: each role has as many ready replicas as its rollout settings demand."""
-    PROGRESSING = "Progressing"
-    """Condition of ServingJob: the replicas run the revision that the spec defines, or roll to it."""
-    DEGRADED = "Degraded"
-    """Condition of ServingJob: a replica is faulty."""
-    SLO_MET = "SLOMet"
-    """Condition of ServingJob: the replicas meet `spec.slo`. Absent without `spec.slo`."""
-    MODEL_READY = "ModelReady"
-    """Condition of ServingJob: the model exists and may be read. Absent without `spec.model`."""

@@ -75,7 +75,7 @@ class PeerDirectory:
         """
         address = self._registry.peer_address(moved)
         for key in self._cache.jobs_on(moved):
-            job = self._cache.jobs.get(key.namespace, key.name)
+            job = self._cache.job_of(key)
             if job is None or not views.strict(job.raw):
                 continue
             for pod in self._cache.pods.indexed((key.namespace, key.name)):

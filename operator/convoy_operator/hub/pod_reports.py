@@ -14,7 +14,6 @@ import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.keys import Key
-from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator.hub import messages
 from convoy_operator.hub.agent_registry import AgentRegistry
 from convoy_operator.hub.context import HubContext
@@ -90,6 +89,6 @@ class PodReports:
         operator may write the job's progress to its status again.
         """
         pod = self._cache.pods.by_uid(uid)
-        if pod is not None and pod.view.node == node:
-            key = Key(TRAINING_JOB.name, pod.namespace, pod.job)
+        key = self._cache.job_key(pod) if pod is not None and pod.view.node == node else None
+        if key is not None:
             self._queue.add(key, self._progress_delay(key) if delay is None else delay)

@@ -311,8 +311,8 @@ class CheckpointStores:
         job's namespace may not use is left out.
         """
         pods = (pod for pod in self._cache.members_on(node) if pod.view.phase not in ENDED_PHASES)
-        for key in sorted({Key(TRAINING_JOB.name, pod.namespace, pod.job) for pod in pods}):
-            job = self._cache.jobs.get(key.namespace, key.name)
+        for key in sorted({key for pod in pods if (key := self._cache.job_key(pod)) is not None}):
+            job = self._cache.job_of(key)
             name = next(iter(texts_at(STORE_FIELD, job)), "") if job is not None else ""
             known = self._known.get(name)
             if known is None or not known.spec.allows(key.namespace):

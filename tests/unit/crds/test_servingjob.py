@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from convoy.cli.manifest import parse, problems
-from convoy_crds.kinds import KINDS
-from convoy_crds.servingjob import KIND, ServingJob
+from convoy_crds.servingjob import ServingJob
 from convoy_crds.servingjob_rollout import share
 
-WITH_SERVING = tuple(dict.fromkeys((*KINDS, KIND)))
 ENGINE = {"name": "w", "engine": {"name": "lm"}}
 CONTAINER = {"image": "i", "command": ["serve"], "readinessProbe": {"httpGet": {"path": "/", "port": 8080}}}
 
@@ -30,8 +28,12 @@ def found(name: str = "server", **spec: Any) -> list[str]:
         "metadata": {"name": name},
         "spec": {"roles": [ENGINE], **spec},
     }
-    manifest = parse(body, kinds=WITH_SERVING)
-    return problems(manifest, [manifest])
+    manifest = parse(body)
+    engine = {"image": "i", "command": ["lm"], "roleKind": "Serving"}
+    beside = parse(
+        {"apiVersion": "convoy.dev/v1alpha1", "kind": "Engine", "metadata": {"name": "lm"}, "spec": engine}
+    )
+    return problems(manifest, [manifest, beside])
 
 
 TWO = [ENGINE, {"name": "router", "engine": {"name": "lm"}, "replicas": 2}]
