@@ -133,6 +133,8 @@ class ComputeLoop:
             self._load()
             while not self._stopping:
                 self._iterate()
+            # The launcher reads from the last heartbeat that the rank has drained.
+            self._beat()
             self._end_all(CANCELLED, "this replica has ended")
         except BaseException as error:  # The thread must never die without a word.
             self.error = error

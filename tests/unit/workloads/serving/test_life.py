@@ -250,6 +250,7 @@ async def test_a_rank_that_still_loads_ends_at_once(tmp_path: Path) -> None:
         assert (await rank.complete("a"))[0] == 503
         rank.engine.may_load.set()
         assert await rank.ended() == 0
+        assert rank.heartbeat.state == DRAINING
 
 
 async def test_a_used_port_is_an_error_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
