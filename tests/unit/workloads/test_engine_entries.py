@@ -97,8 +97,10 @@ def test_an_engine_is_a_folder_and_a_line_of_the_list(toy: EngineEntry, tmp_path
 
 def wrong(example: str, entry: EngineEntry) -> list[str]:
     """Return the errors in the engine parameters of the manifest `example`."""
-    jobs = [parse(body).job for body in documents(example)]
-    named = [job.spec.engine for job in jobs if job is not None and job.spec.engine is not None]
+    manifests = [parse(body) for body in documents(example)]
+    named = [one.job.spec.engine for one in manifests if one.job and one.job.spec.engine]
+    served = [one.serving.spec.roles for one in manifests if one.serving]
+    named += [role.engine for roles in served for role in roles if role.engine]
     assert {one.name for one in named} == {entry.name}
     errors = [params_error(engine(entry).spec.params_schema, one.params) for one in named]
     return [error[1] for error in errors if error]

@@ -25,4 +25,5 @@ class Family:
 
 FAMILIES: tuple[Family, ...] = (
     Family("workloads", extra="workloads"),
+    Family("serving", extra="serving"),
 )  # fmt: skip
