@@ -148,6 +148,11 @@ bench-engines: venv ## Engines beside their baselines, in turns; writes docs/ben
 	@$(BIN)/python -m convoy_workloads.bench $(ENGINE) --size $(or $(SIZE),full)
 	@$(BIN)/python -m e2e.bench.report
 
+.PHONY: bench-serving
+bench-serving: venv ## The front without compute, continuous batching and prefix reuse; writes docs/bench/serving.json. SIZE=small runs a small one.
+	@$(BIN)/python -m convoy_workloads.bench.serving --size $(or $(SIZE),full)
+	@$(BIN)/python -m e2e.bench.report
+
 .PHONY: soak
 soak: binaries ## Half an hour of jobs under random faults on real nodes; writes docs/bench/soak.json.
 	@$(BIN)/python -m e2e.bench soak
