@@ -50,22 +50,20 @@ class Node:
     async def run(self) -> None:
         """Act until cancelled."""
         while True:
-            for pod in await self.list():
+            for pod in await self.all():
                 with contextlib.suppress(HTTPError):
                     await self._act(pod)
             await self._handle_commands()
             await asyncio.sleep(0.1)
 
-    async def list(self) -> list[dict[str, Any]]:
+    async def all(self) -> list[dict[str, Any]]:
         """Return the pods in the order of their names."""
         found = (await self.installation.call("GET", self.pods))["items"]
         return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
 
     async def ready(self) -> list[dict[str, Any]]:
         """Return the ready pods that are not being deleted."""
-        return [
-            pod for pod in await self.list() if _ready(pod) and "deletionTimestamp" not in pod["metadata"]
-        ]
+        return [pod for pod in await self.all() if _ready(pod) and "deletionTimestamp" not in pod["metadata"]]
 
     async def _act(self, pod: dict[str, Any]) -> None:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
@@ -168,9 +166,9 @@ async def test_a_job_serves_scales_and_rolls(
     async with serving(installation, monkeypatch, namespace) as node:
         await installation.call("POST", JOBS.format(namespace), server("llm"))
         await eventually(lambda: job.complete("2/2"), what="two replicas serve")
-        assert [pod["metadata"]["name"] for pod in await node.list()] == ["llm-worker-0-0", "llm-worker-1-0"]
+        assert [pod["metadata"]["name"] for pod in await node.all()] == ["llm-worker-0-0", "llm-worker-1-0"]
         (service,) = await job.objects("/api/v1", "services")
-        labels = (await node.list())[0]["metadata"]["labels"]
+        labels = (await node.all())[0]["metadata"]["labels"]
         assert service["spec"]["selector"].items() <= labels.items()
         (budget,) = await job.objects("/apis/policy/v1", "poddisruptionbudgets")
         assert budget["spec"]["minAvailable"] == 1
@@ -199,7 +197,7 @@ async def test_a_job_serves_scales_and_rolls(
         await job.patch(rollout={"revision": first})
 
         async def undone() -> bool:
-            found = {pod["metadata"]["labels"][LABEL_REVISION] for pod in await node.list()}
+            found = {pod["metadata"]["labels"][LABEL_REVISION] for pod in await node.all()}
             return found == {first} and await job.complete("3/3")
 
         await eventually(undone, 90, what="the first revision serves again")
@@ -215,16 +213,17 @@ async def test_a_rank_restarts_in_place_and_a_broken_revision_displaces_nothing(
         body = server("llm", rollout={"progressDeadlineSeconds": 10})
         await installation.call("POST", JOBS.format(namespace), body)
         await eventually(lambda: job.complete("2/2"), what="two replicas serve")
-        pods = await node.list()
+        pods = await node.all()
         before = (await job.status())["internal"]["groups"][0]["incarnation"]
         await node.end_rank(pods[0], 1)
 
         async def restarted() -> bool:
             found = await job.status()
-            return found["internal"]["groups"][0].get("incarnation", 0) > before and found["ready"] == "2/2"
+            record = found["internal"]["groups"][0]
+            return bool(record.get("incarnation", 0) > before and found["ready"] == "2/2")
 
         await eventually(restarted, what="the replica restarts")
-        assert [pod["metadata"]["uid"] for pod in await node.list()] == [
+        assert [pod["metadata"]["uid"] for pod in await node.all()] == [
             pod["metadata"]["uid"] for pod in pods
         ]
 
@@ -232,13 +231,13 @@ async def test_a_rank_restarts_in_place_and_a_broken_revision_displaces_nothing(
 
         async def halted() -> bool:
             assert len(await node.ready()) == 2
-            return (await job.status()).get("reason") == "ProgressDeadlineExceeded"
+            return bool((await job.status()).get("reason") == "ProgressDeadlineExceeded")
 
         await eventually(halted, what="the rollout halts")
-        assert len(await node.list()) == 3
+        assert len(await node.all()) == 3
         await job.patch(roles=server("llm", "own:3")["spec"]["roles"])
         await eventually(lambda: job.complete("2/2"), 90, what="the repaired revision serves")
-        assert {_image(pod) for pod in await node.list()} == {"own:3"}
+        assert {_image(pod) for pod in await node.all()} == {"own:3"}
 
 
 async def test_the_api_server_refuses_a_role_without_readiness(installation: Installation) -> None:
