@@ -17,7 +17,7 @@ from convoy_controllers.keys import Key
 from convoy_controllers.plan import Plan
 from convoy_controllers.reader import Reader
 from convoy_controllers.resources import Resource, resource_of
-from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.kind import Kind
 from convoy_crds.terms import ConditionType
 

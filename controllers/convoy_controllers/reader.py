@@ -13,8 +13,8 @@ from convoy_controllers.nodehealth.binding import Bindings, ReportedNode
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.resources import Resource
-from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_controllers.views import AgentHardware, GuardView, NodeView, PodView, PodWarning, SlotView
+from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.kind import Kind
 from convoy_crds.meta import Model

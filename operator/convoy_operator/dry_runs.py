@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from convoy_controllers.resources import PODS
-from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.workers.refusal import Refusal
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway
 

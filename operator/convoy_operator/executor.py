@@ -18,7 +18,7 @@ from convoy_controllers.cached import CachedObject
 from convoy_controllers.children import Apply, Child, Create, Delete, EndPod, EvictPod, Patch, PatchStatus
 from convoy_controllers.merge_patch import merge_patch
 from convoy_controllers.resources import PODS, Resource
-from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.terms import ANNOTATION_INTENT, LABEL_MANAGED, OPERATOR
 from convoy_operator import errors, mutated, views
 from convoy_operator.cluster_cache import ClusterCache

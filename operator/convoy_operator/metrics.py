@@ -20,8 +20,8 @@ from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.guard.canary import CanaryResult
 from convoy_controllers.resources import NODES, PODS
 from convoy_controllers.trainingjob import attention
-from convoy_controllers.trainingjob.policy import POLICIES
 from convoy_controllers.trainingjob.timeline import RecoveryPhase
+from convoy_controllers.workers.policy import POLICIES
 from convoy_crds.goodput import Cause
 from convoy_crds.nodehealth import State, Verdict
 from convoy_crds.trainingjob_status import Phase

@@ -14,8 +14,8 @@ from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.nodehealth.binding import Bindings, ReportedNode, bind
 from convoy_controllers.reader import HubView
 from convoy_controllers.resources import Resource
-from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_controllers.views import PodView, PodWarning
+from convoy_controllers.workers.refusal import Refusal
 from convoy_crds import nodehealth
 from convoy_crds.kind import Kind
 from convoy_crds.meta import Model

@@ -22,7 +22,7 @@ from convoy_controllers.keys import Key
 from convoy_controllers.merge_patch import merge_patch
 from convoy_controllers.plan import Plan
 from convoy_controllers.progress_throttle import ProgressThrottle
-from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.workers.refusal import Refusal
 from convoy_operator import errors, invalid, views
 from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.dry_runs import DryRuns

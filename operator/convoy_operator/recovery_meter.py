@@ -21,7 +21,7 @@ from convoy_controllers.trainingjob import timeline
 from convoy_controllers.trainingjob.losses import lost
 from convoy_controllers.trainingjob.timeline import Placing, Timeline
 from convoy_controllers.views import PodView, SlotView
-from convoy_controllers.worker_pod import pod_incarnation
+from convoy_controllers.workers.pod import pod_incarnation
 from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus, has_formed
 from convoy_operator import views
 from convoy_operator.cluster_cache import ClusterCache

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.workers.refusal import Refusal
 from convoy_operator.limits import backoff
 
 _KEPT = 50

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from convoy_agents import metrics as agent
 from convoy_controllers.trainingjob import attention
-from convoy_controllers.trainingjob.policy import POLICIES
+from convoy_controllers.workers.policy import POLICIES
 from convoy_crds.reasons.catalogue import Reasons, all_reasons
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.dashboard.metrics import DashboardMetrics

@@ -26,7 +26,7 @@ from convoy_controllers.servingjob.revision import Revision
 from convoy_controllers.servingjob.rollout import Goal, Unit
 from convoy_controllers.servingjob.validity import violation
 from convoy_controllers.servingjob.work import Work
-from convoy_controllers.trainingjob.validity import Violation
+from convoy_controllers.workers.violation import Violation
 from convoy_crds.servingjob_rollout import ENDPOINT_LAG_SECONDS
 from convoy_crds.servingjob_status import GroupRecord, RevisionStatus
 from convoy_crds.terms import ConditionType

@@ -16,7 +16,7 @@ from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.pods import labels, selector
 from convoy_controllers.servingjob.revision import RevisionSpec
 from convoy_controllers.servingjob.rollout import Unit
-from convoy_controllers.trainingjob.validity import Violation
+from convoy_controllers.workers.violation import Violation
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.servingjob import KIND, ServingJob
 from convoy_crds.terms import LABEL_JOB, LABEL_KIND

@@ -11,8 +11,8 @@ from convoy_controllers.servingjob.draft import Draft
 from convoy_controllers.servingjob.groups import Group, slots
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.rollout import Budget, Unit
-from convoy_controllers.trainingjob import waiting
-from convoy_controllers.trainingjob.validity import Violation
+from convoy_controllers.workers import waiting
+from convoy_controllers.workers.violation import Violation
 from convoy_crds.reasons.catalogue import Reasons, all_reasons
 from convoy_crds.servingjob_status import Traffic
 from convoy_crds.terms import ConditionType

@@ -21,8 +21,8 @@ from convoy_controllers.resources import (
 )
 from convoy_controllers.servingjob.observe import observe, waits_for
 from convoy_controllers.servingjob.plan import plan
-from convoy_controllers.trainingjob.refusal import Refusal, findings, refusal
 from convoy_controllers.views import ENDED_PHASES
+from convoy_controllers.workers.refusal import Refusal, findings, refusal
 from convoy_crds.servingjob import KIND, ServingJob
 from convoy_crds.terms import LABEL_ROLE, MANAGED_BY, ConditionType
 

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from convoy_controllers.children import Apply
+from convoy_controllers.liveness.lost_nodes import why_lost
 from convoy_controllers.resources import PODS
 from convoy_controllers.servingjob.observed import Observed
-from convoy_controllers.trainingjob.nodes import why_lost
 from convoy_controllers.views import PodView
 
 REPLACE_SECONDS = 15.0

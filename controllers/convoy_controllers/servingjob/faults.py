@@ -8,8 +8,9 @@ from datetime import datetime
 
 from convoy_controllers.servingjob.groups import Group, slots
 from convoy_controllers.servingjob.observed import Observed
-from convoy_controllers.trainingjob.blame import primary
-from convoy_controllers.trainingjob.faults import (
+from convoy_controllers.views import PodView, RankView, SlotView
+from convoy_controllers.workers.blame import primary, root_cause_wait
+from convoy_controllers.workers.faults import (
     Fault,
     idle_fault,
     missing_fault,
@@ -17,10 +18,8 @@ from convoy_controllers.trainingjob.faults import (
     pod_fault,
     slot_faults,
 )
-from convoy_controllers.trainingjob.formation import membership
-from convoy_controllers.trainingjob.pod_ends import ended, leaving
-from convoy_controllers.trainingjob.recovering import root_cause_wait
-from convoy_controllers.views import PodView, RankView, SlotView
+from convoy_controllers.workers.membership import membership
+from convoy_controllers.workers.pod_ends import ended, leaving
 from convoy_crds.layout import Slot
 from convoy_crds.reasons.catalogue import Reasons
 

@@ -19,9 +19,9 @@ from convoy_controllers.servingjob.groups import Group, slots
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.restarts import pause_seconds
 from convoy_controllers.servingjob.revision import RoleRevision
-from convoy_controllers.trainingjob.formation import membership
-from convoy_controllers.trainingjob.pod_ends import ended
 from convoy_controllers.views import PodView
+from convoy_controllers.workers.membership import membership
+from convoy_controllers.workers.pod_ends import ended
 from convoy_crds.layout import Slot
 from convoy_crds.servingjob_status import GroupRecord
 

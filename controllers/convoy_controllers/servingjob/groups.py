@@ -13,8 +13,8 @@ from datetime import datetime
 
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.revision import Revision
-from convoy_controllers.trainingjob.pod_ends import ended
 from convoy_controllers.views import PodView, SlotView
+from convoy_controllers.workers.pod_ends import ended
 from convoy_crds.layout import Slot
 from convoy_crds.servingjob_rollout import ENDPOINT_LAG_SECONDS
 from convoy_crds.servingjob_status import GroupRecord

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from convoy_controllers.servingjob.observed import Observed
-from convoy_controllers.trainingjob.validity import Violation
+from convoy_controllers.workers.violation import Violation
 from convoy_crds.meta import seconds
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.servingjob_model import CheckpointSource

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from convoy_controllers.liveness.timings import SILENT_SECONDS
 from convoy_controllers.servingjob.revision import Revision
-from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_controllers.views import NodeView, PodView, PodWarning, SlotView
+from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.servingjob import ServingJob

@@ -9,7 +9,7 @@ from typing import Any
 
 from convoy_controllers.children import owner_reference
 from convoy_controllers.servingjob.revision import Revision, RevisionSpec, RoleRevision
-from convoy_controllers.worker_pod import WorkerPod, kubelet_literal, worker_pod
+from convoy_controllers.workers.pod import WorkerPod, kubelet_literal, worker_pod
 from convoy_crds import terms
 from convoy_crds.layout import Slot
 from convoy_crds.servingjob import KIND, ServingJob

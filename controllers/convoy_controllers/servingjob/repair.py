@@ -13,11 +13,11 @@ from convoy_controllers.servingjob.faults import group_fault, wait_for_cause
 from convoy_controllers.servingjob.groups import Group, slots
 from convoy_controllers.servingjob.pods import pod
 from convoy_controllers.servingjob.work import Work
-from convoy_controllers.trainingjob import waiting
-from convoy_controllers.trainingjob.faults import Fault
-from convoy_controllers.trainingjob.pod_ends import ended
 from convoy_controllers.views import PodView
-from convoy_controllers.worker_pod import with_incarnation
+from convoy_controllers.workers import waiting
+from convoy_controllers.workers.faults import Fault
+from convoy_controllers.workers.pod import with_incarnation
+from convoy_controllers.workers.pod_ends import ended
 from convoy_crds.layout import Slot
 from convoy_crds.trainingjob_status import RestartScope
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from convoy_controllers.trainingjob.faults import Fault
+from convoy_controllers.workers.faults import Fault
 from convoy_crds.servingjob_rollout import ServingRecovery
 from convoy_crds.servingjob_status import GroupRecord
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 
 from convoy_controllers.servingjob import pods
 from convoy_controllers.servingjob.observed import Observed
-from convoy_controllers.trainingjob.users import refused_root
-from convoy_controllers.trainingjob.validity import MAX_COMMAND, Violation
-from convoy_controllers.worker_pod import OWN_VOLUMES
+from convoy_controllers.trainingjob.validity import MAX_COMMAND
+from convoy_controllers.workers.pod import OWN_VOLUMES
+from convoy_controllers.workers.security import refused_root
+from convoy_controllers.workers.violation import Violation
 from convoy_crds.engine import Engine
 from convoy_crds.params import params_error
 from convoy_crds.reasons.catalogue import Reasons

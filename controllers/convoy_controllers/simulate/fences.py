@@ -14,7 +14,7 @@ from convoy_controllers.liveness.fence import Contacts, StrictJob
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.machines import Machine, Machines
 from convoy_controllers.simulate.workers import Worker, Workers
-from convoy_controllers.trainingjob.faults import PREEMPTED
+from convoy_controllers.workers.faults import PREEMPTED
 
 JUDGE_SECONDS = 0.5
 """Seconds after which an isolated agent checks again whether it must stop its jobs."""

@@ -25,7 +25,7 @@ from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.simulate.plan_executor import Effects, PlanExecutor
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan as decide
-from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import Phase

@@ -15,8 +15,8 @@ from convoy_controllers.simulate.cluster_events import Notify, RanksStarted
 from convoy_controllers.simulate.gang import Gang
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.latencies import Latencies
-from convoy_controllers.trainingjob.faults import PREEMPTED
 from convoy_controllers.views import RankView, SlotView
+from convoy_controllers.workers.faults import PREEMPTED
 
 SIGTERM, SIGKILL = 15, 9
 LIVE = ("STARTING", "RUNNING")

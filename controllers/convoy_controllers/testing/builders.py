@@ -18,8 +18,8 @@ from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.plan_executor import PlanExecutor
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan
-from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_controllers.views import CommitView, GuardView, NodeView, PodView, PodWarning, SlotView
+from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.layout import slots

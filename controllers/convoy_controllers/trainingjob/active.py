@@ -20,13 +20,15 @@ from convoy_controllers.trainingjob import (
     recovering,
     stragglers,
     templates,
-    waiting,
 )
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_changes import PodChanges, missing, pod_changes
 from convoy_controllers.trainingjob.status import Draft, is_up
-from convoy_controllers.trainingjob.validity import Violation, violation
+from convoy_controllers.trainingjob.validity import violation
 from convoy_controllers.views import PodView
+from convoy_controllers.workers import waiting
+from convoy_controllers.workers.blame import root_cause_wait
+from convoy_controllers.workers.violation import Violation
 from convoy_crds.layout import Slot, present, slots, world_size
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ConditionType
@@ -73,7 +75,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         or recovering.regrowth(observed, draft, layout, returned if wrong is None else 0)
     )
     report_due = recovering.cause_report_due(observed, formed, own)
-    if fault is not None and (wait := recovering.root_cause_wait(fault, report_due, now)):
+    if fault is not None and (wait := root_cause_wait(fault, report_due, now)):
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=wait)
     if wrong is None or not status.formed:
         status.internal.restart_id = observed.job.spec.recovery.restart_id

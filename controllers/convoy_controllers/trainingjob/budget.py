@@ -7,8 +7,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from convoy_controllers.trainingjob import escalation
-from convoy_controllers.trainingjob.faults import Fault
-from convoy_controllers.trainingjob.policy import POLICIES, Policy
+from convoy_controllers.workers.faults import Fault
+from convoy_controllers.workers.policy import POLICIES, Policy
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob import Recovery
 from convoy_crds.trainingjob_status import LastRestart, RestartRecord, Restarts, TrainingJobStatus

@@ -13,8 +13,8 @@ from convoy_controllers.reader import Reader
 from convoy_controllers.resources import CHECKPOINT_STORES, ENGINES, NODES, PODS, TRAINING_JOBS
 from convoy_controllers.trainingjob.observe import observe, waits_for
 from convoy_controllers.trainingjob.plan import plan
-from convoy_controllers.trainingjob.refusal import Refusal, findings, refusal
 from convoy_controllers.views import ENDED_PHASES
+from convoy_controllers.workers.refusal import Refusal, findings, refusal
 from convoy_crds.terms import LABEL_ROLE, MANAGED_BY, ConditionType
 from convoy_crds.trainingjob import KIND, TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase

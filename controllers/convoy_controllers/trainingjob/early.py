@@ -8,36 +8,13 @@ conditions: another rank then fails or hangs for lack of a peer, and nothing exp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pod_ends import ended, failed, leaving
 from convoy_controllers.views import PodView, RankView
+from convoy_controllers.workers.faults import EarlyEnd
+from convoy_controllers.workers.pod_ends import ended, failed, leaving
 from convoy_crds.layout import Slot
 from convoy_crds.trainingjob import ALL_ROLES_COMPLETE
-
-
-@dataclass(frozen=True, slots=True)
-class EarlyEnd:
-    """A rank's exit with code 0 while other ranks of its role went on."""
-
-    rank: int
-    node: str
-    pod: str
-    role: str
-    step: int | None = None
-    """Last step of the rank; None if the rank made no step, or if the step is not known."""
-    total_steps: int | None = None
-    """Number of steps that the ranks of the role must make (the maximum, if they differ); None if not
-    known.
-    """
-    ended: float = 0.0
-    """Unix seconds at which the rank ended; 0 if not known."""
-
-    @property
-    def certain(self) -> bool:
-        """Return True if the rank is known to have had steps left."""
-        return self.total_steps is not None and (self.step or 0) < self.total_steps
 
 
 def early_ends(

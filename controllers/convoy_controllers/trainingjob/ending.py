@@ -11,9 +11,9 @@ from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import finished
 from convoy_controllers.trainingjob.goodput import FaultMark
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pod_ends import ended, failed, leaving, overdue
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import PodView, RankView
+from convoy_controllers.workers.pod_ends import ended, failed, leaving, overdue
 from convoy_crds.layout import Slot
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from convoy_controllers.trainingjob.faults import Fault
+from convoy_controllers.workers.faults import Fault
 from convoy_crds.trainingjob import Recovery
 from convoy_crds.trainingjob_status import RestartScope, TrainingJobStatus
 

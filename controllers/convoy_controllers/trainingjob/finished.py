@@ -12,8 +12,8 @@ from convoy_controllers.children import Child, Delete, EndPod, Event, delete_pod
 from convoy_controllers.commands import Shutdown
 from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pod_ends import overdue
 from convoy_controllers.views import ENDED_PHASES, PodView
+from convoy_controllers.workers.pod_ends import overdue
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 

@@ -14,9 +14,10 @@ from convoy_controllers.checkpoint.placement import Host, place
 from convoy_controllers.commands import Assign, Command, Member, MemoryTiers, PickPort, StoreUse
 from convoy_controllers.trainingjob import interval, nodes
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pod_ends import ended
 from convoy_controllers.views import PodView, SlotView
-from convoy_controllers.worker_pod import pod_incarnation
+from convoy_controllers.workers.membership import membership
+from convoy_controllers.workers.pod import pod_incarnation
+from convoy_controllers.workers.pod_ends import ended
 from convoy_crds.layout import Slot, command, present, without, world_size
 from convoy_crds.meta import in_bytes, seconds
 from convoy_crds.reasons.catalogue import Reasons
@@ -124,11 +125,6 @@ def _may_run(observed: Observed, status: TrainingJobStatus, pod: PodView | None)
         return False
     view = observed.slots.get(pod.uid)
     return view is None or view.incarnation > 0
-
-
-def membership(uids: Iterable[str]) -> str:
-    """Return a digest of the pods that form an incarnation, in slot order."""
-    return hashlib.sha256("\n".join(uids).encode()).hexdigest()[:16]
 
 
 def digest(job: TrainingJob) -> str:

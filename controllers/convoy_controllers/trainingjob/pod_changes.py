@@ -11,11 +11,11 @@ from convoy_controllers.children import Delete, delete_pod
 from convoy_controllers.liveness.fence import REPLACE_SECONDS
 from convoy_controllers.trainingjob import nodes, offenders
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pod_ends import ended, failed
 from convoy_controllers.trainingjob.pods import pod
-from convoy_controllers.trainingjob.validity import Violation
 from convoy_controllers.views import NodeView, PodView
-from convoy_controllers.worker_pod import pod_incarnation, with_incarnation
+from convoy_controllers.workers.pod import pod_incarnation, with_incarnation
+from convoy_controllers.workers.pod_ends import ended, failed
+from convoy_controllers.workers.violation import Violation
 from convoy_crds.layout import Slot, present
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ANNOTATION_INTENT

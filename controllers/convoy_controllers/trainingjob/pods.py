@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from convoy_controllers.children import owner_reference
-from convoy_controllers.worker_pod import DEFAULT_GRACE_SECONDS, WorkerPod, kubelet_literal, worker_pod
+from convoy_controllers.workers.pod import DEFAULT_GRACE_SECONDS, WorkerPod, kubelet_literal, worker_pod
 from convoy_crds import terms
 from convoy_crds.engine import Engine
 from convoy_crds.layout import Slot

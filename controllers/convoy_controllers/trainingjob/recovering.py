@@ -8,11 +8,14 @@ from datetime import UTC, datetime, timedelta
 from convoy_controllers.liveness.timings import verdict_seconds
 from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import budget, escalation, formation, offenders
-from convoy_controllers.trainingjob.blame import primary
 from convoy_controllers.trainingjob.early import early_ends
 from convoy_controllers.trainingjob.ending import finish
-from convoy_controllers.trainingjob.faults import (
-    ASKED_TO_END,
+from convoy_controllers.trainingjob.goodput import FaultMark
+from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.status import Draft
+from convoy_controllers.views import PodView, SlotView
+from convoy_controllers.workers.blame import primary
+from convoy_controllers.workers.faults import (
     Fault,
     idle_fault,
     missing_fault,
@@ -20,13 +23,9 @@ from convoy_controllers.trainingjob.faults import (
     pod_fault,
     slot_faults,
 )
-from convoy_controllers.trainingjob.formation import membership
-from convoy_controllers.trainingjob.goodput import FaultMark
-from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pod_ends import ended, leaving, overdue
-from convoy_controllers.trainingjob.status import Draft
-from convoy_controllers.views import PodView, SlotView
-from convoy_controllers.worker_pod import pod_incarnation
+from convoy_controllers.workers.membership import membership
+from convoy_controllers.workers.pod import pod_incarnation
+from convoy_controllers.workers.pod_ends import ended, leaving, overdue
 from convoy_crds.layout import Slot, world_size
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
@@ -34,16 +33,6 @@ from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import Recovery
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
-ECHO_SECONDS = 0.5
-"""Seconds to wait, after the end of a rank that lost a peer, for the report of that peer's own end."""
-HANG_SECONDS = 3.0
-"""Seconds to wait for the cause after a rank hung, or after its wait for a peer timed out. The watchdogs of
-all ranks act within this time.
-"""
-CONTAINER_SECONDS = 4.0
-"""Seconds to wait for the cause after a launcher has disconnected. Within this time, the kubelet reports
-why the launcher's container ended.
-"""
 STEADY_SECONDS = 30.0
 """Seconds that missing pods must be up before a job restarts to include them. Without this limit, a node
 that fails again and again would cause a restart each time it returns.
@@ -113,26 +102,6 @@ def fault(
     views = [observed.slots.get(uid) for uid in present]
     running = [rank.rank for view in views if view for rank in view.ranks if rank.state != "EXITED"]
     return primary(found, early_ends(observed, layout, own), running)
-
-
-def root_cause_wait(fault: Fault, report_due: bool, now: datetime) -> float:
-    """Return the seconds to wait for the root cause; 0 if the fault itself is the cause.
-
-    The job waits after an echo, an early end and a hang. It also waits if SIGTERM ended a rank: the rank's
-    pod may have been deleted, and the report of the deletion may come later. `report_due` is the result of
-    `cause_report_due`.
-    """
-    hung = fault.awaits and (fault.hang or fault.timed_out)
-    early = fault.reason is Reasons.ENDED_EARLY
-    cause_may_follow = fault.echo or fault.exit_code == ASKED_TO_END or early or hung
-    happened = fault.ended or (0.0 if fault.hang else fault.at)
-    if not cause_may_follow or not happened or fault.free:
-        return 0.0
-    most = CONTAINER_SECONDS if report_due else HANG_SECONDS if hung else ECHO_SECONDS
-    left = happened + most - now.timestamp()
-    # Normally at most `most` seconds are left. If clearly more seconds are left, the clocks of the node and
-    # the operator differ, and the job does not wait.
-    return left if 0 < left <= most + ECHO_SECONDS else 0.0
 
 
 def cause_report_due(observed: Observed, layout: Iterable[Slot], own: Mapping[str, PodView]) -> bool:

@@ -15,10 +15,10 @@ from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import checkpointing, formation, nodes
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_changes import delete_from_lost_node, stranded, unfenced_seconds
-from convoy_controllers.trainingjob.pod_ends import ended
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import PodView
-from convoy_controllers.worker_pod import pod_incarnation
+from convoy_controllers.workers.pod import pod_incarnation
+from convoy_controllers.workers.pod_ends import ended
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType

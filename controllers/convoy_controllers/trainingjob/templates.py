@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from convoy_controllers.trainingjob.formation import digest
-from convoy_controllers.trainingjob.refusal import Finding
-from convoy_controllers.trainingjob.users import refused_root
-from convoy_controllers.worker_pod import OWN_VOLUMES
+from convoy_controllers.workers.pod import OWN_VOLUMES
+from convoy_controllers.workers.refusal import Finding
+from convoy_controllers.workers.security import refused_root
 from convoy_crds.podtemplate import PodSpec, PodTemplate
 from convoy_crds.terms import LABEL_ROLE, MOUNT_PATH
 from convoy_crds.trainingjob import TrainingJob

@@ -6,28 +6,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from convoy_controllers.launching.jobs import misfits
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.templates import clashes, forbidden_root
+from convoy_controllers.workers.violation import Violation
 from convoy_crds.engine import Engine
 from convoy_crds.layout import command, slots
 from convoy_crds.params import params_error
 from convoy_crds.reasons.catalogue import Reasons
-from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
 
 MAX_COMMAND = 128 * 1024
 """Maximum length of a command as JSON, in bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A reason why a job cannot run, and the full message."""
-
-    reason: Reason
-    message: str
 
 
 def _named_engine(observed: Observed) -> Engine | None:

@@ -11,7 +11,7 @@ from tests.integration.crds.test_schema import STORES, STRICT, body, path, refus
 
 from convoy_controllers.testing.builders import make_engine
 from convoy_controllers.trainingjob.pods import pod
-from convoy_controllers.worker_pod import with_incarnation
+from convoy_controllers.workers.pod import with_incarnation
 from convoy_crds.layout import slots
 from convoy_crds.meta import MAX_REPLICAS
 from convoy_crds.trainingjob import TrainingJob

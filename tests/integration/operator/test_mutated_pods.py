@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.trainingjob import finished, waiting
+from convoy_controllers.trainingjob import finished
+from convoy_controllers.workers import waiting
 from convoy_operator import pod_events
 
 from .conftest import Installation, eventually, running

@@ -20,7 +20,7 @@ from convoy_controllers.keys import Key
 from convoy_controllers.resources import PODS, TRAINING_JOBS
 from convoy_controllers.testing.hub import FakeHub
 from convoy_controllers.trainingjob.pods import pod
-from convoy_controllers.worker_pod import with_incarnation
+from convoy_controllers.workers.pod import with_incarnation
 from convoy_crds import engine
 from convoy_crds.layout import command, slots
 from convoy_crds.trainingjob import KIND as TRAINING_JOB

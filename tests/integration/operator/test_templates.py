@@ -16,7 +16,7 @@ from convoy.cli.manifest import parse, problems
 from convoy_controllers.resources import TRAINING_JOBS
 from convoy_controllers.trainingjob.controller import explain
 from convoy_controllers.trainingjob.pods import pod
-from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import errors

@@ -11,7 +11,7 @@ import sys
 import pytest
 from tests.integration.ports import free_ports
 
-from convoy_controllers.trainingjob.stderr import lost_peer, timed_out
+from convoy_controllers.workers.stderr import lost_peer, timed_out
 
 RANKS = """
 import datetime, json, os, socket, sys, tempfile, time

@@ -17,7 +17,7 @@ from convoy_controllers.simulate import fences, operator_model
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob import nodes, pod_changes, recovering
-from convoy_controllers.trainingjob.faults import Fault
+from convoy_controllers.workers.faults import Fault
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_operator.hub import sessions
 from convoy_operator.settings import Settings

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from convoy.cli.rules import schema_of
 from convoy_controllers.testing.builders import make_engine, make_job
 from convoy_controllers.trainingjob.pods import pod
-from convoy_controllers.worker_pod import with_incarnation
+from convoy_controllers.workers.pod import with_incarnation
 from convoy_crds import trainingjob
 from convoy_crds.layout import slots
 from convoy_crds.meta import MAX_REPLICAS

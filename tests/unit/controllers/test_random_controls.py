@@ -19,7 +19,16 @@ from tests.unit.controllers.lives import (
     machine,
 )
 
-from convoy_controllers.trainingjob import budget, formation, goodput, plan, pod_changes, recovering, status
+from convoy_controllers.trainingjob import (
+    active,
+    budget,
+    formation,
+    goodput,
+    plan,
+    pod_changes,
+    status,
+)
+from convoy_controllers.workers.membership import membership
 from convoy_crds.goodput import Cause
 from convoy_crds.trainingjob_status import TrainingJobStatus
 
@@ -59,7 +68,7 @@ def one_number_for_two(patch: pytest.MonkeyPatch) -> None:
         found: TrainingJobStatus, observed: Any, layout: Any, chosen: Any, pods: Any, *others: Any
     ) -> None:
         found.incarnation = max(found.incarnation, 1)
-        found.internal.incarnation.membership = formation.membership(pods[slot.pod].uid for slot in chosen)
+        found.internal.incarnation.membership = membership(pods[slot.pod].uid for slot in chosen)
 
     patch.setattr(formation, "disband", disband)
     patch.setattr(formation, "form", form)
@@ -83,7 +92,7 @@ def an_echo_waits_for_ever(patch: pytest.MonkeyPatch) -> None:
     def wait(fault: Any, report_due: bool, now: datetime) -> float:
         return 1.0 if fault.policy.echo else 0.0
 
-    patch.setattr(recovering, "root_cause_wait", wait)
+    patch.setattr(active, "root_cause_wait", wait)
 
 
 def every_reconcile_is_a_write(patch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
-from convoy_controllers.trainingjob.blame import primary
-from convoy_controllers.trainingjob.early import EarlyEnd
-from convoy_controllers.trainingjob.faults import Fault, rank_fault
 from convoy_controllers.views import RankView
+from convoy_controllers.workers.blame import primary
+from convoy_controllers.workers.faults import EarlyEnd, Fault, rank_fault
 from convoy_crds.layout import Slot
 from convoy_crds.trainingjob_status import LastRestart
 

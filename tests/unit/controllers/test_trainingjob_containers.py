@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers import worker_pod
 from convoy_controllers.testing.builders import make_job
 from convoy_controllers.trainingjob.pods import pod
+from convoy_controllers.workers import pod as worker_pod
 from convoy_crds.layout import slots
 from convoy_crds.terms import ANNOTATION_CONTAINER, ANNOTATION_DEFAULT_CONTAINER, ANNOTATION_INTENT
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
-from convoy_controllers.trainingjob.policy import POLICIES
+from convoy_controllers.workers.policy import POLICIES
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob_status import Phase
 

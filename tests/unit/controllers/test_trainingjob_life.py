@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
-from convoy_controllers.trainingjob.recovering import CONTAINER_SECONDS
+from convoy_controllers.workers.blame import CONTAINER_SECONDS
 from convoy_crds.trainingjob_status import Phase
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from convoy_controllers.liveness.lost_nodes import why_lost
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob import nodes
 from convoy_controllers.trainingjob.plan import plan
@@ -43,11 +44,11 @@ SILENT = NodeView("n", silent_seconds=6.0, silent_since=1000.0, pods_reachable=F
 )
 def test_node_is_lost_if_two_sources_agree(node: NodeView, stepped: float, lost: bool) -> None:
     view = SlotView("pod", "other", True, stepped=stepped)
-    assert bool(nodes.why_lost(node, [view])) is lost
+    assert bool(why_lost(node, [view])) is lost
 
 
 def test_steps_reported_by_the_silent_node_itself_prove_nothing() -> None:
-    assert nodes.why_lost(SILENT, [SlotView("pod", "n", False, stepped=2000.0)])
+    assert why_lost(SILENT, [SlotView("pod", "n", False, stepped=2000.0)])
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.trainingjob.faults import pod_fault
 from convoy_controllers.views import ContainerEnd, NodeView, PodView, PodWarning
+from convoy_controllers.workers.faults import pod_fault
 
 FETCH = ContainerEnd("fetch-data", 42, "Error", "fetch: no such bucket: traning-data\n")
 MISSING = PodWarning("FailedMount", 'MountVolume.SetUp failed for volume "s" : configmap "scritps" not found')

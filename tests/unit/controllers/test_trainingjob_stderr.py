@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from convoy_controllers.trainingjob.stderr import gist, lost_peer, main_thread, timed_out, waits_for_others
+from convoy_controllers.workers.stderr import gist, lost_peer, main_thread, timed_out, waits_for_others
 from convoy_workloads.launcher import stacks
 
 TRACEBACK = "Traceback (most recent call last):\n  File 'train.py', line 9, in <module>\n    step()\n"

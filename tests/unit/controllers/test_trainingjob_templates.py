@@ -12,9 +12,9 @@ import pytest
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.plan import plan
 from convoy_controllers.trainingjob.pods import pod
-from convoy_controllers.trainingjob.refusal import Refusal, findings, refusal
 from convoy_controllers.trainingjob.templates import clashes
-from convoy_controllers.worker_pod import with_incarnation
+from convoy_controllers.workers.pod import with_incarnation
+from convoy_controllers.workers.refusal import Refusal, findings, refusal
 from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import Phase

@@ -12,9 +12,9 @@ from convoy_controllers.testing.builders import make_job
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pods import pod
 from convoy_controllers.trainingjob.templates import forbidden_root
-from convoy_controllers.trainingjob.users import container_security, pod_security
 from convoy_controllers.trainingjob.validity import violation
-from convoy_controllers.worker_pod import HOME_VOLUME
+from convoy_controllers.workers.pod import HOME_VOLUME
+from convoy_controllers.workers.security import container_security, pod_security
 from convoy_crds import terms
 from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob

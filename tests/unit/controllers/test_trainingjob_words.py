@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
-from convoy_controllers.trainingjob.stderr import gist
-from convoy_controllers.trainingjob.waiting import broken, unplaced
 from convoy_controllers.views import PodView
+from convoy_controllers.workers.stderr import gist
+from convoy_controllers.workers.waiting import broken, unplaced
 from convoy_crds.trainingjob_status import Phase
 
 SAVES = {"tiers": {"local": {}}}

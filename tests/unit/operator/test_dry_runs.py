@@ -9,7 +9,7 @@ import pytest
 from convoy_controllers.cached import CachedObject
 from convoy_controllers.trainingjob.controller import explain
 from convoy_controllers.trainingjob.pods import pod
-from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import dry_runs, errors, views

@@ -15,8 +15,8 @@ from convoy_controllers.keys import Key
 from convoy_controllers.plan import Plan
 from convoy_controllers.testing.hub import FakeHub
 from convoy_controllers.trainingjob.observe import observe
-from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_controllers.views import NodeView
+from convoy_controllers.workers.refusal import Refusal
 from convoy_crds import checkpointstore, engine
 from convoy_operator import views
 from convoy_operator.cluster_cache import ClusterCache

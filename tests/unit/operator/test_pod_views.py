@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.trainingjob.pod_ends import ended, failed
 from convoy_controllers.views import ContainerEnd
+from convoy_controllers.workers.pod_ends import ended, failed
 from convoy_operator.pod_views import pod_view
 
 RANKS, MESH, FETCH, PROXY = "trainer", "mesh-proxy", "fetch-data", "istio-proxy"

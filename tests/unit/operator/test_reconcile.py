@@ -19,7 +19,7 @@ from convoy_controllers.keys import Key
 from convoy_controllers.plan import Plan
 from convoy_controllers.resources import PODS, TRAINING_JOBS
 from convoy_controllers.trainingjob.controller import CONTROLLER
-from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.meta import Model
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob import KIND as TRAINING_JOB

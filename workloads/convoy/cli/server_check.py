@@ -11,7 +11,7 @@ from convoy.cli.manifest import Manifest
 from convoy.client import AlreadyExists, ApiError, Client, Forbidden, Invalid, NotFound
 from convoy.client.collection import Writable
 from convoy_controllers.trainingjob.pods import pod
-from convoy_controllers.trainingjob.refusal import findings
+from convoy_controllers.workers.refusal import findings
 from convoy_crds.engine import KIND as ENGINE
 from convoy_crds.engine import Engine
 from convoy_crds.layout import Slot, slots

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from convoy_controllers.cached import Pod
-from convoy_controllers.trainingjob.pod_ends import describe_end
+from convoy_controllers.workers.pod_ends import describe_end
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.layout import present
 from convoy_crds.nodehealth import NodeHealth

@@ -19,8 +19,8 @@ from convoy_controllers.resources import CONTROLLER_REVISIONS, PODS, Resource
 from convoy_controllers.servingjob import revision
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.plan import plan
-from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_controllers.views import NodeView, PodView, RankView, SlotView
+from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.servingjob import ServingJob

@@ -12,7 +12,7 @@ from convoy_controllers.commands import Assign
 from convoy_controllers.resources import CONTROLLER_REVISIONS, POD_DISRUPTION_BUDGETS, SERVICES
 from convoy_controllers.servingjob.plan import plan
 from convoy_controllers.servingjob.restarts import after_fault, refreshed
-from convoy_controllers.trainingjob.faults import Fault
+from convoy_controllers.workers.faults import Fault
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.servingjob_rollout import ServingRecovery
 from convoy_crds.servingjob_status import GroupRecord

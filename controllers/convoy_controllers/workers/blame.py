@@ -19,14 +19,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
-from convoy_controllers.trainingjob.early import EarlyEnd
-from convoy_controllers.trainingjob.faults import Fault
-from convoy_controllers.trainingjob.pod_ends import killed
+from convoy_controllers.workers.faults import ASKED_TO_END, EarlyEnd, Fault
+from convoy_controllers.workers.pod_ends import killed
 from convoy_crds.reasons.catalogue import Reasons
 
 CLOCK_SECONDS = 2.0
 """Maximum assumed difference between the clocks of two nodes, in seconds."""
+ECHO_SECONDS = 0.5
+"""Seconds to wait, after the end of a rank that lost a peer, for the report of that peer's own end."""
+HANG_SECONDS = 3.0
+"""Seconds to wait for the cause after a rank hung, or after its wait for a peer timed out. The watchdogs of
+all ranks act within this time.
+"""
+CONTAINER_SECONDS = 4.0
+"""Seconds to wait for the cause after a launcher has disconnected. Within this time, the kubelet reports
+why the launcher's container ended.
+"""
 MAX_RANKS_SHOWN = 5
 """Maximum number of ranks that a message lists."""
 
@@ -70,6 +80,26 @@ def primary(
     if found.echo and found.timed_out and running:
         found = replace(found, message=f"{found.message} {_advise_running(running)}")
     return replace(found, awaits=bool(running))
+
+
+def root_cause_wait(fault: Fault, report_due: bool, now: datetime) -> float:
+    """Return the seconds to wait for the root cause; 0 if the fault itself is the cause.
+
+    The job waits after an echo, an early end and a hang. It also waits if SIGTERM ended a rank: the rank's
+    pod may have been deleted, and the report of the deletion may come later. `report_due` is the result of
+    `cause_report_due`.
+    """
+    hung = fault.awaits and (fault.hang or fault.timed_out)
+    early = fault.reason is Reasons.ENDED_EARLY
+    cause_may_follow = fault.echo or fault.exit_code == ASKED_TO_END or early or hung
+    happened = fault.ended or (0.0 if fault.hang else fault.at)
+    if not cause_may_follow or not happened or fault.free:
+        return 0.0
+    most = CONTAINER_SECONDS if report_due else HANG_SECONDS if hung else ECHO_SECONDS
+    left = happened + most - now.timestamp()
+    # Normally at most `most` seconds are left. If clearly more seconds are left, the clocks of the node and
+    # the operator differ, and the job does not wait.
+    return left if 0 < left <= most + ECHO_SECONDS else 0.0
 
 
 def _order(fault: Fault) -> tuple[bool, bool, bool, bool, bool, float, int]:

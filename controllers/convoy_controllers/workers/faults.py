@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from convoy_controllers.trainingjob.pod_ends import PodEnd, failed, idle_end, pod_end
-from convoy_controllers.trainingjob.policy import Policy, policy
-from convoy_controllers.trainingjob.stderr import gist, lost_peer, main_thread, timed_out, waits_for_others
 from convoy_controllers.views import NodeView, PodView, PodWarning, RankView, SlotView
+from convoy_controllers.workers.pod_ends import PodEnd, failed, idle_end, pod_end
+from convoy_controllers.workers.policy import Policy, policy
+from convoy_controllers.workers.stderr import gist, lost_peer, main_thread, timed_out, waits_for_others
 from convoy_crds.layout import Slot
 from convoy_crds.nodehealth import State
 from convoy_crds.reasons.catalogue import Reasons
@@ -114,6 +114,29 @@ class Fault:
     def blames_node(self) -> bool:
         """Return True if the fault's node is recorded as an offender."""
         return self.policy.blames_node and not (self.echo or self.unclear)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyEnd:
+    """A rank's exit with code 0 while other ranks of its role went on."""
+
+    rank: int
+    node: str
+    pod: str
+    role: str
+    step: int | None = None
+    """Last step of the rank; None if the rank made no step, or if the step is not known."""
+    total_steps: int | None = None
+    """Number of steps that the ranks of the role must make (the maximum, if they differ); None if not
+    known.
+    """
+    ended: float = 0.0
+    """Unix seconds at which the rank ended; 0 if not known."""
+
+    @property
+    def certain(self) -> bool:
+        """Return True if the rank is known to have had steps left."""
+        return self.total_steps is not None and (self.step or 0) < self.total_steps
 
 
 def made_all_steps(rank: RankView) -> bool:

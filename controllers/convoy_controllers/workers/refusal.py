@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from convoy_controllers.trainingjob.podpaths import Token, joined, located, origin, tokens
+from convoy_controllers.workers.podpaths import Token, joined, located, origin, tokens
 from convoy_crds.podtemplate import PodTemplate
 
 MAX_ERRORS_LISTED = 3

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Protocol
 
 from convoy_controllers.plan import Inspect
-from convoy_controllers.trainingjob.pod_ends import describe_end, ended, output_end
-from convoy_controllers.trainingjob.refusal import Refusal
-from convoy_controllers.trainingjob.validity import Violation
 from convoy_controllers.views import PodView, PodWarning, SlotView
+from convoy_controllers.workers.pod_ends import describe_end, ended, output_end
+from convoy_controllers.workers.refusal import Refusal
+from convoy_controllers.workers.violation import Violation
 from convoy_crds.layout import Slot
 from convoy_crds.meta import ObjectMeta
 from convoy_crds.reasons.catalogue import Reasons

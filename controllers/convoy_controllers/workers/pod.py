@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from convoy_controllers.trainingjob.users import container_security, pod_security
 from convoy_controllers.views import PodView
+from convoy_controllers.workers.security import container_security, pod_security
 from convoy_crds import terms
 from convoy_crds.containers import UNNAMED
 
