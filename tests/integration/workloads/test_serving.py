@@ -151,6 +151,31 @@ def test_a_stopped_engine_is_not_ready_until_it_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(180)
+def test_a_group_of_two_restarts_whole_and_drains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The command line of a cold rank is its own, so its process can be found.
+    monkeypatch.setenv("CONVOY_WARM", "false")
+    body = manifest(free_port(), group=2)
+    body["spec"]["roles"][0]["engine"]["params"] = {**SMALL, "layers": 2}
+    with running(tmp_path, body) as run:
+        run.ready()
+        first = run.complete()[1]["choices"]
+        ranks = [
+            pid for pid in proc.descendants(proc.scan(), run.process.pid) if b"lm.engine" in _command(pid)
+        ]
+        other = next(pid for pid in ranks if pid != run.rank_pid())
+        os.kill(other, signal.SIGKILL)
+        run.ready(times=2)
+        assert run.complete()[1]["choices"] == first
+        assert run.end() == 0
+
+
+def _command(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+@pytest.mark.timeout(180)
 def test_load_on_two_replicas_loses_nothing_while_the_run_ends(tmp_path: Path) -> None:
     with running(tmp_path, manifest(free_port(), replicas=2)) as run:
         run.ready(0)

@@ -182,7 +182,7 @@ def test_seeds_give_different_texts_and_each_seed_always_the_same() -> None:
 def test_the_self_test_accepts_this_machine() -> None:
     engine = made(rows=16)
     engine.self_test()
-    assert not engine._model._keys.any()
+    assert not engine._loaded.paged._keys.any()
 
 
 @pytest.mark.parametrize("part", ["mask", "product"])
@@ -204,13 +204,13 @@ def test_the_self_test_finds_a_broken_forward_pass(part: str, monkeypatch: pytes
 
 def test_a_row_that_influences_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = made(rows=16)
-    blocks = engine._model.blocks
+    blocks = engine._loaded.paged.blocks
 
     def leaky(x_RC: torch.Tensor, batch: object) -> torch.Tensor:
         found = blocks(x_RC, batch)  # type: ignore[arg-type]
         return found + found.mean(0) * 1e-3
 
-    monkeypatch.setattr(engine._model, "blocks", leaky)
+    monkeypatch.setattr(engine._loaded.paged, "blocks", leaky)
     with pytest.raises(SelfTestFailed, match="other bits beside other sequences"):
         engine.self_test()
 

@@ -100,7 +100,9 @@ def plain(
 
 def test_a_plain_file_needs_the_number_of_heads(trained: GPT, tmp_path: Path) -> None:
     plain(trained, tmp_path)
-    with pytest.raises(ModelError, match=r"does not contain the number of attention heads: set params\.heads"):
+    with pytest.raises(
+        ModelError, match=r"does not contain the number of attention heads: set params\.heads"
+    ):
         load(tmp_path)
     assert same(load(tmp_path, heads=3).model, trained)
     (tmp_path / "config.json").write_text(json.dumps({"n_head": 3}))

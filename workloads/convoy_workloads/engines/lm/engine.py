@@ -14,47 +14,64 @@ from convoy_workloads.engines.lm import self_test, weights
 from convoy_workloads.engines.lm.blocks import BlockPool
 from convoy_workloads.engines.lm.forward import Layout, PagedModel
 from convoy_workloads.engines.lm.params import Params
+from convoy_workloads.engines.lm.pipeline import Notice, Pipeline, layers_of
 from convoy_workloads.engines.lm.sampling import choose
 from convoy_workloads.engines.lm.scheduler import Scheduler
 from convoy_workloads.engines.lm.tokenizer import ByteTokenizer
+from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.serving.front import Limits
+from convoy_workloads.serving.group import Group, form
 from convoy_workloads.serving.protocol import ModelCard, ModelError, Prompt, Token, Tokenizer, Usage
 from convoy_workloads.serving.rank import run
 
+MAX_GROUP = 8
+"""Maximum number of ranks of a replica."""
+
 
 class LanguageModel:
-    """The engine of one replica."""
+    """The engine of one rank. Rank 0 of a replica serves, and the other ranks follow it."""
 
-    def __init__(self, params: Params, path: Path | None, device: torch.device) -> None:
+    def __init__(
+        self, params: Params, path: Path | None, device: torch.device, group: Group | None = None
+    ) -> None:
         """`path`: folder of the model; None to use the engine's own model."""
         self.tokenizer: Tokenizer = ByteTokenizer()
         self._params = params
         self._path = path
         self._device = device
-        self._layout: Layout
-        self._model: PagedModel
-        self._scheduler: Scheduler
+        self._group = group or Group()
+        self._pipeline: Pipeline | None = None
+        """The loaded model; None before the first load."""
+        self._scheduler = Scheduler(BlockPool(1, reuse=False), 1, 1, 1)
 
     def load(self, renew: Callable[[], None]) -> ModelCard:
-        """Load the model and allocate its cache. Raises ModelError if the model cannot be used."""
+        """Load the model and allocate its cache. Raises ModelError if the model cannot be used, and PeerLost
+        if the other ranks of the replica are not there.
+        """
         params = self._params
+        first = self._pipeline is None
+        if self._pipeline is not None and self._group.rank == 0:
+            self._pipeline.announce(Notice.LOAD)
         loaded = weights.load(self._path, params, renew)
         model = loaded.model.to(self._device)
         blocks = params.kv_tokens // params.block
         context = min(model.context, blocks * params.block)
         if context < 2:
             raise ModelError(f"params.kv_tokens: {params.kv_tokens} tokens are too few for a sequence")
-        self._layout = Layout(params.rows, params.block, context)
-        self._model = PagedModel(model, range(len(model.blocks)), self._layout, blocks)
+        layers = layers_of(self._group, len(model.blocks))
+        paged = PagedModel(model, layers, Layout(params.rows, params.block, context), blocks)
+        self._pipeline = Pipeline(self._group, paged)
         self._scheduler = Scheduler(
             BlockPool(blocks, params.prefix_reuse), params.rows, params.max_sequences, params.block
         )
         renew()
+        if first:
+            form(self._group, renew)
         return ModelCard(params.name, context, loaded.source, loaded.facts)
 
     def self_test(self) -> None:
         """Compare the paged model with the plain one. Raises SelfTestFailed if they differ."""
-        self_test.run(self._model)
+        self_test.run(self._loaded)
 
     def admit(self, prompt: Prompt) -> bool:
         """Add a prompt to the batch. Return False if the batch is full."""
@@ -63,9 +80,7 @@ class LanguageModel:
     def step(self) -> list[Token]:
         """Compute the rows of one iteration. Return the new tokens."""
         rows = self._scheduler.plan()
-        integers = self._layout.integers(rows)
-        batch = self._layout.batch(integers, self._device)
-        logits = self._model.logits(self._model.blocks(self._model.embed(batch), batch))
+        logits = self._loaded.compute(rows)
         self._scheduler.done(rows)
         newest = [number for number, row in enumerate(rows) if row.last]
         if not newest:
@@ -85,7 +100,8 @@ class LanguageModel:
         self._scheduler.remove(sequence)
 
     def idle(self) -> None:
-        """Do nothing, because this replica has one rank."""
+        """Show the other ranks that this one is alive."""
+        self._loaded.announce(Notice.IDLE)
 
     def usage(self) -> Usage:
         """Return the use of the batch and of the cache."""
@@ -97,13 +113,31 @@ class LanguageModel:
         )
 
     def close(self) -> None:
-        """Do nothing, because this replica has one rank."""
+        """Let the other ranks end."""
+        if self._pipeline is not None:
+            self._pipeline.end()
+
+    def follow(self, heartbeat: HeartbeatWriter) -> None:
+        """Compute this rank's part of each iteration until rank 0 ends. Raises RuntimeError if a rank is
+        lost.
+        """
+        heartbeat.start()
+        while True:
+            self.load(heartbeat.touch)
+            if self._loaded.follow(heartbeat.serve) is Notice.END:
+                heartbeat.drain()
+                return
+
+    @property
+    def _loaded(self) -> Pipeline:
+        assert self._pipeline is not None  # noqa: S101 - the front loads first
+        return self._pipeline
 
 
-def make(params: Params, path: Path | None) -> LanguageModel:
+def make(params: Params, path: Path | None, group: Group) -> LanguageModel:
     """Return the engine for this machine: on the GPU if there is one, else on CPUs."""
     torch.set_num_threads(params.threads)
-    return LanguageModel(params, path, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    return LanguageModel(params, path, torch.device("cuda" if torch.cuda.is_available() else "cpu"), group)
 
 
 def limits(params: Params) -> Limits:
@@ -113,7 +147,7 @@ def limits(params: Params) -> Limits:
 
 def main() -> None:
     """Run one rank of a replica."""
-    run("lm", Params, make, limits)
+    run("lm", Params, make, limits, MAX_GROUP)
 
 
 if __name__ == "__main__":

@@ -49,11 +49,14 @@ class Layout:
     def __init__(self, rows: int, block: int, context: int) -> None:
         self.rows = rows
         self.block = block
+        self.context = context
         self.tile = block * math.ceil(min(TILE, context) / block)
         """Number of positions of a tile: whole blocks."""
         self.tiles = math.ceil(context / self.tile)
         """Maximum number of tiles."""
         self._per_tile = self.tile // block
+        self.size = rows * (2 + self.tiles * self._per_tile)
+        """Number of entries of the array that `integers` returns."""
 
     def integers(self, rows: Sequence[Row]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
         """Return the rows as one array: per row the token, the position and the blocks. Padding rows have
@@ -91,10 +94,12 @@ class PagedModel:
         self.model = model
         self.layers = layers
         self.layout = layout
+        self.count = blocks
+        """Number of usable blocks of the cache."""
         self.device = model.tokens.weight.device
         heads = self._block(layers[0]).heads
-        width = model.tokens.weight.shape[1]
-        head = width // heads
+        self.width = int(model.tokens.weight.shape[1])
+        head = self.width // heads
         shape = (len(layers), heads, blocks + 1, layout.block * head)
         self._keys = torch.zeros(shape, device=self.device)
         self._values = torch.zeros(shape, device=self.device)

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from convoy_workloads.engines.lm.blocks import BlockPool
-from convoy_workloads.engines.lm.forward import PagedModel
-from convoy_workloads.engines.lm.scheduler import Row, Scheduler
+from convoy_workloads.engines.lm.pipeline import Pipeline
+from convoy_workloads.engines.lm.scheduler import Scheduler
 from convoy_workloads.serving.protocol import Prompt, Sampling, SelfTestFailed
 
 LENGTH = 24
@@ -18,12 +18,13 @@ TOLERANCE = 1e-3
 """Maximum difference of logits between the two forward passes, as a share of the largest logit."""
 
 
-def run(paged: PagedModel) -> None:
+def run(pipeline: Pipeline) -> None:
     """Test the model, then clear its cache. Raises SelfTestFailed if a check fails."""
     random = np.random.default_rng(0)
-    length = min(LENGTH, paged.model.context)
+    paged = pipeline.paged
+    length = min(LENGTH, paged.layout.context)
     tokens = [int(one) for one in random.integers(0, 256, length)]
-    alone = _logits(paged, tokens, beside=[])
+    alone = _logits(pipeline, tokens, beside=[])
     with torch.inference_mode():
         plain = paged.model(torch.tensor([tokens], device=paged.device))[0, -1].double().cpu().numpy()
     if not np.isfinite(alone).all():
@@ -37,40 +38,34 @@ def run(paged: PagedModel) -> None:
         others = [
             [int(one) for one in random.integers(0, 256, 3)] for _ in range(min(2, paged.layout.rows - 1))
         ]
-        beside = _logits(paged, tokens, beside=others)
+        beside = _logits(pipeline, tokens, beside=others)
         if not np.array_equal(alone, beside):
             raise SelfTestFailed(
                 "a sequence gets other bits beside other sequences on this processor: set params.rows to a "
                 "multiple of 16"
             )
-    paged.clear()
+    pipeline.clear()
 
 
 def _logits(
-    paged: PagedModel, tokens: list[int], beside: list[list[int]]
+    pipeline: Pipeline, tokens: list[int], beside: list[list[int]]
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return the logits after `tokens`. The sequences `beside` come first in the batch. They are continued as
     long as `tokens` is computed.
     """
-    layout = paged.layout
-    pool = BlockPool(layout.tiles * layout.tile // layout.block, reuse=False)
+    layout = pipeline.layout
+    pool = BlockPool(pipeline.paged.count, reuse=False)
     scheduler = Scheduler(pool, layout.rows, layout.rows, layout.block)
     for number, one in enumerate([*beside, tokens]):
         scheduler.admit(Prompt(number, tuple(one), Sampling(1, 0)))
     while True:
         rows = scheduler.plan()
-        logits = forward(paged, rows)
+        logits = pipeline.compute(rows)
         scheduler.done(rows)
         for number, row in enumerate(rows):
             if row.last and row.sequence.prompt.id == len(beside):
                 return logits[number].double().cpu().numpy()
-            if row.last and len(row.sequence.tokens) < paged.model.context:
+            if row.last and len(row.sequence.tokens) < layout.context:
                 row.sequence.tokens.append(number)
             elif row.last:
                 scheduler.remove(row.sequence.prompt.id)
-
-
-def forward(paged: PagedModel, rows: list[Row]) -> torch.Tensor:
-    """Return the logits of rows."""
-    batch = paged.layout.batch(paged.layout.integers(rows), paged.device)
-    return paged.logits(paged.blocks(paged.embed(batch), batch))

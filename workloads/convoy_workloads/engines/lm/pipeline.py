@@ -1,0 +1,126 @@
+"""The pipeline of a replica with several ranks: each rank computes some of the model's blocks, in order.
+
+Rank 0 decides what an iteration computes and announces it to the others. The residual stream goes from rank
+to rank, and the last rank sends the logits to rank 0. So all ranks make the same changes to their caches, and
+the bits are those of a single rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from enum import IntEnum
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from convoy_workloads.engines.gpt.model import VOCABULARY
+from convoy_workloads.engines.lm.forward import Layout, PagedModel
+from convoy_workloads.engines.lm.scheduler import Row
+from convoy_workloads.serving.group import Group
+from convoy_workloads.serving.protocol import ModelError
+
+
+class Notice(IntEnum):
+    """Announcements of rank 0."""
+
+    IDLE = 0
+    """There is nothing to compute. Rank 0 is alive."""
+    STEP = 1
+    """Compute the rows that follow."""
+    CLEAR = 2
+    """Set the cache to zero."""
+    LOAD = 3
+    """Load the model again."""
+    END = 4
+    """The replica is ending."""
+
+
+def layers_of(group: Group, layers: int) -> range:
+    """Return the blocks that a rank computes. Raises ModelError if there are fewer blocks than ranks."""
+    if layers < group.world:
+        raise ModelError(
+            f"spec.roles[].groupSize: {group.world} pods cannot share a model of {layers} transformer blocks"
+        )
+    return range(group.rank * layers // group.world, (group.rank + 1) * layers // group.world)
+
+
+class Pipeline:
+    """One rank's part of the pipeline."""
+
+    def __init__(self, group: Group, paged: PagedModel) -> None:
+        self.paged = paged
+        self._group = group
+        self._layout = paged.layout
+        self._stream = torch.empty((self._layout.rows, paged.width))
+        self._logits = torch.empty((self._layout.rows, VOCABULARY))
+
+    @property
+    def layout(self) -> Layout:
+        """Return the layout of the rows."""
+        return self._layout
+
+    # The following methods run on rank 0.
+
+    def announce(
+        self, notice: Notice, integers: np.ndarray[tuple[int, int], np.dtype[np.int64]] | None = None
+    ) -> None:
+        """Send an announcement to all other ranks. Raises RuntimeError if a rank is lost."""
+        if self._group.world == 1:
+            return
+        message = torch.zeros(self._layout.size + 1, dtype=torch.int64)
+        message[0] = int(notice)
+        if integers is not None:
+            message[1:] = torch.from_numpy(integers.reshape(-1))
+        for rank in range(1, self._group.world):
+            dist.send(message, rank)
+
+    def compute(self, rows: list[Row]) -> Tensor:
+        """Return the logits of rows. Raises RuntimeError if a rank is lost."""
+        integers = self._layout.integers(rows)
+        self.announce(Notice.STEP, integers)
+        batch = self._layout.batch(integers, self.paged.device)
+        stream = self.paged.blocks(self.paged.embed(batch), batch)
+        if self._group.world == 1:
+            return self.paged.logits(stream)
+        dist.send(stream.cpu(), 1)
+        dist.recv(self._logits, self._group.world - 1)
+        return self._logits
+
+    def clear(self) -> None:
+        """Set the caches of all ranks to zero."""
+        self.announce(Notice.CLEAR)
+        self.paged.clear()
+
+    def end(self) -> None:
+        """Let the other ranks end. A rank that is lost already is ignored."""
+        with contextlib.suppress(RuntimeError):
+            self.announce(Notice.END)
+
+    # The following method runs on the other ranks.
+
+    def follow(self, beat: Callable[[], None]) -> Notice:
+        """Compute this rank's part of each iteration, until rank 0 announces `LOAD` or `END`. Return that
+        notice. `beat` is called for each message. Raises RuntimeError if a rank is lost.
+        """
+        message = torch.empty(self._layout.size + 1, dtype=torch.int64)
+        rank, last = self._group.rank, self._group.world - 1
+        while True:
+            dist.recv(message, 0)
+            beat()
+            notice = Notice(int(message[0]))
+            if notice in (Notice.LOAD, Notice.END):
+                return notice
+            if notice is Notice.CLEAR:
+                self.paged.clear()
+            elif notice is Notice.STEP:
+                integers = message[1:].numpy().reshape(self._layout.rows, -1).copy()
+                batch = self._layout.batch(integers, self.paged.device)
+                dist.recv(self._stream, rank - 1)
+                stream = self.paged.blocks(self._stream.to(self.paged.device), batch)
+                if rank == last:
+                    dist.send(self.paged.logits(stream).cpu(), 0)
+                else:
+                    dist.send(stream.cpu(), rank + 1)

@@ -1,0 +1,68 @@
+"""The ranks of one replica. Rank 0 serves; the other ranks compute a part of each iteration."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from convoy_workloads.runtime.errors import PeerLost
+
+FORM_SECONDS = 3600.0
+"""Seconds for which a rank that has loaded waits for the others, which may load for longer."""
+PEER_SECONDS = 30.0
+"""Seconds without a message after which a peer is lost. Rank 0 sends at least one message a second."""
+RENEW_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class Group:
+    """The position of a rank in its replica."""
+
+    rank: int = 0
+    world: int = 1
+
+
+def form(group: Group, renew: Callable[[], None]) -> None:
+    """Form the process group. Every rank calls this after it has loaded its model, so that a rank that loads
+    for long does not look like a lost one. `renew` is called as long as this rank waits.
+
+    Raises PeerLost if the group does not form.
+    """
+    if group.world == 1:
+        return
+    failed: list[BaseException] = []
+
+    def connect() -> None:
+        try:
+            _connect(group)
+        except BaseException as error:  # The caller raises it in its own thread.
+            failed.append(error)
+
+    thread = threading.Thread(target=connect, name="convoy-group", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        renew()
+        thread.join(RENEW_SECONDS)
+    if failed:
+        raise PeerLost(f"the ranks of this replica have not formed a group: {failed[0]}") from failed[0]
+
+
+def _connect(group: Group) -> None:
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        address, port, group.world, is_master=group.rank == 0, timeout=timedelta(seconds=FORM_SECONDS)
+    )
+    store.set(f"loaded-{group.rank}", "")
+    store.wait([f"loaded-{rank}" for rank in range(group.world)], timedelta(seconds=FORM_SECONDS))
+    dist.init_process_group(
+        "gloo",
+        store=dist.PrefixStore("serving", store),  # type: ignore[attr-defined]
+        rank=group.rank,
+        world_size=group.world,
+        timeout=timedelta(seconds=PEER_SECONDS),
+    )
