@@ -12,7 +12,31 @@ STORES = (
     f"{INTEGRATION}/operator/test_stores.py"
     "::test_an_agent_probes_a_store_and_probes_again_when_its_keys_change"
 )
+SERVING = f"{INTEGRATION}/operator/test_serving.py"
+NO_SERVING_JOB = "no test of the slice creates a ServingJob"
 USED_ELSEWHERE = (
+    UsedElsewhere(
+        OPERATOR,
+        "get create patch delete",
+        "services poddisruptionbudgets.policy controllerrevisions.apps",
+        NO_SERVING_JOB,
+        f"{SERVING}::test_a_job_serves_scales_and_rolls",
+    ),
+    UsedElsewhere(
+        OPERATOR,
+        "patch",
+        "pods/status servingjobs/status.convoy.dev",
+        NO_SERVING_JOB,
+        f"{SERVING}::test_pods_of_a_deleted_node_are_not_ready_and_are_replaced",
+    ),
+    UsedElsewhere(
+        OPERATOR,
+        "update",
+        "servingjobs/finalizers.convoy.dev",
+        NO_SERVING_JOB,
+        f"{SERVING}::test_a_job_serves_scales_and_rolls",
+        uncertain=True,
+    ),
     UsedElsewhere(
         OPERATOR,
         "update",
@@ -83,7 +107,7 @@ USED_ELSEWHERE = (
     UsedElsewhere(
         "convoy-uninstall",
         "list",
-        "trainingjobs.convoy.dev pods nodes",
+        "trainingjobs.convoy.dev servingjobs.convoy.dev pods nodes",
         "the slice deletes its cluster without an uninstallation",
         f"{INTEGRATION}/chart/test_uninstall.py::test_the_uninstall_hook_uses_exactly_its_rights",
     ),

@@ -11,11 +11,13 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
+from e2e import rights
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_crds.terms import LABEL_REVISION
 
 from .conftest import FakeAgent, Installation, dialled, eventually
+from .test_rights import requested
 
 JOBS = "/apis/convoy.dev/v1alpha1/namespaces/{}/servingjobs"
 MERGE = "application/merge-patch+json"
@@ -238,6 +240,26 @@ async def test_a_rank_restarts_in_place_and_a_broken_revision_displaces_nothing(
         await job.patch(roles=server("llm", "own:3")["spec"]["roles"])
         await eventually(lambda: job.complete("2/2"), 90, what="the repaired revision serves")
         assert {_image(pod) for pod in await node.all()} == {"own:3"}
+
+
+async def test_pods_of_a_deleted_node_are_not_ready_and_are_replaced(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = installation.plane.namespace()
+    job = Job(installation, namespace, "llm")
+    async with serving(installation, monkeypatch, namespace) as node:
+        await installation.call("POST", JOBS.format(namespace), server("llm", replicas=1))
+        await eventually(lambda: job.complete("1/1"), what="one replica serves")
+        (before,) = await node.all()
+        await installation.call("DELETE", f"/api/v1/nodes/{node.agent.node}")
+
+        async def replaced() -> bool:
+            return before["metadata"]["uid"] not in {pod["metadata"]["uid"] for pod in await node.all()}
+
+        await eventually(replaced, what="the pod is replaced")
+    found = requested(installation)
+    name = before["metadata"]["name"]
+    assert rights.Right("convoy-operator", "", "pods/status", "patch", name, namespace) in found
 
 
 async def test_the_api_server_refuses_a_role_without_readiness(installation: Installation) -> None:
