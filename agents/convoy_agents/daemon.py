@@ -41,6 +41,7 @@ from convoy_agents.tiercheck.deciding import Decisions
 from convoy_agents.tiercheck.ledger import MemoryLedger
 from convoy_agents.tiercheck.link import Encoders, Links
 from convoy_agents.tiercheck.memory_manager import MemoryManager
+from convoy_agents.tiercheck.memory_use import MemoryUse
 from convoy_agents.tiercheck.peer_transfer import PeerTransfer
 from convoy_agents.tiercheck.rank_server import RankServer
 from convoy_agents.tiercheck.remote import Remotes
@@ -111,7 +112,10 @@ class Agent:
         self._committer = Committer(
             self.memory_manager, peer_transfer, self.remotes, troubles, commits, self.pods
         )
-        self._ranks = RankServer(self.memory_manager, restores, self._committer, lambda: self.pods, troubles)
+        use = MemoryUse(self.pods.set_memory_use)
+        self._ranks = RankServer(
+            self.memory_manager, restores, self._committer, lambda: self.pods, troubles, use
+        )
         self._telemetry = TelemetryBuffer()
         pair_probes = PairProbes(self._peers.pairs)
         runner = Runner(Launch(settings.probe_dir, settings.probe_python))

@@ -61,6 +61,10 @@ class MemoryTiers:
     """Seconds between two saves; 0 keeps the interval that the pod started with. Only set for slot 0, whose
     rank 0 requests the saves.
     """
+    by_default: bool = False
+    """True if the job has no tiers in its spec. It then gets at most half of a node's memory, and gives way
+    to other jobs.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,10 @@ class MemoryTiers:
     """Seconds between two saves. With 0, the interval in the pod's environment applies. Set only for slot
     0.
     """
+    by_default: bool = False
+    """True if the job has no tiers in its spec. It then gets at most half of the node's memory, and gives way
+    to other jobs.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +219,7 @@ def _memory(message: hub_pb2.MemoryTiers) -> MemoryTiers:
         tuple(NodeAddress(entry.node, entry.peer_address) for entry in message.holders),
         _store(message.store) if message.HasField("store") else None,
         message.interval_seconds,
+        message.by_default,
     )
 
 

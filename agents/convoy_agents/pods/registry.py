@@ -15,6 +15,7 @@ from convoy_agents.pods.report import to_wire
 from convoy_agents.pods.session import Hooks, PodSession
 from convoy_agents.pods.state import (
     CheckpointTroubles,
+    CheckpointUse,
     CommitDecided,
     PeerMoved,
     PickPort,
@@ -153,6 +154,11 @@ class Pods:
         """
         if session := self._sessions.get(uid):
             session.dispatch(CheckpointTroubles(incarnation, troubles))
+
+    def set_memory_use(self, uid: str, incarnation: int, wanted: int, limit: int) -> None:
+        """Record the bytes that a pod's ranks need for checkpoints, and the limit of their job."""
+        if session := self._sessions.get(uid):
+            session.dispatch(CheckpointUse(incarnation, wanted, limit))
 
     def commit_decided(
         self, uid: str, tier: Tier, generation: Generation, verdict: Verdict, seen: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convoy_agents.pods.assignment import Assignment, NodeAddress
+from convoy_agents.pods.assignment import Assignment, MemoryTiers, NodeAddress
 from convoy_agents.pods.messages import Progress
 from convoy_agents.pods.state import PodState, RankState
 from convoy_agents.wire import hub_pb2, slot_tokens
@@ -40,6 +40,8 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
     if state.assignment:
         report.peers.extend(_peers(state.assignment))
         report.interval_seconds = state.assignment.interval_seconds
+        if state.assignment.memory is not None:
+            report.memory.CopyFrom(_memory(state, state.assignment.memory))
         report.authority = slot_tokens.signing_key_id(state.assignment.slot_token)
     if informed == state.current:
         report.ranks.extend(_ranks(state))
@@ -53,6 +55,13 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
     for kind, message in sorted(state.troubles.items()):
         report.troubles.add(kind=hub_pb2.Trouble.Kind.Value(kind), message=message[:MAX_TROUBLE])
     return report
+
+
+def _memory(state: PodState, given: MemoryTiers) -> hub_pb2.CheckpointMemory:
+    found = hub_pb2.CheckpointMemory(copies=given.copies)
+    if (use := state.memory_use) is not None:
+        found.opened, found.wanted_bytes, found.limit_bytes = True, use.wanted, use.limit
+    return found
 
 
 def _peers(plan: Assignment) -> list[hub_pb2.NodeAddress]:

@@ -20,6 +20,7 @@ from convoy_agents.pods.messages import (
 )
 from convoy_agents.pods.state import (
     CheckpointTroubles,
+    CheckpointUse,
     CommitDecided,
     Committed,
     Event,
@@ -67,6 +68,8 @@ def reduce(state: PodState, event: Event) -> Outcome:
             return _decided(state, event)
         case CheckpointTroubles():
             return _set_troubles(state, event)
+        case CheckpointUse():
+            return _set_memory_use(state, event)
 
 
 def _launcher_hello(state: PodState, hello: LauncherHello) -> Outcome:
@@ -171,7 +174,7 @@ def _assign(state: PodState, assignment: Assignment) -> Outcome:
             known = replace(known, launcher_incarnation=assignment.incarnation)
             return Outcome(known, save=True, to_launcher=(assignment.frame(),), urgency=Urgency.NOW)
         return Outcome(known, save=assignment != state.assignment, urgency=Urgency.NOW)
-    state = replace(state, assignment=assignment, ranks={}, shutdown=None, troubles={})
+    state = replace(state, assignment=assignment, ranks={}, shutdown=None, troubles={}, memory_use=None)
     if not state.connected:
         return Outcome(state, save=True, urgency=Urgency.NOW)
     state = replace(state, launcher_incarnation=assignment.incarnation)
@@ -230,6 +233,12 @@ def _set_troubles(state: PodState, event: CheckpointTroubles) -> Outcome:
     if event.incarnation != state.current or event.troubles == state.troubles:
         return Outcome(state)
     return Outcome(replace(state, troubles=event.troubles), urgency=Urgency.BATCHED)
+
+
+def _set_memory_use(state: PodState, event: CheckpointUse) -> Outcome:
+    if event.incarnation != state.current or event == state.memory_use:
+        return Outcome(state)
+    return Outcome(replace(state, memory_use=event), urgency=Urgency.BATCHED)
 
 
 def _with_rank(state: PodState, rank: int, value: RankState) -> PodState:

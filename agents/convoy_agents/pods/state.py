@@ -56,6 +56,17 @@ class CheckpointTroubles:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointUse:
+    """Event: the ranks of a pod have requested memory for checkpoints, or a checkpoint."""
+
+    incarnation: int
+    wanted: int
+    """Bytes that all ranks of the pod need for their buffers; 0 until all have requested them."""
+    limit: int
+    """Maximum bytes of the job on this node; 0 if only the node's memory limits the job."""
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """Event: the pod's launcher must exit with `exit_code`."""
 
@@ -95,6 +106,8 @@ class PodState:
     """The newest committed generation by tier."""
     troubles: Mapping[str, str] = field(default_factory=dict)
     """Messages about problems with this incarnation's checkpoints, by kind of problem."""
+    memory_use: CheckpointUse | None = None
+    """The ranks' use of the memory for checkpoints in this incarnation; None before they request anything."""
     shutdown: Shutdown | None = None
 
     @property
@@ -177,6 +190,7 @@ Event = (
     | Shutdown
     | CommitDecided
     | CheckpointTroubles
+    | CheckpointUse
 )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+_OWN = "the job's limit (spec.checkpoint.tiers.local.memory)"
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -19,9 +21,12 @@ class Refusal:
     """
     others: int
     """Bytes that other jobs use on the node."""
+    by_default: bool = False
+    """True if the job has no tiers in its spec."""
 
     def __str__(self) -> str:
-        limit = "the job's limit (spec.checkpoint.tiers.local.memory)" if self.own else "the node's limit"
+        own = "the limit without spec.checkpoint.tiers" if self.by_default else _OWN
+        limit = own if self.own else "the node's limit"
         others = f", of which other jobs use {self.others}" if self.others and not self.own else ""
         return f"{self.missing} more bytes are needed: {limit} is {self.limit} bytes{others}"
 

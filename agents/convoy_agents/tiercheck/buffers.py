@@ -44,6 +44,16 @@ class Buffers:
             if owner_of(path.name)[0] not in owners and path.name not in used:
                 path.unlink()
 
+    def release(self) -> None:
+        """Free the memory of all buffers, and remove them.
+
+        A rank may still have a buffer mapped. It then reads zeros, and what it writes uses its own memory
+        until it unmaps the buffer.
+        """
+        for path in self._folder.iterdir():
+            memory.free(path)
+            path.unlink()
+
     def allocate(self, names: Collection[str], size: int) -> None:
         """Grow each buffer to at least `size` bytes. If the free part of the job's tmpfs is too small,
         raise ShareExhausted before any buffer grows.

@@ -386,7 +386,7 @@ class Committer:
                 return False
         # If the job has no copies, only the agents use the peer tier. Do not notify the pod of this commit,
         # because the pod would wrongly conclude that copies exist.
-        peer = one.notify_peer and plan.memory is not None and plan.memory.copies > 0
+        peer = one.notify_peer and self._copies.wanted(plan)
         if tier is not Tier.PEER or peer:
             self._pods.commit_decided(plan.pod_uid, tier, generation, outcome.verdict, outcome.seen)
         return committed

@@ -43,11 +43,23 @@ class ShardCopier:
         Raises Damaged if a shard in this node's memory is damaged.
         """
         hosts = plan.memory.hosts if plan.memory else ()
+        releases = job_memory.releases
         started = time.monotonic()
-        done = await asyncio.gather(*(self._send(plan, host, job_memory, keys) for host in hosts))
+        try:
+            done = await asyncio.gather(*(self._send(plan, host, job_memory, keys) for host in hosts))
+        except Damaged:
+            if job_memory.releases == releases:
+                raise
+            log.info("copies not made: the job's memory went to another job", job=plan.job)
+            return False
         if done and all(done):
             metrics.COPY_SECONDS.observe(time.monotonic() - started)
         return all(done)
+
+    def wanted(self, plan: Assignment) -> bool:
+        """Return True if the pod of `plan` makes copies now. The operator may change that at any time."""
+        given = (self._plan(plan.pod_uid) or plan).memory
+        return given is not None and given.copies > 0
 
     async def _send(
         self, plan: Assignment, host: NodeAddress, job_memory: JobMemory, keys: Sequence[str]
@@ -62,6 +74,9 @@ class ShardCopier:
             if now is None or now.incarnation != plan.incarnation:
                 return False
             hosts = now.memory.hosts if now.memory else ()
+            if not hosts:
+                # The operator has found that copies do not fit, so the job makes none.
+                return True
             place = next((one for one in hosts if one.node == host.node), host)
             try:
                 await self._send_one(place, job_memory, now, left[0])

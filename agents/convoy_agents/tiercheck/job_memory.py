@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -13,7 +14,7 @@ from convoy_agents import metrics
 from convoy_agents.tiercheck import digest, planes, shares
 from convoy_agents.tiercheck.budget import Budget
 from convoy_agents.tiercheck.buffers import BASES, SEGMENTS
-from convoy_agents.tiercheck.job_share import JobShare
+from convoy_agents.tiercheck.job_share import BudgetExceeded, JobShare
 from convoy_agents.tiercheck.shard_sealer import ShardSealer
 from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_agents.tiercheck.shard_uses import ShardUses
@@ -24,15 +25,37 @@ from convoy_controllers.checkpoint.records import Branch, Manifest, Record
 
 log = structlog.get_logger()
 
+MakeRoom = Callable[[str, int], Awaitable[bool]]
+"""A function that releases memory of jobs with tiers by default, for another job. It gets the uid of the
+other job and the missing bytes. It returns True if it has released enough.
+"""
+
 
 class JobMemory(StoreAccess):
     """The memory of one job on this node. It is opened on first use. It is closed when the hub reports the
     end of the job.
     """
 
-    def __init__(self, job_uid: str, folder: Path, budget: Budget, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        job_uid: str,
+        folder: Path,
+        budget: Budget,
+        pool: ThreadPoolExecutor,
+        make_room: MakeRoom | None = None,
+    ) -> None:
         super().__init__()
         self.job_uid = job_uid
+        self.by_default = False
+        """True if the job has no tiers in its spec. It then gets at most half of the node's memory, and gives
+        way to other jobs.
+        """
+        self.releases = 0
+        """Number of times that the memory of the job was released for another job."""
+        self.yielded = ""
+        """Reason of the last release; empty once the job has memory again."""
+        self._budget = budget
+        self._make_room = make_room
         self.uses = ShardUses()
         """For each shard, the operations that use it: restores, copies for other nodes, and uploads. A
         shard that a restore or an upload needs stays in memory.
@@ -77,7 +100,7 @@ class JobMemory(StoreAccess):
         if self.closed:
             raise OSError("the job is over and its memory was released")
         if self._store is None:
-            await self._share.open()
+            await self._with_room(self._share.open)
             self._store = await asyncio.to_thread(ShardStore, self._folder)
         return self._store
 
@@ -102,7 +125,7 @@ class JobMemory(StoreAccess):
             store = await self._open()
             used = {owner, *owners, *store.owners}
             self._share.keep_buffers({f"{BUFFERS}{of}{one}" for one in used for of in (BASES, SEGMENTS)})
-            await self._share.grow(f"{BUFFERS}{kind}{owner}", count * size, own_limit)
+            await self._grow(f"{BUFFERS}{kind}{owner}", count * size, self.limit(own_limit))
             names = await asyncio.to_thread(store.reserve, owner, count, size, owners, kind)
         await self.notify_changed()
         return [store.buffers.path(name) for name in names]
@@ -121,11 +144,61 @@ class JobMemory(StoreAccess):
     async def _expect(self, manifest: Manifest, purpose: str, own_limit: int, copy_of: str) -> list[int]:
         async with self._turn:
             store = await self._open()
-            await self._share.grow(purpose, store.unbuffered_bytes_with(manifest), own_limit)
+            # A restore needs the memory only for a short time, so only the node limits a job by default.
+            limit = self.limit(own_limit) if copy_of or not self.by_default else 0
+            await self._grow(purpose, store.unbuffered_bytes_with(manifest), limit)
             wanted = await asyncio.to_thread(store.expect, manifest, copy_of)
             if copy_of:
                 self.uses.mark_copy(manifest.id)
             return wanted
+
+    def limit(self, own_limit: int) -> int:
+        """Return the maximum bytes of the job on this node; 0 if only the node's memory limits the job.
+        `own_limit`: the limit in the job's assignment, or 0.
+        """
+        if not self.by_default:
+            return own_limit
+        half = self._budget.limit // 2
+        return min(own_limit, half) if own_limit else half
+
+    async def release(self, why: str) -> bool:
+        """Release the memory of the job for another job. Return False, and change nothing, while a restore or
+        an upload needs it, or while a shard is being sealed.
+
+        The job keeps its records, and may request memory again.
+        """
+        return await self.finish(self._release(why))
+
+    async def _release(self, why: str) -> bool:
+        async with self._turn:
+            store = self._store
+            if store is None or self.uses.needed or store.sealing:
+                return False
+            await asyncio.to_thread(_drop_all, store)
+            await self._share.release()
+            self.uses.unmark_all_copies()
+            self.releases += 1
+            self.yielded = why
+        await self.notify_changed()
+        return True
+
+    async def _grow(self, purpose: str, size: int, limit: int) -> None:
+        await self._with_room(lambda: self._share.grow(purpose, size, limit))
+
+    async def _with_room(self, allocate: Callable[[], Awaitable[None]]) -> None:
+        """Allocate memory. If the node has too little, and jobs with tiers by default can give way, allocate
+        again after they have. Raises BudgetExceeded.
+        """
+        try:
+            await allocate()
+        except BudgetExceeded as error:
+            refusal = replace(error.refusal, by_default=self.by_default)
+            room = self._make_room
+            if self.by_default or refusal.own or room is None:
+                raise BudgetExceeded(refusal) from None
+            if not await room(self.job_uid, refusal.missing):
+                raise
+            await allocate()
 
     # Chunks and shards.
 
@@ -307,3 +380,11 @@ class JobMemory(StoreAccess):
     def _collect(self, store: ShardStore) -> None:
         store.collect(self.uses.needed)
         self.uses.unmark_copies_except(store.known)
+
+
+def _drop_all(store: ShardStore) -> None:
+    """Drop all shards, also those in transfer, and all buffers. Records and watermarks stay."""
+    for key in store.known:
+        store.drop(key)
+        store.incoming.drop(key)
+    store.buffers.release()

@@ -33,6 +33,10 @@ class JobShare:
         self._job_uid = job_uid
         self._folder = folder
         self._budget = budget
+        self._floor = 0
+        """Smallest size of the tmpfs in bytes. It must not shrink while ranks may still write to buffers that
+        were released, because a write beyond its size would kill them.
+        """
         self._purposes: dict[str, int] = {}
         """Bytes by purpose. A purpose is the buffers of a rank, or all copies and fetched shards."""
 
@@ -60,9 +64,19 @@ class JobShare:
         wanted = {**self._purposes, purpose: size}
         if refusal := self._budget.grow(self._job_uid, shares.total_size(wanted), own_limit):
             raise BudgetExceeded(refusal)
-        await asyncio.to_thread(memory.open_share, self._folder, self._budget.shares[self._job_uid])
+        size = max(self._floor, self._budget.shares[self._job_uid])
+        await asyncio.to_thread(memory.open_share, self._folder, size)
         await asyncio.to_thread(shares.write, self._folder, wanted)
         self._purposes = wanted
+
+    async def release(self) -> None:
+        """Return the share to the node's budget, except the bytes of an empty share. The caller has removed
+        all shards and buffers.
+        """
+        self._floor = max(self._floor, self._budget.shares.get(self._job_uid, 0))
+        self._purposes = {}
+        self._budget.shares[self._job_uid] = OVERHEAD
+        await asyncio.to_thread(shares.write, self._folder, self._purposes)
 
     def keep_buffers(self, purposes: Collection[str]) -> None:
         """Stop counting the bytes of all buffers except those of `purposes`. Other purposes may then use
@@ -82,7 +96,7 @@ class JobShare:
         size = max(
             shares.total_size(self._purposes), await asyncio.to_thread(memory.used_bytes, self._folder)
         )
-        await asyncio.to_thread(memory.open_share, self._folder, size)
+        await asyncio.to_thread(memory.open_share, self._folder, max(self._floor, size))
         self._budget.shares[self._job_uid] = size
         await asyncio.to_thread(shares.write, self._folder, self._purposes)
 

@@ -21,7 +21,10 @@ from convoy_agents.csi import mounts
 
 _MADV_POPULATE_WRITE = 23
 """The advice MADV_POPULATE_WRITE of madvise(2), which exists since Linux 5.14."""
+_PUNCH_HOLE = 0x02 | 0x01
+"""The mode FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE of fallocate(2)."""
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
@@ -93,6 +96,14 @@ def allocate(path: Path, size: int) -> None:
         if error.errno == errno.ENOSPC:
             raise ShareExhausted(size, free) from error
         raise
+
+
+def free(path: Path) -> None:
+    """Free all pages of a file, but keep its length. A process that has mapped the file then reads zeros. If
+    that fails, the pages are freed when nobody uses the file any more.
+    """
+    with path.open("r+b") as file:
+        _libc.fallocate(file.fileno(), _PUNCH_HOLE, 0, os.fstat(file.fileno()).st_size)
 
 
 def populate(fd: int, size: int) -> None:

@@ -15,6 +15,7 @@ from convoy_agents import metrics
 from convoy_agents.tiercheck.budget import Budget
 from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.memory import close_share
+from convoy_agents.tiercheck.shares import OVERHEAD
 
 _UID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _THREADS = 4
@@ -37,6 +38,7 @@ class MemoryManager:
         self._changed = changed
         self._pool = ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), "digest")
         self._jobs: dict[str, JobMemory] = {}
+        self._making_room = asyncio.Lock()
         metrics.CHECKPOINT_BYTES.set_function(lambda: self.budget.used)
         metrics.CHECKPOINT_LIMIT.set(limit)
 
@@ -64,7 +66,7 @@ class MemoryManager:
             raise ValueError(f"{job_uid!r} is not a uid")
         job_memory = self._jobs.get(job_uid)
         if job_memory is None:
-            job_memory = JobMemory(job_uid, self._folder / job_uid, self.budget, self._pool)
+            job_memory = self._job_memory(job_uid, self._folder / job_uid)
             self._jobs[job_uid] = job_memory
             self._changed()
         return job_memory
@@ -84,13 +86,44 @@ class MemoryManager:
                 # the tmpfs or after it unmounted it.
                 await asyncio.to_thread(close_share, folder)
                 continue
-            job_memory = JobMemory(folder.name, folder, self.budget, self._pool)
+            job_memory = self._job_memory(folder.name, folder)
             try:
                 await job_memory.recover()
             except OSError as error:
                 log.error("cannot read a job's checkpoints in memory", job_uid=folder.name, why=str(error))
             self._jobs[folder.name] = job_memory
         self._changed()
+
+    async def make_room(self, job_uid: str, missing: int) -> bool:
+        """Release memory of jobs that have tiers by default, the largest first, until `missing` bytes are
+        free. Return True on success. Release nothing if these jobs have too little.
+
+        `job_uid`: the job that needs the memory.
+        """
+        async with self._making_room:
+            shares = self.budget.shares
+            given = [one for one in self._jobs.values() if one.by_default and one.job_uid != job_uid]
+            given.sort(key=lambda one: (-shares.get(one.job_uid, 0), one.job_uid))
+            if sum(self._released_by(one) for one in given) < missing:
+                return False
+            free = 0
+            for one in given:
+                if free >= missing:
+                    break
+                size = self._released_by(one)
+                if size and await one.release(f"a job that has tiers in its spec ({job_uid})"):
+                    log.warning(
+                        "checkpoints by default gave way", job_uid=one.job_uid, released=size, to=job_uid
+                    )
+                    free += size
+            return free >= missing
+
+    def _released_by(self, job_memory: JobMemory) -> int:
+        """Return the bytes that a release of the job's memory would free."""
+        return max(0, self.budget.shares.get(job_memory.job_uid, 0) - OVERHEAD)
+
+    def _job_memory(self, job_uid: str, folder: Path) -> JobMemory:
+        return JobMemory(job_uid, folder, self.budget, self._pool, self.make_room)
 
     async def drop_job(self, job_uid: str) -> None:
         """Release the memory of a job that has ended."""

@@ -88,7 +88,10 @@ class FetchShard:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A report that the rank has read all the shards that it needs."""
+    """A report that the rank has read all the shards that it needs, or starts without them."""
+
+    declined: bool = False
+    """True if this node had no memory for the shards, so that the ranks start at step 0."""
 
 
 RankRequest = Reserve | Poll | Seal | Abandon | Inexact | Restore | FetchShard | Restored
@@ -148,5 +151,5 @@ _PARSERS: dict[str, Callable[[Mapping[str, Any]], RankRequest]] = {
     "inexact": lambda frame: Inexact(text(frame, "what", 512)),
     "restore": _restore,
     "shard": lambda frame: FetchShard(text(frame, "shard", 64)),
-    "restored": lambda frame: Restored(),
+    "restored": lambda frame: Restored(flag(frame, "declined")),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.job_share import BudgetExceeded
 from convoy_agents.tiercheck.memory import ShareExhausted
 from convoy_agents.tiercheck.memory_manager import MemoryManager
+from convoy_agents.tiercheck.memory_use import MemoryUse
 from convoy_agents.tiercheck.rank_connection import RankConnection
 from convoy_agents.tiercheck.rank_requests import (
     Abandon,
@@ -36,6 +36,7 @@ from convoy_agents.tiercheck.rank_requests import (
     Seal,
     parse,
 )
+from convoy_agents.tiercheck.rank_status import status_of
 from convoy_agents.tiercheck.restoring import PodRestore, Restores
 from convoy_agents.tiercheck.shard_record import ShardMetadata
 from convoy_agents.tiercheck.shard_sealer import WrittenBuffer
@@ -88,8 +89,10 @@ class RankServer:
         committer: Committer,
         pods: Callable[[], Iterable[PodState]],
         troubles: TroubleReporter,
+        use: MemoryUse,
     ) -> None:
         self._memory_manager = memory_manager
+        self._use = use
         self._restores = restores
         self._committer = committer
         self._pods = pods
@@ -121,6 +124,7 @@ class RankServer:
 
     def drop_pod(self, uid: str) -> None:
         """Drop the unfinished restore of a pod that left the node."""
+        self._use.drop_pod(uid)
         self._pod_restores.pop(uid, None)
         for key in [key for key in self._pod_locks if key[0] == uid]:
             del self._pod_locks[key]
@@ -143,7 +147,9 @@ class RankServer:
         except RestoreFailed as error:
             if error.memory:
                 self._troubles.memory_refused(plan, connection.rank, READING, str(error))
-            await connection.send({"type": "failed", "why": str(error), "store": error.store})
+            await connection.send(
+                {"type": "failed", "why": str(error), "store": error.store, "memory": error.memory}
+            )
         except (BudgetExceeded, ShareExhausted) as error:
             answer = _shortage(error)
             what = READING if isinstance(request, Restore | FetchShard | Restored) else SAVING
@@ -172,16 +178,19 @@ class RankServer:
             case FetchShard():
                 await self._shard(connection, plan, request.shard)
             case Restored():
-                await self._restored(plan, connection)
+                await self._restored(plan, connection, request.declined)
 
     # Saves.
 
     async def _reserve(self, plan: Assignment, connection: RankConnection, wanted: Reserve) -> None:
-        job_memory = self._memory_manager.open(plan.job_uid)
+        job_memory = self._open(plan)
         owners = [str(rank) for one in self._plans(plan) for rank in one.ranks]
         limit = plan.memory_limit
         kind = SEGMENTS if wanted.segments else BASES
         count = wanted.segments or BUFFERS + bool(plan.memory and plan.memory.store)
+        if kind == BASES:
+            own = job_memory.limit(limit)
+            self._use.record(plan, connection.rank, count * wanted.size, own)
         work = job_memory.reserve(str(connection.rank), count, wanted.size, owners, limit, kind)
         try:
             buffers: list[Path] = await _with_wait_frames(connection, work)
@@ -193,6 +202,7 @@ class RankServer:
             await connection.send(_shortage(error))
             return
         if kind == BASES:
+            job_memory.yielded = ""
             self._troubles.memory_granted(plan, connection.rank, SAVING)
         answer = {"type": "buffers", "names": [path.name for path in buffers]}
         await connection.send(
@@ -200,38 +210,19 @@ class RankServer:
         )
 
     async def _poll(self, plan: Assignment, connection: RankConnection, known: str) -> None:
-        owner, job_memory = str(connection.rank), self._memory_manager.open(plan.job_uid)
+        owner, job_memory = str(connection.rank), self._open(plan)
 
-        def status(store: ShardStore) -> str:
-            free, given_up = store.writable(owner), store.given_up
-            held = store.sealed_generations([owner], plan.incarnation)
-            return json.dumps(
-                {
-                    "marks": {tier.value: list(mark) for tier, mark in sorted(store.marks.items())},
-                    "buffer": free[0] if free else "",
-                    "segments": store.writable(owner, SEGMENTS),
-                    "holds": sorted(
-                        list(generation)
-                        for generation, ids in held.items()
-                        if not given_up.intersection(ids.values())
-                    ),
-                    "uploads": sorted(
-                        list(generation)
-                        for generation, record in store.records.items()
-                        if record.remote and generation.incarnation == plan.incarnation
-                    ),
-                    "interval": plan.interval_seconds,
-                }
-            )
+        self._troubles.yielded(plan, job_memory.yielded)
 
         def changed_status(store: ShardStore) -> str | None:
-            return None if (found := status(store)) == known else found
+            found = status_of(store, plan, owner, job_memory.releases)
+            return None if found == known else found
 
         found = await job_memory.wait_until(changed_status, POLL_SECONDS) or known
         await connection.send({"type": "status", "status": found})
 
     async def _seal(self, plan: Assignment, connection: RankConnection, seal: Seal) -> None:
-        owner, job_memory = str(connection.rank), self._memory_manager.open(plan.job_uid)
+        owner, job_memory = str(connection.rank), self._open(plan)
         generation = Generation(plan.incarnation, seal.step)
         if seal.step == START_STEP:
             raise ValueError(f"step: there is nothing to save at step {START_STEP}")
@@ -255,12 +246,13 @@ class RankServer:
     # Restores.
 
     async def _restore(self, plan: Assignment, connection: RankConnection, request: Restore) -> None:
+        self._use.record(plan, connection.rank, 0, self._open(plan).limit(plan.memory_limit))
         pod_restore = await _with_wait_frames(connection, self._pod_restore(plan, request))
         if pod_restore.reply.outcome == pod_restore.reply.LOST:
             self._troubles.checkpoints_lost(plan, pod_restore.reply.message or "no generation is complete")
         found: Record | None = None
         if (chosen := pod_restore.chosen) is not None:
-            job_memory = self._memory_manager.open(plan.job_uid)
+            job_memory = self._open(plan)
             found = await job_memory.inspect(lambda store: store.records.get(chosen))
         await connection.send(
             {
@@ -314,7 +306,7 @@ class RankServer:
         pod_restore = self._pod_restores.get(plan.pod_uid)
         if pod_restore is None or pod_restore.plan.incarnation != plan.incarnation:
             raise RestoreFailed("the restore of this incarnation is unknown; the rank must start again")
-        job_memory = self._memory_manager.open(plan.job_uid)
+        job_memory = self._open(plan)
         paths, lengths = [], []
         for key, places in pod_restore.chain(shard):
             broken = await _with_wait_frames(connection, self._restores.fetch(pod_restore, key, places))
@@ -333,7 +325,7 @@ class RankServer:
             raise ValueError(f"the restored generation has no shard {shard[:40]!r}")
         await connection.send({"type": "shard", "lengths": lengths}, paths)
 
-    async def _restored(self, plan: Assignment, connection: RankConnection) -> None:
+    async def _restored(self, plan: Assignment, connection: RankConnection, declined: bool) -> None:
         pod_restore = self._pod_restores.get(plan.pod_uid)
         if pod_restore is not None and pod_restore.plan.incarnation == plan.incarnation:
             pod_restore.left.discard(connection.rank)
@@ -342,7 +334,8 @@ class RankServer:
                 if pod_restore.chosen is not None:
                     metrics.RESTORE_SECONDS.observe(time.monotonic() - pod_restore.started)
                 await self._finish_pod_restore(pod_restore)
-        self._troubles.memory_granted(plan, connection.rank, READING)
+        if not declined:
+            self._troubles.memory_granted(plan, connection.rank, READING)
         await connection.send({"type": "done"})
 
     async def _finish_pod_restore(self, pod_restore: PodRestore) -> None:
@@ -350,7 +343,7 @@ class RankServer:
         The caller ensures that all ranks of the pod have read their shards.
         """
         plan = pod_restore.plan
-        job_memory: JobMemory = self._memory_manager.open(plan.job_uid)
+        job_memory: JobMemory = self._open(plan)
         shards = self._restored_shards.setdefault(plan.job_uid, _RestoredShards())
         shards.kept |= await self._committer.copy_restored(plan.pod_uid, pod_restore)
         shards.fetched |= pod_restore.fetched
@@ -360,6 +353,12 @@ class RankServer:
         if not any(one.incarnation >= plan.incarnation for one in others):
             await job_memory.unpin(shards.fetched - shards.kept)
             self._restored_shards.pop(plan.job_uid, None)
+
+    def _open(self, plan: Assignment) -> JobMemory:
+        """Return the memory of the pod's job."""
+        job_memory = self._memory_manager.open(plan.job_uid)
+        job_memory.by_default = plan.memory is not None and plan.memory.by_default
+        return job_memory
 
     def _plans(self, plan: Assignment) -> list[Assignment]:
         """Return the assignments of the pods on this node that have the job and incarnation of `plan`."""

@@ -125,6 +125,7 @@ class ShardService:
             )
             if verdict is not None:
                 return verdict
+            job_memory.by_default = plan.memory is not None and plan.memory.by_default
             await job_memory.drop_withdrawn(token.node, request.withdrawn, request.incarnation)
             wanted = await job_memory.expect(manifest, OTHERS, plan.memory_limit, copy_of=token.node)
         except Shortage as error:

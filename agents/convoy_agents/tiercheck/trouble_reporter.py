@@ -28,6 +28,7 @@ _LOST = Cause(Kind.LOST)
 _STORE = Cause(Kind.NOT_STORED, "store")
 _SHARD = Cause(Kind.NOT_STORED, "shard")
 _RESTORE = Cause(Kind.NOT_RESTORED)
+_YIELDED = Cause(Kind.YIELDED)
 
 
 @dataclass(slots=True)
@@ -59,6 +60,10 @@ class TroubleReporter:
     def memory_granted(self, plan: Assignment, rank: int, what: str) -> None:
         """End the trouble that `memory_refused` recorded for this rank and purpose."""
         self._set(plan, Cause(Kind.NO_MEMORY, what, rank), "")
+
+    def yielded(self, plan: Assignment, why: str) -> None:
+        """Record that the job's memory on this node went to other jobs. An empty `why` ends the trouble."""
+        self._set(plan, _YIELDED, why)
 
     def record_not_written(self, plan: Assignment, generation: Generation, error: OSError) -> None:
         """Record that the memory of this node has no space for a generation's record."""

@@ -16,6 +16,7 @@ class Kind(StrEnum):
     NOT_STORED = "NOT_STORED"
     NOT_COPIED = "NOT_COPIED"
     NOT_RESTORED = "NOT_RESTORED"
+    YIELDED = "YIELDED"
 
 
 class Cause(NamedTuple):

@@ -565,6 +565,7 @@ class PodReport(_message.Message):
     TROUBLES_FIELD_NUMBER: _builtins.int
     INTERVAL_SECONDS_FIELD_NUMBER: _builtins.int
     AUTHORITY_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     launcher_connected: _builtins.bool
     incarnation: _builtins.int
@@ -596,6 +597,10 @@ class PodReport(_message.Message):
     def troubles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Trouble]:
         """problems with this incarnation's checkpoints; one of each kind"""
 
+    @_builtins.property
+    def memory(self) -> Global___CheckpointMemory:
+        """absent without the assignment's MemoryTiers"""
+
     def __init__(
         self,
         *,
@@ -610,14 +615,49 @@ class PodReport(_message.Message):
         troubles: _abc.Iterable[Global___Trouble] | None = ...,
         interval_seconds: _builtins.int = ...,
         authority: _builtins.str = ...,
+        memory: Global___CheckpointMemory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "committed", b"committed", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "peers", b"peers", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "committed", b"committed", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "memory", b"memory", "peers", b"peers", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PodReport: _TypeAlias = PodReport  # noqa: Y015
+
+@_typing.final
+class CheckpointMemory(_message.Message):
+    """The pod's use of the memory for checkpoints on its node, in this incarnation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPENED_FIELD_NUMBER: _builtins.int
+    WANTED_BYTES_FIELD_NUMBER: _builtins.int
+    LIMIT_BYTES_FIELD_NUMBER: _builtins.int
+    COPIES_FIELD_NUMBER: _builtins.int
+    opened: _builtins.bool
+    """a rank has requested memory or a checkpoint"""
+    wanted_bytes: _builtins.int
+    """for the buffers of all ranks; 0 until each rank has requested its buffers"""
+    limit_bytes: _builtins.int
+    """maximum bytes of the job on this node; 0 for the node's own limit"""
+    copies: _builtins.int
+    """from the assignment's MemoryTiers"""
+    def __init__(
+        self,
+        *,
+        opened: _builtins.bool = ...,
+        wanted_bytes: _builtins.int = ...,
+        limit_bytes: _builtins.int = ...,
+        copies: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "limit_bytes", b"limit_bytes", "opened", b"opened", "wanted_bytes", b"wanted_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckpointMemory: _TypeAlias = CheckpointMemory  # noqa: Y015
 
 @_typing.final
 class Trouble(_message.Message):
@@ -639,6 +679,8 @@ class Trouble(_message.Message):
         """a generation cannot be uploaded to the job's store; memory still has it"""
         NOT_COPIED: Trouble._Kind.ValueType  # 4
         """a node does not accept the copies of a generation"""
+        YIELDED: Trouble._Kind.ValueType  # 6
+        """the job's memory on this node went to jobs that have tiers in their spec"""
         NOT_RESTORED: Trouble._Kind.ValueType  # 5
         """memory lacks part of the newest generation, and the job's store does not respond"""
 
@@ -653,6 +695,8 @@ class Trouble(_message.Message):
     """a generation cannot be uploaded to the job's store; memory still has it"""
     NOT_COPIED: Trouble.Kind.ValueType  # 4
     """a node does not accept the copies of a generation"""
+    YIELDED: Trouble.Kind.ValueType  # 6
+    """the job's memory on this node went to jobs that have tiers in their spec"""
     NOT_RESTORED: Trouble.Kind.ValueType  # 5
     """memory lacks part of the newest generation, and the job's store does not respond"""
 
@@ -1630,6 +1674,7 @@ class MemoryTiers(_message.Message):
     HOLDERS_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
     INTERVAL_SECONDS_FIELD_NUMBER: _builtins.int
+    BY_DEFAULT_FIELD_NUMBER: _builtins.int
     copies: _builtins.int
     """copies of each shard on other nodes"""
     limit: _builtins.int
@@ -1638,6 +1683,8 @@ class MemoryTiers(_message.Message):
     """For slot 0, whose rank 0 triggers the saves: seconds between two saves; 0 for the interval in the pod's
     environment. It may change within an incarnation; the hub then sends the assignment again.
     """
+    by_default: _builtins.bool
+    """The job has no tiers in its spec. It gets at most half of a node's memory, and gives way to other jobs."""
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeAddress]:
         """nodes that keep the copies of this slot's shards"""
@@ -1659,10 +1706,11 @@ class MemoryTiers(_message.Message):
         holders: _abc.Iterable[Global___NodeAddress] | None = ...,
         store: Global___StoreUse | None = ...,
         interval_seconds: _builtins.int = ...,
+        by_default: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "holders", b"holders", "hosts", b"hosts", "interval_seconds", b"interval_seconds", "limit", b"limit", "store", b"store"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by_default", b"by_default", "copies", b"copies", "holders", b"holders", "hosts", b"hosts", "interval_seconds", b"interval_seconds", "limit", b"limit", "store", b"store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

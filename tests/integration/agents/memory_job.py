@@ -157,6 +157,8 @@ class MemoryJob:
     store: hub_pb2.StoreUse | None = None
     processes: int = 1
     """Number of ranks per pod."""
+    by_default: bool = False
+    """True for a job that has no tiers in its spec."""
     name: str = "job"
     namespace: str = "default"
     launchers: dict[str, Pod] = field(default_factory=dict)
@@ -165,25 +167,32 @@ class MemoryJob:
         """Form an incarnation with one pod per member, and return its ranks. The ranks have not restored a
         state yet. `holders`: other nodes that hold checkpoints of the job.
         """
-        placed = place([Candidate(host.node) for _, host in members], self.copies)
-        hosts = {host.node: host for _, host in members}
-        for slot, (uid, host) in enumerate(members):
+        for uid, host in members:
             if uid not in self.launchers:
                 await host.publish(uid)
                 self.launchers[uid] = await host.launcher(uid)
                 await self.hub.report(uid, lambda report: report.launcher_connected)
+        await self.assign(incarnation, members, holders)
+        for uid, _ in members:
+            assert (await self.launchers[uid].receive())["incarnation"] == incarnation
+        return [self.rank(uid, host, slot, incarnation) for slot, (uid, host) in enumerate(members)]
+
+    async def assign(self, incarnation: int, members: list[tuple[str, Host]], holders: Any = ()) -> None:
+        """Send the assignment of each pod."""
+        placed = place([Candidate(host.node) for _, host in members], self.copies)
+        hosts = {host.node: host for _, host in members}
+        for slot, (_, host) in enumerate(members):
             whole = [(uid, host, self.processes) for uid, host in members]
             plan = assignment(self.name, incarnation, slot, whole, namespace=self.namespace)
             plan.memory.copies = min(self.copies, len(members) - 1)
             plan.memory.limit = self.limit
+            plan.memory.by_default = self.by_default
             if self.store:
                 plan.memory.store.CopyFrom(self.store)
             plan.memory.hosts.extend(at(hosts[node]) for node in placed[host.node].hosts)
             if not slot:
                 plan.memory.holders.extend(at(one) for one in holders)
             self.hub.send(host.node, assignment=plan)
-            assert (await self.launchers[uid].receive())["incarnation"] == incarnation
-        return [self.rank(uid, host, slot, incarnation) for slot, (uid, host) in enumerate(members)]
 
     def rank(self, uid: str, host: Host, number: int, incarnation: int) -> Rank:
         # Use a symbolic link with a short path, because the path of a test's folder is too long for a socket

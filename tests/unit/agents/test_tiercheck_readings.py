@@ -48,7 +48,7 @@ class Node:
         self.requested, self.decided = asyncio.Event(), asyncio.Event()
         self.decided.set()
         some: Any = self
-        self.ranks = RankServer(some, some, some, self.pods.values, ANYTHING)
+        self.ranks = RankServer(some, some, some, self.pods.values, ANYTHING, ANYTHING)
 
     def open(self, job_uid: str) -> Node:
         return self

@@ -50,6 +50,8 @@ class Agent:
     """Steps that the agent reports as abandoned."""
     finished_writes: int = 0
     """Number of buffers whose write was finished or aborted."""
+    copies: int | None = None
+    releases: int = 0
 
     def request(self, question: Message, seconds: float = 0.0) -> tuple[Message, list[int]]:
         self.questions.append(question)

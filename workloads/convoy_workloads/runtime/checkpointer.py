@@ -52,6 +52,13 @@ class Checkpointer(Protocol):
         ...
 
     @property
+    def usable(self) -> bool:
+        """False if the ranks have not called `choose`, and the job does not ask for checkpoints. Then they
+        save nothing.
+        """
+        ...
+
+    @property
     def final_save_differs(self) -> bool:
         """True if the storage treats the final state of the job differently from other states. After the
         last step, `Job.checkpoint` then saves nothing, and `Job.steps` saves the final state.
@@ -119,3 +126,8 @@ class Checkpointer(Protocol):
     def journal(self) -> Replay | None:
         """The journal of the chosen generation; None if the generation is a full save."""
         ...
+
+
+def usable(checkpoints: Checkpointer | None) -> Checkpointer | None:
+    """Return the checkpoints if the ranks can save to them; otherwise None."""
+    return checkpoints if checkpoints is not None and checkpoints.usable else None

@@ -9,6 +9,7 @@ from convoy_workloads.runtime.folder import storage
 from convoy_workloads.runtime.folder.checkpoints import FolderCheckpoints, broadcast_from_rank_0
 from convoy_workloads.runtime.rank_context import RankContext
 from convoy_workloads.runtime.tiers.agent_notices import AgentNotices
+from convoy_workloads.runtime.tiers.by_default import DefaultCheckpoints
 from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
 
 
@@ -22,7 +23,8 @@ def open_checkpoints(
     incarnation number, so it uses the highest number in the folder plus 1.
     """
     if context.in_memory:
-        return MemoryCheckpoints(context, group, notices=notices)
+        in_memory = DefaultCheckpoints if context.by_default else MemoryCheckpoints
+        return in_memory(context, group, notices=notices)
     root = context.checkpoint_dir
     if root is None:
         return None

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Generic, TypeVar
 
 from convoy_workloads.runtime import hooks
-from convoy_workloads.runtime.checkpointer import DECISION_SECONDS, Checkpointer
+from convoy_workloads.runtime.checkpointer import DECISION_SECONDS, Checkpointer, usable
 from convoy_workloads.runtime.checkpoints import open_checkpoints
 from convoy_workloads.runtime.errors import DataError, Interrupted, PeerLost
 from convoy_workloads.runtime.exactness import exact, run_warmup_passes
@@ -201,13 +201,11 @@ class Job(Generic[P]):
                 self.report(step)
             self._recorder.step(step)
         self._heartbeat.finish()
-        if self._checkpoints is not None and total > done and not self.program_saves:
+        if (saver := usable(self._checkpoints)) is not None and total > done and not self.program_saves:
             # Allow two waits: until all ranks are ready to save, and until the save is committed.
             self._heartbeat.extend(2 * DECISION_SECONDS)
             with self.saving():
-                self._checkpoints.finish_last(
-                    self._checkpoints.stage_last(self._collect_state(), total, DECISION_SECONDS, end=True)
-                )
+                saver.finish_last(saver.stage_last(self._collect_state(), total, DECISION_SECONDS, end=True))
 
     def checkpoint(self, step: int) -> bool:
         """Save the state after `step` if a rank requests it and all can. Return True if a save starts."""
@@ -311,12 +309,12 @@ class Job(Generic[P]):
             log_line(f"asked to stop: saves the state after step {step} and ends")
         self._heartbeat.finish()
         self.report(step)
-        if self._checkpoints is not None and not self.program_saves:
+        if (saver := usable(self._checkpoints)) is not None and not self.program_saves:
             self._heartbeat.extend(self._grace_left())
             with self.saving():
-                staged = self._checkpoints.stage_last(self._collect_state(), step, self._grace_left() / 2)
+                staged = saver.stage_last(self._collect_state(), step, self._grace_left() / 2)
                 self._processes.close()
-                saved = self._checkpoints.finish_last(staged, self._grace_left())
+                saved = saver.finish_last(staged, self._grace_left())
             if saved and self.rank == 0:
                 log_line(f"the state after step {step} is saved")
         raise Interrupted

@@ -34,6 +34,8 @@ class RankContext:
     """
     tiers: frozenset[str] = frozenset()
     """Names of the tiers that keep checkpoints: local, peer, remote."""
+    by_default: bool = False
+    """True if the job does not ask for these tiers. A fault of its checkpoints must not end the program."""
     checkpoint_seconds: float = DEFAULT_CHECKPOINT_SECONDS
     hang_seconds: float = 600.0
     grace_seconds: float = 25.0
@@ -46,8 +48,11 @@ class RankContext:
 
     @property
     def in_memory(self) -> bool:
-        """True if checkpoints are kept in the memory of the job's nodes."""
-        return self.launched and bool(self.socket) and "local" in self.tiers
+        """True if checkpoints are kept in the memory of the job's nodes. A folder takes precedence over
+        memory that the job does not ask for.
+        """
+        chosen = not self.by_default or self.checkpoint_dir is None
+        return self.launched and bool(self.socket) and "local" in self.tiers and chosen
 
 
 def from_environment(environment: Mapping[str, str]) -> RankContext:
@@ -68,6 +73,7 @@ def from_environment(environment: Mapping[str, str]) -> RankContext:
             heartbeat=environment.get("CONVOY_HEARTBEAT", ""),
             checkpoint_dir=Path(root) if root else None,
             tiers=frozenset(environment.get("CONVOY_CHECKPOINT_TIERS", "").split(",")) - {""},
+            by_default=environment.get("CONVOY_CHECKPOINT_BY_DEFAULT") == "true",
             checkpoint_seconds=float(
                 environment.get("CONVOY_CHECKPOINT_SECONDS") or DEFAULT_CHECKPOINT_SECONDS
             ),

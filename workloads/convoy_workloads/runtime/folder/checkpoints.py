@@ -53,6 +53,11 @@ class FolderCheckpoints:
         """Always 0: a folder has no copies on other nodes."""
 
     @property
+    def usable(self) -> bool:
+        """Always True."""
+        return True
+
+    @property
     def journal(self) -> None:
         """Always None: a folder keeps no journal."""
         return None

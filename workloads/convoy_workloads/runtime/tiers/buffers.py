@@ -27,8 +27,8 @@ class RankBuffers:
         """True once the ranks have agreed on the state to resume from. Before that, this rank must not
         save.
         """
-        self.copies = 0
-        """Number of copies that the agents make of each save on other nodes."""
+        self._copies = 0
+        self._releases = 0
         self._client = client
         self._status = status
         self._worker = worker
@@ -48,6 +48,27 @@ class RankBuffers:
     def reserve(self, size: int) -> None:
         """Make every buffer for full saves at least `size` bytes large, in the background."""
         self._worker.submit(self._reserve, size)
+
+    @property
+    def copies(self) -> int:
+        """Number of copies that the agents make of each save on other nodes."""
+        known = self._status.copies
+        return self._copies if known is None else known
+
+    def drop_released(self) -> bool:
+        """Unmap all buffers if the agent has given the job's memory on this node to another job. Return True
+        if it has. The rank requests buffers again after RETRY_SECONDS.
+
+        Call this from the thread that writes to the buffers.
+        """
+        if self._releases == self._status.releases:
+            return False
+        self._releases, self._tried = self._status.releases, time.monotonic()
+        old = [*self._files.values(), *self._segment_files.values()]
+        self._files, self._segment_files = {}, {}
+        for file in old:
+            file.close()
+        return True
 
     @property
     def capacity(self) -> int:
@@ -103,7 +124,7 @@ class RankBuffers:
             self._worker.warn(self._worker.failure)
             return
         old, self._files = self._files, mapped
-        self.copies = int(answer.get("copies", 0))
+        self._copies = int(answer.get("copies", 0))
         self._worker.failure = ""
         for file in old.values():
             file.close()

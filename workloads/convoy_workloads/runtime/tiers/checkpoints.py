@@ -65,7 +65,7 @@ class MemoryCheckpoints:
         self._worker = BackgroundWorker(context.rank)
         self._buffers = RankBuffers(client, self._status, self._worker)
         self._save = InFlightSave(context, client, self._status, self._worker, self._buffers, notices)
-        self._restoring = RestoreSession(client, context.rank, group)
+        self._restoring = RestoreSession(client, context.rank, group, by_default=context.by_default)
         self._journal_saves = JournalSaves(
             RankGroup(context.rank, context.world, group),
             client,
@@ -81,6 +81,11 @@ class MemoryCheckpoints:
         """Saves of programs that plan their saves themselves."""
 
     # Methods that decide when to save.
+
+    @property
+    def usable(self) -> bool:
+        """Always True: a program that cannot save gets an error that says why."""
+        return True
 
     @property
     def final_save_differs(self) -> bool:
@@ -131,6 +136,8 @@ class MemoryCheckpoints:
             # Return False, so that the program's save starts. If the program has not restored before, `_copy`
             # then raises an error that explains this.
             return False
+        if self._buffers.drop_released():
+            self._journal_saves.end("the job's memory on this node went to another job")
         if self._worker.working:
             return True
         if self._journal_saves.writing:

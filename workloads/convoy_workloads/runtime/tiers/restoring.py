@@ -4,6 +4,7 @@ node, and the ranks read them.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from convoy_workloads.runtime.errors import PeerLost, StoreAway
@@ -21,13 +22,28 @@ ATTEMPTS = 8
 """Maximum number of attempts to restore. An attempt fails if a shard is damaged."""
 
 
+_NOTHING: Message = {"generation": None, "shards": [], "message": "", "lost": False}
+"""A decision of the agents that the job starts at step 0."""
+
+
+class Declined(Exception):
+    """Raised if the node has no memory for the restore, and the job does not ask for checkpoints."""
+
+
 class RestoreSession:
     """The restore of one rank. There is one restore per incarnation, before the first save."""
 
-    def __init__(self, client: MemoryClient, rank: int, group: Any = None) -> None:
+    def __init__(
+        self, client: MemoryClient, rank: int, group: Any = None, *, by_default: bool = False
+    ) -> None:
         """Prepare the restore without contacting the agent. `group`: gloo group of all ranks; None if the
-        rank is alone.
+        rank is alone. `by_default`: True if the job does not ask for checkpoints.
         """
+        self.declined = ""
+        """Reason why a node had no memory for the restore, so that all ranks start at step 0; else empty.
+        Only jobs that do not ask for checkpoints start without their restore.
+        """
+        self._by_default = by_default
         self._client = client
         self._rank = rank
         self._group = group
@@ -65,19 +81,27 @@ class RestoreSession:
         while self._attempt < ATTEMPTS:
             asked = {"attempt": self._attempt, "broken": self._broken, "bases": self._full_saves_only}
             self._attempt += 1
-            answer = self._request({"type": "restore", **asked})
+            declined = ""
+            try:
+                answer = self._request({"type": "restore", **asked})
+                troubles = self._fetch(answer)
+            except Declined as error:
+                answer, troubles, declined = _NOTHING, [], str(error)
             if answer["message"] and self._rank == 0:
                 log_line(f"RESTORE: {answer['message']}")
-            troubles = self._fetch(answer)
             # Also count the shards. If a shard is missing on every node, the agent reports no damaged copy of
             # it. In that case too, try the restore again.
             whole = not troubles and len(self._shards) == len(answer["shards"])
             refusal = self._refusal(model, optimizer) if whole else ""
-            notices = gather((answer["generation"], whole, troubles, refusal), self._group)
+            notices = gather((answer["generation"], whole, troubles, refusal, declined), self._group)
+            self.declined = next((one for *_, one in notices if one), "")
+            if self.declined:
+                self._decline(own=bool(declined))
+                return None
             if any(generation != answer["generation"] for generation, *_ in notices):
                 raise PeerLost("the agents offered different generations to different ranks")
-            self._broken += [one for *_, found, _ in notices for one in found if one not in self._broken]
-            refusals = [one for *_, one in notices if one]
+            self._broken += [one for _, _, found, *_ in notices for one in found if one not in self._broken]
+            refusals = [one for _, _, _, one, _ in notices if one]
             if refusals and self._rank == 0:
                 log_line(f"JOURNAL NOT REPLAYED: {refusals[0]}; restoring the last full checkpoint instead")
             self._full_saves_only = self._full_saves_only or bool(refusals)
@@ -156,6 +180,14 @@ class RestoreSession:
         self._drop()
         self._request({"type": "restored"})
 
+    def _decline(self, own: bool) -> None:
+        """Release the shards that this rank has fetched, because it or another rank could not fetch all.
+        `own`: True if it is this rank.
+        """
+        self._drop()
+        with contextlib.suppress(Declined, PeerLost):
+            self._request({"type": "restored", "declined": own})
+
     def _refusal(self, model: Any, optimizer: Any) -> str:
         """Return why this rank cannot replay the fetched journal; empty if it can or if there is no
         journal.
@@ -212,6 +244,8 @@ class RestoreSession:
             raise StoreAway(
                 f"the checkpoint exists only in the store, which does not respond: {answer.get('why')}"
             )
+        if self._by_default and (answer["type"] == "refused" or answer.get("memory")):
+            raise Declined(f"no memory for the restore: {answer.get('why')}")
         if answer["type"] in ("failed", "refused"):
             raise PeerLost(f"the agent offers no checkpoint from its node's memory: {answer.get('why')}")
         return answer, files

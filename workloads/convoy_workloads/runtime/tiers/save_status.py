@@ -46,6 +46,10 @@ class SaveStatus:
         """Seconds between two saves, as the operator has chosen; 0 if the value from the environment
         applies.
         """
+        self.copies: int | None = None
+        """Number of copies that the agents make of each save; None before the agent has reported it."""
+        self.releases = 0
+        """Number of times that the agent has given the job's memory on this node to another job."""
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -169,3 +173,5 @@ class SaveStatus:
         self._buffer = "" if stand["buffer"] in self._writing else str(stand["buffer"])
         self._segments = [str(name) for name in stand.get("segments", ()) if name not in self._writing]
         self.interval = float(stand.get("interval", 0))
+        self.copies = int(stand["copies"]) if "copies" in stand else None
+        self.releases = int(stand.get("releases", 0))
