@@ -18,6 +18,7 @@ from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.kind import Kind
 from convoy_crds.meta import Model
+from convoy_crds.trainingjob_checkpoint import CheckpointDefaults
 
 M = TypeVar("M", bound=Model)
 
@@ -157,6 +158,11 @@ class Reader(Protocol):
 
     def bindings(self) -> Bindings:
         """Return the bindings of hardware to nodes: which node has which hardware."""
+        ...
+
+    @property
+    def checkpoint_defaults(self) -> CheckpointDefaults:
+        """Return the chart's settings for jobs without `spec.checkpoint.tiers`."""
         ...
 
     @property

@@ -218,6 +218,20 @@ class RankView:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryView:
+    """A pod's use of the memory for checkpoints on its node."""
+
+    opened: bool = False
+    """True if a rank of this incarnation has requested memory or a checkpoint."""
+    wanted: int = 0
+    """Bytes that the ranks of the pod need for their buffers; 0 before all of them have requested memory."""
+    limit: int = 0
+    """Maximum bytes of the job on the node; 0 if only the memory of the node limits the job."""
+    copies: int = 0
+    """Number of copies in the assignment that the agent has."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommitView:
     """A generation that is committed at one tier."""
 
@@ -281,6 +295,8 @@ class SlotView:
     """Seconds between two saves that the operator last sent to the slot's agent; 0 if the pod's own setting
     applies.
     """
+    memory: MemoryView | None = None
+    """The pod's use of the memory for checkpoints; None without an assignment of memory."""
     slot_token_valid: bool = True
     """True if other agents accept the slot token. With this token the slot's agent proves that the slot is
     on its node.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.checkpointing import CHECKPOINTING
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
 
@@ -156,24 +157,9 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
         _JOB,
         ConditionType.CHECKPOINTING,
-        "The state is saved as `spec.checkpoint.tiers` asks. Absent without tiers, and until an incarnation "
-        "has formed.",
-        (
-            Reasons.SAVING,
-            Reasons.SINGLE_DOMAIN,
-            Reasons.INEXACT_JOURNAL,
-            Reasons.NOTHING_SAVED,
-            Reasons.NO_PEER,
-            Reasons.NO_CHECKPOINT_MEMORY,
-            Reasons.CHECKPOINTS_LOST,
-            Reasons.NOT_COPIED,
-            Reasons.OVERDUE,
-            Reasons.NOT_STORED,
-            Reasons.STORE_NOT_READY,
-            Reasons.STORE_UNAVAILABLE,
-            Reasons.UNKNOWN_STORE,
-            Reasons.STORE_NOT_ALLOWED,
-        ),
+        "The state is saved as `spec.checkpoint.tiers` asks, or by default. Absent without tiers, and until "
+        "an incarnation has formed.",
+        (*CHECKPOINTING, Reasons.UNKNOWN_STORE, Reasons.STORE_NOT_ALLOWED),
         "trainingjob-checkpointing",
     ),
     ConditionDoc(

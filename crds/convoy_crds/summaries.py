@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from convoy_crds.meta import Condition
-from convoy_crds.reasons.catalogue import all_reasons
+from convoy_crds.reasons.catalogue import Reasons, all_reasons
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import Phase, Progress, Straggler
@@ -55,6 +55,37 @@ def step(job: TrainingJob) -> str:
     if not progress:
         return "-"
     return f"{progress.step}/{progress.total_steps}" if progress.total_steps else str(progress.step)
+
+
+def tier_names(job: TrainingJob) -> tuple[str, ...]:
+    """Return the names of the tiers that the job uses, in the order local, peer, remote. Before the operator
+    has written them to the status, return those of the spec.
+    """
+    found = job.status.checkpoint.tiers if job.status.checkpoint else None
+    if found is None:
+        return job.spec.checkpoint.tiers.names
+    used = {"local": True, "peer": found.copies, "remote": found.store}
+    return tuple(name for name, tier in used.items() if tier)
+
+
+def saves(job: TrainingJob) -> bool:
+    """Return True if the job saves checkpoints, because its spec has tiers, or by default. A job with tiers
+    by default does not save if its program never does.
+    """
+    if job.spec.checkpoint.tiers.any or job.status.saved is not None:
+        return True
+    never = Reasons.PROGRAM_NEVER_SAVES.name
+    kind = ConditionType.CHECKPOINTING
+    return bool(tier_names(job)) and not any(
+        one.type == kind and one.reason == never for one in job.status.conditions
+    )
+
+
+def no_checkpoints(job: TrainingJob) -> str:
+    """Return why a job that does not save has no checkpoints, and what that means."""
+    if tier_names(job):
+        return "the program does not save with Convoy, so a restart starts at step 0"
+    return "spec.checkpoint.tiers is empty, so a restart starts at step 0"
 
 
 def restarts_in_window(job: TrainingJob, now: datetime) -> int:

@@ -48,6 +48,10 @@ ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 """Annotation with the name of the container that `kubectl logs` and `kubectl exec` use by default."""
 
 ENV_PARAMS = "CONVOY_PARAMS"
+ENV_CHECKPOINT_BY_DEFAULT = "CONVOY_CHECKPOINT_BY_DEFAULT"
+"""Variable that is `true` if the job has checkpoints in memory without `spec.checkpoint.tiers`. A fault of
+its checkpoints must then never end the program.
+"""
 ENV_CHECKPOINT_DIR = "CONVOY_CHECKPOINT_DIR"
 ENV_CHECKPOINT_SECONDS = "CONVOY_CHECKPOINT_SECONDS"
 ENV_CHECKPOINT_TIERS = "CONVOY_CHECKPOINT_TIERS"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
@@ -22,6 +24,28 @@ UNMEASURED_SECONDS = 300
 """Seconds between two checkpoints with the interval `Auto`, until Convoy has measured the cost of a
 checkpoint.
 """
+
+
+class CheckpointDefault(StrEnum):
+    """Tiers of a job with an empty `spec.checkpoint.tiers`."""
+
+    MEMORY = "Memory"
+    """Memory of the job's nodes, with one copy on another node, as far as the nodes have memory to spare. The
+    job gives way to jobs that have `tiers.local`.
+    """
+    NONE = "None"
+    """No tiers: a restart begins at step 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDefaults:
+    """The chart's settings for jobs with an empty `spec.checkpoint.tiers`."""
+
+    default: CheckpointDefault = CheckpointDefault.NONE
+    most: int = 0
+    """Maximum bytes of such a job on one node; 0 for no maximum. The agent of a node never gives such jobs
+    more than half of its memory each.
+    """
 
 
 class RemoteTier(Model):
@@ -137,6 +161,10 @@ class Checkpoint(Model):
     `status.checkpoint.interval` shows the chosen interval and the reason.
     """
     tiers: Tiers = Field(default_factory=Tiers)
+    default: CheckpointDefault | None = None
+    """Tiers of the job if `tiers` is empty. If absent, the chart's value `checkpoints.default` applies.
+    `status.checkpoint.tiers` shows the result.
+    """
     resume_from: ResumeFrom | None = None
     """State with which the job starts if it has not saved a checkpoint itself. If absent, a new job starts
     at step 0.

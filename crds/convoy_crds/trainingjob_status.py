@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -161,13 +161,51 @@ class ChosenInterval(StatusModel):
     """Reason why the operator chose this interval."""
 
 
-class CheckpointStatus(StatusModel):
+class TierSource(StrEnum):
+    """Origin of the job's tiers."""
+
+    SPEC = "Spec"
+    """`spec.checkpoint.tiers`."""
+    DEFAULT = "Default"
+    """`spec.checkpoint.default`, or the chart's value `checkpoints.default`."""
+
+
+class EffectiveTiers(StatusModel):
+    """The tiers that the job uses: the memory of its nodes, and what is copied from there."""
+
+    source: TierSource
+    memory: int | None = None
+    """Maximum bytes on one node. Absent if only the memory of the node's agent limits the job."""
+    copies: int = 0
+    """Copies of each rank's part in the memory of other nodes; 0 if all pods are on one node, or if copies do
+    not fit.
+    """
+    store: str = ""
+    """CheckpointStore for uploads. Absent without one."""
+
+
+class SavedCheckpoint(NamedTuple):
     """The newest committed generation, and the farthest tier that has it."""
 
     incarnation: int
     step: int
     tier: str
     time: datetime
+
+
+class CheckpointStatus(StatusModel):
+    """The tiers that the job uses, and the newest committed generation."""
+
+    incarnation: int | None = None
+    """Incarnation that saved the newest generation. Absent before the first save, as are `step`, `tier` and
+    `time`.
+    """
+    step: int | None = None
+    tier: str = ""
+    """The farthest tier that has the newest generation: local, peer or remote."""
+    time: datetime | None = None
+    tiers: EffectiveTiers | None = None
+    """The tiers that the job uses. Absent if it has none, also if memory by default does not fit."""
     watermarks: Watermarks = Field(default_factory=Watermarks)
     interval: ChosenInterval | None = None
     """The interval that the operator chose, if `spec.checkpoint.interval` is `Auto`."""
@@ -308,6 +346,14 @@ class TrainingJobStatus(StatusModel):
     stragglers: Annotated[list[Straggler], Field(max_length=16)] = Field(default_factory=list)
     """Stragglers of this incarnation that the detector found in the newest window."""
     internal: TrainingJobInternal = Field(default_factory=TrainingJobInternal)
+
+    @property
+    def saved(self) -> SavedCheckpoint | None:
+        """Return the newest committed generation; None before the first."""
+        found = self.checkpoint
+        if found is None or found.incarnation is None or found.step is None or found.time is None:
+            return None
+        return SavedCheckpoint(found.incarnation, found.step, found.tier, found.time)
 
     @property
     def formed(self) -> bool:

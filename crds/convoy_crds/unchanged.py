@@ -46,6 +46,7 @@ def checkpoint(now: str, before: str) -> str:
     step = f"{_same(*source, 'job')} && {_same(*source, 'uid')} && {_default(*source, 'step', '0')}"
     parts = (
         f"{now}.interval == {before}.interval",
+        _same(now, before, "default"),
         _same(*tiers, "local"),
         _same(*tiers, "remote"),
         _both(*peer, copies),

@@ -127,7 +127,7 @@ def phase(state: ObservedState) -> str:
 def test_deletion_leaves_no_object_process_mount_cgroup_or_memory(cluster: Cluster, jobs: Jobs) -> None:
     endless = {**SMALL, "steps": 100_000}
     jobs.create("gone", engine={"name": "gpt", "params": endless}, checkpoint=memory())
-    jobs.wait(lambda: jobs.status("gone").get("checkpoint"), 60, "a checkpoint")
+    jobs.wait(lambda: jobs.status("gone").get("checkpoint", {}).get("step"), 60, "a checkpoint")
     job = (jobs.get("gone") or {})["metadata"]["uid"]
     uids = [job, *(pod.metadata.uid for pod in jobs.pods("gone"))]
     before = traces(cluster, uids)

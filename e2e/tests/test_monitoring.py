@@ -107,7 +107,7 @@ def test_an_alert_for_a_failed_job_fires_until_the_job_is_deleted(
         checkpoint=memory("1s"),
         recovery={"maxRestarts": 0},
     )
-    jobs.wait(lambda: jobs.status("unlucky").get("checkpoint"), 60, "a checkpoint")
+    jobs.wait(lambda: jobs.status("unlucky").get("checkpoint", {}).get("step"), 60, "a checkpoint")
     pod = jobs.pods("unlucky")[1]
     kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)
     jobs.wait_phase("unlucky", "Failed", 30)
@@ -129,7 +129,7 @@ def test_no_metric_names_a_job_a_pod_a_node_or_a_namespace(
 ) -> None:
     name = "nobodys-business"
     made = jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, checkpoint=memory("1s"))
-    jobs.wait(lambda: jobs.status(name).get("checkpoint"), 60, "a checkpoint")
+    jobs.wait(lambda: jobs.status(name).get("checkpoint", {}).get("step"), 60, "a checkpoint")
     pods = jobs.pods(name)
     kill_rank(cluster, pods[1].spec.node_name, pods[1].metadata.uid, 1)
     jobs.wait(lambda: jobs.status(name).get("restarts", {}).get("total"), 30, "a restart")

@@ -47,7 +47,7 @@ def given(cluster: Cluster, namespace: str) -> Iterator[dict[str, str]]:
         cluster.kubectl("apply", "-f", "-", text=json.dumps(store))
         stack.callback(jobs.delete_all)
         jobs.create("gpt", engine={"name": "gpt", "params": {**SMALL, "steps": 100_000}}, checkpoint=memory())
-        jobs.wait(lambda: jobs.status("gpt").get("checkpoint"), 120, "a checkpoint")
+        jobs.wait(lambda: jobs.status("gpt").get("checkpoint", {}).get("step"), 120, "a checkpoint")
         agents = ("-n", NAMESPACE, "pods", "-l", "app.kubernetes.io/component=agent")
         agent = cluster.get(*agents)["items"][0]
         yield {

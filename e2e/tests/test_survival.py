@@ -343,7 +343,7 @@ def test_faults_do_not_change_a_bit_of_the_loss_curve(cluster: Cluster, jobs: Jo
 
 def kill_rank_once(cluster: Cluster, jobs: Jobs, name: str) -> None:
     """Kill rank 1 after the first checkpoint, and wait for the restart."""
-    jobs.wait(lambda: jobs.status(name).get("checkpoint"), 90, "a checkpoint")
+    jobs.wait(lambda: jobs.status(name).get("checkpoint", {}).get("step"), 90, "a checkpoint")
     pod = jobs.pods(name)[1]
     kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)
     jobs.wait(lambda: jobs.status(name)["incarnation"] == 2, 30, "a restart")

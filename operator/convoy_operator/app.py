@@ -121,7 +121,9 @@ class Operator:
             progress_delay=lambda key: self.reconciler.progress_delay(key),  # noqa: PLW0108 - made below
         )
         refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
-        self.reader = reader = ClusterReader(cache, hub.reader, refusals.standing)
+        self.reader = reader = ClusterReader(
+            cache, hub.reader, refusals.standing, checkpoint_defaults=settings.checkpoint_defaults()
+        )
         Triggers(cache, reader, self.queue, settings.debounce_seconds, controllers)
         self.pod_events = PodEvents(gateway, cache, self.queue.add)
         # Many nodes can fail at the same time, and all of them must get their status and taints at once. So

@@ -19,6 +19,7 @@ from convoy_controllers.workers.refusal import Refusal
 from convoy_crds import nodehealth
 from convoy_crds.kind import Kind
 from convoy_crds.meta import Model
+from convoy_crds.trainingjob_checkpoint import CheckpointDefaults
 from convoy_operator.cluster_cache import ClusterCache
 
 log = structlog.get_logger(__name__)
@@ -70,10 +71,12 @@ class ClusterReader:
         refused: Callable[[str, int], Mapping[str, Refusal]] = lambda uid, generation: {},
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
+        checkpoint_defaults: CheckpointDefaults | None = None,
     ) -> None:
         """`refused` returns the refusals of a parent's children, by the parent's uid and metadata
-        generation.
+        generation. `checkpoint_defaults`: settings for jobs without tiers.
         """
+        self._checkpoint_defaults = checkpoint_defaults or CheckpointDefaults()
         self._cache = cache
         self._hub = hub
         self._refused = refused
@@ -89,6 +92,11 @@ class ClusterReader:
     def now(self) -> datetime:
         """Return the current time."""
         return self._now()
+
+    @property
+    def checkpoint_defaults(self) -> CheckpointDefaults:
+        """Return the chart's settings for jobs without `spec.checkpoint.tiers`."""
+        return self._checkpoint_defaults
 
     @property
     def hub(self) -> HubView:

@@ -11,6 +11,8 @@ from typing import Any
 from convoy_controllers import progress_throttle, queue_timings
 from convoy_controllers.liveness import timings
 from convoy_crds.guardpolicy import Mode
+from convoy_crds.meta import in_bytes
+from convoy_crds.trainingjob_checkpoint import CheckpointDefault, CheckpointDefaults
 
 PREFIX = "CONVOY_"
 CA_MAKERS = ("Operator", "CertManager")
@@ -39,6 +41,14 @@ class Settings:
     default_policy: str = ""
     """Mode of the GuardPolicy `default` that a new leader applies: `Observe` or `Act`. With `None`, the
     leader deletes the policy. If empty, the leader does neither.
+    """
+    checkpoints_default: str = CheckpointDefault.NONE.value
+    """Tiers of jobs with an empty `spec.checkpoint.tiers`: `Memory` or `None`. A job's own
+    `spec.checkpoint.default` takes precedence.
+    """
+    checkpoints_most: str = ""
+    """Maximum memory of such a job on one node, such as 8Gi. If empty, only half of the memory of the node's
+    agent limits the job.
     """
 
     workers: int = 16
@@ -146,6 +156,11 @@ class Settings:
         """Return the name of this replica."""
         return self.pod_name or socket.gethostname()
 
+    def checkpoint_defaults(self) -> CheckpointDefaults:
+        """Return the settings for jobs without tiers. Raises ValueError for an invalid quantity."""
+        most = in_bytes(self.checkpoints_most) if self.checkpoints_most else 0
+        return CheckpointDefaults(CheckpointDefault(self.checkpoints_default), most)
+
     @property
     def hub_address(self) -> str:
         """Return the address and port at which agents reach the session port of this replica."""
@@ -182,6 +197,15 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
     if settings.default_policy not in DEFAULT_POLICIES:
         allowed = ", ".join(name for name in DEFAULT_POLICIES if name)
         raise SettingError(f"CONVOY_DEFAULT_POLICY={settings.default_policy!r} is not one of {allowed}")
+    if settings.checkpoints_default not in list(CheckpointDefault):
+        allowed = ", ".join(CheckpointDefault)
+        given_text = f"CONVOY_CHECKPOINTS_DEFAULT={settings.checkpoints_default!r}"
+        raise SettingError(f"{given_text} is not one of {allowed}")
+    try:
+        settings.checkpoint_defaults()
+    except ValueError:
+        given_text = f"CONVOY_CHECKPOINTS_MOST={settings.checkpoints_most!r}"
+        raise SettingError(f"{given_text} is not a quantity, such as 8Gi") from None
     if settings.workers < 1 or settings.parallel_creates < 1 or settings.request_tries < 1:
         raise SettingError(
             "CONVOY_WORKERS, CONVOY_PARALLEL_CREATES and CONVOY_REQUEST_TRIES must be at least 1"

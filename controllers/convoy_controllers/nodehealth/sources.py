@@ -53,7 +53,7 @@ def _jobs(reader: Reader, nodes: Iterable[str]) -> Iterable[PlacedJob]:
 def _seen(name: str, nodes: Mapping[str, int], job: TrainingJob | None) -> PlacedJob:
     if job is None:
         return PlacedJob(name, nodes, swappable=False)
-    point = job.status.checkpoint
+    point = job.status.saved
     saves = job.spec.checkpoint.tiers.any or point is not None
     ranks = world_size(present(job)) if job.status.formed else 0
     return PlacedJob(

@@ -18,8 +18,10 @@ from convoy_controllers.simulate.program import Program
 from convoy_controllers.simulate.scheduler import Scheduler
 from convoy_controllers.simulate.training import GangTraining, Job
 from convoy_controllers.simulate.workers import Workers
+from convoy_controllers.trainingjob.tiers import nominal
 from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_checkpoint import CheckpointDefaults
 
 
 class Cluster:
@@ -31,8 +33,11 @@ class Cluster:
         *,
         latencies: Latencies | None = None,
         engines: Iterable[Engine] = (),
+        defaults: CheckpointDefaults | None = None,
         seed: int = 0,
     ) -> None:
+        """`defaults`: the chart's settings for jobs without tiers. Without them such jobs save nothing."""
+        self.defaults = defaults or CheckpointDefaults()
         self.latencies = latencies or Latencies()
         self.kernel = Kernel(seed)
         self.listeners: list[Notify] = []
@@ -57,6 +62,7 @@ class Cluster:
         self.operator = OperatorModel(
             self.kernel, self.latencies, self.api, self.hub, self.engines, self.notify
         )
+        self.operator.defaults = self.defaults
         self.machines.changed.append(self.training.machine_changed)
 
     def notify(self, event: ClusterEvent) -> None:
@@ -66,7 +72,7 @@ class Cluster:
 
     def submit(self, job: TrainingJob, program: Program | None = None) -> None:
         """Create a job as a user does. Without `program`, the job's ranks make no steps."""
-        saves = job.spec.checkpoint.tiers.any
+        saves = nominal(job, self.defaults).any
         every = float(job.spec.checkpoint.interval_seconds) if saves else 0.0
         stored = self.api.create_job(job)
         self.training_jobs[stored.metadata.uid] = Job(program, every)

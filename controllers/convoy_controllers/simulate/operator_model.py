@@ -28,6 +28,7 @@ from convoy_controllers.trainingjob.plan import plan as decide
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_checkpoint import CheckpointDefaults
 from convoy_crds.trainingjob_status import Phase
 
 MIN_REQUEUE_SECONDS = 0.05
@@ -80,6 +81,8 @@ class OperatorModel:
         self._term = 0
         self.leading = False
         self.plans = 0
+        self.defaults = CheckpointDefaults()
+        """The chart's settings for jobs without tiers."""
         hub.monitor.wake = self._node_changed
 
     def _new_throttle(self) -> ProgressThrottle[str]:
@@ -218,6 +221,7 @@ class OperatorModel:
         named = job.spec.engine.name if job.spec.engine else ""
         return Observed(
             job=job,
+            defaults=self.defaults,
             engine=self._engines.get(named),
             known_engines=tuple(sorted(self._engines)),
             store=stores.store_of(job),

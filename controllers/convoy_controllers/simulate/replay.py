@@ -17,6 +17,7 @@ from convoy_controllers.simulate.truth import GoodputTruth
 from convoy_crds.engine import Engine
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_checkpoint import CheckpointDefaults
 from convoy_crds.trainingjob_status import TERMINAL
 
 CHECK_SECONDS = 1.0
@@ -61,7 +62,10 @@ def replay(scenario: Scenario) -> History:
     """Replay a scenario to its end. Raises InvariantViolation if Convoy breaks a guarantee."""
     machines = [Machine(node.name, node.capacity) for node in scenario.nodes]
     engines = [_engine(name) for name in sorted(_engines(scenario.jobs))]
-    cluster = Cluster(machines, latencies=scenario.latencies, engines=engines, seed=scenario.seed)
+    defaults = CheckpointDefaults(scenario.checkpoints)
+    cluster = Cluster(
+        machines, latencies=scenario.latencies, engines=engines, defaults=defaults, seed=scenario.seed
+    )
     history = History()
     recorder = _TimelineRecorder(cluster, history)
     truth = GoodputTruth(cluster)

@@ -17,6 +17,7 @@ from convoy_controllers.simulate.program import Program
 from convoy_crds.layout import slots, world_size
 from convoy_crds.meta import DnsLabel, Model
 from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_checkpoint import CheckpointDefault
 
 MAX_SECONDS = 30 * 86_400.0
 """Maximum virtual seconds of a scenario."""
@@ -144,6 +145,8 @@ class Scenario(Model):
     nodes: Annotated[list[MachineSpec], Field(min_length=1, max_length=2048)]
     jobs: Annotated[list[ScenarioJob], Field(min_length=1, max_length=2048)]
     events: list[ScenarioEvent] = Field(default_factory=list)
+    checkpoints: CheckpointDefault = CheckpointDefault.MEMORY
+    """Tiers of jobs without `spec.checkpoint.tiers`: the chart's value `checkpoints.default`."""
     latencies: Latencies = Field(default_factory=Latencies)
     until: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = 3600.0
     """Virtual seconds after which the scenario ends. It ends earlier if all jobs have ended."""

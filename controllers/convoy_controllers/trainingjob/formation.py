@@ -12,14 +12,15 @@ from datetime import datetime, timedelta
 
 from convoy_controllers.checkpoint.placement import Host, place
 from convoy_controllers.commands import Assign, Command, Member, MemoryTiers, PickPort, StoreUse
-from convoy_controllers.trainingjob import interval, nodes
+from convoy_controllers.trainingjob import interval, nodes, tiers
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.tiers import Effective
 from convoy_controllers.views import PodView, SlotView
 from convoy_controllers.workers.membership import membership
 from convoy_controllers.workers.pod import pod_incarnation
 from convoy_controllers.workers.pod_ends import ended
 from convoy_crds.layout import Slot, command, present, without, world_size
-from convoy_crds.meta import in_bytes, seconds
+from convoy_crds.meta import seconds
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
@@ -208,19 +209,23 @@ def commands(
     if view.port_incarnation != incarnation or not view.master_port:
         return (PickPort(first.node, first.uid, incarnation),)
     every = interval.assigned_seconds(job, status)
+    effective = tiers.of(observed, status)
+    names = {pod.node or "" for _, pod in placed}
     behind = [
         (slot, pod)
         for slot, pod in placed
         if (known := observed.slots.get(pod.uid)) is not None
         and (
-            known.incarnation < incarnation or _outdated(known, incarnation, None if slot.position else every)
+            known.incarnation < incarnation
+            or _outdated(known, incarnation, None if slot.position else every)
+            or _other_copies(known, effective, len(names))
         )
     ]
     if not behind:
         return ()
     members = tuple(Member(slot.position, pod.uid, pod.node or "", slot.processes) for slot, pod in placed)
     strict = nodes.strict(job)
-    memory = _memory(observed, members)
+    memory = _memory(observed, members, effective)
     size = world_size(layout)
     return tuple(
         Assign(
@@ -260,25 +265,44 @@ def _outdated(known: SlotView, incarnation: int, every: int | None) -> bool:
     return known.incarnation == incarnation and (other or not known.slot_token_valid)
 
 
-def _memory(observed: Observed, members: Collection[Member]) -> dict[str, MemoryTiers]:
+def _other_copies(known: SlotView, effective: Effective, nodes: int) -> bool:
+    """Return True if the agent of a job with tiers by default makes another number of copies than the job
+    should have now. The number depends on the memory that the agents report.
+    """
+    if not effective.by_default or known.memory is None:
+        return False
+    return known.memory.copies != _copies(effective, nodes)
+
+
+def _copies(effective: Effective, nodes: int) -> int:
+    """Return the number of copies of each shard. The copies are on other nodes, so there can be no more
+    copies than other nodes.
+    """
+    peer = effective.tiers.peer
+    return min(peer.copies, nodes - 1) if peer else 0
+
+
+def _memory(observed: Observed, members: Collection[Member], effective: Effective) -> dict[str, MemoryTiers]:
     """Return the memory settings of each node: its limit, and the nodes that keep its copies. Return
     nothing for a job that uses no memory.
+
+    A job with tiers by default always gets memory settings. Its agents then grant memory as soon as there is
+    some.
     """
-    tiers = observed.job.spec.checkpoint.tiers
-    if tiers.local is None:
+    if effective.source is None:
         return {}
     names = {member.node for member in members}
-    # A node's copies are on other nodes, so there can be no more copies than other nodes.
-    copies = min(tiers.peer.copies, len(names) - 1) if tiers.peer else 0
-    key = tiers.peer.topology_key if tiers.peer else ""
+    copies = _copies(effective, len(names))
+    peer = effective.tiers.peer
+    key = peer.topology_key if peer else ""
     hosts = [
         Host(name, node.labels.get(key, "") if (node := observed.nodes.get(name)) else "")
         for name in sorted(names)
     ]
-    limit = in_bytes(tiers.local.memory) if tiers.local.memory else 0
+    limit = observed.defaults.most if effective.by_default else effective.limit
     store = _store(observed)
     return {
-        name: MemoryTiers(copies, limit, placed.hosts, store=store)
+        name: MemoryTiers(copies, limit, placed.hosts, store=store, by_default=effective.by_default)
         for name, placed in place(hosts, copies).items()
     }
 

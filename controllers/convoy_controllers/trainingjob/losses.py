@@ -25,7 +25,7 @@ def lost(status: TrainingJobStatus, saves: bool, at: datetime) -> Loss:
     """
     if not saves or status.progress is None:
         return Loss()
-    if status.checkpoint is None:
+    if status.saved is None:
         return Loss(status.progress.step)
-    age = (at - status.checkpoint.time).total_seconds()
-    return Loss(max(0, status.progress.step - status.checkpoint.step), max(0.0, age))
+    age = (at - status.saved.time).total_seconds()
+    return Loss(max(0, status.progress.step - status.saved.step), max(0.0, age))

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 
 from convoy_controllers.keys import Key
 from convoy_controllers.reader import Reader
+from convoy_controllers.trainingjob import tiers
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_crds import checkpointstore, engine
-from convoy_crds.trainingjob import KIND, TrainingJob
+from convoy_crds.trainingjob import KIND
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
@@ -27,6 +28,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     uid = job.metadata.uid or ""
     return Observed(
         job=job,
+        defaults=reader.checkpoint_defaults,
         engine=reader.get(engine.KIND, job.spec.engine.name) if job.spec.engine else None,
         known_engines=tuple(sorted(one.name for one in reader.live(engine.KIND))),
         store=reader.get(checkpointstore.KIND, stored) if stored else None,
@@ -52,12 +54,8 @@ def waits_for(reader: Reader, key: Key) -> Iterable[str]:
     """
     found = {pod.node for pod in reader.pods(key.namespace, key.name) if pod.node}
     job = reader.get(KIND, key.name, key.namespace)
-    return found | reader.agent_nodes if job is not None and in_memory(job) else found
-
-
-def in_memory(job: TrainingJob) -> bool:
-    """Return True if the job keeps checkpoints in the memory of nodes."""
-    return job.spec.checkpoint.tiers.local is not None
+    saved = job is not None and tiers.nominal(job, reader.checkpoint_defaults).any
+    return found | reader.agent_nodes if saved else found
 
 
 def _stores_for(reader: Reader, namespace: str) -> tuple[str, ...]:

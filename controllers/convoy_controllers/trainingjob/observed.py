@@ -11,6 +11,7 @@ from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_checkpoint import CheckpointDefaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,8 @@ class Observed:
     """A snapshot of the job, its pods and nodes, the agents' reports, and the objects that the spec names."""
 
     job: TrainingJob
+    defaults: CheckpointDefaults = field(default_factory=CheckpointDefaults)
+    """The chart's settings for jobs without tiers."""
     engine: Engine | None = None
     """The Engine that `spec.engine` names; None if it does not exist."""
     known_engines: tuple[str, ...] = ()

@@ -98,7 +98,9 @@ def missing(
     # A lost node may still carry the agent-ready label, so new pods must avoid it explicitly.
     avoid = {*offenders.avoided(status.offenders, observed.job.spec.recovery), *lost}
     return [
-        with_incarnation(pod(observed.job, observed.engine, slot), status.incarnation, avoid)
+        with_incarnation(
+            pod(observed.job, observed.engine, slot, observed.defaults), status.incarnation, avoid
+        )
         for slot in layout
         if slot.pod not in names and slot.pod not in observed.create_errors
     ]
@@ -174,7 +176,9 @@ def _must_go(observed: Observed, one: PodView, slot: Slot, status: TrainingJobSt
         return True
     if not status.formed and _replaced_by_restart(one, status):
         return True
-    wanted = pod(observed.job, observed.engine, slot)["metadata"]["annotations"][ANNOTATION_INTENT]
+    wanted = pod(observed.job, observed.engine, slot, observed.defaults)["metadata"]["annotations"][
+        ANNOTATION_INTENT
+    ]
     return bool(one.annotations.get(ANNOTATION_INTENT) != wanted)
 
 

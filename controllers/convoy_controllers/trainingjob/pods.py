@@ -6,32 +6,40 @@ import json
 from typing import Any
 
 from convoy_controllers.children import owner_reference
+from convoy_controllers.trainingjob import tiers
 from convoy_controllers.workers.pod import DEFAULT_GRACE_SECONDS, WorkerPod, kubelet_literal, worker_pod
 from convoy_crds import terms
 from convoy_crds.engine import Engine
 from convoy_crds.layout import Slot
 from convoy_crds.trainingjob import KIND, Role, TrainingJob
+from convoy_crds.trainingjob_checkpoint import CheckpointDefaults
 
 
 def _role(job: TrainingJob, slot: Slot) -> Role:
     return next(role for role in job.spec.roles if role.name == slot.role)
 
 
-def _environment(job: TrainingJob) -> dict[str, str]:
+def _environment(job: TrainingJob, defaults: CheckpointDefaults) -> dict[str, str]:
     values: dict[str, str] = {}
     if job.spec.engine:
         values[terms.ENV_PARAMS] = kubelet_literal(json.dumps(job.spec.engine.params, sort_keys=True))
-    tiers = job.spec.checkpoint.tiers
-    if tiers.any:
-        values[terms.ENV_CHECKPOINT_TIERS] = ",".join(tiers.names)
+    wanted = tiers.nominal(job, defaults)
+    if wanted.any:
+        values[terms.ENV_CHECKPOINT_TIERS] = ",".join(wanted.names)
         values[terms.ENV_CHECKPOINT_SECONDS] = str(job.spec.checkpoint.interval_seconds)
+    if tiers.gets_default(job, defaults):
+        values[terms.ENV_CHECKPOINT_BY_DEFAULT] = "true"
     if not job.spec.recovery.warm:
         values[terms.ENV_WARM] = "false"
     return values
 
 
-def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
-    """Return the manifest of a slot's pod, with its intent hash."""
+def pod(
+    job: TrainingJob, engine: Engine | None, slot: Slot, defaults: CheckpointDefaults | None = None
+) -> dict[str, Any]:
+    """Return the manifest of a slot's pod, with its intent hash. `defaults`: the chart's settings for jobs
+    without tiers.
+    """
     template = _role(job, slot).template
     metadata = job.metadata
     return worker_pod(
@@ -46,7 +54,7 @@ def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
             },
             template=template.to_dict() if template else {},
             image=engine.spec.image if engine else "",
-            environment=_environment(job),
+            environment=_environment(job, defaults or CheckpointDefaults()),
             grace_seconds=DEFAULT_GRACE_SECONDS,
         )
     )

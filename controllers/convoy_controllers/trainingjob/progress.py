@@ -97,4 +97,5 @@ def newest_checkpoint(views: Iterable[SlotView], stored: CheckpointStatus | None
         time=newest.time,
         watermarks=marks,
         interval=stored.interval if stored else None,
+        tiers=stored.tiers if stored else None,
     )

@@ -220,7 +220,7 @@ def regrowth(observed: Observed, draft: Draft, layout: tuple[Slot, ...], missing
         return None
     status.internal.incarnation.whole_since = status.internal.incarnation.whole_since or draft.now
     steady = status.internal.incarnation.whole_since + timedelta(seconds=STEADY_SECONDS)
-    if status.checkpoint is None or status.checkpoint.time < steady:
+    if status.saved is None or status.saved.time < steady:
         return None
     reason = Reasons.REGROW
     world = world_size(layout)

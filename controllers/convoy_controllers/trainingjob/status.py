@@ -9,7 +9,7 @@ from typing import Any
 
 from convoy_controllers.children import Event
 from convoy_controllers.condition_list import with_condition
-from convoy_controllers.trainingjob import interval, metrics
+from convoy_controllers.trainingjob import interval, metrics, tiers
 from convoy_controllers.trainingjob.goodput import FaultMark, account
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.progress import merge_progress, newest_checkpoint
@@ -74,8 +74,10 @@ class Draft:
         status.progress = merge_progress(
             views.values(), incarnation, status.progress, metrics.declared(self.observed)
         )
-        status.checkpoint = newest_checkpoint(views.values(), status.checkpoint)
-        if status.checkpoint is not None:
+        status.checkpoint = tiers.shown(
+            newest_checkpoint(views.values(), status.checkpoint), tiers.of(self.observed, status)
+        )
+        if status.checkpoint is not None and status.saved is not None:
             status.checkpoint.interval = interval.decided(self.observed.job, status, views.values())
         running = {
             uid for uid, view in views.items() if view.incarnation == incarnation and is_up(view.ranks)
@@ -106,7 +108,7 @@ class Draft:
     def _account(self) -> None:
         """Update the goodput ledger in the status."""
         job = self.observed.job
-        point = job.status.checkpoint
+        point = job.status.saved
         running = next((c for c in self.status.conditions if c.type == ConditionType.RUNNING), None)
         account(
             job.status,

@@ -21,6 +21,7 @@ from convoy_controllers.workers.pod import pod_incarnation
 from convoy_controllers.workers.pod_ends import ended
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
+from convoy_crds.summaries import saves
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import PendingRecord, Phase, TrainingJobStatus
 
@@ -123,8 +124,8 @@ def _describe_stop(observed: Observed) -> str:
 
 def _describe_saving(observed: Observed) -> str:
     """Return the part of the message that says whether the job's state is saved while its pods end."""
-    if not observed.job.spec.checkpoint.tiers.any:
-        return "the job saves no checkpoints (spec.checkpoint.tiers) and will start at step 0 again"
+    if not saves(observed.job):
+        return "the job saves no checkpoints and will start at step 0 again"
     found = next((c for c in observed.job.status.conditions if c.type == ConditionType.CHECKPOINTING), None)
     if found is not None and found.reason in {reason.name for reason in checkpointing.UNSAVED}:
         return f"the last steps may be lost, see condition Checkpointing ({found.reason})"
@@ -134,10 +135,10 @@ def _describe_saving(observed: Observed) -> str:
 def _describe_suspended(observed: Observed, status: TrainingJobStatus) -> tuple[Reason, str]:
     """Return the reason and message for a suspended job. The message says at which step it will go on."""
     step = status.progress.step if status.progress else 0
-    if not observed.job.spec.checkpoint.tiers.any:
+    if not saves(observed.job):
         state = f"stopped after step {step}; it will start at step 0 again, since it saves no checkpoints"
         return Reasons.SUSPENDED, Reasons.SUSPENDED.format(state=state)
-    saved = status.checkpoint.step if status.checkpoint else None
+    saved = status.saved.step if status.saved else None
     if step and (saved is None or saved < step):
         newest = (
             f"; its newest checkpoint is of step {saved}" if saved is not None else " without a checkpoint"

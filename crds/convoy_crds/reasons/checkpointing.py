@@ -14,6 +14,37 @@ class CheckpointingReasons:
         "no checkpoint exists yet (interval {interval}); Convoy stores only what the program saves with "
         "job.checkpoint() (import convoy)",
     )
+    DEFAULT_MEMORY = Reason(
+        "DefaultMemory",
+        "saving every {interval} to the memory of the nodes by default: {copies} copy on another node, at "
+        "most {memory} a node; spec.checkpoint.default: None turns it off",
+    )
+    DEFAULT_ONE_NODE = Reason(
+        "DefaultOneNode",
+        "checkpoints by default are only in the memory of node {node}: they survive restarts of ranks and "
+        "pods, not the loss of the node. Spread the pods over several nodes",
+    )
+    DEFAULT_NO_COPIES = Reason(
+        "DefaultNoCopies",
+        "checkpoints by default have no copies on other nodes, which node {node} has no room for: {why}. Set "
+        "spec.checkpoint.tiers, or raise agent.checkpointMemoryMiB of the chart",
+    )
+    DEFAULT_NO_ROOM = Reason(
+        "DefaultNoRoom",
+        "there are no checkpoints by default: on node {node}, {why}. Set spec.checkpoint.tiers.local, or "
+        "raise agent.checkpointMemoryMiB of the chart",
+    )
+    MEMORY_YIELDED = Reason(
+        "MemoryYielded",
+        "saving has stopped: node {node} gave the job's memory to {why}. Saving goes on when there is room "
+        "again. To keep the memory, set spec.checkpoint.tiers.local",
+        warning=True,
+    )
+    PROGRAM_NEVER_SAVES = Reason(
+        "ProgramNeverSaves",
+        "a restart begins at step 0: the program does not save with Convoy. Call job.restore() and "
+        "job.checkpoint() (import convoy), or save to a volume of your own",
+    )
     SINGLE_DOMAIN = Reason(
         "SingleDomain",
         "saving every {interval} to: {tiers}; but all copies are on nodes with the same {key} ({where}): "
@@ -77,3 +108,26 @@ class CheckpointingReasons:
         "CheckpointStore {name!r} is not ready, so checkpoints may be only in memory: {why}",
         warning=True,
     )
+
+
+CHECKPOINTING = (
+    CheckpointingReasons.SAVING,
+    CheckpointingReasons.DEFAULT_MEMORY,
+    CheckpointingReasons.DEFAULT_NO_COPIES,
+    CheckpointingReasons.DEFAULT_ONE_NODE,
+    CheckpointingReasons.DEFAULT_NO_ROOM,
+    CheckpointingReasons.PROGRAM_NEVER_SAVES,
+    CheckpointingReasons.MEMORY_YIELDED,
+    CheckpointingReasons.SINGLE_DOMAIN,
+    CheckpointingReasons.INEXACT_JOURNAL,
+    CheckpointingReasons.NOTHING_SAVED,
+    CheckpointingReasons.NO_PEER,
+    CheckpointingReasons.NO_CHECKPOINT_MEMORY,
+    CheckpointingReasons.CHECKPOINTS_LOST,
+    CheckpointingReasons.NOT_COPIED,
+    CheckpointingReasons.OVERDUE,
+    CheckpointingReasons.NOT_STORED,
+    CheckpointingReasons.STORE_NOT_READY,
+    CheckpointingReasons.STORE_UNAVAILABLE,
+)
+"""Reasons of the condition Checkpointing, in the order of its page."""

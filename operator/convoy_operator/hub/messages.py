@@ -8,7 +8,7 @@ from collections.abc import Callable
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.slot_tokens import SlotToken
 from convoy_controllers.commands import Assign, JobCommand, MemoryTiers, PickPort, StoreUse
-from convoy_controllers.views import CommitView, MetricView, RankView, SlotView
+from convoy_controllers.views import CommitView, MemoryView, MetricView, RankView, SlotView
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
 
 MAX_RANKS = 64
@@ -27,6 +27,7 @@ reports at most one problem of each kind.
 _STDERR = 2048
 _MAX_SECONDS = 2**32 - 1
 _MAX_STEP = 2**53
+_MAX_BYTES = 2**53
 
 _STATES = {
     wire.RankReport.State.STARTING: "STARTING",
@@ -104,7 +105,17 @@ def slot_view(report: wire.PodReport, node: str, *, slot_token_valid: bool = Tru
         },
         troubles=tuple(_trouble(one) for one in report.troubles[:MAX_TROUBLES]),
         interval_seconds=report.interval_seconds,
+        memory=_memory_view(report.memory) if report.HasField("memory") else None,
         slot_token_valid=slot_token_valid,
+    )
+
+
+def _memory_view(memory: wire.CheckpointMemory) -> MemoryView:
+    return MemoryView(
+        opened=memory.opened,
+        wanted=min(memory.wanted_bytes, _MAX_BYTES),
+        limit=min(memory.limit_bytes, _MAX_BYTES),
+        copies=memory.copies,
     )
 
 
@@ -125,6 +136,7 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
         view.port_incarnation,
         view.troubles,
         view.slot_token_valid,
+        view.memory,
         tuple(sorted((tier, one.incarnation, one.step) for tier, one in view.committed.items())),
         tuple(
             (
@@ -244,6 +256,7 @@ def _memory(given: MemoryTiers, peer_address: Callable[[str], str]) -> wire.Memo
         holders=places(given.holders),
         store=_store_use(given.store) if given.store else None,
         interval_seconds=given.interval_seconds,
+        by_default=given.by_default,
     )
 
 

@@ -85,6 +85,7 @@ EFFECTS = {
     "crds.enabled": Effect(False, {"CustomResourceDefinition *"}),
     "crds.keep": Effect(False, {"CustomResourceDefinition *"}),
     "engines.enabled": Effect(False, ENGINES),
+    "checkpoints.default": Effect("None", {OPERATOR}, "name: CONVOY_CHECKPOINTS_DEFAULT"),
     "guard.defaultPolicy": Effect("Act", {OPERATOR}, "value: Act"),
     "operator.replicas": Effect(1, {OPERATOR, "PodDisruptionBudget convoy-operator"}),
     "operator.logLevel": Effect("DEBUG", {OPERATOR}, "value: DEBUG"),
@@ -134,7 +135,7 @@ EFFECTS = {
         {"matchLabels": {"team-x": "mine"}}, BINDING, "team-x: mine", HELD
     ),
     "admission.trainingJobs.localMemory.required": Effect(True, POLICY, "must be given", HELD),
-    "admission.trainingJobs.localMemory.most": Effect("7Gi", POLICY, "quantity('7Gi')", HELD),
+    "admission.trainingJobs.localMemory.most": Effect("7Gi", POLICY | {OPERATOR}, "7Gi", HELD),
     "rbac.aggregate": Effect(False, {"ClusterRole *"}),
     "monitoring.runbooks": Effect("https://x.example", RULE, "https://x.example/convoy-"),
     "monitoring.runbookSuffix": Effect(".html", RULE, "agents-unavailable.html", BOOKS),

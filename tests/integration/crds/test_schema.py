@@ -138,6 +138,7 @@ REFUSED = [
         body(checkpoint={"tiers": {"local": {}, "remote": {"store": "s", "claimName": "c"}}}),
         "unknown field",
     ),
+    (body(checkpoint={"default": "Disk"}), "spec.checkpoint.default: Unsupported value"),
     (body(checkpoint={"tiers": {"peer": {}}}), "made from local memory: add local: {}"),
     (body(checkpoint={"tiers": {"remote": {"store": "s"}}}), "read from local memory: add local: {}"),
     (
@@ -187,6 +188,8 @@ def test_the_command_line_validates_by_the_same_rules(
         ({"engine": None}, "Running", False),
         ({"checkpoint": {"tiers": {"local": {}, "remote": {"store": "s"}}}}, "Running", False),
         ({"checkpoint": {"tiers": {"local": {}, "remote": {"store": "s"}}}}, "Suspended", True),
+        ({"checkpoint": {"default": "None"}}, "Running", False),
+        ({"checkpoint": {"default": "None"}}, "Pending", True),
         ({"recovery": {"maxRestarts": 3}}, "Running", True),
         ({"recovery": {"fencing": "Strict"}}, "Running", False),
         ({"recovery": {"fencing": "Strict"}}, "Suspended", True),

@@ -105,7 +105,7 @@ def test_a_deleted_job_is_found_by_its_uid(bucket: Bucket) -> None:
     ("tiers", "words"),
     [
         ({"local": {}, "peer": {}}, "only in its nodes' memory"),
-        ({}, "job saves no checkpoints"),
+        ({}, "only in its nodes' memory"),
     ],
 )
 def test_a_job_without_a_store_has_its_watermarks(bucket: Bucket, tiers: Any, words: str) -> None:
@@ -117,6 +117,10 @@ def test_a_job_without_a_store_has_its_watermarks(bucket: Bucket, tiers: Any, wo
     for command in (["verify"], ["restore", "--to", "out"], ["export", "--to", "out"]):
         failed = bucket.run(command[0], "job", *command[1:])
         assert failed.exit_code == 1 and words in failed.output
+
+
+def test_a_job_without_tiers_and_checkpoints_saves_none() -> None:
+    assert "job saves no checkpoints: spec.checkpoint.tiers is empty" in no_store_reason(job({}))
 
 
 # Tests of rights, keys and libraries.

@@ -12,10 +12,10 @@ from convoy_controllers.testing.builders import ToyCluster, make_engine, make_jo
 from convoy_controllers.views import GuardView, NodeView
 from convoy_crds.trainingjob_status import TrainingJobStatus
 
-SCREEN = 52
+SCREEN = 54
 """Maximum number of lines that kubectl prints before `internal`, which no person needs to read."""
 MOST_INTERNAL = 12
-MOST_LINES = 86
+MOST_LINES = 88
 
 
 def healthy() -> ToyCluster:

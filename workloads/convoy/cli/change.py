@@ -10,6 +10,7 @@ import typer
 from convoy.cli.cluster import Context, Failure, Name, Namespace, connect
 from convoy.client import Client
 from convoy.client.job_actions import refusal
+from convoy_crds.summaries import saves
 from convoy_crds.trainingjob import TrainingJob
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -20,12 +21,12 @@ def restart_loss(job: TrainingJob) -> tuple[str, int]:
     and the number of training steps. Return ("", 0) if the job would lose nothing.
     """
     status = job.status
-    if job.spec.checkpoint.tiers.any or not status.incarnation:
+    if saves(job) or not status.incarnation:
         return "", 0
     step = status.progress.step if status.progress else 0
     own = "" if job.spec.engine else ", unless its program saves its own state"
     steps = f" and loses {step} steps" if step else ""
-    none = "saves no checkpoints (spec.checkpoint.tiers is empty): it starts again"
+    none = "saves no checkpoints: it starts again"
     text = f"trainingjob/{job.metadata.name} {none}"
     return f"{text} at step 0{steps}{own}", step
 
@@ -68,8 +69,8 @@ def suspend(name: Name, yes: Yes = False, namespace: Namespace = None, context: 
     client, job = _permitted_job(name, "suspend", namespace, context)
     _confirm_loss(job, yes)
     client.training_jobs.suspend(name)
-    saves = "saves its state and deletes" if job.spec.checkpoint.tiers.any else "deletes"
-    typer.echo(f"trainingjob/{name} {saves} its pods")
+    done = "saves its state and deletes" if saves(job) else "deletes"
+    typer.echo(f"trainingjob/{name} {done} its pods")
 
 
 def resume(name: Name, namespace: Namespace = None, context: Context = None) -> None:

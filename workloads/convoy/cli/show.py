@@ -32,7 +32,7 @@ HIDE_ORDER = ("ETA", "LOSS", "CHECKPOINT", "RESTARTS", "AGE", "READY", "STEP", "
 def row(job: TrainingJob, now: datetime) -> dict[str, str]:
     """Return the text of each column in the row of one job, by name of the column."""
     status = job.status
-    progress, checkpoint = status.progress, status.checkpoint
+    progress, checkpoint = status.progress, status.saved
     eta = loss = "-"
     if progress and (progress.diverged or progress.loss is not None):
         loss = "NaN" if progress.diverged else f"{progress.loss:.4f}"

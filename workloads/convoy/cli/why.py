@@ -17,7 +17,9 @@ from convoy_crds.summaries import (
     age,
     is_unwanted,
     metrics,
+    no_checkpoints,
     restarts_in_window,
+    saves,
     shorten_list,
     straggler,
 )
@@ -120,15 +122,15 @@ def _metrics(job: TrainingJob) -> list[str]:
 
 
 def _checkpoint(job: TrainingJob, now: datetime) -> list[str]:
-    if point := job.status.checkpoint:
+    if point := job.status.saved:
         return [
             f"Newest checkpoint: step {point.step} of incarnation {point.incarnation}, tier {point.tier}, "
             f"{age(point.time, now)} ago"
         ]
     invalid = any(one.type == ConditionType.VALID and one.status == "False" for one in job.status.conditions)
-    if job.spec.checkpoint.tiers.any or invalid or job.status.phase in TERMINAL:
+    if saves(job) or invalid or job.status.phase in TERMINAL:
         return []
-    return ["No checkpoints: spec.checkpoint.tiers is empty, so a restart starts at step 0"]
+    return [f"No checkpoints: {no_checkpoints(job)}"]
 
 
 def goodput(job: TrainingJob, now: datetime) -> list[str]:

@@ -11,7 +11,14 @@ from convoy_controllers.workers.pod_ends import describe_end
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.layout import present
 from convoy_crds.nodehealth import NodeHealth
-from convoy_crds.summaries import is_unwanted, restarts_in_window, shorten_list
+from convoy_crds.summaries import (
+    is_unwanted,
+    no_checkpoints,
+    restarts_in_window,
+    saves,
+    shorten_list,
+    tier_names,
+)
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Progress
 from convoy_operator.dashboard.core.formatting import (
@@ -86,7 +93,7 @@ def facts(job: TrainingJob, now: datetime) -> list[Fact]:
         steps = f"{progress.step:,}" + (f" of {progress.total_steps:,}" if progress.total_steps else "")
     recent = restarts_in_window(job, now)
     counted = f"{restarts.total} ({recent} of {job.spec.recovery.max_restarts} in the window)"
-    point = status.checkpoint
+    point = status.saved
     return [
         Fact("Step", steps),
         Fact("Progress", f"{share:.1%}" if share is not None else "-"),
@@ -152,7 +159,7 @@ def checkpoint_rows(job: TrainingJob, now: datetime) -> list[Row]:
     point = job.status.checkpoint
     marks = point.watermarks if point else None
     found = []
-    for tier in job.spec.checkpoint.tiers.names:
+    for tier in tier_names(job):
         mark = getattr(marks, tier, None)
         cells = (Cell(tier), Cell("none yet", Tone.QUIET), Cell("-"), Cell("-"))
         if mark is not None:
@@ -168,12 +175,13 @@ def checkpoint_rows(job: TrainingJob, now: datetime) -> list[Row]:
 
 def checkpoint_note(job: TrainingJob) -> str:
     """Describe the job's checkpoint interval and the reason for it."""
-    if not job.spec.checkpoint.tiers.any:
-        return "No checkpoints (spec.checkpoint.tiers is empty): a restart begins at step 0."
+    if not saves(job):
+        return f"No checkpoints: {no_checkpoints(job)}."
     chosen = job.status.checkpoint.interval if job.status.checkpoint else None
     if chosen is not None:
         return f"Saved every {duration(chosen.seconds)}: {chosen.reason}"
-    return f"Saved every {job.spec.checkpoint.interval}"
+    by_default = "" if job.spec.checkpoint.tiers.any else ", by default"
+    return f"Saved every {job.spec.checkpoint.interval}{by_default}"
 
 
 def straggler_rows(job: TrainingJob) -> list[Row]:

@@ -111,7 +111,7 @@ def row(parsed: ParsedObject[TrainingJob], now: datetime) -> Row:
         rest = (Cell("-"),) * (len(COLUMNS) - 3)
         return Row(key, (name, Cell(UNREADABLE, Tone.BAD), *rest, Cell(parsed.parse_error)), UNREADABLE)
     status = job.status
-    point, restarts = status.checkpoint, status.restarts.total
+    point, restarts = status.saved, status.restarts.total
     share, ratio = done(job), goodput(job, now)
     created = job.metadata.creation_timestamp
     phase = phase_name(job)

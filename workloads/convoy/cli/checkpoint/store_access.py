@@ -23,6 +23,7 @@ from convoy_controllers.checkpoint.generation import Generation
 from convoy_crds import checkpointstore
 from convoy_crds.checkpointstore import KEY_ACCESS, KEY_SECRET, KEY_SESSION
 from convoy_crds.storekeys import decoded, missing
+from convoy_crds.summaries import no_checkpoints, saves
 from convoy_crds.trainingjob import TrainingJob
 
 if TYPE_CHECKING:
@@ -267,11 +268,11 @@ def install_advice(library: str) -> str:
 def no_store_reason(job: TrainingJob) -> str:
     """Return a message that says where the checkpoints of a job without a store are."""
     name = job.metadata.name
-    if job.spec.checkpoint.tiers.any:
+    if saves(job):
         return (
             f"{name} has no store: its checkpoints exist only in its nodes' memory, and are lost when it ends"
         )
-    return f"{name} saves no checkpoints (spec.checkpoint.tiers is empty)"
+    return f"{name} saves no checkpoints: {no_checkpoints(job)}"
 
 
 def parse_generation(text: str | None) -> Generation | None:
