@@ -60,6 +60,10 @@ def _body(number: int, workload: Mapping[str, int]) -> dict[str, Any]:
     return {"prompt": prompt, "max_tokens": workload["generate"], "seed": number, "stream": True}
 
 
+def _common(options: Mapping[str, Any]) -> str:
+    return f"prompts with {options['workload']['common']} tokens in common"
+
+
 def _arm(name: str, params: Mapping[str, Any], options: Mapping[str, Any]) -> Arm:
     return function(
         name, measure, {"params": {**params, **options["params"]}, "workload": options["workload"]}
@@ -113,15 +117,15 @@ REUSE = Bench(
         "full": {"params": {}, "workload": {"requests": 64, "common": 200, "own": 8, "generate": 8}},
     },
     arms=reuse,
-    measures=lambda _: [
+    measures=lambda options: [
         Measure(
-            name="requests per second with a common prompt of 200 tokens, 8 clients",
+            name=f"requests per second, 8 clients, {_common(options)}",
             unit="1/s",
             value_of=lambda trial: float(trial.result["requests_per_second"]),
             higher_is_better=True,
         ),
         Measure(
-            name="median time to the first token with a common prompt of 200 tokens",
+            name=f"median time to the first token, {_common(options)}",
             unit="s",
             value_of=lambda trial: float(trial.result["first_token_seconds"]),
         ),
