@@ -12,8 +12,8 @@ import pytest
 
 import convoy_commands
 import convoy_workloads
-from convoy_controllers.workers.faults import pod_fault
 from convoy_controllers.views import PodView
+from convoy_controllers.workers.faults import pod_fault
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_workloads.launcher import convoy_launch
 

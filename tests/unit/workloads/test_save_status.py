@@ -204,5 +204,5 @@ def test_copy_time_is_that_of_the_peer_tier_if_copies_exist() -> None:
     saves = MemoryCheckpoints(RankContext(incarnation=1, socket="/nowhere"))
     saves._status._seconds = {LOCAL: 2.0, PEER: 7.0}
     assert saves.copy_seconds == 2.0
-    saves._buffers.copies = 1
+    saves._buffers._copies = 1
     assert saves.copy_seconds == 7.0
