@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import yaml
@@ -75,67 +76,73 @@ def play(cluster: Cluster, name: str, progress: Progress) -> str:
     progress.report(f"training {EXAMPLE.relative_to(files.CHECKOUT)} on {NODES} nodes")
     jobs = Jobs.of(cluster, "default")
     with JobWatch(jobs, name) as watch:
-        job = JobUnderTest(cluster, jobs, name, watch)
-        faults = [_kill_rank(job, progress), _kill_node(job, progress)]
+        injector = Injector(JobUnderTest(cluster, jobs, name, watch), progress)
+        faults = [injector.kill_rank(), injector.kill_node()]
         progress.report("starting the dead node again")
         restore(cluster)
         phase = wait_for_end(watch, progress)
-    _print(job, faults)
+    injector.keep_log()
+    _print(injector.job, faults, injector.logs)
     return phase
 
 
-def _kill_rank(job: JobUnderTest, progress: Progress) -> SurvivedFault:
-    pod = job.pods[1].metadata.name if len(job.pods) > 1 else ""
-    return _inject(job, "kill -9 of rank 1", f"kill -9 of rank 1, in pod {pod}", job.kill_rank, progress)
+@dataclass
+class Injector:
+    """Injects the faults into a job. It keeps the logs of rank 0, because they die with the node."""
 
+    job: JobUnderTest
+    progress: Progress
+    logs: list[str] = field(default_factory=list)
 
-def _kill_node(job: JobUnderTest, progress: Progress) -> SurvivedFault:
-    """Kill the node of a worker that does not also run the leading operator."""
-    leading = leader(job.cluster)[1]
-    index = next((i for i, pod in enumerate(job.pods) if pod.spec.node_name != leading), 0)
-    node = job.pods[index].spec.node_name
-    title = f"kill -9 of node {node}, with everything on it"
-    return _inject(
-        job,
-        f"kill -9 of {node}",
-        title,
-        lambda: job.kill_node(index, RECOVERY_SECONDS),
-        progress,
-    )
+    def keep_log(self) -> None:
+        """Keep the present log of rank 0's pod."""
+        self.logs.append(self.job.jobs.log(self.job.pods[0].metadata.name))
 
+    def kill_rank(self) -> SurvivedFault:
+        """Kill rank 1."""
+        return self._inject("kill -9 of rank 1", "in its pod", self.job.kill_rank)
 
-def _inject(
-    job: JobUnderTest, short: str, title: str, fault: Callable[[], Recovery], progress: Progress
-) -> SurvivedFault:
-    """Wait until the job has a checkpoint on two nodes from this incarnation, inject the fault, and wait
-    until the job makes steps again.
-    """
-    watch = job.watch
+    def kill_node(self) -> SurvivedFault:
+        """Kill the node of a worker. If possible, spare the node of the leading operator."""
+        leading = leader(self.job.cluster)[1]
+        index = next((i for i, pod in enumerate(self.job.pods) if pod.spec.node_name != leading), 0)
+        node = self.job.pods[index].spec.node_name
+        kill = partial(self.job.kill_node, index, RECOVERY_SECONDS)
+        return self._inject(f"kill -9 of {node}", "with everything on it", kill)
 
-    def saved() -> bool:
-        mark = ((watch.status.get("checkpoint") or {}).get("watermarks") or {}).get("peer") or {}
-        return bool(mark.get("incarnation") == watch.status["incarnation"] and _stepping(watch.status))
+    def _inject(self, title: str, detail: str, fault: Callable[[], Recovery]) -> SurvivedFault:
+        """Wait until the job has a checkpoint on two nodes from this incarnation, inject the fault, and wait
+        until the job makes steps again.
+        """
+        watch = self.job.watch
 
-    watch.until(saved, STILL_SECONDS, "the job has a checkpoint in the memory of two nodes")
-    step = watch.status["progress"]["step"]
-    progress.report(f"  {status_line(watch.status)}")
-    progress.report(title)
-    recovery = fault()
-    restored = job.restored[watch.status["incarnation"]].step
-    reached = max(step, *(_step(one.body) for one in watch.job if one.at <= recovery.fault_at))
-    survived = SurvivedFault(
-        title=short,
-        reason=recovery.reason,
-        last_step=reached,
-        restored_step=restored,
-        replaced_pods=recovery.replaced,
-        noticed=recovery.decided,
-        next_step=recovery.stepped,
-    )
-    progress.report(
-        f"  next step {survived.next_step:.1f} s after the fault, {survived.steps_lost} steps lost"
-    )
-    return survived
+        def saved() -> bool:
+            mark = ((watch.status.get("checkpoint") or {}).get("watermarks") or {}).get("peer") or {}
+            return bool(
+                mark.get("incarnation") == watch.status.get("incarnation") and _stepping(watch.status)
+            )
+
+        watch.until(saved, STILL_SECONDS, "the job has a checkpoint in the memory of two nodes")
+        self.keep_log()
+        step = watch.status["progress"]["step"]
+        self.progress.report(f"  {status_line(watch.status)}")
+        self.progress.report(f"{title}, {detail}")
+        recovery = fault()
+        restored = self.job.restored[watch.status["incarnation"]].step
+        reached = max(step, *(_step(one.body) for one in watch.job if one.at <= recovery.fault_at))
+        survived = SurvivedFault(
+            title=title,
+            reason=recovery.reason,
+            last_step=reached,
+            restored_step=restored,
+            replaced_pods=recovery.replaced,
+            noticed=recovery.decided,
+            next_step=recovery.stepped,
+        )
+        self.progress.report(
+            f"  next step {survived.next_step:.1f} s after the fault, {survived.steps_lost} steps lost"
+        )
+        return survived
 
 
 def _stepping(status: Mapping[str, Any]) -> bool:
@@ -146,7 +153,7 @@ def _step(body: Mapping[str, Any]) -> int:
     return int(((body.get("status") or {}).get("progress") or {}).get("step", 0))
 
 
-def _print(job: JobUnderTest, faults: list[SurvivedFault]) -> None:
+def _print(job: JobUnderTest, faults: list[SurvivedFault], logs: list[str]) -> None:
     """Print the faults, the job's timeline, its loss curve, its status and the text that it wrote."""
     found = TrainingJob.model_validate(job.jobs.get(job.name))
     events = job.jobs.core.list_namespaced_event(
@@ -159,8 +166,7 @@ def _print(job: JobUnderTest, faults: list[SurvivedFault]) -> None:
     print(
         f"\nTimeline, by time since the job was created\n{timeline_text(timeline.entries(found, raw), start)}"
     )
-    points = losses((one.body.get("status") or {}) for one in job.watch.job)
-    print(f"\n{loss_curve(points, faults)}\n")
+    print(f"\n{loss_curve(losses(logs), faults)}\n")
     print(job.cluster.kubectl("get", "trainingjob", job.name, "-o", "wide"))
 
 

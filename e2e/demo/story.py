@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from convoy_operator.dashboard.core.timeline import TimelineEntry
 from convoy_workloads.plot import curve
@@ -14,6 +14,7 @@ _WIDTH = 60
 """Number of columns of the loss curve."""
 _MARGIN = 11
 """Number of columns to the left of the loss curve."""
+_REPORT = re.compile(r"step (\d+)/\d+\s+loss ([0-9.]+)")
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,11 @@ def _first_sentence(text: str, longest: int = 110) -> str:
     return sentence if len(sentence) <= longest else f"{sentence[: longest - 3]}..."
 
 
-def losses(statuses: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
-    """Return (step, loss) from a job's successive statuses, by ascending step. The last report of a step
-    counts.
+def losses(logs: Iterable[str]) -> list[tuple[int, float]]:
+    """Return (step, loss) from logs of rank 0, oldest log first, by ascending step. The last report of a
+    step counts.
     """
-    reports = (one["progress"] for one in statuses if one.get("progress"))
-    return sorted({one["step"]: one["loss"] for one in reports if one.get("loss") is not None}.items())
+    return sorted({int(step): float(loss) for log in logs for step, loss in _REPORT.findall(log)}.items())
 
 
 def loss_curve(points: Sequence[tuple[int, float]], faults: Sequence[SurvivedFault]) -> str:

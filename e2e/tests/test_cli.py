@@ -43,7 +43,9 @@ def convoy(cluster: Cluster, jobs: Jobs) -> Run:
 
 
 def test_a_job_is_watched_and_controlled_from_the_terminal(convoy: Run, cluster: Cluster, jobs: Jobs) -> None:
-    jobs.create("cli", engine={"name": "gpt", "params": {**SMALL, "steps": 100_000}})
+    # Without checkpoints, so that a restart loses steps and asks for confirmation.
+    engine = {"name": "gpt", "params": {**SMALL, "steps": 100_000}}
+    jobs.create("cli", engine=engine, checkpoint={"default": "None"})
     jobs.wait_step("cli", 1)
     assert "cli" in (line := convoy("get")) and "Running" in line and "2/2" in line
     assert "incarnation 1: 2 ranks run" in convoy("why", "cli")

@@ -64,14 +64,9 @@ def test_the_timeline_starts_with_the_oldest_event() -> None:
 
 
 def test_a_repeated_step_counts_with_its_last_loss() -> None:
-    statuses = [
-        {"progress": {"step": 2, "loss": 3.0}},
-        {},
-        {"progress": {"step": 1, "loss": 4.0}},
-        {"progress": {"step": 2, "loss": 2.5}},
-        {"progress": {"step": 3}},
-    ]
-    assert losses(statuses) == [(1, 4.0), (2, 2.5)]
+    first = "[1/0] step 1/9  loss 4.000\n[1/0] step 2/9  loss 3.000\n"
+    second = "[2/0] step 2/9  loss 2.500  12 samples/s\n"
+    assert losses([first, second]) == [(1, 4.0), (2, 2.5)]
 
 
 def test_the_curve_marks_the_step_of_each_fault() -> None:
