@@ -29,6 +29,7 @@ class Plan:
 @dataclass
 class Memory:
     job_uid: str = "job"
+    releases: int = 0
 
 
 @dataclass

@@ -13,7 +13,9 @@ from convoy_agents.tiercheck.rank_server import RankServer
 from convoy_agents.tiercheck.restoring import PodRestore
 from convoy_agents.wire import hub_pb2
 
-ANYTHING: Any = SimpleNamespace(memory_granted=lambda *_: None)
+ANYTHING: Any = SimpleNamespace(
+    memory_granted=lambda *_: None, record=lambda *_: None, drop_pod=lambda *_: None, by_default=False
+)
 
 
 class Rank:
@@ -53,6 +55,9 @@ class Node:
     def open(self, job_uid: str) -> Node:
         return self
 
+    def limit(self, own_limit: int) -> int:
+        return own_limit
+
     async def unpin(self, dropped: set[str]) -> None:
         self.unpinned += 1
         self.dropped = set(dropped)
@@ -68,7 +73,13 @@ class Node:
 
     def assigned(self, uid: str, incarnation: int) -> None:
         plan = SimpleNamespace(
-            pod_uid=uid, job_uid="job", job="job", incarnation=incarnation, ranks=(0,), memory=ANYTHING
+            pod_uid=uid,
+            job_uid="job",
+            job="job",
+            incarnation=incarnation,
+            ranks=(0,),
+            memory=ANYTHING,
+            memory_limit=0,
         )
         self.pods[uid] = SimpleNamespace(uid=uid, assignment=plan)
 
