@@ -32,7 +32,7 @@ other images.
 def engine(entry: EngineEntry) -> Engine:
     """Return the Engine object for an entry. Raises KeyError if the entry's image family does not exist."""
     family = {one.name: one for one in FAMILIES}[entry.family]
-    schema: dict[str, Any] = _without_null_defaults(entry.module("params").Params.model_json_schema())
+    schema: dict[str, Any] = entry.module("params").Params.model_json_schema()
     return Engine.model_validate(
         {
             "metadata": {"name": entry.name},
@@ -46,19 +46,6 @@ def engine(entry: EngineEntry) -> Engine:
             },
         }
     )
-
-
-def _without_null_defaults(schema: Any) -> Any:
-    """Return a JSON Schema without defaults of null. The API server drops null fields of an applied object,
-    so each further apply of such a default would change the object again.
-    """
-    if isinstance(schema, dict):
-        return {
-            key: _without_null_defaults(value)
-            for key, value in schema.items()
-            if not (key == "default" and value is None)
-        }
-    return [_without_null_defaults(one) for one in schema] if isinstance(schema, list) else schema
 
 
 @cache

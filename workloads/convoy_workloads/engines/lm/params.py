@@ -35,8 +35,10 @@ class Params(BaseModel):
     """Longest time for a request. The header `X-Request-Timeout` may shorten it."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = 1 << 20
     """Maximum size of a request's body."""
-    heads: Annotated[int, Field(ge=1, le=256)] | None = None
-    """Number of attention heads. It is needed only for a model whose files do not contain it."""
+    heads: Annotated[int, Field(ge=0, le=256)] = 0
+    """Number of attention heads, for a model whose files do not contain it. 0 takes the number from the
+    files.
+    """
     context: Annotated[int, Field(ge=8, le=8192)] = 256
     """Without a model: context of the model that the engine makes."""
     layers: Annotated[int, Field(ge=1, le=128)] = 4

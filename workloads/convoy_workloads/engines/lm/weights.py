@@ -210,14 +210,14 @@ def _from_files(path: Path, tensors: _Tensors, params: Params, renew: Callable[[
 
 def _heads(path: Path, config: Mapping[str, object], params: Params, width: int) -> int:
     """Return the number of attention heads, which no tensor shows."""
-    found = config.get("heads", config.get("n_head", params.heads))
+    found = config.get("heads", config.get("n_head", params.heads or None))
     if found is None:
         raise ModelError(
             f"{path} does not contain the number of attention heads: set params.heads to that of the training"
         )
     if not isinstance(found, int) or found < 1 or width % found:
         raise ModelError(f"the model has {found!r} attention heads, which do not divide its width of {width}")
-    if params.heads not in (None, found):
+    if params.heads not in (0, found):
         raise ModelError(f"params.heads: {params.heads} differs from the model's {found} attention heads")
     return found
 
