@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from convoy_crds.trainingjob_status import Proof
+
 ENDED_PHASES = ("Failed", "Succeeded")
 """Phases of pods that no longer run."""
 
@@ -257,6 +259,8 @@ class SlowView:
     lost: float = 0.0
     """Share of the job's time that the slowness costs at most, 0 to 1."""
     persistent: bool = False
+    proof: Proof = Proof.PEERS
+    """Basis on which the ranks are accused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
         "A rank delays the others. Absent until the ranks of an incarnation have reported steps.",
         (
             Reasons.STRAGGLER,
+            Reasons.SUSPECTED_STRAGGLER,
             Reasons.NO_STRAGGLER,
             Reasons.SLOW_TOGETHER,
             Reasons.DETECTOR_DEGRADED,

@@ -163,14 +163,14 @@ class Evidence(StatusModel):
 
 
 class Notice(StatusModel):
-    """A delay of a job that the node may or may not have caused. Convoy sweeps the node when the node is
-    idle.
+    """A delay of a job that the node may or may not have caused. In mode Act, Convoy sweeps the node when the
+    node is idle.
     """
 
     job: _Name
     """The delayed job, as namespace/name."""
     cause: Annotated[str, Field(max_length=64)]
-    """Cause of the delay: `Input` or `Host`."""
+    """Cause of the delay: `Input` or `Host`; another cause if too few ranks do the same work to prove it."""
     at: datetime
     slowdown: float
     """Duration of a step relative to a step without the delay: 1.1 means 10 % longer."""

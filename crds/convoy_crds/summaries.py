@@ -9,7 +9,7 @@ from convoy_crds.meta import Condition
 from convoy_crds.reasons.catalogue import Reasons, all_reasons
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
-from convoy_crds.trainingjob_status import Phase, Progress, Straggler
+from convoy_crds.trainingjob_status import Phase, Progress, Proof, Straggler
 
 WARNING_REASONS = frozenset(reason.name for reason in all_reasons() if reason.warning)
 """Names of the reasons that are warnings for the user."""
@@ -108,12 +108,17 @@ def is_unwanted(condition: Condition, phase: Phase | None) -> bool:
 
 
 def straggler(one: Straggler) -> str:
-    """Return a text about a straggler: ranks, cause, slowdown, and cost for the job."""
+    """Return a text about a straggler: ranks, cause, slowdown, cost for the job, and what would prove it."""
     ranks = f"rank{'s' if len(one.ranks) > 1 else ''} {', '.join(map(str, one.ranks))}"
     who = f"{ranks} on {', '.join(one.nodes)}" if one.ranks else f"{one.place}, no rank to blame"
     lasts = "persistent" if one.persistent else "recent"
     cost = f"; costs the job {one.lost:.0%} of its time" if one.lost else ""
-    return f"{who}: {one.cause}, takes {one.slowdown:.0%} longer since step {one.since_step}, {lasts}{cost}"
+    unproven = one.ranks and one.proof is Proof.FEW_PEERS
+    doubt = "; a suspect: 4 ranks with the same work, or a HealthSweep of the node, would prove it"
+    return (
+        f"{who}: {one.cause}, takes {one.slowdown:.0%} longer since step {one.since_step}, {lasts}{cost}"
+        f"{doubt if unproven else ''}"
+    )
 
 
 def metrics(progress: Progress) -> list[str]:

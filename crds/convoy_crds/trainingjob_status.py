@@ -211,6 +211,18 @@ class CheckpointStatus(StatusModel):
     """The interval that the operator chose, if `spec.checkpoint.interval` is `Auto`."""
 
 
+class Proof(StrEnum):
+    """Basis on which ranks are named as stragglers."""
+
+    PEERS = "Peers"
+    """At least four ranks do the same work, and the named ranks take longer than the others."""
+    FEW_PEERS = "FewPeers"
+    """Fewer than four ranks do the same work. The named ranks take longer than these, than in their own past
+    or than the other stages of their replica. They are suspects: only a health sweep can prove that their
+    node is slow, so Convoy takes no other action on it.
+    """
+
+
 class Straggler(StatusModel):
     """A cause that slows the job down."""
 
@@ -235,6 +247,7 @@ class Straggler(StatusModel):
     """True if the delay started at least 16 windows ago and was found in at least 70 % of the windows since
     then.
     """
+    proof: Proof = Proof.PEERS
 
 
 class IncarnationRecord(Bookkeeping):

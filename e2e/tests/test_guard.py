@@ -90,7 +90,7 @@ def test_a_job_of_two_ranks_names_no_straggler(cluster: Cluster, jobs: Jobs) -> 
     limit_cpu(cluster, jobs.pods(name)[1], CORES)
     jobs.wait(lambda: straggler(jobs, name).get("reason") == "TooFewPeers", 60, "the reason TooFewPeers")
     found = straggler(jobs, name)
-    assert found["status"] == "Unknown" and "at least 4 ranks" in found["message"]
+    assert found["status"] == "Unknown" and "fewer than 4 ranks" in found["message"]
     assert jobs.status(name).get("stragglers", []) == []
 
 

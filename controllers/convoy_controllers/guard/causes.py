@@ -8,9 +8,12 @@ Common shifts of many ranks, imbalance of work and slow storage give findings wi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
+from convoy_controllers.guard import evidence
 from convoy_controllers.guard.channel_state import ChannelState
 from convoy_controllers.guard.channels import Channel, Division, FindingPlace
 from convoy_controllers.guard.findings import Cause, Finding, Report, Verdict
@@ -20,10 +23,15 @@ from convoy_controllers.guard.robust import others_median
 from convoy_controllers.guard.signals import busy, stepping
 from convoy_controllers.guard.state import State
 from convoy_controllers.guard.telemetry import Bools, Floats, Layout, Table
+from convoy_crds.trainingjob_status import Proof
 
 _COMMON_SHARE = 0.2
 """Share of a peer group. If more of the group is slow at once, the slow ranks have a common cause and are
 not stragglers.
+"""
+_TOGETHER = evidence.MOST + 2.0
+"""Logarithm of the evidence from which a rank with few peers counts as slower together with others. It is
+more than a single late window gives.
 """
 _MOST_OF_A_NODE = 0.6
 _MOST_OF_A_RACK = 0.6
@@ -89,6 +97,7 @@ def _input(state: State, table: Table) -> list[Finding]:
 def _compute_and_host(state: State, table: Table) -> list[Finding]:
     compute, host = state.compute, state.channels[Channel.HOST]
     common = _slow_among_peers(compute.alarmed, state, table) | _in_slow_racks(compute.alarmed, state, table)
+    common |= _slower_together(state)
     known = host.alarmed & ~_slow_among_peers(host.alarmed, state, table)
     # A slow host delays the whole rank, so the compute channel also shows the delay. Blame the host if it
     # explains enough of the delay. The host's alarm usually comes first, because the host channel has less
@@ -102,8 +111,7 @@ def _compute_and_host(state: State, table: Table) -> list[Finding]:
     slow &= ~blamed
     healthy = mended(table.compute, compute.alarmed, state.setting.peers)
     saved = table.compute - healthy
-    micro = max(1, table.micro.shape[1] // 2) if table.micro is not None else 1
-    delays = state.setting.shape.delays(healthy, table.compute, micro)
+    delays = state.setting.shape.delays(healthy, table.compute, table.micro_batches)
     causes = {Cause.THERMAL: slow & hot, Cause.COMPUTE: slow & ~hot}
     findings = _by_node(state, table, compute, causes, delays)
     findings += _by_node(state, table, host, {Cause.HOST: by_host}, table.host - others_median(table.host))
@@ -173,6 +181,7 @@ def _communication(state: State, table: Table) -> list[Finding]:
                 float(np.expm1(np.median(sizes[numbers]))),
                 float(lost[numbers].max()),
                 bool(persistent[numbers].mean() >= 0.5),
+                Proof.FEW_PEERS if state.setting.small.unproven[list(ranks)].any() else Proof.PEERS,
             )
         )
     return findings
@@ -252,6 +261,10 @@ def _imbalance(state: State, table: Table) -> list[Finding]:
     shares = state.shares
     if shares is None or state.unchanged < _SETTLED_WINDOWS:
         return []
+    setting = state.setting
+    if setting.small.ranks.any():
+        shares = state.unevenness.cost(setting.peers, setting.shape, table.micro_batches)
+        state = replace(state, imbalanced_share=dict.fromkeys(state.imbalanced_share, 1.0))
     found = {FindingPlace.STAGES: shares.stages, FindingPlace.REPLICAS: shares.replicas}
     return [
         Finding(
@@ -272,6 +285,16 @@ def _slow_among_peers(alarmed: Bools, state: State, table: Table) -> Bools:
     pairs = np.unique(np.stack([peers[alarmed], nodes[alarmed]]), axis=1)[0]
     broad = np.bincount(pairs, minlength=peers.max() + 1) >= 3
     return np.asarray(broad & (slow > _COMMON_SHARE * reported))[peers]
+
+
+def _slower_together(state: State) -> Bools:
+    """Return a mask of the ranks with few peers that become slower together: more than one node, and more
+    than a fifth of the nodes of such ranks. The mask is empty if fewer do.
+    """
+    few, nodes = state.setting.small.ranks, state.setting.places[Division.NODES][1]
+    slower = few & (state.compute.strength >= _TOGETHER)
+    share = len(np.unique(nodes[slower])) / max(1, len(np.unique(nodes[few])))
+    return slower & (len(np.unique(nodes[slower])) > 1) & (share > _COMMON_SHARE)
 
 
 def _in_slow_racks(alarmed: Bools, state: State, table: Table) -> Bools:
@@ -329,7 +352,7 @@ def _places(state: State, channel: ChannelState, kind: Division, place: FindingP
 def _by_node(
     state: State, table: Table, channel: ChannelState, accused: dict[Cause, Bools], saved: Floats
 ) -> list[Finding]:
-    """Return one finding for each node and cause with blamed ranks.
+    """Return one finding for each node, cause and proof with blamed ranks.
 
     `accused`: mask of the blamed ranks by cause; `saved`: by rank, the seconds that the job would save if
     the rank were not slow.
@@ -337,10 +360,12 @@ def _by_node(
     names, numbers = state.setting.places[Division.NODES]
     reported = np.bincount(numbers[table.reported], minlength=len(names))
     persistent = channel.persistent(state.setting.rules)
+    unproven = state.setting.small.unproven
+    proofs = ((Proof.PEERS, ~unproven), (Proof.FEW_PEERS, unproven))
     findings = []
-    for cause, ranks in accused.items():
-        for node in np.unique(numbers[ranks]):
-            here = np.nonzero(ranks & (numbers == node))[0]
+    for (cause, ranks), (proof, part) in product(accused.items(), proofs):
+        for node in np.unique(numbers[ranks & part]):
+            here = np.nonzero(ranks & part & (numbers == node))[0]
             most = len(here) > 1 and len(here) >= _MOST_OF_A_NODE * reported[node]
             findings.append(
                 Finding(
@@ -352,6 +377,7 @@ def _by_node(
                     float(np.expm1(channel.size[here].max())),
                     max(0.0, float(np.nan_to_num(saved[here]).max())),
                     bool(persistent[here].any()),
+                    proof,
                 )
             )
     return findings
@@ -365,6 +391,7 @@ def _verdicts(state: State, table: Table, too_few: Bools, findings: Iterable[Fin
     if accused:
         verdicts[waits] = Verdict.VICTIM
     for finding in sorted(accused, key=lambda one: one.persistent):
-        verdicts[list(finding.ranks)] = Verdict.PERSISTENT if finding.persistent else Verdict.SUSPECT
+        proven = finding.persistent and finding.proof is Proof.PEERS
+        verdicts[list(finding.ranks)] = Verdict.PERSISTENT if proven else Verdict.SUSPECT
     verdicts[~table.reported] = Verdict.SILENT
     return verdicts

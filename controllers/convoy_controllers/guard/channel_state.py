@@ -14,6 +14,9 @@ from convoy_controllers.guard import evidence
 from convoy_controllers.guard.robust import TO_SIGMA, spread
 from convoy_controllers.guard.telemetry import Bools, Floats, Ints
 
+SUSPECTED = float(np.log(30.0))
+"""Default of `Rules.suspected`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -26,6 +29,8 @@ class Rules:
     least_sigma: float = 0.003
     cap: float = 0.05
     """Maximum offset that a unit's baseline may have."""
+    fast: float = 0.05
+    """Maximum offset below 0 that a unit's baseline may have, for a unit that is always fast."""
     settle: int = 64
     """Number of a unit's first windows over which its baseline is learned. The baseline then stays fixed,
     so that later drift is detected.
@@ -38,6 +43,10 @@ class Rules:
     """Amount of evidence that ends an alarm. It may be evidence that the unit is no longer slow, or
     evidence that less than half of its slowness remains.
     """
+    suspected: float = SUSPECTED
+    """Logarithm of the evidence of slowness at which learning stops. Noise and baselines are learned only
+    from units with less evidence.
+    """
     slight: float = 0.05
     """Largest slowness that needs no action. An alarm can end because its slowness has faded only if the
     remaining slowness is at most this.
@@ -46,15 +55,21 @@ class Rules:
 
 _NOISE_WINDOWS = 32
 """Number of windows over which the noise is averaged."""
+_RISING_WINDOWS = 16
+"""Number of windows over which larger noise is averaged, if it is measured from one window to the next."""
 _LEVEL = 16
 _PRIOR_RHO, _PRIOR_RHO_WINDOWS = 0.2, 4.0
 _MOST_RHO = 0.8
-SUSPECTED = float(np.log(30.0))
-"""Logarithm of the evidence of slowness at which learning stops. Noise and baselines are learned only from
-units with less evidence.
-"""
 _WARM_UP = 12
 """Minimum number of residuals that the noise estimate must cover before evidence accumulates."""
+_FALLING = 0.5
+"""Weight of smaller noise in the first windows. The step of a rank that becomes slow may be in the first
+difference.
+"""
+_MOST_RISE = 4.0
+"""Largest ratio of one window's noise to the noise so far that counts. The step of a rank that becomes slow
+is larger.
+"""
 _FEW_UNITS = 8
 """Number of units below which one outlier moves their median."""
 _FEW_WINDOWS = 8
@@ -151,6 +166,17 @@ class ChannelState:
                 arrays[one.name][..., order >= 0] = getattr(self, one.name)[..., order[order >= 0]]
         return replace(self, **arrays)
 
+    def replaced(self, other: ChannelState, units: Bools) -> ChannelState:
+        """Return the state with the units of the mask `units` taken from `other`. If this state knows no
+        noise, that of `other` counts.
+        """
+        arrays = dict[str, Any]()
+        for one in fields(self):
+            if isinstance(value := getattr(self, one.name), np.ndarray):
+                arrays[one.name] = np.where(units, getattr(other, one.name), value)
+        sigma = other.sigma if np.isnan(self.sigma) else self.sigma
+        return replace(self, sigma=sigma, windows=max(self.windows, other.windows), **arrays)
+
     def noise(self, rules: Rules) -> float:
         """Return the standard deviation that independent noise would need to raise as many false alarms as
         the actual, autocorrelated noise.
@@ -165,13 +191,13 @@ class ChannelState:
         shrunk towards 0, and its absolute value is at most `Rules.cap`.
         """
         noise = self.noise(rules) ** 2 / np.maximum(self.mean_windows, 1)
-        known = (self.mean_windows > 0) & (self.strength < SUSPECTED)
+        known = (self.mean_windows > 0) & (self.strength < rules.suspected)
         between = spread(np.where(known, self.mean, np.nan))
         variance = 0.0 if np.isnan(between) else between**2 - float(np.median(noise))
         tau = float(np.sqrt(max(variance, _LEAST_TAU**2)))
         weight = np.where(self.mean_windows > 0, tau**2 / (tau**2 + noise), 0.0)
         most = min(_BASELINE_TAUS * tau, rules.cap)
-        offset = np.clip(weight * self.mean, -most, most)
+        offset = np.clip(weight * self.mean, -min(most, rules.fast), most)
         return offset, np.minimum(_PRIOR_TAUS * tau * np.sqrt(1 - weight), rules.cap)
 
     def allowed(self, rules: Rules) -> Floats:
@@ -190,15 +216,23 @@ class ChannelState:
         )
 
 
-def advance(state: ChannelState, residual: Floats, first: int, family: int, rules: Rules) -> ChannelState:
+def advance(
+    state: ChannelState,
+    residual: Floats,
+    first: int,
+    family: int,
+    rules: Rules,
+    before: Floats | None = None,
+) -> ChannelState:
     """Return the state after one more window, which starts at step `first`.
 
-    `residual`: by unit, NaN if unknown; `family`: number of units in all channels of the job.
+    `residual`: by unit, NaN if unknown; `family`: number of units in all channels of the job; `before`:
+    residual of the previous window, if the noise is measured from one window to the next.
     """
     if np.isnan(residual).all():
         return state
-    if state.windows * len(residual) < _WARM_UP:
-        return _learned(state, residual, rules)
+    if state.windows * len(residual) < _WARM_UP or np.isnan(state.sigma):
+        return _learned(state, residual, rules, before)
     allowed = state.allowed(rules)
     z = (residual - allowed) / state.noise(rules)
     sums = evidence.accumulate(state.sums, z)
@@ -230,7 +264,7 @@ def advance(state: ChannelState, residual: Floats, first: int, family: int, rule
         worst=np.where(suspected & ~over, worst, 0.0),
         episodes=state.episodes + (alarmed & ~state.alarmed),
     )
-    return _learned(updated, residual, rules)
+    return _learned(updated, residual, rules, before)
 
 
 def _endings(
@@ -262,14 +296,19 @@ def _endings(
     return against, fading, over
 
 
-def _learned(state: ChannelState, residual: Floats, rules: Rules) -> ChannelState:
+def _learned(
+    state: ChannelState, residual: Floats, rules: Rules, before: Floats | None = None
+) -> ChannelState:
     """Return the state with noise and baselines updated. Only units that are not suspected contribute."""
     reported = ~np.isnan(residual)
-    trusted = reported & ~state.alarmed & (state.strength < SUSPECTED)
+    trusted = reported & ~state.alarmed & (state.strength < rules.suspected)
     fresh = state.windows + 1
     pace = np.sqrt(1 + 1 / np.clip(state.level_windows, 1, _LEVEL))
     deviation = np.where(reported & (state.level_windows > 0), (residual - state.level) / pace, np.nan)
-    sigma = spread(residual) if state.windows == 0 else _sigma(state, deviation[trusted], rules)
+    if before is not None:
+        sigma = _stepwise_sigma(state, residual - before, rules)
+    else:
+        sigma = spread(residual) if state.windows == 0 else _sigma(state, deviation[trusted], rules)
     weight = np.where(reported, 1 / np.minimum(state.level_windows + 1, _LEVEL), 0.0)
     known = np.where(reported, residual, 0.0)
     learns = trusted & (state.mean_windows < rules.settle)
@@ -298,6 +337,26 @@ def _sigma(state: ChannelState, deviations: Floats, rules: Rules) -> float:
         # With few units, one slow unit may enlarge the spread of this window, so limit the growth of sigma.
         now = min(now, 2 * max(state.sigma, rules.least_sigma))
     weight = 1 / min(state.windows + 1, _NOISE_WINDOWS)
+    return state.sigma + weight * (now - state.sigma)
+
+
+def _stepwise_sigma(state: ChannelState, steps: Floats, rules: Rules) -> float:
+    """Return the noise, updated from the differences between successive windows. A unit that becomes slow
+    changes one difference only, so a large share of suspected units does no harm.
+
+    The noise grows faster than it falls: among few units, noise that grows may look like slowness.
+    """
+    known = steps[~np.isnan(steps)]
+    if not len(known):
+        return state.sigma
+    now = float(TO_SIGMA * np.median(np.abs(known)) / np.sqrt(2 * (1 - state.rho)))
+    if np.isnan(state.sigma):
+        return now
+    now = min(now, _MOST_RISE * max(state.sigma, rules.least_sigma))
+    if now > state.sigma:
+        weight = 1 / min(state.windows, _RISING_WINDOWS)
+    else:
+        weight = _FALLING if state.windows < _FEW_WINDOWS else 1 / min(state.windows, _NOISE_WINDOWS)
     return state.sigma + weight * (now - state.sigma)
 
 

@@ -9,16 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from convoy_controllers.guard import channel_state, signals
+from convoy_controllers.guard import channel_state, few_peers, signals
 from convoy_controllers.guard.causes import report
 from convoy_controllers.guard.channel_state import SUSPECTED
 from convoy_controllers.guard.channels import Channel, Division, FindingPlace, Level
+from convoy_controllers.guard.few_peers import FewPeers
 from convoy_controllers.guard.findings import Report
 from convoy_controllers.guard.loss import IMBALANCED, Shares, shares
 from convoy_controllers.guard.residuals import FEWEST, MODELS, compute_residuals
 from convoy_controllers.guard.robust import group_medians, others_median
 from convoy_controllers.guard.signals import InitialMean, against_all, busy, middle, share
-from convoy_controllers.guard.state import JOB, State
+from convoy_controllers.guard.state import FEW, JOB, State
 from convoy_controllers.guard.telemetry import Floats, Group, Ints, Table
 
 _BETTER_NOISE = 0.8
@@ -26,6 +27,8 @@ _BETTER_NOISE = 0.8
 model is used instead of the plain peer model.
 """
 _RECENT = 1 / 8
+_WARM_UP_WINDOWS = 2
+"""Number of first windows that are no part of a rank's own past: programs compile and fill their caches."""
 _PAUSE_WINDOWS = 16
 """Number of windows over which pauses are averaged. Pauses are rare, so one window is not enough."""
 _IGNORED_PAUSES = 3
@@ -52,20 +55,32 @@ def advance(state: State, table: Table) -> tuple[State, Report]:
     state, table = _known_communicators(state, table)
     state = replace(state, pauses=_recent_pauses(state, table))
     residuals, counts = _compute(state, table)
-    residuals |= {
+    known, few = few_peers.advance(table, state.setting.small, state.few_peers)
+    residuals |= few | {
         Channel.DATA: against_all(share(table.data, table)),
         Channel.HOST: against_all(share(table.host, table)),
     }
     more, initial_means = _group_residuals(state, table, residuals)
     residuals |= more
+    nothing = np.full(size, np.nan)
+    rules = dict.fromkeys(state.channels, state.setting.rules)
+    rules |= dict.fromkeys(FEW, few_peers.rules(state.setting.rules))
     channels = {
-        name: channel_state.advance(one, residuals[name], table.first, state.family, state.setting.rules)
+        name: channel_state.advance(
+            one,
+            residuals[name],
+            table.first,
+            state.family,
+            rules[name],
+            state.recent.get(name, nothing) if name in FEW else None,
+        )
         for name, one in state.channels.items()
     }
     state = replace(
         state,
         channels=channels,
         initial_means=initial_means,
+        few_peers=_learned(state, known, table),
         recent=residuals,
         windows=state.windows + 1,
         model=_model(channels, state),
@@ -85,6 +100,13 @@ def _compute(state: State, table: Table) -> tuple[dict[Channel, Floats], Ints]:
         model: np.where(counts >= FEWEST, found[model].residual, np.nan) if model in found else nothing
         for model in MODELS
     }, counts
+
+
+def _learned(state: State, known: FewPeers, table: Table) -> FewPeers:
+    """Return `known` with the window as part of the past of the ranks that are not suspected."""
+    if state.windows < _WARM_UP_WINDOWS or not state.setting.small.ranks.any():
+        return known
+    return known.learned(table, few_peers.calm(*(state.channels[name] for name in FEW)))
 
 
 def _group_residuals(
@@ -107,7 +129,7 @@ def _group_residuals(
     found = {
         Channel.GROUPS: signals.slow_transfers(times, like),
         Channel.GROUPS_PAST: shift[Level.GROUPS],
-        Channel.JOB_COMPUTE: middle(shift[Level.COMPUTE]),
+        Channel.JOB_COMPUTE: middle(shift[Level.COMPUTE], lower=table.size < FEWEST),
         Channel.JOB_DATA: middle(share(table.data, table)),
         Channel.JOB_HOST: shift[Level.JOB_HOST],
         Channel.JOB_PAUSES: shift[Level.JOB_PAUSES],
@@ -220,7 +242,7 @@ def _recent_pauses(state: State, table: Table) -> tuple[float, ...]:
     initial = state.initial_means[Level.JOB_WALL]
     if initial.count[0]:
         longer = (signals.stepping(table) - np.exp(initial.mean)) * table.steps
-        found = np.fmin(found, share(longer, table)[0])
+        found = np.minimum(found, share(longer, table)[0])
     return (*state.pauses, float(np.nan_to_num(found)))[-_PAUSE_WINDOWS:]
 
 
@@ -243,19 +265,20 @@ def _toward(before: Floats, now: Floats) -> Floats:
 
 def _with_shares(state: State, table: Table) -> State:
     setting = state.setting
-    micro = max(1, table.micro.shape[1] // 2) if table.micro is not None else 1
-    now = shares(busy(table), state.compute.alarmed, setting.peers, setting.shape, micro)
+    alarmed = state.compute.alarmed
+    now = shares(busy(table), alarmed, setting.peers, setting.shape, table.micro_batches)
+    if setting.small.ranks.any():
+        more = state.unevenness.updated(busy(table), alarmed, setting.peers, setting.shape)
+        state = replace(state, unevenness=more)
     costly = {
         FindingPlace.STAGES: float(now.stages >= IMBALANCED),
         FindingPlace.REPLICAS: float(now.replicas >= IMBALANCED),
     }
     before = state.shares
-    if before is None or (state.compute.alarmed != state.alarmed_ranks).any():
+    if before is None or (alarmed != state.alarmed_ranks).any():
         # The set of alarmed ranks has changed, so start the averages of the shares and of the costly
         # imbalance again.
-        return replace(
-            state, shares=now, imbalanced_share=costly, alarmed_ranks=state.compute.alarmed, unchanged=1
-        )
+        return replace(state, shares=now, imbalanced_share=costly, alarmed_ranks=alarmed, unchanged=1)
     pace = max(_RECENT / 4, 1 / (state.unchanged + 1))
     mixed = Shares(*(old + pace * (new - old) for old, new in zip(_tuple(before), _tuple(now), strict=True)))
     often = {place: old + pace * (costly[place] - old) for place, old in state.imbalanced_share.items()}

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from convoy_controllers.guard.channels import Channel, FindingPlace
 from convoy_controllers.guard.loss import Shares
+from convoy_crds.trainingjob_status import Proof
 
 
 class Cause(StrEnum):
@@ -32,12 +33,14 @@ class Verdict(IntEnum):
     SILENT = 1
     """The rank did not report the window."""
     TOO_FEW_PEERS = 2
-    """The rank has too few peers for a verdict."""
+    """The rank has too few peers for a verdict other than a suspicion."""
     VICTIM = 3
     """The rank waits for other ranks, and the window has a finding that blames ranks."""
     SUSPECT = 4
     PERSISTENT = 5
-    """The rank has been slow in most windows for a long time. Only this verdict permits an action."""
+    """The rank has been slow in most windows for a long time, compared with at least three peers. Only this
+    verdict permits an action.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class Finding:
     lost: float
     """Upper limit of the seconds that each rank would have saved in this window without the slowness."""
     persistent: bool
+    proof: Proof = Proof.PEERS
+    """Basis on which the ranks are blamed. No action on a node may follow from few peers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -76,10 +76,14 @@ def against_all(values: Floats) -> Floats:
     return values - others_median(values)
 
 
-def middle(values: Floats) -> Floats:
-    """Return the median of the values that are not NaN, as an array of one; NaN if all values are NaN."""
-    known = values[~np.isnan(values)]
-    return np.array([np.median(known) if len(known) else np.nan])
+def middle(values: Floats, lower: bool = False) -> Floats:
+    """Return the median of the values that are not NaN, as an array of one; NaN if all values are NaN.
+    `lower`: return the lower of two middle values instead of their mean.
+    """
+    known = np.sort(values[~np.isnan(values)])
+    if not len(known):
+        return np.array([np.nan])
+    return np.array([known[(len(known) - 1) // 2] if lower else np.median(known)])
 
 
 def stepping(table: Table) -> Floats:

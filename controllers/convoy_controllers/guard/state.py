@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from convoy_controllers.guard.cells import Cells
 from convoy_controllers.guard.channel_state import ChannelState, Rules
 from convoy_controllers.guard.channels import Channel, Division, FindingPlace, Level
+from convoy_controllers.guard.few_peers import FewPeers, SmallGroups
+from convoy_controllers.guard.imbalance import Unevenness
 from convoy_controllers.guard.loss import Shape, Shares
 from convoy_controllers.guard.residuals import MODELS
 from convoy_controllers.guard.signals import InitialMean, numbered
@@ -19,6 +21,8 @@ RANKS = (*MODELS, Channel.DATA, Channel.HOST)
 """Channels with one unit per rank. Among the compute channels, only that of the chosen model can blame
 ranks.
 """
+FEW = (Channel.OWN_PAST, Channel.FEW_PEERS)
+"""Channels of the ranks with one or two peers: one unit per rank, or none if no rank has so few."""
 JOB = (
     Channel.JOB_COMPUTE,
     Channel.JOB_DATA,
@@ -45,6 +49,8 @@ class Setting:
     peers: Ints
     """Peer group number of each rank."""
     cells: Cells | None
+    small: SmallGroups
+    """The ranks with one or two peers."""
     shape: Shape
     places: Mapping[Division, tuple[Ints, Ints]]
     """Two arrays for each division: the numbers of its places in the layout, and each rank's index among
@@ -60,7 +66,15 @@ class Setting:
             Division.REPLICAS: numbered(layout.replica),
             Division.NODES: numbered(layout.node),
         }
-        return cls(layout, rules, layout.peers, Cells.of(layout), Shape.of(layout), places)
+        return cls(
+            layout,
+            rules,
+            layout.peers,
+            Cells.of(layout),
+            SmallGroups.of(layout),
+            Shape.of(layout),
+            places,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +84,8 @@ class State:
     setting: Setting
     channels: Mapping[Channel, ChannelState]
     initial_means: Mapping[Level, InitialMean]
+    few_peers: FewPeers
+    """State of the ranks with one or two peers."""
     clock_deficit: Floats
     """Clock deficit of each rank: the logarithm of the other ranks' median clock rate divided by the rank's
     own, as a moving average.
@@ -78,6 +94,8 @@ class State:
     """Share of the recent windows in which the device was throttled, by rank."""
     imbalanced_share: Mapping[FindingPlace, float]
     """Share of the recent windows in which imbalance was costly, for stages and for replicas."""
+    unevenness: Unevenness
+    """Differences between replicas and between stages, for jobs in which few ranks do the same work."""
     alarmed_ranks: Bools
     """Mask of the ranks with a compute alarm in the last window."""
     communicators: tuple[Group, ...] = ()
@@ -111,8 +129,14 @@ class State:
 
     @property
     def compute(self) -> ChannelState:
-        """Return the state of the chosen model's compute channel."""
-        return self.channels[self.model]
+        """Return the state of the chosen model's compute channel. Ranks with one or two peers have the state
+        of their own channel.
+        """
+        chosen, few = self.channels[self.model], self.setting.small.ranks
+        if not few.any():
+            return chosen
+        past, peers = self.channels[Channel.OWN_PAST], self.channels[Channel.FEW_PEERS]
+        return chosen.replaced(past, few).replaced(peers, few & peers.alarmed & ~past.alarmed)
 
 
 def initial_state(layout: Layout, rules: Rules | None = None) -> State:
@@ -121,14 +145,20 @@ def initial_state(layout: Layout, rules: Rules | None = None) -> State:
     size = layout.size
     units = dict.fromkeys(RANKS, size) | dict.fromkeys(JOB, 1)
     units |= {Channel.GROUPS: 0, Channel.GROUPS_PAST: 0}
+    units |= dict.fromkeys(FEW, size if setting.small.ranks.any() else 0)
     units |= {channel: len(setting.places[division][0]) for channel, division in PLACES.items()}
     initial_means = dict.fromkeys(Level, 1) | {Level.COMPUTE: size, Level.GROUPS: 0}
+    channels = {name: ChannelState.initial(count) for name, count in units.items()}
+    # Two or three ranks are too few for a spread across ranks: start with their variation over windows.
+    channels |= {name: replace(channels[name], windows=1) for name in FEW}
     return State(
         setting=setting,
-        channels={name: ChannelState.initial(count) for name, count in units.items()},
+        channels=channels,
         initial_means={name: InitialMean.initial(count) for name, count in initial_means.items()},
+        few_peers=FewPeers.initial(setting.small),
         clock_deficit=np.zeros(size),
         throttled=np.zeros(size),
         imbalanced_share={FindingPlace.STAGES: 0.0, FindingPlace.REPLICAS: 0.0},
+        unevenness=Unevenness.initial(setting.shape),
         alarmed_ranks=np.zeros(size, dtype=np.bool_),
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from convoy_controllers.guard.channels import FindingPlace
 from convoy_controllers.guard.findings import Cause, Finding
+from convoy_crds.trainingjob_status import Proof
 
 CAUSES = frozenset((Cause.COMPUTE, Cause.THERMAL, Cause.COMMUNICATION))
 NOTICED = frozenset((Cause.INPUT, Cause.HOST))
@@ -44,13 +45,22 @@ class SuspicionRecord:
 
 
 def blamed(finding: Finding) -> bool:
-    """Return True if a finding counts against the nodes on which its ranks run."""
-    return finding.cause in CAUSES and finding.place in PLACES and bool(finding.ranks)
+    """Return True if a finding counts against the nodes on which its ranks run. A finding about ranks with
+    few peers never counts.
+    """
+    return _of_nodes(finding) and finding.cause in CAUSES and finding.proof is Proof.PEERS
 
 
 def noticeable(finding: Finding) -> bool:
-    """Return True if a finding is a reason to sweep the nodes on which its ranks run."""
-    return finding.cause in NOTICED and finding.place in PLACES and bool(finding.ranks)
+    """Return True if a finding is a reason to sweep the nodes on which its ranks run, but does not count
+    against them.
+    """
+    unproven = finding.cause in CAUSES and finding.proof is Proof.FEW_PEERS
+    return _of_nodes(finding) and (unproven or finding.cause in NOTICED)
+
+
+def _of_nodes(finding: Finding) -> bool:
+    return finding.place in PLACES and bool(finding.ranks)
 
 
 def update_suspicions(

@@ -272,6 +272,11 @@ class Table:
         return self.last - self.first + 1
 
     @property
+    def micro_batches(self) -> int:
+        """Return the number of micro-batches in the window; 1 if no rank reported them."""
+        return max(1, self.micro.shape[1] // 2) if self.micro is not None else 1
+
+    @property
     def reported(self) -> Bools:
         """Return a mask of the ranks that reported this window."""
         return ~np.isnan(self.wall)

@@ -22,19 +22,20 @@ _HINT_STATES = (State.UNVERIFIED, State.QUALIFIED)
 def with_notice(
     status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
-    """Return the status with the current hint of a job. A hint that no sweep will test is removed.
+    """Return the status with the current hint of a job. In mode Act, a hint that no sweep will test is
+    removed. In mode Observe, the hint is only recorded.
 
     A hint is stored only if it lasts, and if no sweep has tested a hint within `suspectClears`. Without
     this time limit, a slow data loader would cause a sweep whenever its job uses the node.
     """
     known, kept = status.noticed, parse_duration(spec.qualification.suspect_clears)
-    sweeps = spec.sweeps is not None and spec.mode is Mode.ACT and status.state in _HINT_STATES
+    stored = status.state in _HINT_STATES and (spec.sweeps is not None or spec.mode is Mode.OBSERVE)
     if known is not None:
-        if sweeps and (status.sweep is not None or now - known.at < kept):
+        if stored and (status.sweep is not None or now - known.at < kept):
             return status
         return status.model_copy(update={"noticed": None})
     if (
-        not sweeps
+        not stored
         or not facts.agent_connected
         or (status.internal.looked_at is not None and now - status.internal.looked_at < kept)
     ):

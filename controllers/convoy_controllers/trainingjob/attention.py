@@ -52,6 +52,7 @@ REASONS = frozenset(
         Reasons.SUSPENDED_UNSAVED,
         # These reasons mean that the job is slow, or that slow ranks cannot be detected reliably.
         Reasons.STRAGGLER,
+        Reasons.SUSPECTED_STRAGGLER,
         Reasons.DETECTOR_DEGRADED,
     )
 )

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import GuardView, SlowView
 from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType
-from convoy_crds.trainingjob_status import Straggler
+from convoy_crds.trainingjob_status import Proof, Straggler
 
 MOST, MOST_RANKS, MOST_NODES = 16, 64, 16
 SAME = 0.05
@@ -30,14 +31,16 @@ def set_condition(draft: Draft) -> None:
         if not status.formed:
             clear(draft)
         return
-    slow = sorted(view.slow, key=lambda one: (not one.ranks, not one.persistent, -one.slowdown, one.ranks))
+    slow = sorted(view.slow, key=_order)
     status.stragglers = _kept(status.stragglers, slow[:MOST])
     accused = [one for one in slow if one.ranks]
     if accused:
-        message = _message(draft, accused)
-        if accused[0].persistent and not _already_reported(draft):
-            draft.event(Reasons.STRAGGLER, message)
-        draft.condition(ConditionType.STRAGGLER_DETECTED, True, Reasons.STRAGGLER, message)
+        first = accused[0]
+        reason = Reasons.STRAGGLER if first.proof is Proof.PEERS else Reasons.SUSPECTED_STRAGGLER
+        message = _message(draft, accused, reason)
+        if first.persistent and not _already_reported(draft, first.proof):
+            draft.event(reason, message)
+        draft.condition(ConditionType.STRAGGLER_DETECTED, True, reason, message)
     else:
         _set_no_straggler(draft, view)
 
@@ -61,16 +64,22 @@ def _set_no_straggler(draft: Draft, view: GuardView) -> None:
         draft.condition(kind, False, Reasons.NO_STRAGGLER, Reasons.NO_STRAGGLER.message)
 
 
-def _already_reported(draft: Draft) -> bool:
-    """Return True if the stored status already shows a persistent straggler."""
-    return any(one.persistent and one.ranks for one in draft.observed.job.status.stragglers)
+def _order(one: SlowView) -> tuple[object, ...]:
+    """Return the sort key of a finding: named ranks first, then proof, persistence and slowdown."""
+    return (not one.ranks, one.proof is not Proof.PEERS, not one.persistent, -one.slowdown, one.ranks)
 
 
-def _message(draft: Draft, accused: list[SlowView]) -> str:
+def _already_reported(draft: Draft, proof: Proof) -> bool:
+    """Return True if the stored status already shows a persistent straggler with this proof."""
+    known = draft.observed.job.status.stragglers
+    return any(one.persistent and one.ranks and one.proof is proof for one in known)
+
+
+def _message(draft: Draft, accused: list[SlowView], reason: Reason) -> str:
     first = accused[0]
     known = next(one for one in draft.status.stragglers if one.ranks == list(first.ranks[:MOST_RANKS]))
     more = f" (and {len(accused) - 1} more)" if len(accused) > 1 else ""
-    return Reasons.STRAGGLER.format(
+    return reason.format(
         who=f"{_ranks(first.ranks)} on {', '.join(first.nodes[:3]) or 'an unknown node'}{more}",
         cause=first.cause,
         slowdown=f"{known.slowdown:.0%}",
@@ -108,6 +117,7 @@ def _kept(stored: list[Straggler], found: Iterable[SlowView]) -> list[Straggler]
                 slowdown=slowdown,
                 lost=lost,
                 persistent=one.persistent,
+                proof=one.proof,
             )
         )
     return fresh

@@ -14,6 +14,13 @@ class StragglerReasons:
         "{lasting}; run: convoy why {job}",
         warning=True,
     )
+    SUSPECTED_STRAGGLER = Reason(
+        "StragglerSuspected",
+        "the other ranks seem to wait for {who} ({cause}): {slowdown} slower since step {since}, {lasting}. "
+        "This is a suspicion from the rank's own past and fewer than 3 peers: 4 ranks with the same work, or "
+        "a HealthSweep of the node, would prove it; run: convoy why {job}",
+        warning=True,
+    )
     SLOW_TOGETHER = Reason(
         "SlowTogether",
         "the job is slower than it could be, but no node is to blame: {what}",
@@ -27,5 +34,6 @@ class StragglerReasons:
     )
     TOO_FEW_PEERS = Reason(
         "TooFewPeers",
-        "Convoy cannot detect slow ranks: at least 4 ranks must do the same work",
+        "no rank is proven slow, because fewer than 4 ranks do the same work: Convoy reports a rank that "
+        "becomes slower than 1 or 2 peers as a suspect, but may miss one that is slow from the first step",
     )

@@ -11,13 +11,15 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import structlog
 from pydantic import ValidationError
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.cached import CachedObject, Pod
-from convoy_controllers.guard.findings import Finding, Report, Verdict
+from convoy_controllers.guard.findings import Finding, Report
 from convoy_controllers.guard.rank_placement import place_ranks
+from convoy_controllers.guard.residuals import FEWEST
 from convoy_controllers.guard.suspicions import SuspicionRecord
 from convoy_controllers.guard.telemetry import Collective, Window, parse_members
 from convoy_controllers.keys import Key
@@ -258,7 +260,7 @@ def _window(window: wire.StepWindow, size: int) -> Window:
 def _view(job: JobDetector, report: Report) -> GuardView:
     return GuardView(
         incarnation=job.incarnation,
-        enough_peers=bool((report.verdicts != Verdict.TOO_FEW_PEERS).any()),
+        enough_peers=int(np.bincount(job.placement.layout.peers).max()) >= FEWEST,
         slow=tuple(_slow(job, finding, report.last - report.first + 1) for finding in report.findings),
         canary_missed=job.canary_missed,
     )
@@ -275,6 +277,7 @@ def _slow(job: JobDetector, finding: Finding, steps: int) -> SlowView:
         slowdown=finding.slowdown,
         lost=min(1.0, max(0.0, finding.lost / whole)) if whole > 0 else 0.0,
         persistent=finding.persistent,
+        proof=finding.proof,
     )
 
 

@@ -124,7 +124,7 @@ def test_an_exemption_is_shown_while_it_holds(since: str, until: str, words: str
 def test_a_suspicion_to_be_tested_is_shown() -> None:
     hint = {"job": "ns/job", "cause": "Input", "at": "2026-01-01T11:50:00Z", "slowdown": 1.3}
     shown = text(health(state="Unverified", noticed=hint))
-    assert "To be tested when it is idle: ns/job was 30% slower on this node (Input), 10m ago" in shown
+    assert "Noticed: ns/job was 30% slower on this node (Input), 10m ago" in shown
     assert "There is no evidence against this node." in shown
 
 

@@ -55,6 +55,15 @@ def test_lasting_hint_only_sweeps_the_node_when_idle() -> None:
     assert left.noticed == seen.noticed and wants(IDLE, left) == [RequestKind.ROUTINE]
 
 
+def test_mode_observe_records_a_hint_and_wants_no_sweep() -> None:
+    observes = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": {"mode": "Observe"}})
+    suspect = replace(BUSY, noticed=(replace(LATE, cause="Compute"),))
+    seen = after(suspect, policy=observes)
+    assert seen.noticed is not None and (seen.noticed.job, seen.noticed.cause) == ("ns/j", "Compute")
+    assert (seen.state, seen.evidence, seen.sweep) == (State.UNVERIFIED, [], None)
+    assert requests(seen, IDLE, observes, NOW) == ()
+
+
 @pytest.mark.parametrize(
     ("facts", "status", "sweeps"),
     [

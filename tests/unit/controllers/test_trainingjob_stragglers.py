@@ -9,6 +9,7 @@ import pytest
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.views import GuardView, SlowView
 from convoy_crds.meta import Condition
+from convoy_crds.trainingjob_status import Proof
 
 SLOW = SlowView("Compute", "rank", (3,), ("node-1",), since=40, slowdown=0.42)
 
@@ -41,6 +42,21 @@ def test_straggler_is_named() -> None:
     (one,) = cluster.job.status.stragglers
     assert (one.ranks, one.nodes, one.cause, one.since_step) == ([3], ["node-1"], "Compute", 40)
     assert (one.slowdown, one.persistent) == (0.42, False)
+
+
+def test_straggler_among_few_peers_is_only_a_suspect() -> None:
+    cluster = job()
+    suspect = replace(SLOW, proof=Proof.FEW_PEERS, persistent=True)
+    found = straggler_condition(cluster, suspect, enough_peers=False)
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "StragglerSuspected")
+    assert "rank 3 on node-1 (Compute): 42% slower since step 40, persistent" in found.message
+    assert "a HealthSweep of the node, would prove it" in found.message
+    assert [one.proof for one in cluster.job.status.stragglers] == [Proof.FEW_PEERS]
+    assert cluster.events.count("StragglerSuspected") == 1 and "Straggler" not in cluster.events
+    found = straggler_condition(cluster, suspect, replace(SLOW, ranks=(1,), slowdown=0.1, persistent=True))
+    assert found is not None and found.reason == "Straggler" and "rank 1 on node-1" in found.message
+    assert cluster.events.count("Straggler") == 1, "a proven straggler has its own Event"
 
 
 def test_persistent_straggler_emits_one_event() -> None:
@@ -94,7 +110,7 @@ def test_variation_of_the_loss_causes_no_write() -> None:
     ("slow", "enough_peers", "status", "reason", "words"),
     [
         ((), True, "False", "NoStraggler", "no rank delays the others"),
-        ((), False, "Unknown", "TooFewPeers", "at least 4 ranks must do the same work"),
+        ((), False, "Unknown", "TooFewPeers", "fewer than 4 ranks do the same work"),
         ((SlowView("CommonMode", "job"),), True, "False", "SlowTogether", "slower together"),
         ((SlowView("Imbalance", "stages"),), True, "False", "SlowTogether", "distributed unevenly"),
         ((SlowView("Input", "job"),), True, "False", "SlowTogether", "wait for their input"),

@@ -11,6 +11,7 @@ from convoy_controllers.guard.canary import SETTLE, TABLES
 from convoy_controllers.keys import Key
 from convoy_controllers.testing.builders import make_job
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
+from convoy_crds.trainingjob_status import Proof
 from convoy_operator import views
 from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.hub import job_detector
@@ -129,13 +130,17 @@ def test_a_slow_communicator_of_the_job_is_found(members: str, found: str | None
     assert [(one.cause, one.place) for one in view.slow] == ([("Communication", found)] if found else [])
 
 
-def test_few_ranks_are_not_judged() -> None:
+def test_slow_rank_of_three_is_noticed_without_a_suspicion() -> None:
     hub = Hub(replicas=3)
-    for step in range(1, 9):
-        hub.report(step, slow={1: 1.0})
+    for step in range(1, 80):
+        hub.report(step, slow={1: 0.3} if step > 30 else {})
     view = hub.detectors.view("uid-job")
     assert view is not None and not view.enough_peers
-    assert not any(one.ranks for one in view.slow)
+    (found,) = view.slow
+    assert (found.cause, found.ranks, found.proof) == ("Compute", (1,), Proof.FEW_PEERS)
+    ((node, (hint,)),) = hub.detectors.noticed().items()
+    assert (node, hint.cause, hint.ranks) == ("n1", "Compute", (1,))
+    assert hub.detectors.suspicions() == {} and hub.detectors.paces()["default/job"].slow == ()
 
 
 @pytest.mark.parametrize(

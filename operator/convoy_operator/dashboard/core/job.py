@@ -20,7 +20,7 @@ from convoy_crds.summaries import (
     tier_names,
 )
 from convoy_crds.trainingjob import TrainingJob
-from convoy_crds.trainingjob_status import TERMINAL, Progress
+from convoy_crds.trainingjob_status import TERMINAL, Progress, Proof
 from convoy_operator.dashboard.core.formatting import (
     ago,
     clock,
@@ -54,6 +54,7 @@ STRAGGLERS = (
     Column("Time lost", number=True),
     Column("Since step", number=True),
     Column("Persistent", badge=True),
+    Column("Proof"),
 )
 PODS = (
     Column("Ranks", link=True),
@@ -202,6 +203,9 @@ def straggler_rows(job: TrainingJob) -> list[Row]:
                 Cell(f"{one.lost:.0%}" if one.lost else "-", order=one.lost),
                 Cell(f"{one.since_step:,}", order=float(one.since_step)),
                 Cell("yes", Tone.WARN) if one.persistent else Cell("not yet"),
+                Cell(
+                    "-" if not one.ranks else "peers" if one.proof is Proof.PEERS else "few peers: a suspect"
+                ),
             ),
         )
         for number, one in enumerate(job.status.stragglers)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from convoy_controllers.guard.findings import Cause, Finding
-from convoy_controllers.guard.suspicions import GAP_SECONDS, blamed, update_suspicions
+from convoy_controllers.guard.suspicions import GAP_SECONDS, blamed, noticeable, update_suspicions
+from convoy_crds.trainingjob_status import Proof
 
 
 def finding(
@@ -39,6 +42,16 @@ def finding(
 def test_only_causes_inside_a_node_raise_suspicion(found: Finding, expected: bool) -> None:
     assert blamed(found) is expected
     assert bool(update_suspicions({}, [({"n": (3,)}, found)], 8, 1, 0.0)) is expected
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+@pytest.mark.parametrize("place", ["rank", "node", "inside", "link"])
+def test_finding_about_few_peers_never_counts_against_a_node(cause: Cause, place: str) -> None:
+    found = replace(finding(cause, place), proof=Proof.FEW_PEERS)
+    assert not blamed(found)
+    assert not noticeable(replace(found, ranks=()))
+    known = cause not in (Cause.IMBALANCE, Cause.COMMON_MODE, Cause.UNKNOWN)
+    assert noticeable(found) is (known and place != "link")
 
 
 def test_suspicion_grows_per_window_and_counts_all_accelerators() -> None:

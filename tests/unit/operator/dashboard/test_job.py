@@ -119,7 +119,7 @@ def test_stragglers_are_shown_with_evidence_until_the_job_ends() -> None:
         "persistent": True,
     }
     assert texts(job.straggler_rows(training(stragglers=[slow]))) == [
-        ["rank 5", "n6", "Thermal", "+23%", "17%", "900", "yes"]
+        ["rank 5", "n6", "Thermal", "+23%", "17%", "900", "yes", "peers"]
     ]
     assert job.straggler_rows(training(phase="Succeeded", stragglers=[slow])) == []
 

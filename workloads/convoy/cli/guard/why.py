@@ -58,8 +58,9 @@ def explanation(health: NodeHealth, now: datetime) -> list[str]:
         lines.append(f"In HealthSweep {sweep.name} for {age(sweep.since, now)} ({sweep.cause})")
     if (hint := status.noticed) is not None:
         lines.append(
-            f"To be tested when it is idle: {hint.job} was {hint.slowdown - 1:.0%} slower on this node "
-            f"({hint.cause}), {age(hint.at, now)} ago; the node may or may not be the cause"
+            f"Noticed: {hint.job} was {hint.slowdown - 1:.0%} slower on this node ({hint.cause}), "
+            f"{age(hint.at, now)} ago; the node may or may not be the cause. A GuardPolicy in mode Act with "
+            "sweeps tests the node when it is idle"
         )
     lines += _decisions(health, now)
     if status.quarantines:
