@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -95,12 +96,33 @@ class Trace:
         )
 
 
+_AXES = {"compute_20us": 5, "wall": 1, "optimizer": 3, "reduce_scatter": 3, "all_gather": 3}
+"""Number of axes of each array in a file."""
+
+
 def read(path: Path) -> Trace:
-    """Read a trace from a file."""
-    with np.load(path) as held:
-        return Trace(
-            compute=held["compute_20us"] * UNIT,
-            wall=held["wall"].astype(np.float64),
-            optimizer=held["optimizer"].astype(np.float64),
-            kinds={kind: held[kind] for kind in ("reduce_scatter", "all_gather")},
-        )
+    """Read a trace from a file. Raises ValueError if the file cannot be read or is no trace."""
+    try:
+        held = np.load(path)
+        known = set(held.files)
+        arrays = {name: np.asarray(held[name], dtype=np.float64) for name in _AXES if name in known}
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or 'not readable'}") from error
+    except (EOFError, ValueError, TypeError, AttributeError, BadZipFile) as error:
+        # A file of a single array has no `files`.
+        raise ValueError(f"{path}: not an .npz file with arrays of numbers") from error
+    if missing := [name for name in _AXES if name not in arrays]:
+        raise ValueError(f"{path}: no array {missing[0]!r}; a trace has {', '.join(_AXES)}")
+    whole = arrays["compute_20us"].shape
+    for name, axes in _AXES.items():
+        if arrays[name].ndim != axes or arrays[name].shape != whole[:axes]:
+            raise ValueError(
+                f"{path}: array {name} has the shape {arrays[name].shape}, expected the first {axes} of "
+                f"step, stage, replica, pass and micro-batch as in compute_20us, {whole}"
+            )
+    compute = arrays.pop("compute_20us")
+    if not np.isfinite(compute).all() or (compute < 0).any() or not (compute.sum(axis=(3, 4)) > 0).all():
+        raise ValueError(f"{path}: compute_20us needs a time above 0 for every step, stage and replica")
+    if not compute.size:
+        raise ValueError(f"{path}: compute_20us has no times: its shape is {whole}")
+    return Trace(compute * UNIT, arrays.pop("wall"), arrays.pop("optimizer"), arrays)
