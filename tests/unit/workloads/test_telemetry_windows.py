@@ -32,7 +32,14 @@ def test_short_steps_are_merged_into_windows_of_about_a_second() -> None:
 
 def test_a_window_shrinks_when_its_steps_become_long() -> None:
     found = spans(windows_of([0.25] * 8 + [3.0] * 4 + [3.0] * 2))
-    assert found == [(1, 1), (2, 2), (3, 4), (5, 8), (9, 12), (13, 13), (14, 14)]
+    assert found == [(1, 1), (2, 2), (3, 4), (5, 8), (9, 10), (11, 11), (12, 12), (13, 13), (14, 14)]
+
+
+def test_a_window_ends_early_when_its_steps_become_long() -> None:
+    """A rank that loses its processor must be reported within seconds, not after hundreds of slow steps."""
+    found = windows_of([1 / 256] * 512 + [1.0] * 24)
+    assert spans(found)[-5:] == [(513, 520), (521, 524), (525, 528), (529, 532), (533, 536)]
+    assert sum(one["wall"] for one in found[:-5]) == pytest.approx(2.0)
 
 
 def test_no_window_exceeds_the_maximum_length() -> None:

@@ -16,7 +16,8 @@ from convoy_workloads.runtime.telemetry.communicators import Communicator, Trans
 MIN_SECONDS = 1.0
 """Target for the minimum duration of a window, in seconds. Shorter steps are combined."""
 SHRINK = 4.0
-"""If a window lasts longer than `SHRINK * MIN_SECONDS`, the next window has fewer steps."""
+"""If a window lasts longer than `SHRINK * MIN_SECONDS`, it ends early, and the next window has fewer steps.
+"""
 MAX_STEPS = 4096
 """Maximum number of steps in one window."""
 MAX_MICRO = 64
@@ -118,8 +119,13 @@ class Windows:
             return None
         self._next = number + 1
         self._sum.add(spent)
-        if number != first + self.length - 1:
+        count = number - first + 1
+        # If the steps became much longer, end the window early: the rest of it could take minutes. Any power
+        # of two up to the length is still aligned.
+        late = self._sum.wall > SHRINK * MIN_SECONDS and not count & (count - 1)
+        if count != self.length and not late:
             return None
+        self.length = count
         self._adapt_length(number, self._sum.wall)
         return self._sum.message(first, number)
 
