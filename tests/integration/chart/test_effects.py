@@ -45,6 +45,10 @@ BOOKS: Mapping[str, Any] = {
 INGRESS = {"Ingress convoy-dashboard"}
 POLICY, BINDING = ({f"ValidatingAdmissionPolicy{binding} convoy-trainingjobs"} for binding in ("", "Binding"))
 HELD: Mapping[str, Any] = {"admission": {"trainingJobs": {"enabled": True}}}
+SERVING_POLICY, SERVING_BINDING = (
+    {f"ValidatingAdmissionPolicy{binding} convoy-servingjobs"} for binding in ("", "Binding")
+)
+SERVING_HELD: Mapping[str, Any] = {"admission": {"servingJobs": {"enabled": True}}}
 DIGEST = "sha256:" + "7" * 64
 SPREAD = [{"maxSkew": 3, "topologyKey": "rack-x", "whenUnsatisfiable": "DoNotSchedule"}]
 
@@ -78,9 +82,11 @@ EFFECTS = {
     "images.operator": Effect("op-x", {OPERATOR} | HOOKS, "op-x:"),
     "images.agent": Effect("agent-x", {AGENT}, "agent-x:"),
     "images.workloads": Effect("work-x", ENGINES),
+    "images.serving": Effect("serve-x", ENGINES),
     "images.digests.operator": Effect(DIGEST, {OPERATOR} | HOOKS, f"convoy/operator@{DIGEST}"),
     "images.digests.agent": Effect(DIGEST, {AGENT}, f"convoy/agent@{DIGEST}"),
     "images.digests.workloads": Effect(DIGEST, ENGINES),
+    "images.digests.serving": Effect(DIGEST, ENGINES),
     "images.digests.dashboard": Effect(DIGEST, DASHBOARD, f"convoy/dashboard@{DIGEST}", PAGES),
     "crds.enabled": Effect(False, {"CustomResourceDefinition *"}),
     "crds.keep": Effect(False, {"CustomResourceDefinition *"}),
@@ -136,6 +142,12 @@ EFFECTS = {
     ),
     "admission.trainingJobs.localMemory.required": Effect(True, POLICY, "must be given", HELD),
     "admission.trainingJobs.localMemory.most": Effect("7Gi", POLICY | {OPERATOR}, "7Gi", HELD),
+    "admission.servingJobs.enabled": Effect(
+        True, SERVING_POLICY | SERVING_BINDING, "convoy-servingjobs", OFF
+    ),
+    "admission.servingJobs.namespaceSelector": Effect(
+        {"matchLabels": {"team-x": "mine"}}, SERVING_BINDING, "team-x: mine", SERVING_HELD
+    ),
     "rbac.aggregate": Effect(False, {"ClusterRole *"}),
     "monitoring.runbooks": Effect("https://x.example", RULE, "https://x.example/convoy-"),
     "monitoring.runbookSuffix": Effect(".html", RULE, "agents-unavailable.html", BOOKS),

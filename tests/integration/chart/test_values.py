@@ -242,6 +242,8 @@ ADDED = (
     "dashboard.topologySpreadConstraints",
     "dashboard.ingress",
     "admission",
+    "checkpoints",
+    "guard",
     "test.tolerations",
 )
 """Values that the release in the cluster may lack. `helm upgrade --reuse-values` then leaves them unset."""
