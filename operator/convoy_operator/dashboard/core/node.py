@@ -72,8 +72,8 @@ def facts(node: Node | None, health: NodeHealth | None, now: datetime) -> list[F
 
 
 def notes(health: NodeHealth, now: datetime) -> Iterator[str]:
-    """Yield texts about the node: notes that people wrote, unmet conditions, and the current sweep or
-    repair.
+    """Yield texts about the node: notes that people wrote, unmet conditions, a job's unproven delay, and the
+    current sweep or repair.
     """
     spec, status = health.spec, health.status
     end = exempted_until(status, spec, now)
@@ -84,6 +84,9 @@ def notes(health: NodeHealth, now: datetime) -> Iterator[str]:
     for condition in status.conditions:
         if condition.status == "False" and condition.message and condition.message != status.message:
             yield f"{condition.type}=False, {condition.reason}: {condition.message}"
+    if (hint := status.noticed) is not None:
+        slower = f"{hint.job} was {hint.slowdown - 1:.0%} slower on this node ({hint.cause})"
+        yield f"Noticed {ago(hint.at, now)}: {slower}. The node may or may not be the cause: a sweep can tell"
     if status.sweep:
         begun = ago(status.sweep.since, now)
         yield f"Tested by HealthSweep {status.sweep.name}, started {begun} ({status.sweep.cause})"

@@ -70,6 +70,13 @@ def test_measurements_are_compared_with_the_newest_of_the_class() -> None:
     assert series[1]["data"] == [[80.0, 0], [120.0, 1], [130.0, 1]]
 
 
+def test_an_unproven_delay_is_a_note() -> None:
+    hint = {"job": "team/gpt", "cause": "Compute", "at": ago(minutes=5), "slowdown": 1.2}
+    model = NodeHealth.model_validate({"metadata": {"name": "hw"}, "status": {"noticed": hint}})
+    (note,) = node.notes(model, NOW)
+    assert note.startswith("Noticed 5m ago: team/gpt was 20% slower on this node (Compute).")
+
+
 def test_the_sweeps_of_hardware_newest_first() -> None:
     def sweep(name: str, **verdict: Any) -> Any:
         return parser_of(HealthSweep)(
