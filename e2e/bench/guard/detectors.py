@@ -101,7 +101,7 @@ def z_score() -> Detector:
     It accuses a rank if its compute time in the latest window is over three standard deviations above the
     mean of all ranks.
     """
-    return _on_recent_medians(lambda times: (times - times.mean()) / times.std() > 3, 1)
+    return _on_recent_medians(lambda times: times - times.mean() > 3 * times.std(), 1)
 
 
 OTHERS: dict[str, Callable[[], Detector]] = {

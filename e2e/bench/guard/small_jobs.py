@@ -58,7 +58,6 @@ SLOW: dict[str, Callable[[Job, int], Case]] = {
 """Cases with a slow rank. The first has a target."""
 HEALTHY: dict[str, Callable[[Job, int], Case]] = {
     "the same without the slow rank": lambda job, _: (job, []),
-    "a long last stage": lambda job, _: (replace(job, last_stage=1.3), []),
     "a long replica": lambda job, rank: (job, [Fault("replica", (rank % job.replicas,), SLOWDOWN, 1)]),
     "samples of different length": lambda job, _: (replace(job, work=0.2), []),
     "all ranks slower": lambda job, _: (job, [Fault("cap", (), SLOWDOWN, ONSET)]),
@@ -66,11 +65,12 @@ HEALTHY: dict[str, Callable[[Job, int], Case]] = {
     "lost telemetry": lambda job, _: (job, [Fault("lost telemetry", (), 0.1)]),
 }
 """Cases without a slow rank, in which nobody may be named."""
-SOME_STAGES = {
+SOME_STAGES: dict[str, Callable[[Job, int], Case]] = {
+    "a long last stage": lambda job, _: (replace(job, last_stage=1.3), []),
     "a replica that becomes longer": lambda job, rank: (
         job,
         [Fault("replica", (rank % job.replicas,), SLOWDOWN, ONSET)],
-    )
+    ),
 }
 """More such cases for jobs of several stages. With one stage, a replica is a single rank."""
 _CASES = SLOW | HEALTHY | SOME_STAGES
