@@ -100,10 +100,12 @@ async def test_a_failed_iteration_fails_its_requests_and_ends_the_process(tmp_pa
     engine = Scripted(free=False)
     async with serving(tmp_path, engine) as rank:
         whole = asyncio.create_task(rank.complete("abc", 9))
+        await rank.until(lambda: len(engine.running) == 1)
         streamed = asyncio.create_task(rank.events({"prompt": "abc", "max_tokens": 9}))
-        await rank.until(lambda: len(engine.running) == 2)
+        await rank.until(lambda: rank.process.compute.waiting == 1)
+        # The second request is admitted when the iteration of the first ends.
         engine.permits.release()
-        await rank.until(lambda: all(place == 1 for _, place in engine.running.values()))
+        await rank.until(lambda: len(engine.running) == 2)
         engine.broken = RuntimeError("out of memory")
         engine.permits.release()
         code, body, _ = await whole
