@@ -80,6 +80,7 @@ class AgentMessage(_message.Message):
     STORE_FIELD_NUMBER: _builtins.int
     TELEMETRY_FIELD_NUMBER: _builtins.int
     SWEEP_FIELD_NUMBER: _builtins.int
+    TRAFFIC_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """first message of every stream: the agent's full state"""
@@ -116,6 +117,10 @@ class AgentMessage(_message.Message):
     def sweep(self) -> Global___SweepReport:
         """whenever a sweep progresses; repeated in each session until SweepReceived"""
 
+    @_builtins.property
+    def traffic(self) -> Global___Traffic:
+        """after a heartbeat, if replicas reported requests"""
+
     def __init__(
         self,
         *,
@@ -128,12 +133,13 @@ class AgentMessage(_message.Message):
         store: Global___StoreReport | None = ...,
         telemetry: Global___Telemetry | None = ...,
         sweep: Global___SweepReport | None = ...,
+        traffic: Global___Traffic | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "held_jobs", b"held_jobs", "hello", b"hello", "pod", b"pod", "pod_removed", b"pod_removed", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "held_jobs", b"held_jobs", "hello", b"hello", "pod", b"pod", "pod_removed", b"pod_removed", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "held_jobs", b"held_jobs", "hello", b"hello", "pod", b"pod", "pod_removed", b"pod_removed", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "held_jobs", b"held_jobs", "hello", b"hello", "pod", b"pod", "pod_removed", b"pod_removed", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry", "traffic", b"traffic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_removed", "goodbye", "held_jobs", "store", "telemetry", "sweep"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_removed", "goodbye", "held_jobs", "store", "telemetry", "sweep", "traffic"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -511,6 +517,128 @@ class Collective(_message.Message):
 Global___Collective: _TypeAlias = Collective  # noqa: Y015
 
 @_typing.final
+class Traffic(_message.Message):
+    """Requests of the replicas whose first rank runs on this node. A pod without a change is repeated only every
+    few seconds.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PODS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodTraffic]: ...
+    def __init__(
+        self,
+        *,
+        pods: _abc.Iterable[Global___PodTraffic] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pods", b"pods"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Traffic: _TypeAlias = Traffic  # noqa: Y015
+
+@_typing.final
+class PodTraffic(_message.Message):
+    """Totals count from the start of the rank's process, so a lower total means that the process is another one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POD_UID_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    COMPUTE_SECONDS_FIELD_NUMBER: _builtins.int
+    CPU_SECONDS_FIELD_NUMBER: _builtins.int
+    LATENCY_FIELD_NUMBER: _builtins.int
+    FIRST_TOKEN_FIELD_NUMBER: _builtins.int
+    pod_uid: _builtins.str
+    incarnation: _builtins.int
+    queue: _builtins.int
+    """requests that wait for the compute loop"""
+    in_flight: _builtins.int
+    """requests that are being computed"""
+    requests: _builtins.int
+    """ended requests, those with errors included"""
+    errors: _builtins.int
+    """requests that ended with an error of the replica"""
+    refused: _builtins.int
+    """requests that the replica refused"""
+    tokens: _builtins.int
+    """generated tokens"""
+    compute_seconds: _builtins.float
+    """time of the compute loop's iterations"""
+    cpu_seconds: _builtins.float
+    """processor time of the process"""
+    @_builtins.property
+    def latency(self) -> Global___Latencies:
+        """of whole requests"""
+
+    @_builtins.property
+    def first_token(self) -> Global___Latencies:
+        """until the first token"""
+
+    def __init__(
+        self,
+        *,
+        pod_uid: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        queue: _builtins.int = ...,
+        in_flight: _builtins.int = ...,
+        requests: _builtins.int = ...,
+        errors: _builtins.int = ...,
+        refused: _builtins.int = ...,
+        tokens: _builtins.int = ...,
+        compute_seconds: _builtins.float = ...,
+        cpu_seconds: _builtins.float = ...,
+        latency: Global___Latencies | None = ...,
+        first_token: Global___Latencies | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["first_token", b"first_token", "latency", b"latency"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "cpu_seconds", b"cpu_seconds", "errors", b"errors", "first_token", b"first_token", "in_flight", b"in_flight", "incarnation", b"incarnation", "latency", b"latency", "pod_uid", b"pod_uid", "queue", b"queue", "refused", b"refused", "requests", b"requests", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodTraffic: _TypeAlias = PodTraffic  # noqa: Y015
+
+@_typing.final
+class Latencies(_message.Message):
+    """A histogram of latencies."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOUNDS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def bounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """upper bounds in seconds, ascending, at most 64"""
+
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """for each bound, then for longer latencies"""
+
+    def __init__(
+        self,
+        *,
+        bounds: _abc.Iterable[_builtins.float] | None = ...,
+        counts: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "counts", b"counts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Latencies: _TypeAlias = Latencies  # noqa: Y015
+
+@_typing.final
 class PodRemoved(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -756,6 +884,7 @@ class RankReport(_message.Message):
     ENDED_UNIX_MS_FIELD_NUMBER: _builtins.int
     FINISHED_UNIX_MS_FIELD_NUMBER: _builtins.int
     TERMINATION_REQUESTED_FIELD_NUMBER: _builtins.int
+    LOADING_UNIX_MS_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     state: Global___RankReport.State.ValueType
     exit_code: _builtins.int
@@ -776,6 +905,8 @@ class RankReport(_message.Message):
     """end of its main program or of its loop over `job.steps`; 0 before"""
     termination_requested: _builtins.bool
     """its pod or launcher received a termination request before the rank ended"""
+    loading_unix_ms: _builtins.int
+    """newest progress of loading its model; 0 if it loads none"""
     @_builtins.property
     def progress(self) -> Global___Progress: ...
     def __init__(
@@ -795,10 +926,11 @@ class RankReport(_message.Message):
         ended_unix_ms: _builtins.int = ...,
         finished_unix_ms: _builtins.int = ...,
         termination_requested: _builtins.bool = ...,
+        loading_unix_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_not_found", b"command_not_found", "ended_unix_ms", b"ended_unix_ms", "exit_code", b"exit_code", "finished_unix_ms", b"finished_unix_ms", "first_step_unix_ms", b"first_step_unix_ms", "hung", b"hung", "oom", b"oom", "progress", b"progress", "rank", b"rank", "signal", b"signal", "started_unix_ms", b"started_unix_ms", "state", b"state", "stderr_tail", b"stderr_tail", "termination_requested", b"termination_requested"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_not_found", b"command_not_found", "ended_unix_ms", b"ended_unix_ms", "exit_code", b"exit_code", "finished_unix_ms", b"finished_unix_ms", "first_step_unix_ms", b"first_step_unix_ms", "hung", b"hung", "loading_unix_ms", b"loading_unix_ms", "oom", b"oom", "progress", b"progress", "rank", b"rank", "signal", b"signal", "started_unix_ms", b"started_unix_ms", "state", b"state", "stderr_tail", b"stderr_tail", "termination_requested", b"termination_requested"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1597,6 +1729,7 @@ class Assignment(_message.Message):
     MEMORY_FIELD_NUMBER: _builtins.int
     SLOT_TOKEN_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
+    SCRAPE_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     job_uid: _builtins.str
     job: _builtins.str
@@ -1631,6 +1764,10 @@ class Assignment(_message.Message):
     def memory(self) -> Global___MemoryTiers:
         """Absent if the job keeps no checkpoints in the memory of nodes."""
 
+    @_builtins.property
+    def scrape(self) -> Global___Scrape:
+        """absent unless the agent must read the metrics of the pod's program"""
+
     def __init__(
         self,
         *,
@@ -1653,14 +1790,43 @@ class Assignment(_message.Message):
         memory: Global___MemoryTiers | None = ...,
         slot_token: _builtins.str = ...,
         slots: _builtins.int = ...,
+        scrape: Global___Scrape | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "scrape", b"scrape"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_uid", b"job_uid", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "memory", b"memory", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "role", b"role", "slot", b"slot", "slot_token", b"slot_token", "slots", b"slots", "strict", b"strict", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_uid", b"job_uid", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "memory", b"memory", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "role", b"role", "scrape", b"scrape", "slot", b"slot", "slot_token", b"slot_token", "slots", b"slots", "strict", b"strict", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Assignment: _TypeAlias = Assignment  # noqa: Y015
+
+@_typing.final
+class Scrape(_message.Message):
+    """The Prometheus metrics of a program that does not report its requests over the pod's socket."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """the pod's IP"""
+    port: _builtins.int
+    path: _builtins.str
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        port: _builtins.int = ...,
+        path: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "path", b"path", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Scrape: _TypeAlias = Scrape  # noqa: Y015
 
 @_typing.final
 class MemoryTiers(_message.Message):
