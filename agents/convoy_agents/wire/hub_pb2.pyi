@@ -694,6 +694,7 @@ class PodReport(_message.Message):
     INTERVAL_SECONDS_FIELD_NUMBER: _builtins.int
     AUTHORITY_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     launcher_connected: _builtins.bool
     incarnation: _builtins.int
@@ -729,6 +730,10 @@ class PodReport(_message.Message):
     def memory(self) -> Global___CheckpointMemory:
         """absent without the assignment's MemoryTiers"""
 
+    @_builtins.property
+    def model(self) -> Global___ModelReport:
+        """absent before the hub has ordered a model for the pod"""
+
     def __init__(
         self,
         *,
@@ -744,14 +749,140 @@ class PodReport(_message.Message):
         interval_seconds: _builtins.int = ...,
         authority: _builtins.str = ...,
         memory: Global___CheckpointMemory | None = ...,
+        model: Global___ModelReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "committed", b"committed", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "memory", b"memory", "peers", b"peers", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "committed", b"committed", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "memory", b"memory", "model", b"model", "peers", b"peers", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PodReport: _TypeAlias = PodReport  # noqa: Y015
+
+@_typing.final
+class ModelReport(_message.Message):
+    """The delivery of a model to a pod (DeliverModel)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ModelReport._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        LOADING: ModelReport._State.ValueType  # 0
+        READY: ModelReport._State.ValueType  # 1
+        """all files are in the pod's volume"""
+        FAILED: ModelReport._State.ValueType  # 2
+        """the agent tries again later"""
+
+    class State(_State, metaclass=_StateEnumTypeWrapper): ...
+    LOADING: ModelReport.State.ValueType  # 0
+    READY: ModelReport.State.ValueType  # 1
+    """all files are in the pod's volume"""
+    FAILED: ModelReport.State.ValueType  # 2
+    """the agent tries again later"""
+
+    class _Failure:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _FailureEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ModelReport._Failure.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        NONE: ModelReport._Failure.ValueType  # 0
+        NOT_FOUND: ModelReport._Failure.ValueType  # 1
+        """the store has no complete generation of this name"""
+        DIGEST_MISMATCH: ModelReport._Failure.ValueType  # 2
+        """bytes in the store do not match their digests"""
+        STORE_UNREACHABLE: ModelReport._Failure.ValueType  # 3
+        """the store does not respond, or refuses the credentials"""
+        NO_SPACE: ModelReport._Failure.ValueType  # 4
+        """the model exceeds the node's limit for models, or its free disk space"""
+        IN_JOURNAL: ModelReport._Failure.ValueType  # 5
+        """only the job can replay the journal in which the generation ends"""
+
+    class Failure(_Failure, metaclass=_FailureEnumTypeWrapper): ...
+    NONE: ModelReport.Failure.ValueType  # 0
+    NOT_FOUND: ModelReport.Failure.ValueType  # 1
+    """the store has no complete generation of this name"""
+    DIGEST_MISMATCH: ModelReport.Failure.ValueType  # 2
+    """bytes in the store do not match their digests"""
+    STORE_UNREACHABLE: ModelReport.Failure.ValueType  # 3
+    """the store does not respond, or refuses the credentials"""
+    NO_SPACE: ModelReport.Failure.ValueType  # 4
+    """the model exceeds the node's limit for models, or its free disk space"""
+    IN_JOURNAL: ModelReport.Failure.ValueType  # 5
+    """only the job can replay the journal in which the generation ends"""
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    PROGRESS_UNIX_MS_FIELD_NUMBER: _builtins.int
+    state: Global___ModelReport.State.ValueType
+    failure: Global___ModelReport.Failure.ValueType
+    """of a FAILED delivery"""
+    message: _builtins.str
+    """human-readable, of a FAILED delivery"""
+    progress_unix_ms: _builtins.int
+    """newest progress of a LOADING delivery"""
+    @_builtins.property
+    def source(self) -> Global___ModelSource:
+        """from the order"""
+
+    def __init__(
+        self,
+        *,
+        source: Global___ModelSource | None = ...,
+        state: Global___ModelReport.State.ValueType = ...,
+        failure: Global___ModelReport.Failure.ValueType = ...,
+        message: _builtins.str = ...,
+        progress_unix_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "message", b"message", "progress_unix_ms", b"progress_unix_ms", "source", b"source", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelReport: _TypeAlias = ModelReport  # noqa: Y015
+
+@_typing.final
+class ModelSource(_message.Message):
+    """A generation that a TrainingJob has saved to a store."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    JOB_UID_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """of the TrainingJob and of the pod"""
+    job_uid: _builtins.str
+    """of the TrainingJob"""
+    store: _builtins.str
+    incarnation: _builtins.int
+    """0 for the newest incarnation that has saved the step"""
+    step: _builtins.int
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        job_uid: _builtins.str = ...,
+        store: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "namespace", b"namespace", "step", b"step", "store", b"store"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelSource: _TypeAlias = ModelSource  # noqa: Y015
 
 @_typing.final
 class CheckpointMemory(_message.Message):
@@ -1075,6 +1206,7 @@ class HubMessage(_message.Message):
     SWEEP_ORDER_FIELD_NUMBER: _builtins.int
     SWEEP_CANCEL_FIELD_NUMBER: _builtins.int
     SWEEP_RECEIVED_FIELD_NUMBER: _builtins.int
+    DELIVER_MODEL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def assignment(self) -> Global___Assignment: ...
     @_builtins.property
@@ -1099,6 +1231,8 @@ class HubMessage(_message.Message):
     def sweep_cancel(self) -> Global___SweepCancel: ...
     @_builtins.property
     def sweep_received(self) -> Global___SweepReceived: ...
+    @_builtins.property
+    def deliver_model(self) -> Global___DeliverModel: ...
     def __init__(
         self,
         *,
@@ -1114,16 +1248,44 @@ class HubMessage(_message.Message):
         sweep_order: Global___SweepOrder | None = ...,
         sweep_cancel: Global___SweepCancel | None = ...,
         sweep_received: Global___SweepReceived | None = ...,
+        deliver_model: Global___DeliverModel | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "drop_job", b"drop_job", "heartbeat_reply", b"heartbeat_reply", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "heartbeat_reply", b"heartbeat_reply", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "drop_job", b"drop_job", "heartbeat_reply", b"heartbeat_reply", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "heartbeat_reply", b"heartbeat_reply", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "heartbeat_reply", "drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "heartbeat_reply", "drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received", "deliver_model"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___HubMessage: _TypeAlias = HubMessage  # noqa: Y015
+
+@_typing.final
+class DeliverModel(_message.Message):
+    """Orders the agent to put a generation into the pod's volume for the model. The Store comes before. The agent
+    reports the result as ModelReport, and keeps trying until the pod leaves the node.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POD_UID_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    pod_uid: _builtins.str
+    @_builtins.property
+    def source(self) -> Global___ModelSource: ...
+    def __init__(
+        self,
+        *,
+        pod_uid: _builtins.str = ...,
+        source: Global___ModelSource | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pod_uid", b"pod_uid", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliverModel: _TypeAlias = DeliverModel  # noqa: Y015
 
 @_typing.final
 class SweepOrder(_message.Message):
