@@ -1,4 +1,4 @@
-"""Creates, changes, deletes and awaits TrainingJobs in tests."""
+"""Creates, changes, deletes and awaits Convoy's objects in tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from kubernetes import client, config
 
@@ -34,40 +34,33 @@ def restricted_namespace(cluster: Cluster, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Jobs:
-    """The TrainingJobs of one namespace."""
+class Objects:
+    """The objects of one kind in one namespace, accessed as the cluster's administrator."""
+
+    KIND: ClassVar[str]
+    PLURAL: ClassVar[str]
 
     cluster: Cluster
     namespace: str
     custom: Any
     core: Any
-    single_threaded: bool = False
-    """True if the ranks of engines compute with one thread each."""
 
     @classmethod
-    def of(cls, cluster: Cluster, namespace: str, *, single_threaded: bool = False) -> Jobs:
-        """Return the TrainingJobs of a namespace, accessed as the cluster's administrator."""
+    def of(cls, cluster: Cluster, namespace: str, **settings: Any) -> Self:
+        """Return the objects of a namespace."""
         api = config.new_client_from_config(str(cluster.kubeconfig))
-        core, custom = client.CoreV1Api(api), client.CustomObjectsApi(api)
-        return cls(cluster, namespace, custom, core, single_threaded)
+        return cls(cluster, namespace, client.CustomObjectsApi(api), client.CoreV1Api(api), **settings)
 
-    def create(self, name: str, **spec: Any) -> dict[str, Any]:
-        """Create a job of two small `gpt` workers, unless `spec` changes that. Return the created object."""
-        body = {
-            "engine": {"name": "gpt", "params": SMALL},
-            "roles": [{"name": "worker", "replicas": 2}],
-            **spec,
-        }
-        if self.single_threaded and body["engine"]:
-            body["roles"] = [single_threaded(role) for role in body["roles"]]
+    def apply(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+        """Create an object. Fields of `spec` that are None are left out. Return the created object."""
         manifest = {
             "apiVersion": API_VERSION,
-            "kind": "TrainingJob",
+            "kind": self.KIND,
             "metadata": {"name": name, "namespace": self.namespace},
-            "spec": {key: value for key, value in body.items() if value is not None},
+            "spec": {key: value for key, value in spec.items() if value is not None},
         }
         created: dict[str, Any] = self.custom.create_namespaced_custom_object(
-            GROUP, VERSION, self.namespace, PLURAL, manifest
+            GROUP, VERSION, self.namespace, self.PLURAL, manifest
         )
         return created
 
@@ -75,7 +68,7 @@ class Jobs:
         """Return the job; None if it does not exist."""
         try:
             found: dict[str, Any] = self.custom.get_namespaced_custom_object(
-                GROUP, VERSION, self.namespace, PLURAL, name
+                GROUP, VERSION, self.namespace, self.PLURAL, name
             )
         except client.ApiException as error:
             if error.status == 404:
@@ -93,7 +86,7 @@ class Jobs:
             GROUP,
             VERSION,
             self.namespace,
-            PLURAL,
+            self.PLURAL,
             name,
             {"spec": spec},
             _content_type="application/merge-patch+json",
@@ -101,7 +94,7 @@ class Jobs:
 
     def delete(self, name: str) -> None:
         """Delete the job and wait until the job and its pods no longer exist."""
-        self.custom.delete_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name)
+        self.custom.delete_namespaced_custom_object(GROUP, VERSION, self.namespace, self.PLURAL, name)
         self.wait(lambda: self.get(name) is None and not self.pods(name), 90, f"{name} deleted")
 
     def delete_all(self) -> None:
@@ -111,16 +104,16 @@ class Jobs:
 
     def start_deletion(self) -> list[str]:
         """Delete all jobs without a wait. Return their names."""
-        found = self.custom.list_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL)
+        found = self.custom.list_namespaced_custom_object(GROUP, VERSION, self.namespace, self.PLURAL)
         names = [job["metadata"]["name"] for job in found["items"]]
         for name in names:
-            self.custom.delete_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name)
+            self.custom.delete_namespaced_custom_object(GROUP, VERSION, self.namespace, self.PLURAL, name)
         return names
 
     def pods(self, name: str) -> list[Any]:
-        """Return the job's pods, in the order of their index label."""
+        """Return the job's pods, in the order of their names' numbers."""
         found = self.core.list_namespaced_pod(self.namespace, label_selector=f"{LABEL_JOB}={name}").items
-        return sorted(found, key=lambda pod: int(pod.metadata.labels["convoy.dev/index"]))
+        return sorted(found, key=lambda pod: _order(pod.metadata.name))
 
     def log(self, pod: str) -> str:
         """Return a pod's log."""
@@ -129,7 +122,7 @@ class Jobs:
     def events(self, name: str) -> set[str]:
         """Return the reasons of the Events about a job."""
         found = self.core.list_namespaced_event(
-            self.namespace, field_selector=f"involvedObject.name={name},involvedObject.kind=TrainingJob"
+            self.namespace, field_selector=f"involvedObject.name={name},involvedObject.kind={self.KIND}"
         )
         return {event.reason for event in found.items}
 
@@ -149,6 +142,61 @@ class Jobs:
             time.sleep(0.2)
         raise WaitTimeout(f"timed out after {seconds:.0f} s: {what}")
 
+    def wait_reason(self, name: str, reason: str, seconds: float = 10) -> dict[str, Any]:
+        """Wait until the job's status has this reason, and return the status. Raises WaitTimeout after
+        `seconds`.
+        """
+        deadline = time.monotonic() + seconds
+        status: dict[str, Any] = {}
+        while time.monotonic() < deadline:
+            status = self.status(name)
+            if status.get("reason") == reason:
+                return status
+            time.sleep(0.2)
+        raise WaitTimeout(
+            f"{name} does not have the reason {reason} after {seconds:.0f} s: {self.explain(name, status)}"
+        )
+
+    def explain(self, name: str, status: dict[str, Any]) -> str:
+        """Return the status, the pods and the end of each pod's log, to explain why a wait failed."""
+        parts = [str(status)]
+        for pod in self.pods(name):
+            parts.append(
+                f"\n{pod.metadata.name} {pod.status.phase} on {pod.spec.node_name}: {pod.status.conditions}"
+            )
+            try:
+                parts.append(self.log(pod.metadata.name)[-3000:])
+            except client.ApiException as error:
+                parts.append(str(error.reason))
+        return "\n".join(parts)
+
+
+def _order(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts `worker-10` after `worker-9`."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in name.split("-")]
+
+
+@dataclass(frozen=True)
+class Jobs(Objects):
+    """The TrainingJobs of one namespace."""
+
+    KIND = "TrainingJob"
+    PLURAL = PLURAL
+
+    single_threaded: bool = False
+    """True if the ranks of engines compute with one thread each."""
+
+    def create(self, name: str, **spec: Any) -> dict[str, Any]:
+        """Create a job of two small `gpt` workers, unless `spec` changes that. Return the created object."""
+        body = {
+            "engine": {"name": "gpt", "params": SMALL},
+            "roles": [{"name": "worker", "replicas": 2}],
+            **spec,
+        }
+        if self.single_threaded and body["engine"]:
+            body["roles"] = [single_threaded(role) for role in body["roles"]]
+        return self.apply(name, body)
+
     def wait_phase(self, name: str, phase: str, seconds: float = 90) -> dict[str, Any]:
         """Wait until the job is in a phase, and return its status.
 
@@ -165,21 +213,6 @@ class Jobs:
             time.sleep(0.2)
         raise WaitTimeout(f"{name} is not {phase} after {seconds:.0f} s: {self.explain(name, status)}")
 
-    def wait_reason(self, name: str, reason: str, seconds: float = 10) -> dict[str, Any]:
-        """Wait until the job's status has this reason, and return the status. Raises WaitTimeout after
-        `seconds`.
-        """
-        deadline = time.monotonic() + seconds
-        status: dict[str, Any] = {}
-        while time.monotonic() < deadline:
-            status = self.status(name)
-            if status.get("reason") == reason:
-                return status
-            time.sleep(0.2)
-        raise WaitTimeout(
-            f"{name} does not have the reason {reason} after {seconds:.0f} s: {self.explain(name, status)}"
-        )
-
     def wait_step(self, name: str, step: int, seconds: float = 90) -> dict[str, Any]:
         """Wait until the job's status shows at least this step, and return the status."""
         self.wait(
@@ -188,16 +221,3 @@ class Jobs:
             f"{name} at step {step}",
         )
         return self.status(name)
-
-    def explain(self, name: str, status: dict[str, Any]) -> str:
-        """Return the status, the pods and the end of each pod's log, to explain why a wait failed."""
-        parts = [str(status)]
-        for pod in self.pods(name):
-            parts.append(
-                f"\n{pod.metadata.name} {pod.status.phase} on {pod.spec.node_name}: {pod.status.conditions}"
-            )
-            try:
-                parts.append(self.log(pod.metadata.name)[-3000:])
-            except client.ApiException as error:
-                parts.append(str(error.reason))
-        return "\n".join(parts)

@@ -1,0 +1,147 @@
+"""Creates, changes and awaits ServingJobs in tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e.drive.job_specs import single_threaded
+from e2e.drive.jobs import Objects
+
+SMALL_MODEL = {"context": 64, "layers": 2, "width": 64, "heads": 2}
+"""Parameters of the engine `lm` with which a replica loads at once."""
+CONVOY = Path(sys.executable).parent / "convoy"
+_REQUEST_SECONDS = 5
+
+
+def lm_role(name: str = "server", **more: Any) -> dict[str, Any]:
+    """Return a role whose replicas are the engine `lm` with a small random model."""
+    return single_threaded({"name": name, "engine": {"name": "lm", "params": SMALL_MODEL}, **more})
+
+
+def seeded(seed: int) -> dict[str, Any]:
+    """Return a role like `lm_role()`, with other weights. It is another revision."""
+    return single_threaded(
+        {"name": "server", "engine": {"name": "lm", "params": {**SMALL_MODEL, "seed": seed}}}
+    )
+
+
+@dataclass(frozen=True)
+class ServingJobs(Objects):
+    """The ServingJobs of one namespace."""
+
+    KIND = "ServingJob"
+    PLURAL = "servingjobs"
+
+    def create(self, name: str, **spec: Any) -> dict[str, Any]:
+        """Create a job of one small `lm` replica, unless `spec` changes that. Return the created object."""
+        return self.apply(name, {"roles": [lm_role()], **spec})
+
+    def url(self, name: str) -> str:
+        """Return the address of the job's Service, which the machine reaches like a pod does."""
+        spec = self.core.read_namespaced_service(name, self.namespace).spec
+        return f"http://{spec.cluster_ip}:{spec.ports[0].port}"
+
+    def wait_rolled(self, name: str, seconds: float = 120) -> dict[str, Any]:
+        """Wait until all replicas are ready and run the revision of the spec. Return the status."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            job = self.get(name) or {}
+            status: dict[str, Any] = job.get("status") or {}
+            desired = job.get("spec", {}).get("replicas")
+            if (
+                status.get("observedGeneration") == job.get("metadata", {}).get("generation")
+                and status.get("reason") == "RolloutComplete"
+                and status.get("updatedReadyReplicas") == status.get("replicas") == desired
+            ):
+                return status
+            time.sleep(0.2)
+        raise AssertionError(
+            f"{name} has not rolled after {seconds:.0f} s: {self.explain(name, self.status(name))}"
+        )
+
+    def incarnation(self, name: str, number: int = 0) -> int:
+        """Return the incarnation of a replica of the first role; 0 before it has one."""
+        for group in self.status(name).get("internal", {}).get("groups", ()):
+            if group["number"] == number:
+                return int(group.get("incarnation", 0))
+        return 0
+
+
+def complete(url: str, prompt: str = "def ", max_tokens: int = 4, seed: int = 1) -> dict[str, Any]:
+    """Return the response to a completion. Raises OSError if there is no complete response."""
+    body = json.dumps({"prompt": prompt, "max_tokens": max_tokens, "seed": seed}).encode()
+    request = urllib.request.Request(
+        f"{url}/v1/completions", body, {"Content-Type": "application/json", "Connection": "close"}
+    )
+    with urllib.request.urlopen(request, timeout=_REQUEST_SECONDS) as response:
+        found: dict[str, Any] = json.load(response)
+    return found
+
+
+def seconds_until_served(url: str, since: float, limit: float) -> float:
+    """Return the seconds from `since` (of time.monotonic) to the first complete response.
+
+    Raises AssertionError after `limit` seconds.
+    """
+    last: Exception | None = None
+    while time.monotonic() - since < limit:
+        try:
+            complete(url, max_tokens=1)
+            return time.monotonic() - since
+        except (OSError, urllib.error.URLError, ValueError) as error:
+            last = error
+            time.sleep(0.02)
+    raise AssertionError(f"{url} did not serve within {limit:.0f} s: {last}")
+
+
+class Load:
+    """A `convoy load` that runs beside a test."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._report: dict[str, Any] | None = None
+
+    def report(self) -> dict[str, Any]:
+        """End the load, wait for its last responses, and return its report."""
+        if self._report is None:
+            self._process.send_signal(signal.SIGINT)
+            text, errors = self._process.communicate(timeout=90)
+            try:
+                self._report = json.loads(text)
+            except ValueError:
+                raise AssertionError(f"convoy load printed no report: {text} {errors}") from None
+        return self._report
+
+    def wait(self, seconds: float) -> dict[str, Any]:
+        """Wait until the load has ended by itself, and return its report."""
+        text, errors = self._process.communicate(timeout=seconds)
+        assert text, errors
+        self._report = json.loads(text)
+        return self._report or {}
+
+
+@contextmanager
+def load(url: str, rate: float, seconds: float = 600, *arguments: str) -> Iterator[Load]:
+    """Send requests to a service while the block runs. `rate`: requests per second."""
+    argv = [str(CONVOY), "load", url, f"--rate={rate}", f"--seconds={seconds}", "--max-tokens=4", "--json=-"]
+    with subprocess.Popen(
+        [*argv, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    ) as process:
+        made = Load(process)
+        try:
+            yield made
+        finally:
+            if process.poll() is None:
+                process.kill()

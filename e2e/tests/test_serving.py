@@ -1,0 +1,184 @@
+"""Tests of ServingJobs on real nodes: requests, rollouts, faults."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e.cluster.cluster import Cluster
+from e2e.drive.cluster_state import leader, restore
+from e2e.drive.faults import kill_rank
+from e2e.drive.serving_jobs import ServingJobs, complete, lm_role, load, seconds_until_served, seeded
+
+FAST = {"drainSeconds": 5}
+"""A `spec.rollout` whose replicas end soon, because the requests of these tests are short."""
+
+
+@pytest.fixture
+def serving(cluster: Cluster, namespace: str) -> Iterator[ServingJobs]:
+    """Yield the ServingJobs of a namespace. After the test, start the deletion of all that it left."""
+    made = ServingJobs.of(cluster, namespace)
+    yield made
+    made.start_deletion()
+
+
+def apart(job: str) -> dict[str, Any]:
+    """Return a role whose replicas are on different nodes."""
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"convoy.dev/job": job}},
+    }
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    role = lm_role()
+    return {**role, "template": {"spec": {**role["template"]["spec"], "affinity": affinity}}}
+
+
+def assert_none_lost(report: dict[str, Any]) -> None:
+    """Assert that every request of a load got its whole response."""
+    assert report["ok"] == report["scheduled"] > 0, report
+
+
+def test_a_job_answers_scales_and_rolls_without_a_lost_request(
+    cluster: Cluster, serving: ServingJobs
+) -> None:
+    serving.create("roll", replicas=2, rollout=FAST)
+    status = serving.wait_rolled("roll")
+    assert status["ready"] == "2/2"
+    url = serving.url("roll")
+    before = complete(url, max_tokens=8)["choices"][0]["text"]
+    assert complete(url, max_tokens=8)["choices"][0]["text"] == before, "a seed repeats its text"
+    with load(url, 20) as running:
+        serving.patch("roll", roles=[seeded(2)])
+        rolled = serving.wait_rolled("roll")
+        cluster.kubectl("-n", serving.namespace, "scale", "servingjob/roll", "--replicas=1")
+        serving.wait_rolled("roll")
+        report = running.report()
+    assert_none_lost(report)
+    assert rolled["currentRevision"] != status["currentRevision"]
+    assert complete(url, max_tokens=8)["choices"][0]["text"] != before
+    heads, line = cluster.kubectl("get", "servingjobs", "-n", serving.namespace, "roll").splitlines()
+    assert "READY" in heads and "1/1" in line and "RolloutComplete" in line
+
+
+def test_a_killed_rank_serves_again_in_its_pod(cluster: Cluster, serving: ServingJobs) -> None:
+    serving.create("killed", replicas=1)
+    serving.wait_rolled("killed")
+    url = serving.url("killed")
+    (pod,) = serving.pods("killed")
+    at = time.monotonic()
+    kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 0)
+    seconds_until_served(url, at, 20)
+    (after,) = serving.pods("killed")
+    assert after.metadata.uid == pod.metadata.uid
+    assert after.status.container_statuses[0].restart_count == 0
+    serving.wait(lambda: serving.incarnation("killed") == 2, 10, "the second incarnation")
+
+
+@pytest.mark.full
+def test_a_broken_revision_never_takes_the_last_good_replica(serving: ServingJobs) -> None:
+    serving.create("broken", replicas=1, rollout={**FAST, "progressDeadlineSeconds": 30})
+    good = serving.wait_rolled("broken")["currentRevision"]
+    url = serving.url("broken")
+    crash = {"command": ["python", "-c", "raise SystemExit('no such model')"]}
+    role = seeded(3)
+    first = {**role["template"]["spec"]["containers"][0], **crash}
+    with load(url, 10) as running:
+        serving.patch("broken", roles=[{**role, "template": {"spec": {"containers": [first]}}}])
+        serving.wait(
+            lambda: serving.condition("broken", "Progressing")[0] == "False", 120, "the rollout is halted"
+        )
+        status = serving.status("broken")
+        serving.patch("broken", rollout={"revision": good})
+        serving.wait_rolled("broken")
+        report = running.report()
+    assert_none_lost(report)
+    (progressing,) = (one for one in status["conditions"] if one["type"] == "Progressing")
+    assert (
+        "no such model" in progressing["message"] and "convoy rollout undo broken" in progressing["message"]
+    )
+    assert status["readyReplicas"] == 1
+
+
+@pytest.mark.full
+def test_a_dead_node_gets_no_further_requests(cluster: Cluster, serving: ServingJobs) -> None:
+    serving.create("dead", replicas=2, roles=[apart("dead")])
+    serving.wait_rolled("dead")
+    url, busy = serving.url("dead"), leader(cluster)[1]
+    # The machine's own requests pass through the first node's kube-proxy.
+    spared = {busy, cluster.nodes[0].name}
+    placed = [pod.spec.node_name for pod in serving.pods("dead")]
+    victims = [node for node in placed if node not in spared]
+    if not victims:
+        pytest.skip(f"both replicas are on nodes that must live: {placed}")
+    try:
+        with load(url, 10, 600, "--timeout=5") as running:
+            at = time.time()
+            cluster.node(victims[0]).kill()
+
+            def unready() -> bool:
+                pods = [pod for pod in serving.pods("dead") if pod.spec.node_name == victims[0]]
+                return all(
+                    any(one.type == "Ready" and one.status == "False" for one in pod.status.conditions or ())
+                    for pod in pods
+                )
+
+            serving.wait(unready, 30, "the pods of the dead node are not ready")
+            seconds = time.time() - at
+            quiet = time.monotonic() + 3
+            serving.wait(lambda: time.monotonic() > quiet, 5, "all proxies know")
+            after = time.time() - at
+            serving.wait(lambda: len(_ready(serving, "dead")) == 2, 90, "two replicas serve again")
+            report = running.report()
+    finally:
+        restore(cluster)
+    assert seconds < 15
+    late = [one for one in report["causes"] if one["lastAtSeconds"] > after + 1]
+    assert not late, f"requests failed after {after:.1f} s: {report}"
+    assert report["ok"] > 0
+
+
+def _ready(serving: ServingJobs, name: str) -> list[Any]:
+    return [
+        pod
+        for pod in serving.pods(name)
+        if any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
+    ]
+
+
+@pytest.mark.full
+def test_two_roles_and_groups_of_two_serve_in_one_job(serving: ServingJobs) -> None:
+    roles = [lm_role(groupSize=2), lm_role("spare", replicas=1)]
+    serving.create("pair", replicas=2, scaledRole="server", roles=roles, rollout=FAST)
+    serving.wait_rolled("pair")
+    assert [role["ready"] for role in serving.status("pair")["roles"]] == [2, 1]
+    assert len(serving.pods("pair")) == 5
+    alone = complete(serving.url("pair"), max_tokens=8)["choices"][0]["text"]
+    serving.create("single", replicas=1)
+    serving.wait_rolled("single")
+    assert complete(serving.url("single"), max_tokens=8)["choices"][0]["text"] == alone, (
+        "a pipeline of two pods computes the same text as one pod"
+    )
+
+
+@pytest.mark.full
+def test_a_drained_node_loses_no_request_of_a_single_replica(cluster: Cluster, serving: ServingJobs) -> None:
+    serving.create("moved", replicas=1, rollout=FAST)
+    serving.wait_rolled("moved")
+    url = serving.url("moved")
+    (pod,) = serving.pods("moved")
+    node = pod.spec.node_name
+    try:
+        with load(url, 10) as running:
+            cluster.kubectl(
+                "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s",
+                "--pod-selector=convoy.dev/job=moved", deadline=130,
+            )  # fmt: skip
+            serving.wait_rolled("moved")
+            report = running.report()
+    finally:
+        cluster.kubectl("uncordon", node)
+    assert_none_lost(report)
+    assert all(pod.spec.node_name != node for pod in serving.pods("moved"))
