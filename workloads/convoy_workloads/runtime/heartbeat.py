@@ -111,7 +111,10 @@ class HeartbeatWriter:
         """Open the heartbeat file at `path`. `joined`: see `Heartbeat.joined`."""
         self._fd: int | None = None
         self._joined = joined
-        self._state = SILENT
+        self.state = SILENT
+        """State that the last heartbeat reported."""
+        self.at = 0.0
+        """Time of the last heartbeat, in seconds of the system-wide monotonic clock."""
         self.last_step = 0
         """Newest step that was reported as done; 0 before the first step of this process."""
         self.step_ms = 0
@@ -142,7 +145,7 @@ class HeartbeatWriter:
             self.last_step = number
             self.step_ms = int(time.time() * 1000)
             self.first_step_ms = self.first_step_ms or self.step_ms
-        self._write(FINISHED if self._state == FINISHED and not further else STEPPING)
+        self._write(FINISHED if self.state == FINISHED and not further else STEPPING)
         return first and self.first_step_ms > 0
 
     def record_save(self, seconds: float) -> None:
@@ -159,8 +162,8 @@ class HeartbeatWriter:
 
         Use this before a wait that has its own time limit.
         """
-        if self._state != SILENT:
-            self._write(self._state, seconds)
+        if self.state != SILENT:
+            self._write(self.state, seconds)
 
     def serve(self) -> None:
         """Record that the rank accepts requests."""
@@ -177,14 +180,16 @@ class HeartbeatWriter:
     def _write(self, state: int, allowed: float = 0.0) -> None:
         if state != FINISHED:
             self._finished_ms = 0
-        elif self._state != FINISHED:
+        elif self.state != FINISHED:
             self._finished_ms = int(time.time() * 1000)
-        self._state = state
+        self.state = state
+        now = time.monotonic_ns()
+        self.at = now / 1e9
         if self._fd is None:
             return
         record = _RECORD.pack(
             state,
-            time.monotonic_ns() + int(allowed * 1e9),
+            now + int(allowed * 1e9),
             self.last_step,
             self.step_ms,
             self.first_step_ms,

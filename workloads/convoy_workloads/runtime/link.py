@@ -40,10 +40,20 @@ class RankLink:
     link's thread.
     """
 
-    def __init__(self, path: str, hello: Message, on_message: Callable[[Message], None]) -> None:
+    def __init__(
+        self,
+        path: str,
+        hello: Message,
+        on_message: Callable[[Message], None],
+        poll: Callable[[], Message | None] | None = None,
+    ) -> None:
+        """`poll` replaces `progress`: the link's thread calls it once in `PROGRESS_SECONDS`, and sends the
+        message that it returns, if any.
+        """
         self._path = path
         self._hello = hello
         self._on_message = on_message
+        self._poll = poll
         self._progress: Message | None = None
         self._windows: deque[Message] = deque(maxlen=MAX_WINDOWS)
         self._progress_sent = -math.inf
@@ -137,6 +147,9 @@ class RankLink:
         if at_once or self._urgent or now - self._progress_sent >= PROGRESS_SECONDS:
             self._urgent = False
             progress, self._progress = self._progress, None
+            if self._poll is not None:
+                progress = self._poll()
+                self._progress_sent = now
             if progress is not None:
                 self._progress_sent = now
                 connection.sendall(encode(progress))

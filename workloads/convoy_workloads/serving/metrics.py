@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from convoy_workloads.serving.traffic import Totals
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LABELS = ("engine", "model", "job")
 _LATENCY = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -17,6 +19,8 @@ class Metrics:
 
     def __init__(self, engine: str, model: str, job: str) -> None:
         self.registry = CollectorRegistry()
+        self.totals = Totals()
+        """Totals that the rank reports to its agent."""
         values = (engine, model, job)
         self._values = values
 
@@ -79,25 +83,31 @@ class Metrics:
         """Record the first token of a generation, `seconds` after the arrival."""
         self._first.observe(seconds)
         self._generation.inc()
+        self.totals.first_token.observe(seconds)
+        self.totals.tokens += 1
 
     def next_token(self, seconds: float) -> None:
         """Record a further token of a generation, `seconds` after the token before."""
         self._next.observe(seconds)
         self._generation.inc()
+        self.totals.tokens += 1
 
     def ended(self, reason: str, seconds: float, reused: int) -> None:
         """Record the end of a generation. `reused`: tokens of its prompt that were in the cache."""
         self._ended[reason].inc()
         self._whole.observe(seconds)
         self._reused.inc(reused)
+        self.totals.ended(reason, seconds)
 
     def refused(self, reason: str) -> None:
         """Record that a request was refused."""
         self._refused[reason].inc()
+        self.totals.refused += 1
 
     def computed(self, seconds: float) -> None:
         """Record that the compute loop has run for `seconds`."""
         self._compute.inc(seconds)
+        self.totals.compute_seconds += seconds
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

@@ -25,6 +25,7 @@ from convoy_workloads.serving.group import Group
 from convoy_workloads.serving.protocol import ModelError, ServingEngine
 from convoy_workloads.serving.server import Identity, PortInUse, ServingProcess
 from convoy_workloads.serving.settings import from_environment as settings_from_environment
+from convoy_workloads.serving.traffic import Reporter
 
 P = TypeVar("P")
 
@@ -65,6 +66,7 @@ def run(
         engine = make(checked, settings.model_path, Group(context.rank, context.world))
         identity = Identity(name, str(getattr(checked, "name", name)), context.job)
         heartbeat = HeartbeatWriter(context.heartbeat, joined=True)
+        reporter = Reporter(context, heartbeat)
         arguments: tuple[Any, ...] = (engine, settings, limits(checked), heartbeat, identity)
     except (ParamsError, ModelError) as error:
         exit_process(error)
@@ -73,6 +75,7 @@ def run(
 
     async def main() -> int:
         process = ServingProcess(*arguments)
+        reporter.traffic = process.traffic
         code = await process.run()
         error = process.compute.error
         return code if error is None else exit_code(error)

@@ -15,6 +15,7 @@ from typing import Any
 
 import uvicorn
 
+from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.log import log_line
 from convoy_workloads.serving import admin
@@ -79,6 +80,7 @@ class ServingProcess:
         self._leaving = asyncio.Event()
         self._refusing = asyncio.Event()
         """Set when new requests must be refused before the endpoint lag has passed."""
+        self._metrics = metrics
         _add_gauges(metrics, self.front)
 
     async def run(self, on_listening: Callable[[int], None] = lambda _: None) -> int:
@@ -103,6 +105,11 @@ class ServingProcess:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
         return 1 if self.lifecycle.state is State.FAILED else 0
+
+    def traffic(self) -> Message:
+        """Return the message that reports the rank's requests to its agent."""
+        usage = self.compute.usage()
+        return self._metrics.totals.message(self.compute.waiting + usage.preempted, usage.running)
 
     def leave(self) -> None:
         """Leave the Service and drain, as after SIGTERM. A second call ends the endpoint lag at once."""
