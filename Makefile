@@ -149,8 +149,8 @@ bench-engines: venv ## Engines beside their baselines, in turns; writes docs/ben
 	@$(BIN)/python -m e2e.bench.report
 
 .PHONY: bench-serving
-bench-serving: venv ## The front without compute, continuous batching and prefix reuse; writes docs/bench/serving.json. SIZE=small runs a small one.
-	@$(BIN)/python -m convoy_workloads.bench.serving --size $(or $(SIZE),full)
+bench-serving: binaries ## The serving front, the engine lm, rollouts and faults on real nodes; writes docs/bench/serving.json (1 hour).
+	@$(BIN)/python -m e2e.bench serving
 	@$(BIN)/python -m e2e.bench.report
 
 .PHONY: soak

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from e2e.drive.job_specs import single_threaded
+from e2e.drive.job_specs import on_separate_nodes, single_threaded
 from e2e.drive.jobs import Objects
 
 SMALL_MODEL = {"context": 64, "layers": 2, "width": 64, "heads": 2}
@@ -35,6 +35,13 @@ def seeded(seed: int) -> dict[str, Any]:
     return single_threaded(
         {"name": "server", "engine": {"name": "lm", "params": {**SMALL_MODEL, "seed": seed}}}
     )
+
+
+def apart(job: str) -> dict[str, Any]:
+    """Return a role like `lm_role()` whose replicas are on different nodes."""
+    affinity = on_separate_nodes(job)["spec"]["affinity"]
+    role = lm_role()
+    return {**role, "template": {"spec": {**role["template"]["spec"], "affinity": affinity}}}
 
 
 @dataclass(frozen=True)

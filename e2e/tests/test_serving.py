@@ -11,7 +11,7 @@ import pytest
 from e2e.cluster.cluster import Cluster
 from e2e.drive.cluster_state import leader, restore
 from e2e.drive.faults import kill_rank
-from e2e.drive.serving_jobs import ServingJobs, complete, lm_role, load, seconds_until_served, seeded
+from e2e.drive.serving_jobs import ServingJobs, apart, complete, lm_role, load, seconds_until_served, seeded
 
 FAST = {"drainSeconds": 5}
 """A `spec.rollout` whose replicas end soon, because the requests of these tests are short."""
@@ -23,17 +23,6 @@ def serving(cluster: Cluster, namespace: str) -> Iterator[ServingJobs]:
     made = ServingJobs.of(cluster, namespace)
     yield made
     made.start_deletion()
-
-
-def apart(job: str) -> dict[str, Any]:
-    """Return a role whose replicas are on different nodes."""
-    term = {
-        "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchLabels": {"convoy.dev/job": job}},
-    }
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    role = lm_role()
-    return {**role, "template": {"spec": {**role["template"]["spec"], "affinity": affinity}}}
 
 
 def assert_none_lost(report: dict[str, Any]) -> None:
