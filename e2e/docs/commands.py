@@ -39,6 +39,8 @@ NOT_RUN = {
     ("docs/runbooks/convoy-queue-slow.md", "leader="): "needs a metrics-server",
     ("docs/runbooks/convoy-queue-stuck.md", "kubectl"): "needs a metrics-server",
     ("docs/slow-nodes.md", "convoy guard release"): "takes a node out of service, or needs a drained one",
+    ("docs/serving.md", "convoy run"): "serves until Ctrl-C",
+    ("docs/trainingjob.md", "kubectl wait"): "waits for the end of a training job",
     ("docs/security.md", "kubectl -n convoy-system delete secret convoy-ca"): "restarts all agents",
 }
 """Page and first words of a block, and the reason why no test runs the block. All were run by hand."""

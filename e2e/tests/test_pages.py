@@ -19,6 +19,7 @@ from e2e.docs.tutorial import CHECKOUT
 from e2e.drive.job_specs import SMALL, memory
 from e2e.drive.jobs import Jobs
 from e2e.drive.node_health import policy, sweep
+from e2e.drive.serving_jobs import ServingJobs
 from e2e.drive.shell import shell
 from e2e.install import NAMESPACE
 
@@ -48,6 +49,10 @@ def given(cluster: Cluster, namespace: str) -> Iterator[dict[str, str]]:
         stack.callback(jobs.delete_all)
         jobs.create("gpt", engine={"name": "gpt", "params": {**SMALL, "steps": 100_000}}, checkpoint=memory())
         jobs.wait(lambda: jobs.status("gpt").get("checkpoint", {}).get("step"), 120, "a checkpoint")
+        serving = ServingJobs.of(cluster, namespace)
+        stack.callback(serving.delete_all)
+        serving.create("llm")
+        serving.wait_rolled("llm")
         agents = ("-n", NAMESPACE, "pods", "-l", "app.kubernetes.io/component=agent")
         agent = cluster.get(*agents)["items"][0]
         yield {
