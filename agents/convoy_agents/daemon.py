@@ -51,6 +51,7 @@ from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.slot_token_check import SlotTokenCheck
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
+from convoy_agents.traffic.buffer import TrafficBuffer
 from convoy_agents.wire import http, hub_pb2
 
 LEAVE_SECONDS = 8.0
@@ -117,6 +118,7 @@ class Agent:
             self.memory_manager, restores, self._committer, lambda: self.pods, troubles, use
         )
         self._telemetry = TelemetryBuffer()
+        self._traffic = TrafficBuffer()
         pair_probes = PairProbes(self._peers.pairs)
         runner = Runner(Launch(settings.probe_dir, settings.probe_python))
         current_provenance = partial(provenance, version())
@@ -143,6 +145,7 @@ class Agent:
             self._drop_job,
             self.remotes.apply,
             self._telemetry.pop_message,
+            self._traffic.pop_message,
             self.sweeps.handle,
             self.sweeps.reports,
         )
@@ -187,6 +190,7 @@ class Agent:
             advanced=self._advanced,
             memory=self._ranks.serve,
             telemetry=self._telemetry.add,
+            traffic=self._traffic.add,
         )
         volumes = Volumes(settings.kubelet_dir, folders, self.pods, hooks)
         # Recover the memory first. Ranks that started under an earlier agent are still running and will soon
@@ -287,6 +291,7 @@ class Agent:
         self._committer.drop_pod(uid)
         self._ranks.drop_pod(uid)
         self._telemetry.drop_pod(uid)
+        self._traffic.drop_pod(uid)
 
     def _report_store(self, report: hub_pb2.StoreReport) -> None:
         self.hub.report_store(report)

@@ -77,6 +77,10 @@ class HubHandlers:
     """Applies the hub's settings of a remote store."""
     telemetry: Callable[[], hub_pb2.Telemetry | None]
     """Removes and returns step timings to send; None if there are none."""
+    traffic: Callable[[float], hub_pb2.Traffic | None]
+    """Returns the totals of serving pods to send; None if there are none. The argument is a monotonic time in
+    seconds.
+    """
     sweep: Callable[[hub_pb2.HubMessage], None]
     """Handles the order or cancellation of a health sweep, or the hub's confirmation of a sweep report."""
     sweep_reports: Callable[[bool], list[hub_pb2.SweepReport]]
@@ -310,6 +314,8 @@ class HubClient:
                 yield hub_pb2.AgentMessage(heartbeat=self._heartbeat())
                 while telemetry := self._handlers.telemetry():
                     yield hub_pb2.AgentMessage(telemetry=telemetry)
+                if traffic := self._handlers.traffic(now):
+                    yield hub_pb2.AgentMessage(traffic=traffic)
             if self._held_jobs_due:
                 self._held_jobs_due = False
                 yield hub_pb2.AgentMessage(held_jobs=self._held_jobs())

@@ -122,6 +122,7 @@ def _progress(progress: Progress) -> hub_pb2.Progress:
         loss=progress.loss,
         time_unix_ms=progress.time_ms,
         checkpoint_ms=progress.checkpoint_ms,
+        loading_unix_ms=rank.loading_ms,
         save_ms=progress.save_ms,
         copy_ms=progress.copy_ms,
         restore_ms=progress.restore_ms,

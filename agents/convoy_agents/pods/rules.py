@@ -30,6 +30,7 @@ from convoy_agents.pods.state import (
     PickPort,
     PodState,
     RankProgress,
+    RankLoading,
     RankState,
     Shutdown,
     Urgency,
@@ -39,6 +40,9 @@ from convoy_controllers.checkpoint.generation import Generation
 
 P = TypeVar("P", Member, NodeAddress)
 
+
+LOADING_MS = 5_000
+"""Minimum milliseconds between two reports to the hub that a model is being loaded."""
 
 def reduce(state: PodState, event: Event) -> Outcome:
     """Return the next state after an event, and the actions to perform. An event of an earlier incarnation
@@ -53,8 +57,8 @@ def reduce(state: PodState, event: Event) -> Outcome:
             return _port_picked(state, event)
         case RankUpdate():
             return _rank_update(state, event)
-        case RankProgress():
-            return _progress(state, event, event.message)
+        case RankProgress() | RankLoading():
+            return _from_rank(state, event)
         case Assignment():
             return _assign(state, event)
         case PickPort():
@@ -106,7 +110,8 @@ def _rank_update(state: PodState, update: RankUpdate) -> Outcome:
         update = _merge_same_state(before.update, update)
         if update == before.update:
             return Outcome(state)
-    known = RankState(update, _last_progress(before.progress if before else None, update))
+    progress = _last_progress(before.progress if before else None, update)
+    known = RankState(update, progress, before.loading_ms if before else 0)
     return Outcome(_with_rank(state, update.rank, known), urgency=Urgency.NOW)
 
 
@@ -143,12 +148,18 @@ def _last_progress(before: Progress | None, update: RankUpdate) -> Progress | No
     )
 
 
-def _progress(state: PodState, event: RankProgress, message: Progress) -> Outcome:
+def _from_rank(state: PodState, event: RankProgress | RankLoading) -> Outcome:
     if why := state.rank_refusal(event.incarnation, event.rank):
         return Outcome(state, problem=why)
     before = state.ranks.get(event.rank)
     update = before.update if before else RankUpdate(event.incarnation, event.rank, "STARTING")
     urgency = Urgency.BATCHED
+    if isinstance(event, RankLoading):
+        return _loading(state, event)
+    return _progress(state, event, event.message)
+
+
+def _progress(state: PodState, event: RankProgress, message: Progress) -> Outcome:
     if update.state == "STARTING" and message.step:
         update = replace(update, state="RUNNING")
         urgency = Urgency.NOW
@@ -160,7 +171,20 @@ def _progress(state: PodState, event: RankProgress, message: Progress) -> Outcom
         # values.
         saving = max(message.checkpoint_ms, last.checkpoint_ms)
         message = replace(message, step=last.step, time_ms=last.time_ms, checkpoint_ms=saving)
-    return Outcome(_with_rank(state, event.rank, RankState(update, message)), urgency=urgency)
+    return Outcome(
+        _with_rank(state, event.rank, RankState(update, message, before.loading_ms if before else 0)),
+        urgency=urgency,
+    )
+
+
+def _loading(state: PodState, event: RankLoading) -> Outcome:
+    before = state.ranks.get(event.rank)
+    update = before.update if before else RankUpdate(event.incarnation, event.rank, "STARTING")
+    known = before or RankState(update)
+    if known.loading_ms and event.time_ms < known.loading_ms + LOADING_MS:
+        return Outcome(state)
+    loading = replace(known, loading_ms=event.time_ms)
+    return Outcome(_with_rank(state, event.rank, loading), urgency=Urgency.BATCHED)
 
 
 def _assign(state: PodState, assignment: Assignment) -> Outcome:

@@ -27,11 +27,12 @@ from convoy_agents.pods.messages import (
     RankHello,
     parse_from_launcher,
     parse_hello,
-    parse_progress,
 )
+from convoy_agents.pods.rank_events import parse_from_rank
 from convoy_agents.pods.rules import reduce
-from convoy_agents.pods.state import Event, LauncherDisconnected, PodState, RankProgress, Urgency
+from convoy_agents.pods.state import Event, LauncherDisconnected, PodState, Urgency
 from convoy_agents.tiercheck.rank_connection import RankConnection
+from convoy_agents.traffic import totals
 from convoy_agents.wire import hub_pb2
 
 log = structlog.get_logger()
@@ -50,6 +51,8 @@ class Hooks:
     """Serves the memory requests of one rank until the rank disconnects."""
     telemetry: Callable[[str, int, tuple[hub_pb2.StepWindow, ...]], None]
     """Stores step windows of one rank. The arguments are the pod's uid, the incarnation and the windows."""
+    traffic: Callable[[hub_pb2.PodTraffic], None]
+    """Stores the totals of a pod's requests."""
 
 
 class PodSession:
@@ -211,14 +214,19 @@ class PodSession:
 
     def _handle_rank_frame(self, hello: RankHello, frame: Mapping[str, Any]) -> None:
         if frame["type"] == "telemetry":
-            plan = self.state.assignment
-            if plan is None or plan.incarnation != hello.incarnation or hello.rank not in plan.ranks:
+            if not self._is_current(hello):
                 return  # the window belongs to an outdated incarnation
             self._hooks.telemetry(self.state.uid, hello.incarnation, windows.parse(frame, hello.rank))
-        elif frame["type"] == "progress":
-            event = RankProgress(hello.incarnation, hello.rank, parse_progress(frame))
-            if why := self.dispatch(event):
-                raise MessageError(why)
+        elif frame["type"] == "traffic":
+            if self._is_current(hello) and hello.rank == 0:
+                self._hooks.traffic(totals.parse(frame, self.state.uid, hello.incarnation))
+        elif (event := parse_from_rank(frame, hello)) is not None and (why := self.dispatch(event)):
+            raise MessageError(why)
+
+    def _is_current(self, hello: RankHello) -> bool:
+        """Return True if a rank belongs to the pod's present assignment."""
+        plan = self.state.assignment
+        return plan is not None and plan.incarnation == hello.incarnation and hello.rank in plan.ranks
 
     async def _serve_memory(
         self, connection: Connection, hello: MemoryHello, frames: AsyncIterator[dict[str, Any]]

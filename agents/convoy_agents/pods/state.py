@@ -35,6 +35,8 @@ class RankState:
     update: RankUpdate
     progress: Progress | None = None
 
+    loading_ms: int = 0
+    """Unix milliseconds of the newest progress of loading the rank's model; 0 if it loads none."""
 
 @dataclass(frozen=True, slots=True)
 class Committed:
@@ -168,6 +170,15 @@ class RankProgress:
 @dataclass(frozen=True, slots=True)
 class CommitDecided:
     """Event: the commit of a generation at a tier was decided. `seen` is the latest incarnation that the
+@dataclass(frozen=True, slots=True)
+class RankLoading:
+    """Event: a rank made progress in loading its model."""
+
+    incarnation: int
+    rank: int
+    time_ms: int
+
+
     coordinator knows.
     """
 
@@ -187,6 +198,7 @@ Event = (
     | Assignment
     | PickPort
     | PeerMoved
+    | RankLoading
     | Shutdown
     | CommitDecided
     | CheckpointTroubles

@@ -1,0 +1,1 @@
+"""The requests of serving pods: reports of ranks and scraped metrics, on their way to the hub."""

@@ -1,0 +1,63 @@
+"""The newest totals of each serving pod. The agent sends them to the hub after a heartbeat."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from convoy_agents.wire import hub_pb2
+
+REPEAT_SECONDS = 5.0
+"""Seconds after which totals without a change are sent again, so that the hub knows that the replica lives.
+"""
+
+
+@dataclass(slots=True)
+class _Entry:
+    totals: hub_pb2.PodTraffic
+    unsent: bool = True
+    """True if the totals arrived after the last message to the hub."""
+    sent: Hashable = None
+    """Gist of the totals in the last message to the hub."""
+    sent_at: float = 0.0
+
+
+class TrafficBuffer:
+    """Holds one set of totals per pod. Times are seconds of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, _Entry] = {}
+
+    def add(self, totals: hub_pb2.PodTraffic) -> None:
+        """Replace the totals of a pod."""
+        known = self._pods.get(totals.pod_uid)
+        if known is None:
+            self._pods[totals.pod_uid] = _Entry(totals)
+        else:
+            known.totals, known.unsent = totals, True
+
+    def drop_pod(self, uid: str) -> None:
+        """Drop the totals of a pod."""
+        self._pods.pop(uid, None)
+
+    def pop_message(self, now: float) -> hub_pb2.Traffic | None:
+        """Return the totals that changed or must be repeated, and mark them as sent. Return None if there are
+        none.
+        """
+        message = hub_pb2.Traffic()
+        for entry in self._pods.values():
+            gist = _gist(entry.totals)
+            due = gist != entry.sent or now - entry.sent_at >= REPEAT_SECONDS
+            if entry.unsent and due:
+                entry.unsent, entry.sent, entry.sent_at = False, gist, now
+                message.pods.append(entry.totals)
+        return message if message.pods else None
+
+
+def _gist(totals: hub_pb2.PodTraffic) -> Hashable:
+    """Return the part of the totals that does not change while there is no request."""
+    return (
+        totals.incarnation,
+        (totals.queue, totals.in_flight),
+        (totals.requests, totals.errors, totals.refused, totals.tokens),
+    )
