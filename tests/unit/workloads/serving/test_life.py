@@ -99,11 +99,11 @@ async def test_a_model_that_cannot_be_served_ends_the_process(
 async def test_a_failed_iteration_fails_its_requests_and_ends_the_process(tmp_path: Path) -> None:
     engine = Scripted(free=False)
     async with serving(tmp_path, engine) as rank:
-        whole = asyncio.create_task(rank.complete("abc", 9))
-        await rank.until(lambda: len(engine.running) == 1)
         streamed = asyncio.create_task(rank.events({"prompt": "abc", "max_tokens": 9}))
+        await rank.until(lambda: len(engine.running) == 1)
+        whole = asyncio.create_task(rank.complete("abc", 9))
         await rank.until(lambda: rank.process.compute.waiting == 1)
-        # The second request is admitted when the iteration of the first ends.
+        # The stream gets its first token, and the second request is admitted.
         engine.permits.release()
         await rank.until(lambda: len(engine.running) == 2)
         engine.broken = RuntimeError("out of memory")
