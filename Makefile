@@ -5,8 +5,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 TAG ?= dev
-# Processes that run unit tests.
-WORKERS ?= 2
+# Processes that run unit tests. Many tests wait for other processes.
+WORKERS ?= 3
 # Processes that run integration tests, which wait more than they compute.
 WAITERS ?= 4
 # Runs a layer of tests and prints its time beside its budget.

@@ -175,4 +175,4 @@ ROWS: dict[str, Callable[[Cluster, ServingJobs, Figures, int], None]] = {
     "killed-rank": killed_rank,
     "dead-node": lambda cluster, jobs, found, _repeats: dead_node(cluster, jobs, found),
 }
-"""What is measured on real nodes, by name."""
+"""Measurements on real nodes, by name."""
