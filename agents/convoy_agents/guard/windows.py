@@ -24,6 +24,7 @@ MAX_KIND = 32
 MAX_MEMBERS = 256
 """Maximum characters of a communicator's list of ranks."""
 _MAX_STEP = 2**53
+_MAX_POSITION = 2**31 - 1
 _MAX_BYTES = 2**63 - 1
 _MAX_COUNT = 2**32 - 1
 _RANKS = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*", re.ASCII)
@@ -54,6 +55,10 @@ def _window(given: object, rank: int) -> hub_pb2.StepWindow:
     if not isinstance(micro, list) or len(micro) > MAX_MICRO:
         raise MessageError(f"micro: not a list of at most {MAX_MICRO} items")
     window.micro.extend(_seconds(one, "micro") for one in micro)
+    if "stage" in given or "replica" in given:
+        window.position.stage = whole(given, "stage", _MAX_POSITION)
+        window.position.replica = whole(given, "replica", _MAX_POSITION)
+        window.position.SetInParent()
     collectives = given.get("collectives", [])
     if not isinstance(collectives, list) or len(collectives) > MAX_COLLECTIVES:
         raise MessageError(f"collectives: not a list of at most {MAX_COLLECTIVES} items")

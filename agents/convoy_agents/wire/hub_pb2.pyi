@@ -432,6 +432,7 @@ class StepWindow(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     MICRO_FIELD_NUMBER: _builtins.int
     COLLECTIVES_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     first: _builtins.int
     last: _builtins.int
@@ -453,6 +454,10 @@ class StepWindow(_message.Message):
 
     @_builtins.property
     def collectives(self) -> _containers.RepeatedCompositeFieldContainer[Global___Collective]: ...
+    @_builtins.property
+    def position(self) -> Global___Position:
+        """absent if unknown"""
+
     def __init__(
         self,
         *,
@@ -468,14 +473,41 @@ class StepWindow(_message.Message):
         tokens: _builtins.int = ...,
         micro: _abc.Iterable[_builtins.float] | None = ...,
         collectives: _abc.Iterable[Global___Collective] | None = ...,
+        position: Global___Position | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "compute", b"compute", "data", b"data", "first", b"first", "last", b"last", "micro", b"micro", "optimizer", b"optimizer", "rank", b"rank", "save", b"save", "tokens", b"tokens", "wait", b"wait", "wall", b"wall"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "compute", b"compute", "data", b"data", "first", b"first", "last", b"last", "micro", b"micro", "optimizer", b"optimizer", "position", b"position", "rank", b"rank", "save", b"save", "tokens", b"tokens", "wait", b"wait", "wall", b"wall"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StepWindow: _TypeAlias = StepWindow  # noqa: Y015
+
+@_typing.final
+class Position(_message.Message):
+    """A rank's position in the parallel layout of its job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: _builtins.int
+    REPLICA_FIELD_NUMBER: _builtins.int
+    stage: _builtins.int
+    """pipeline stage"""
+    replica: _builtins.int
+    """model replica; all its ranks work on the same samples"""
+    def __init__(
+        self,
+        *,
+        stage: _builtins.int = ...,
+        replica: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replica", b"replica", "stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Position: _TypeAlias = Position  # noqa: Y015
 
 @_typing.final
 class Collective(_message.Message):

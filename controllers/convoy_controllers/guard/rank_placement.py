@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from convoy_controllers.guard.telemetry import Layout
+import numpy as np
+
+from convoy_controllers.guard.telemetry import Layout, Position
 from convoy_crds.layout import Slot
 
 T = TypeVar("T")
@@ -30,6 +32,23 @@ class RankPlacement:
         """Return these ranks grouped by node name."""
         return grouped(ranks, lambda rank: self.nodes[int(self.layout.node[rank])])
 
+    def with_positions(self, positions: Mapping[int, Position]) -> RankPlacement:
+        """Return the placement with the stages and replicas that the ranks report, by rank. Ranks of two
+        roles never share a stage. The placement stays the same if a rank reports no position.
+        """
+        ranks = range(self.layout.size)
+        if any(rank not in positions for rank in ranks):
+            return self
+        reported = [positions[rank].stage for rank in ranks]
+        _, stage = np.unique(np.stack([self.layout.stage, reported]), axis=1, return_inverse=True)
+        replica = _numbered(sorted({positions[rank].replica for rank in ranks}))
+        layout = replace(
+            self.layout,
+            stage=stage.reshape(-1).astype(np.int64),
+            replica=np.asarray([replica[positions[rank].replica] for rank in ranks], dtype=np.int64),
+        )
+        return replace(self, layout=layout)
+
 
 def grouped(ranks: Iterable[int], where: Callable[[int], str]) -> dict[str, tuple[int, ...]]:
     """Return the ranks grouped by the name that `where` returns, sorted by that name."""
@@ -42,8 +61,8 @@ def grouped(ranks: Iterable[int], where: Callable[[int], str]) -> dict[str, tupl
 def place_ranks(
     slots: Sequence[Slot], nodes: Mapping[str, str], labels: Mapping[str, Mapping[str, str]]
 ) -> RankPlacement:
-    """Return the placement of these slots' ranks. Each role does different work, so the detector treats
-    each role as a pipeline stage.
+    """Return the placement of these slots' ranks. Each role does different work, so it counts as a pipeline
+    stage, and each rank as a replica. Ranks may report other positions (`with_positions`).
 
     `nodes`: node name by pod; `labels`: labels by node. Raises KeyError if a pod's node is unknown.
     """

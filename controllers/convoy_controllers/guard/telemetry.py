@@ -56,6 +56,14 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
+class Position:
+    """The position that a rank reports: its pipeline stage and its model replica."""
+
+    stage: int
+    replica: int
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """The work of ONE rank in the steps `first..last`. All times are sums over these steps."""
 
@@ -82,6 +90,8 @@ class Window:
     clock: float = 1.0
     """Clock rate of the device relative to its maximum; 1 if unknown."""
     throttled: bool = False
+    position: Position | None = None
+    """Position of the rank in the parallel layout; None if unknown."""
 
     @property
     def steps(self) -> int:
@@ -143,6 +153,7 @@ def joined(windows: Sequence[Window]) -> Window:
         collectives=_joined_collectives(windows),
         clock=sum(one.clock * one.steps for one in windows) / steps,
         throttled=any(one.throttled for one in windows),
+        position=windows[-1].position,
     )
 
 

@@ -15,7 +15,7 @@ from convoy_controllers.guard.findings import Report
 from convoy_controllers.guard.rank_placement import RankPlacement
 from convoy_controllers.guard.state import State, initial_state
 from convoy_controllers.guard.suspicions import SuspicionRecord, noticeable, update_suspicions
-from convoy_controllers.guard.telemetry import Window
+from convoy_controllers.guard.telemetry import Position, Window
 from convoy_controllers.guard.window_collector import WindowCollector
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth.observed import Suspicion
@@ -56,6 +56,8 @@ class JobDetector:
         input; by node name.
         """
         self.canary = Canary()
+        self._positions: dict[int, Position] | None = {}
+        """Positions that ranks have reported so far, by rank; None once the layout is final."""
         self._tables = TokenBucket(_TABLES_PER_SECOND, _TABLES_AT_ONCE, clock)
         self.usage = Usage(_USAGE_SECONDS, clock)
         """Processor time of this detector, as a moving average."""
@@ -80,8 +82,11 @@ class JobDetector:
         the newest of them. Otherwise return None.
         """
         report = None
+        if self._positions is not None and window.position is not None:
+            self._positions[window.rank] = window.position
         for table in self.collector.add(self.incarnation, window):
             self._tables.reserve()
+            self._use_positions()
             self.canary.add(self.state, table, now)
             self.state, report = advance(self.state, table)
             found = [(self.placement.by_node(finding.ranks), finding) for finding in report.findings]
@@ -92,6 +97,17 @@ class JobDetector:
                 self._windows += 1
                 self._walls.append(float(np.nanmax(table.wall - np.nan_to_num(table.save))) / table.steps)
         return report
+
+    def _use_positions(self) -> None:
+        """Restart the detector with the layout that the ranks report, once all of them have reported it.
+        Later reports are ignored: a detector that restarts again and again would find nothing.
+        """
+        if self._positions is None or len(self._positions) < self.placement.layout.size:
+            return
+        self.placement = self.placement.with_positions(self._positions)
+        self._positions = None
+        self.state, self.canary = initial_state(self.placement.layout), Canary()
+        self.held, self.noticed = {}, {}
 
     @property
     def step_seconds(self) -> float:

@@ -21,7 +21,7 @@ from convoy_controllers.guard.findings import Finding, Report
 from convoy_controllers.guard.rank_placement import place_ranks
 from convoy_controllers.guard.residuals import FEWEST
 from convoy_controllers.guard.suspicions import SuspicionRecord
-from convoy_controllers.guard.telemetry import Collective, Window, parse_members
+from convoy_controllers.guard.telemetry import Collective, Position, Window, parse_members
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
@@ -253,6 +253,9 @@ def _window(window: wire.StepWindow, size: int) -> Window:
             )
             for one in window.collectives
             if (found := parse_members(one.members, size)) is not None
+        ),
+        position=(
+            Position(window.position.stage, window.position.replica) if window.HasField("position") else None
         ),
     )
 

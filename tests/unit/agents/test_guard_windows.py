@@ -33,6 +33,13 @@ def test_collectives_are_read() -> None:
     assert other == hub_pb2.Collective(kind="tp", members="7")
 
 
+def test_a_position_is_read() -> None:
+    (read,) = parse(frame({**ONE, "stage": 0, "replica": 3}), rank=3)
+    assert read.HasField("position") and (read.position.stage, read.position.replica) == (0, 3)
+    (first,) = parse(frame({**ONE, "stage": 0, "replica": 0}), rank=0)
+    assert first.HasField("position"), "the first stage of the first replica is a position too"
+
+
 def test_missing_fields_have_default_values() -> None:
     assert parse(frame(ONE), rank=0) == (hub_pb2.StepWindow(first=5, last=8),)
     assert parse(frame(), rank=0) == ()
@@ -69,6 +76,9 @@ def test_missing_fields_have_default_values() -> None:
         ([{**ONE, "collectives": [{"kind": "dp", "members": "0", "count": -1}]}], "count"),
         ([{**ONE, "collectives": [{"kind": "dp", "members": "0", "seconds": -0.1}]}], "seconds"),
         ([{**ONE, "micro": [None]}], "micro"),
+        ([{**ONE, "stage": -1, "replica": 0}], "stage"),
+        ([{**ONE, "stage": 1}], "replica"),
+        ([{**ONE, "replica": 2**31, "stage": 0}], "replica"),
     ],
 )
 def test_a_bad_field_is_named(windows: Any, field: str) -> None:

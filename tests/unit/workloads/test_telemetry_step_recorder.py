@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from convoy_workloads.runtime.telemetry.position import Position
 from convoy_workloads.runtime.telemetry.step_recorder import Passes, StepRecorder
 
 
@@ -34,6 +35,15 @@ def test_the_rest_of_a_step_counts_as_compute_without_a_wrapper() -> None:
         {"first": 2, "last": 2, "wall": 7.875, "compute": 4.0, "optimizer": 1.0, "data": 0.5, "wait": 0.25,
          "save": 0.125, "tokens": 7}
     ]  # fmt: skip
+
+
+def test_position_is_sent_with_each_window_once_it_is_found() -> None:
+    run, found = Run(), iter([None, Position(1, 0)])
+    run.recorder.find_position = lambda: next(found)
+    for number in range(1, 5):
+        run.now += 8.0
+        run.recorder.step(number)
+    assert [(one.get("stage"), one.get("replica")) for one in run.reported] == [(None, None), (1, 0), (1, 0)]
 
 
 def test_steps_are_not_measured_without_a_receiver() -> None:

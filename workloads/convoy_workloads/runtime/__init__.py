@@ -3,7 +3,8 @@ is the program's own.
 """
 
 from convoy_workloads.runtime.errors import DataError, Interrupted, ParamsError, PeerLost
-from convoy_workloads.runtime.job import Job, join
+from convoy_workloads.runtime.job import Job
+from convoy_workloads.runtime.joining import join
 from convoy_workloads.runtime.restored import Restored
 
 __all__ = ["DataError", "Interrupted", "Job", "ParamsError", "PeerLost", "Restored", "join"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,15 +20,15 @@ from convoy_workloads.runtime.interruption import Interruption
 from convoy_workloads.runtime.link import RankLink
 from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.metrics import number
-from convoy_workloads.runtime.params import check_params
 from convoy_workloads.runtime.process_exit import exit_process
 from convoy_workloads.runtime.processes import Processes, form
 from convoy_workloads.runtime.progress import Meter
-from convoy_workloads.runtime.rank_context import RankContext, from_environment
+from convoy_workloads.runtime.rank_context import RankContext
 from convoy_workloads.runtime.restored import Restored
 from convoy_workloads.runtime.state import TrainingState
 from convoy_workloads.runtime.step_consensus import StepConsensus, StepRequest, torch_reduce
 from convoy_workloads.runtime.telemetry import torch_hooks
+from convoy_workloads.runtime.telemetry.position import Position
 from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 from convoy_workloads.runtime.tiers.agent_notices import AgentNotices
 from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
@@ -299,6 +298,19 @@ class Job(Generic[P]):
             self._printed = now
             print(self._meter.line(), file=sys.stderr, flush=True)
 
+    def report_layout(self, *, stage: int, replica: int) -> None:
+        """Report this rank's position in a job with pipeline parallelism. Each rank calls this once, before
+        the first step.
+
+        - `stage`: the number of this rank's pipeline stage. Only ranks of one stage do the same work.
+        - `replica`: the number of its model replica. All ranks of a replica work on the same samples.
+
+        A program need not call this if its process groups have the names of a torch DeviceMesh (`pp`, `dp`).
+
+        Raises TypeError for a number that is not whole, ValueError for one below 0.
+        """
+        self._recorder.position = Position(stage, replica)
+
     def _save_and_stop(self, step: int) -> None:
         """Save the state and raise Interrupted. All ranks call this after the same step.
 
@@ -380,19 +392,3 @@ class Job(Generic[P]):
     def _close_link(self) -> None:
         if self._link is not None:
             self._link.close()
-
-
-def join(params: Any = None) -> Job[Any]:
-    """Join the job that the environment variables describe; without a launcher, become rank 0 of 1.
-
-    `params` checks the job's parameters. It is a pydantic model, or any callable that accepts the
-    parameters as keyword arguments. Its result becomes `job.params`. Without `params`, `job.params` is a
-    plain dict. A rank whose parameters are rejected ends with exit code 10.
-    """
-    try:
-        context = from_environment(os.environ)
-        return Job(context, check_params(params, context.params))
-    except Exception as error:
-        if os.environ.get("CONVOY_INCARNATION"):
-            exit_process(error)
-        raise

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convoy_workloads.runtime.telemetry.communicators import Communicator, Transfers
+from convoy_workloads.runtime.telemetry.position import Position
 from convoy_workloads.runtime.telemetry.windows import TimeSpent, Windows
 
 
@@ -78,6 +79,10 @@ class StepRecorder:
         """Function that measures the forward and backward passes. Without it, all time of a step that no
         other activity accounts for counts as passes.
         """
+        self.position: Position | None = None
+        """This rank's position in the parallel layout; None if it is not known."""
+        self.find_position: Callable[[], Position | None] | None = None
+        """Function that finds the position while it is not known. It is called once per window."""
         self._clock = clock
         self._thread = threading.get_ident()
         self._windows = Windows()
@@ -164,4 +169,6 @@ class StepRecorder:
     def _close(self, step: _Step) -> None:
         window = self._windows.step(step.number, step.spent)
         if window is not None and self.send is not None:
-            self.send(window)
+            if self.position is None and self.find_position is not None:
+                self.position = self.find_position()
+            self.send({**window, **(self.position.message() if self.position is not None else {})})

@@ -9,6 +9,7 @@
 - Input: each `next` of a DataLoader is timed.
 - Optimizer: torch's global optimizer hooks are used.
 - Host: Python's garbage collector is timed.
+- Position: the names of process groups tell the stage and replica of this rank (see `position`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
+from convoy_workloads.runtime.telemetry import position
 from convoy_workloads.runtime.telemetry.collectives import CollectiveTimer, RealTorch
 from convoy_workloads.runtime.telemetry.step_recorder import Passes, StepRecorder
 
@@ -100,6 +102,7 @@ def _hook_groups(recorder: StepRecorder) -> None:
     collectives = CollectiveTimer(recorder, RealTorch())
     collectives.wrap(dist, dist.distributed_c10d)
     recorder.collect = collectives.collect
+    recorder.find_position = position.from_torch
     _hook_passes(recorder)
 
 
