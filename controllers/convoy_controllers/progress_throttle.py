@@ -75,14 +75,15 @@ class ProgressThrottle(Generic[K]):
         """Return the seconds until `patch` of the `stored` status may be written; 0 if it may be written at
         once.
 
-        `fields` are the paths of the status fields that change all the time. A patch waits only if the job is
-        Running and the stored status already has all fields of the patch, which must be among `fields`. A
-        patch that changes the goodput cause never waits. So the first progress and the first checkpoint go
-        out at once. The progress of a job that is starting or stopping also goes out at once, because its
-        pods may be deleted before they can report it again.
+        `fields` are the paths of the status fields that change all the time. A patch waits only if the job's
+        phase is Running, or the job has none, and the stored status already has all fields of the patch. All
+        these fields must be among `fields`. A patch that changes the goodput cause never waits. So the first
+        progress and the first checkpoint go out at once. The progress of a job that is starting or stopping
+        also goes out at once, because its pods may be deleted before they can report it again.
         """
         turned = "cause" in patch.get("goodput", ())
-        steady = stored.get("phase") == "Running" and _changes_only(patch, stored, fields) and not turned
+        running = stored.get("phase", "Running") == "Running"
+        steady = running and _changes_only(patch, stored, fields) and not turned
         return self.turn(key, jobs, now) if steady else 0.0
 
     def record_write(self, key: K, now: float) -> None:

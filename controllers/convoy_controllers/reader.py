@@ -13,6 +13,7 @@ from convoy_controllers.nodehealth.binding import Bindings, ReportedNode
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.resources import Resource
+from convoy_controllers.servingjob.traffic import Figures
 from convoy_controllers.views import AgentHardware, GuardView, NodeView, PodView, PodWarning, SlotView
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
@@ -69,6 +70,10 @@ class HubView(Protocol):
         """Return, by node, slowness that jobs notice on the node. No job proves that the node causes the
         slowness.
         """
+        ...
+
+    def traffic(self, pods: tuple[PodView, ...]) -> Figures | None:
+        """Return the figures of the requests of these pods together; None if no pod reports its requests."""
         ...
 
     def paces(self) -> Mapping[str, JobPace]:

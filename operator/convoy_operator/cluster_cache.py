@@ -54,6 +54,9 @@ class ClusterCache:
                     self.kinds[one.resource.kind].add_index(watch.index, partial(views.texts_at, watch.index))
         self._over = {one.resource.kind: one.over for one in controllers}
         self.jobs = self.kinds[trainingjob.KIND.name]
+        progressing = [self.kinds[one.resource.kind] for one in controllers if one.progress]
+        self._endless = [store for store in progressing if store is not self.jobs]
+        """The stores of the other kinds whose status has progress. Their objects do not finish."""
         self.pod_warnings: dict[str, PodWarning] = {}
         """The newest Warning Event of each pod that starts too slowly, by pod uid. `PodEvents` fills this
         mapping.
@@ -148,8 +151,9 @@ class ClusterCache:
 
     @property
     def active(self) -> int:
-        """Return the number of unfinished jobs."""
-        return self.phases.total() - sum(self.phases[phase] for phase in TERMINAL)
+        """Return the number of objects whose status may have progress to write: all but the finished jobs."""
+        unfinished = self.phases.total() - sum(self.phases[phase] for phase in TERMINAL)
+        return unfinished + sum(len(store) for store in self._endless)
 
     def own_pods(self, key: Key) -> list[Pod]:
         """Return the pods that the job owns and that have not ended. A pod that carries the job's label but

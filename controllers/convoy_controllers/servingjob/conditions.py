@@ -17,6 +17,10 @@ from convoy_crds.reasons.catalogue import Reasons, all_reasons
 from convoy_crds.servingjob_status import Traffic
 from convoy_crds.terms import ConditionType
 
+RECOVERED = 0.95
+"""Share of its limit below which a figure that has exceeded the limit is within it again. A figure near its
+limit would otherwise change the condition all the time.
+"""
 _BY_NAME = {reason.name: reason for reason in all_reasons()}
 
 
@@ -136,14 +140,14 @@ def set_model(draft: Draft, problem: Violation | None) -> None:
 
 def set_objectives(draft: Draft) -> None:
     """Set the SLOMet condition, or remove it if the spec has no objectives."""
-    slo, traffic = draft.observed.job.spec.slo, draft.status.traffic or Traffic()
+    slo = draft.observed.job.spec.slo
     if slo is None:
         draft.drop(ConditionType.SLO_MET)
         return
-    pairs = (
-        ("p95Ms", slo.p95_ms, traffic.p95_ms),
-        ("ttftMs", slo.ttft_ms, traffic.ttft_ms),
-    )
+    found, shown = draft.observed.traffic, draft.status.traffic or Traffic()
+    p95 = 1000 * found.p95 if found and found.p95 else shown.p95_ms
+    ttft = 1000 * found.ttft if found and found.ttft else shown.ttft_ms
+    pairs = (("p95Ms", slo.p95_ms, p95), ("ttftMs", slo.ttft_ms, ttft))
     measured = [
         (name, limit, value) for name, limit, value in pairs if limit is not None and value is not None
     ]
@@ -151,7 +155,9 @@ def set_objectives(draft: Draft) -> None:
         unknown = Reasons.SLO_UNKNOWN
         draft.condition(ConditionType.SLO_MET, None, unknown, unknown.message)
         return
-    missed = [name for name, limit, value in measured if value > limit]
+    before = next((one for one in draft.status.conditions if one.type == ConditionType.SLO_MET), None)
+    least = RECOVERED if before is not None and before.status == "False" else 1.0
+    missed = [name for name, limit, value in measured if value > least * limit]
     # The figures themselves stand in status.traffic. In the message they would cost a write for each change.
     names = [f"spec.slo.{name}" for name in missed or [name for name, _, _ in measured]]
     figures = f"{' and '.join(names)} {'exceeded' if missed else 'met'}"

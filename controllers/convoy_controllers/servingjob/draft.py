@@ -11,9 +11,10 @@ from convoy_controllers.condition_list import with_condition
 from convoy_controllers.servingjob.groups import Group
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.pods import selector
+from convoy_controllers.servingjob.traffic import shown
 from convoy_crds.meta import Condition
 from convoy_crds.reasons.reason import Reason
-from convoy_crds.servingjob_status import ServingJobStatus, ServingRoleStatus
+from convoy_crds.servingjob_status import ServingJobStatus, ServingRoleStatus, Traffic
 from convoy_crds.terms import ConditionType
 
 MAX_SHORT_MESSAGE = 240
@@ -39,7 +40,7 @@ class Draft:
         self.now = now.replace(microsecond=0)
         self.status: ServingJobStatus = observed.job.status.model_copy(deep=True)
         self.status.observed_generation = observed.job.metadata.generation
-        self.status.traffic = observed.traffic or self.status.traffic
+        self.status.traffic = _traffic(observed)
         self.events: list[Event] = []
 
     def condition(self, kind: str, holds: bool | None, reason: Reason, message: str) -> None:
@@ -102,3 +103,13 @@ class Draft:
         self.status.message = (
             text if len(text) <= MAX_SHORT_MESSAGE else text[: MAX_SHORT_MESSAGE - 4] + " ..."
         )
+
+
+def _traffic(observed: Observed) -> Traffic | None:
+    """Return the figures of the replicas. Those of the status stay while replicas are ready, but have not
+    reported their requests to this operator yet.
+    """
+    stored = observed.job.status.traffic
+    if observed.traffic is not None:
+        return shown(observed.traffic, stored)
+    return stored if any(pod.ready for pod in observed.own_pods) else None

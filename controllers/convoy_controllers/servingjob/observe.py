@@ -44,6 +44,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         agent_nodes=len(reader.agent_nodes),
         warnings={pod: warning for pod, warning in warnings.items() if warning is not None},
         create_errors=reader.refused(uid, job.metadata.generation or 0),
+        traffic=reader.hub.traffic(own),
     )
 
 

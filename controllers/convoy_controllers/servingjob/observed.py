@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from convoy_controllers.liveness.timings import SILENT_SECONDS
 from convoy_controllers.servingjob.revision import Revision
+from convoy_controllers.servingjob.traffic import Figures
 from convoy_controllers.views import NodeView, PodView, PodWarning, SlotView
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.servingjob import ServingJob
-from convoy_crds.servingjob_status import Traffic
 from convoy_crds.trainingjob import TrainingJob
 
 
@@ -46,8 +46,8 @@ class Observed:
     """The newest Event of each pod that does not start, by pod uid."""
     create_errors: Mapping[str, Refusal] = field(default_factory=dict)
     """The API server's reasons for refusing children at the last attempt, by name of the child."""
-    traffic: Traffic | None = None
-    """Figures of all replicas together; None until an agent has reported requests."""
+    traffic: Figures | None = None
+    """Figures of all replicas together; None if no replica reports its requests."""
 
     @property
     def own_pods(self) -> tuple[PodView, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 from convoy_controllers.liveness.timings import SILENT_SECONDS
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
+from convoy_controllers.servingjob.traffic import Figures
 from convoy_controllers.views import AgentHardware, GuardView, NodeView, SlotView
 
 
@@ -20,6 +21,7 @@ class FakeHub:
         self.held: dict[str, tuple[Suspicion, ...]] = {}
         self.seen: dict[str, tuple[Suspicion, ...]] = {}
         self.pace: dict[str, JobPace] = {}
+        self.figures: Figures | None = None
         self.stores: dict[str, Any] = {}
         """Probe results of CheckpointStores, by name."""
 
@@ -58,6 +60,10 @@ class FakeHub:
     def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
         """Return the weaker suspicions of jobs against nodes that the test has set."""
         return self.seen
+
+    def traffic(self, pods: Any) -> Figures | None:
+        """Return the figures of requests that the test has set."""
+        return self.figures
 
     def paces(self) -> Mapping[str, JobPace]:
         """Return the speeds of jobs that the test has set."""

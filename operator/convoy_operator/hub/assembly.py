@@ -22,6 +22,7 @@ from convoy_operator.hub.slot_tokens import SlotTokenIssuer
 from convoy_operator.hub.stores import CheckpointStores
 from convoy_operator.hub.straggler_detectors import StragglerDetectors
 from convoy_operator.hub.sweeps import Sweeps
+from convoy_operator.hub.traffic import TrafficRecords
 
 POLL_SECONDS = 1.0
 """Seconds between two polls by `Hub.run`."""
@@ -40,6 +41,7 @@ class Hub:
     stores: CheckpointStores
     sweeps: Sweeps
     detectors: StragglerDetectors
+    traffic: TrafficRecords
     tokens: SlotTokenIssuer
     commands: CommandSender
     reader: HubReader
@@ -83,6 +85,7 @@ def assemble(
     stores = CheckpointStores(cache, queue, context.gateway, namespace, clock=clock, wall=context.wall)
     sweeps = Sweeps(registry.send, registry.peer_address, clock=clock)
     detectors = StragglerDetectors(cache, queue, context.metrics)
+    traffic = TrafficRecords(context, progress_delay)
     reports = PodReports(context, registry, directory, tokens, progress_delay)
     streams = AgentStreams(registry, directory, reports, monitor, stores, sweeps)
     cache.nodes.listen(streams.node_changed)
@@ -96,8 +99,9 @@ def assemble(
         stores=stores,
         sweeps=sweeps,
         detectors=detectors,
+        traffic=traffic,
         tokens=tokens,
         commands=CommandSender(context, registry, stores, tokens),
-        reader=HubReader(registry, monitor, detectors, stores, sweeps, tokens),
+        reader=HubReader(registry, monitor, detectors, traffic, stores, sweeps, tokens),
         release=MemoryRelease(cache, lambda node, uid: registry.send(node, messages.release_memory(uid))),
     )

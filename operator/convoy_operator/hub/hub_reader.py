@@ -9,6 +9,7 @@ from convoy_controllers.checkpointstore.observed import Observed as ObservedStor
 from convoy_controllers.healthsweep.observed import NodeReport
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
+from convoy_controllers.servingjob.traffic import Figures
 from convoy_controllers.views import AgentHardware, GuardView, NodeView, PodView, SlotView
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_operator.hub.agent_monitor import AgentMonitor
@@ -18,6 +19,7 @@ from convoy_operator.hub.slot_tokens import SlotTokenIssuer
 from convoy_operator.hub.stores import CheckpointStores
 from convoy_operator.hub.straggler_detectors import StragglerDetectors
 from convoy_operator.hub.sweeps import Sweeps
+from convoy_operator.hub.traffic import TrafficRecords
 
 
 class HubReader:
@@ -30,6 +32,7 @@ class HubReader:
         registry: AgentRegistry,
         monitor: AgentMonitor,
         detectors: StragglerDetectors,
+        traffic: TrafficRecords,
         stores: CheckpointStores,
         sweeps: Sweeps,
         tokens: SlotTokenIssuer,
@@ -37,6 +40,7 @@ class HubReader:
         self._registry = registry
         self._monitor = monitor
         self._detectors = detectors
+        self._traffic = traffic
         self._stores = stores
         self._sweeps = sweeps
         self._tokens = tokens
@@ -123,6 +127,10 @@ class HubReader:
         node name. Only persistent slowness is returned.
         """
         return self._detectors.noticed()
+
+    def traffic(self, pods: tuple[PodView, ...]) -> Figures | None:
+        """Return the figures of the requests of these pods together; None if no pod reports its requests."""
+        return self._traffic.figures(pods)
 
     def paces(self) -> Mapping[str, JobPace]:
         """Return the median step time of each job in its newest windows, by `namespace/name`."""

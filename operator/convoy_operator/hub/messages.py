@@ -69,6 +69,7 @@ def rank_view(report: wire.RankReport) -> RankView:
         ended=seconds(report.ended_unix_ms),
         finished=seconds(report.finished_unix_ms),
         termination_requested=report.termination_requested,
+        loading=seconds(report.loading_unix_ms),
     )
 
 

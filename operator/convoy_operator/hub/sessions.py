@@ -38,6 +38,8 @@ REFUSED_SECONDS = 1.0
 """Seconds for which a refused stream stays open. The delay slows down a client that retries immediately."""
 _WARNINGS_PER_SECOND, _WARNINGS_AT_ONCE = 0.2, 20
 """Rate limit and burst of warnings about refused streams, for all agents together."""
+_PODS_AT_ONCE = 64
+"""Number of pods whose totals are recorded before other tasks get a turn."""
 _WRITE = 10.0
 """Timeout in seconds for writing one message to an agent."""
 
@@ -223,6 +225,8 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 self._hub.stores.report(node, message.store)
             elif kind == "telemetry":
                 await self._record_telemetry(node, message.telemetry)
+            elif kind == "traffic":
+                await self._record_traffic(node, message.traffic)
             elif kind == "sweep":
                 self._hub.sweeps.record_report(node, message.sweep)
 
@@ -244,6 +248,12 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             await asyncio.sleep(0)
             while more:
                 more = self._hub.detectors.record(node, pod, more)
+                await asyncio.sleep(0)
+
+    async def _record_traffic(self, node: str, reported: wire.Traffic) -> None:
+        for number, pod in enumerate(reported.pods[:MAX_PODS]):
+            self._hub.traffic.record(node, pod)
+            if number % _PODS_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
 

@@ -19,12 +19,13 @@ from convoy_controllers.resources import CONTROLLER_REVISIONS, PODS, Resource
 from convoy_controllers.servingjob import revision
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.plan import plan
+from convoy_controllers.servingjob.traffic import Figures
 from convoy_controllers.views import NodeView, PodView, RankView, SlotView
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.servingjob import ServingJob
-from convoy_crds.servingjob_status import GroupRecord, Traffic
+from convoy_crds.servingjob_status import GroupRecord
 from convoy_crds.terms import LABEL_GROUP, LABEL_INDEX, LABEL_REVISION, LABEL_ROLE
 from convoy_crds.trainingjob import TrainingJob
 
@@ -65,7 +66,7 @@ class Servers:
         self.objects: dict[tuple[Resource, str], Mapping[str, Any]] = {}
         self.store: CheckpointStore | None = None
         self.source: TrainingJob | None = None
-        self.traffic: Traffic | None = None
+        self.traffic: Figures | None = None
         self.refused: dict[str, str] = {}
         """Reasons for which the API server refuses to create pods, by a part of their names."""
         self.good: Callable[[PodView], bool] = lambda pod: True

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.controllers.servingjob.servers import Servers, make_engine
 
 from convoy_controllers.resources import CONTROLLER_REVISIONS, SERVICES
-from convoy_crds.servingjob_status import Traffic
+from convoy_controllers.servingjob.traffic import Figures
 from convoy_crds.terms import LABEL_REVISION
 
 WORKER = {"name": "worker", "engine": {"name": "lm"}}
@@ -253,8 +253,10 @@ def test_a_refused_pod_is_named() -> None:
 @pytest.mark.parametrize(
     ("p95", "ttft", "expected"),
     [
-        (100, 50, ("True", "ObjectivesMet")),
-        (300, 50, ("False", "ObjectivesMissed")),
+        (0.1, 0.05, ("True", "ObjectivesMet")),
+        (0.3, 0.05, ("False", "ObjectivesMissed")),
+        (0.201, 0.05, ("False", "ObjectivesMissed")),
+        (None, 0.07, ("False", "ObjectivesMissed")),
         (None, None, ("Unknown", "ObjectivesUnknown")),
     ],
 )
@@ -262,6 +264,6 @@ def test_objectives_are_compared_with_the_figures(
     p95: float | None, ttft: float | None, expected: tuple[str, str]
 ) -> None:
     servers = Servers(slo={"p95Ms": 200, "ttftMs": 60})
-    servers.traffic = Traffic(p95_ms=p95, ttft_ms=ttft)
+    servers.traffic = Figures(p95=p95, ttft=ttft)
     servers.settle()
     assert servers.condition["SLOMet"] == expected

@@ -1,0 +1,85 @@
+"""Records the totals that agents report of serving pods, and queues the pods' jobs."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.cached import Pod
+from convoy_controllers.keys import Key
+from convoy_controllers.servingjob import traffic
+from convoy_controllers.servingjob.traffic import Figures, Latencies, Series, Totals
+from convoy_controllers.views import PodView
+from convoy_operator.hub.context import HubContext
+
+MAX_BOUNDS = 64
+"""Maximum number of upper bounds of a histogram. A histogram with more is ignored."""
+
+
+class TrafficRecords:
+    """The newest totals of every serving pod. All methods must be called from the event loop."""
+
+    def __init__(self, context: HubContext, progress_delay: Callable[[Key], float]) -> None:
+        """`progress_delay` returns the seconds until the operator may write a job's progress again."""
+        self._cache = context.cache
+        self._queue = context.queue
+        self._clock = context.clock
+        self._progress_delay = progress_delay
+        self._pods: dict[str, Series] = {}
+        """The samples of each pod in the cache, by uid."""
+        self._busy: set[str] = set()
+        """Uids of the pods that had requests at their last report."""
+        self._cache.pods.listen(self._changed)
+
+    def record(self, node: str, report: wire.PodTraffic) -> None:
+        """Record the totals of one pod, and queue its job if the pod has requests. A report counts only if
+        the API server says that the pod runs on the reporting node.
+        """
+        pod = self._cache.pods.by_uid(report.pod_uid)
+        if pod is None or pod.view.node != node:
+            return
+        series = traffic.record(self._pods.get(pod.uid, ()), _totals(report), self._clock())
+        self._pods[pod.uid] = series
+        busy = traffic.busy(series)
+        if busy or pod.uid in self._busy:
+            # The report after the last request is used too: with it the figures return to 0.
+            key = self._cache.job_key(pod)
+            if key is not None:
+                self._queue.add(key, self._progress_delay(key))
+        (self._busy.add if busy else self._busy.discard)(pod.uid)
+
+    def series(self, pods: Iterable[PodView]) -> dict[str, Series]:
+        """Return the samples of those of these pods that have reported, by uid."""
+        return {pod.uid: found for pod in pods if (found := self._pods.get(pod.uid)) is not None}
+
+    def figures(self, pods: Iterable[PodView]) -> Figures | None:
+        """Return the figures of the requests of these pods; None if no pod reports its requests."""
+        return traffic.figures(self.series(pods).values(), self._clock())
+
+    def _changed(self, before: Pod | None, after: Pod | None, own: bool) -> None:
+        if after is None and before is not None:
+            self._pods.pop(before.uid, None)
+            self._busy.discard(before.uid)
+
+
+def _totals(report: wire.PodTraffic) -> Totals:
+    return Totals(
+        incarnation=report.incarnation,
+        queue=report.queue,
+        in_flight=report.in_flight,
+        requests=report.requests,
+        errors=report.errors,
+        refused=report.refused,
+        tokens=report.tokens,
+        compute_seconds=report.compute_seconds,
+        cpu_seconds=report.cpu_seconds,
+        latency=_latencies(report.latency),
+        first_token=_latencies(report.first_token),
+    )
+
+
+def _latencies(histogram: wire.Latencies) -> Latencies:
+    if not 0 < len(histogram.bounds) <= MAX_BOUNDS or len(histogram.counts) != len(histogram.bounds) + 1:
+        return Latencies()
+    return Latencies(tuple(histogram.bounds), array("Q", histogram.counts))

@@ -1,0 +1,64 @@
+"""Tests of the hub's records of the requests of serving pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.unit.operator.hub_agents import AgentsHarness
+
+from convoy_agents.wire import hub_pb2 as wire
+
+
+def reported(requests: int = 0, uid: str = "u", **more: Any) -> wire.PodTraffic:
+    latency = wire.Latencies(bounds=[0.1, 1.0], counts=[requests, 0, 0])
+    fields = {"incarnation": 1, "requests": requests, "latency": latency, **more}
+    return wire.PodTraffic(pod_uid=uid, **fields)
+
+
+class TestTraffic(AgentsHarness):
+    async def test_a_report_counts_only_from_the_node_of_the_pod(self) -> None:
+        self.hub.traffic.record("n1", reported(5))
+        assert self.hub.reader.traffic((self.pod,)) is None
+        self.hub.traffic.record("n0", reported(5, uid="unknown"))
+        assert self.hub.reader.traffic((self.pod,)) is None
+        self.hub.traffic.record("n0", reported(5, queue=2))
+        found = self.hub.reader.traffic((self.pod,))
+        assert found is not None and found.queue == 2
+
+    async def test_requests_queue_the_job_at_the_pace_of_progress(self) -> None:
+        self.hub.traffic.record("n0", reported())
+        assert self.queue.drain() == [], "a pod at rest queues nothing"
+        self.now += 10
+        self.hub.traffic.record("n0", reported(20))
+        assert self.queue.drain() == [10.0]
+        found = self.hub.reader.traffic((self.pod,))
+        assert found is not None and found.requests_per_second == 2.0
+        assert found.p95 is not None and found.p95 <= 0.1
+
+    async def test_the_job_is_queued_once_after_its_last_request(self) -> None:
+        delays = []
+        for step in range(20):
+            self.hub.traffic.record("n0", reported(min(step, 2)))
+            delays += self.queue.drain()
+            self.now += 10
+        found = self.hub.reader.traffic((self.pod,))
+        assert found is not None and found.requests_per_second == 0.0
+        assert 7 <= len(delays) <= 10 and self.queue.drain() == []
+
+    async def test_the_totals_of_a_deleted_pod_are_dropped(self) -> None:
+        self.hub.traffic.record("n0", reported(5, queue=2))
+        known = self.cache.pods.by_uid("u")
+        assert known is not None
+        self.cache.pods.remove(known)
+        assert self.hub.traffic.series((self.pod,)) == {}
+        assert self.hub.reader.traffic((self.pod,)) is None
+
+    async def test_an_invalid_histogram_is_ignored(self) -> None:
+        for latency in (
+            wire.Latencies(bounds=[0.1], counts=[1]),
+            wire.Latencies(bounds=[0.1] * 65, counts=[1] * 66),
+        ):
+            self.hub.traffic.record("n0", reported(5, latency=latency))
+            self.now += 10
+        found = self.hub.reader.traffic((self.pod,))
+        assert found is not None and found.p95 is None
