@@ -28,6 +28,8 @@ from convoy_agents.guard.sweep.runner import Launch, Runner
 from convoy_agents.guard.telemetry_buffer import TelemetryBuffer
 from convoy_agents.hub_client import HubClient, HubHandlers
 from convoy_agents.isolation import Isolation, boottime
+from convoy_agents.models.delivery import ModelDeliveries
+from convoy_agents.models.folders import ModelFolders
 from convoy_agents.outbox import Outbox
 from convoy_agents.peer import PeerClient, PeerServer, PeerService, PeerServices
 from convoy_agents.peer_attestation import PeerAttestation
@@ -96,6 +98,8 @@ class Agent:
         )
         encoders = Encoders(max(1, min(MAX_ENCODERS, (os.cpu_count() or 1) // 4)))
         self.remotes = Remotes(self._report_store, settings.stores_dir, encoders, settings.copy_rate)
+        self.model_folders = ModelFolders(settings.models_dir, settings.model_limit, settings.model_reserve)
+        self._models = ModelDeliveries(self.model_folders, self.remotes, self.pods.set_model)
         troubles = TroubleReporter(self.pods.set_troubles)
         self._ledger = MemoryLedger(self.memory_manager, self.remotes, troubles)
         self.commit_coordinator = CommitCoordinator(self._ledger)
@@ -148,6 +152,7 @@ class Agent:
             self._traffic.pop_message,
             self.sweeps.handle,
             self.sweeps.reports,
+            self._deliver_model,
         )
         self.hub = HubClient(settings.node, settings.session_address, self.enrolment, handlers, version())
         self.pods.wake = self.hub.wake
@@ -183,7 +188,7 @@ class Agent:
         self.health_port = await self._health.start(settings.metrics_port)
         settings.run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         shelf = await asyncio.to_thread(library.prepare, settings.run_dir, self._find_sources())
-        folders = Folders(settings.run_dir, shelf)
+        folders = Folders(settings.run_dir, shelf, self.model_folders)
         hooks = Hooks(
             save=partial(save_state, folders),
             changed=self.pods.changed,
@@ -210,6 +215,7 @@ class Agent:
             asyncio.create_task(self._isolation.run(), name="isolation"),
             asyncio.create_task(self._remove_stale_folders(volumes), name="stale folders"),
             asyncio.create_task(self.scrubber.run(), name="scrub"),
+            asyncio.create_task(self._models.run(settings.garbage_seconds), name="models"),
             asyncio.create_task(self._leaving.wait(), name="leaving"),
         ]
         try:
@@ -251,6 +257,7 @@ class Agent:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await self.sweeps.close()
                 await self._committer.close()
+                await self._models.close()
                 await self.remotes.close()
                 await self._peer_server.stop()
                 await self._peers.close()
@@ -258,6 +265,7 @@ class Agent:
                 await csi.stop()
                 await self.pods.close_all()
                 if alone and not any(True for _ in self.pods) and not self.memory_manager.jobs:
+                    await asyncio.to_thread(self.model_folders.clear)
                     left = await asyncio.to_thread(clean_up, self.settings.run_dir, csi.folder)
                     log.info("node cleared", left=left)
                 await self._health.stop()
@@ -289,9 +297,14 @@ class Agent:
     def _pod_removed(self, uid: str) -> None:
         self.commit_coordinator.drop_pod(uid)
         self._committer.drop_pod(uid)
+        self._models.drop_pod(uid)
         self._ranks.drop_pod(uid)
         self._telemetry.drop_pod(uid)
         self._traffic.drop_pod(uid)
+
+    def _deliver_model(self, message: hub_pb2.DeliverModel) -> None:
+        if self.pods.get(message.pod_uid) is not None:
+            self._models.deliver(message)
 
     def _report_store(self, report: hub_pb2.StoreReport) -> None:
         self.hub.report_store(report)

@@ -87,6 +87,8 @@ class HubHandlers:
     """Returns the sweep reports to send. The argument is True at the start of a session, and then the
     result includes all unconfirmed reports.
     """
+    deliver_model: Callable[[hub_pb2.DeliverModel], None]
+    """Starts the delivery of a model to a pod."""
 
 
 class _Redirected(Exception):
@@ -264,6 +266,8 @@ class HubClient:
             self._handlers.drop_job(message.drop_job.job_uid)
         elif kind == "store":
             self._handlers.store(message.store)
+        elif kind == "deliver_model":
+            self._handlers.deliver_model(message.deliver_model)
         elif kind.startswith("sweep_"):
             self._handlers.sweep(message)
         else:

@@ -25,7 +25,7 @@ _MOMENTS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _STARTS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _TRANSFERS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _OF_PODS = ("assignment", "pick_port", "peer_moved", "shutdown")
-_OF_NODE = ("drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received")
+_OF_NODE = ("deliver_model", "drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received")
 
 
 def _with_series(metric: M, *values: Iterable[str]) -> M:
@@ -277,6 +277,19 @@ SCRUBBED_BYTES = Counter(
     "convoy_agent_checkpoint_scrubbed_bytes",
     "Bytes of checkpoints in memory whose integrity was checked.",
     registry=REGISTRY,
+)
+
+# Metrics of models for serving pods.
+
+MODEL_BYTES = Gauge("convoy_agent_model_bytes", "Size of all models on this node's disk.", registry=REGISTRY)
+MODEL_DOWNLOADS = _with_series(
+    Counter(
+        "convoy_agent_model_downloads",
+        "Downloads of models from stores, by result. Pods of this node share a download.",
+        ["result"],
+        registry=REGISTRY,
+    ),
+    ["done", "failed"],
 )
 
 # Metrics of health sweeps.

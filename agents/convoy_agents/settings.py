@@ -55,6 +55,12 @@ class Settings:
     """Folder with the mounted volume claims of CheckpointStores, one subfolder per claim. The path must not
     contain symbolic links.
     """
+    models_dir: Path = field(default=Path("/var/lib/convoy/models"), metadata=_env("CONVOY_MODELS_DIR"))
+    """Folder on the node's disk with the models of serving pods."""
+    model_limit: int = field(default=0, metadata=_env("CONVOY_MODEL_LIMIT"))
+    """Maximum bytes of all models on the node; 0 for no limit."""
+    model_reserve: int = field(default=0, metadata=_env("CONVOY_MODEL_RESERVE"))
+    """Bytes of the disk that models leave free. The kubelet evicts pods if too little of the disk is free."""
     peer_port: int = field(default=8472, metadata=_env("CONVOY_PEER_PORT"))
     """TCP port of the Peer service. With 0 the kernel chooses a port."""
     metrics_port: int = field(default=8082, metadata=_env("CONVOY_METRICS_PORT"))

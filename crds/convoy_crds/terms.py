@@ -102,10 +102,14 @@ CA_CONFIG_MAP = "convoy-ca"
 
 MOUNT_PATH = "/var/run/convoy"
 """Mount path of the agent's CSI volume in a worker pod."""
-MODEL_PATH = f"{MOUNT_PATH}/model"
-"""Folder in a serving pod with the generation that the node's agent has read from a CheckpointStore."""
-VOLUME_MODEL_PATH = "/var/run/convoy-model"
-"""Mount path of the volume with the model in a serving pod."""
+MODEL_PATH = "/var/run/convoy-model"
+"""Mount path of the volume with the model in a serving pod. For a generation in a CheckpointStore, it is a
+CSI volume that the node's agent fills.
+"""
+VOLUME_CONTENT = "convoy.dev/content"
+"""Attribute of a CSI volume that says what the volume shows. It is absent for the pod's socket."""
+MODEL_CONTENT = "model"
+"""Value of the attribute for a volume that shows the pod's model."""
 AUTH_PATH = "/var/run/convoy-auth"
 """Mount path of the Secret with the bearer token in a serving pod."""
 HOME_PATH = "/var/run/convoy-home"

@@ -1,6 +1,7 @@
 """The pods' folders on the node, the files that describe them, and their mounts.
 
     pods/<short>/               the folder that the pod sees, read-only: agent.sock, lib/
+                                (a volume for a model shows another folder: models/folders.py)
     state/<short>.json          the pod's names and the paths of its mounts
     state/<short>.memory.json   the state of the pod's session (pods/state_file.py)
 
@@ -19,36 +20,44 @@ from pathlib import Path
 from typing import Any
 
 from convoy_agents.csi import library, mounts
+from convoy_agents.models.folders import ModelFolders
 
 SOCKET = "agent.sock"
 
 
+def short_name(uid: str) -> str:
+    """Return the name of a pod's folders: a hash of the pod's uid. The name is short enough for a socket's
+    path, and the pod cannot choose it.
+    """
+    return hashlib.sha256(uid.encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True, slots=True)
 class PodRecord:
-    """The names of a pod on this node, and its volumes. `targets` maps each volume id to the volume's
-    target path.
-    """
+    """The names of a pod on this node, and its volumes."""
 
     uid: str
     name: str
     namespace: str
     targets: dict[str, str]
+    """Target path of each volume, by volume id."""
+    models: tuple[str, ...] = ()
+    """Ids of the volumes for a model."""
 
     @property
     def short(self) -> str:
-        """Return the name of the pod's folder: a hash of its uid. The name is short enough for a socket's
-        path, and the pod cannot choose it.
-        """
-        return hashlib.sha256(self.uid.encode()).hexdigest()[:16]
+        """Return the name of the pod's folders."""
+        return short_name(self.uid)
 
 
 class Folders:
     """The folders of all pods on this node. All methods block: call them in a thread, one at a time."""
 
-    def __init__(self, run_dir: Path, library_dir: Path) -> None:
+    def __init__(self, run_dir: Path, library_dir: Path, models: ModelFolders) -> None:
         self._pods = run_dir / "pods"
         self._state = run_dir / "state"
         self._library = library_dir
+        self._models = models
         self._records: dict[str, PodRecord] = {}
         self._pods.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,7 +82,8 @@ class Folders:
         """
         known = self._records.get(record.uid)
         if known:
-            record = replace(known, targets={**known.targets, **record.targets})
+            models = tuple(sorted({*known.models, *record.models}))
+            record = replace(known, targets={**known.targets, **record.targets}, models=models)
         if record != known:
             _write_json(self._state / f"{record.short}.json", asdict(record))
             self._records[record.uid] = record
@@ -82,11 +92,16 @@ class Folders:
         folder.chmod(0o755)
         if not (folder / "lib").is_dir():
             library.link(self._library, folder / "lib")
+        if record.models:
+            self._models.prepare_pod(record.short)
         return record
 
     def mount(self, record: PodRecord, volume_id: str) -> None:
-        """Mount the pod's folder at the volume's target path. Idempotent. Raises the OSError of mount(2)."""
-        source, target = self._pods / record.short, Path(record.targets[volume_id])
+        """Mount a folder of the pod at the volume's target path: that for the model, or that with the
+        socket. Idempotent. Raises the OSError of mount(2).
+        """
+        own, target = self._pods / record.short, Path(record.targets[volume_id])
+        source = self._models.pod(record.short) if volume_id in record.models else own
         target.mkdir(mode=0o750, parents=True, exist_ok=True)
         if not mounts.shows(source, target):
             mounts.unmount(target)
@@ -112,7 +127,8 @@ class Folders:
         return None
 
     def remove(self, record: PodRecord) -> None:
-        """Remove a pod's record and folder. Raises OSError if a file cannot be removed."""
+        """Remove a pod's record and folders. Raises OSError if a file cannot be removed."""
+        self._models.remove_pod(record.short)
         folder = self._pods / record.short
         if folder.exists():
             shutil.rmtree(folder)
@@ -141,7 +157,13 @@ class Folders:
                 continue
             with contextlib.suppress(TypeError, KeyError):
                 data = _read_json(path)
-                record = PodRecord(data["uid"], data["name"], data["namespace"], dict(data["targets"]))
+                record = PodRecord(
+                    data["uid"],
+                    data["name"],
+                    data["namespace"],
+                    dict(data["targets"]),
+                    tuple(data["models"]),
+                )
                 if path.stem == record.short:
                     self._records[record.uid] = record
         known = {record.short for record in self._records.values()}
@@ -149,6 +171,7 @@ class Folders:
         for folder in self._pods.iterdir():
             if folder.name not in known | used:
                 shutil.rmtree(folder, ignore_errors=True)
+        self._models.recover(known | used)
         for path in self._state.iterdir():
             if path.name.split(".")[0] not in known:
                 path.unlink(missing_ok=True)

@@ -20,6 +20,7 @@ from convoy_agents.pods import state_file
 from convoy_agents.pods.registry import Pods
 from convoy_agents.pods.session import Hooks
 from convoy_agents.pods.state import PodState
+from convoy_crds.terms import MODEL_CONTENT, VOLUME_CONTENT
 
 POD = "csi.storage.k8s.io/pod."
 """Prefix of the keys of pod fields in a volume's context. The kubelet adds these fields if the CSIDriver
@@ -156,7 +157,11 @@ class Volumes:
         owner = self._folders.of_volume(volume_id)
         if owner and owner.uid != uid:
             raise InvalidVolume(f"volume_id: already used by pod {owner.uid}")
-        return PodRecord(uid, name, namespace, {volume_id: str(target)})
+        content = context.get(VOLUME_CONTENT, "")
+        if content not in ("", MODEL_CONTENT):
+            raise InvalidVolume(f"volume_context: {VOLUME_CONTENT} is {content!r}, not {MODEL_CONTENT!r}")
+        models = (volume_id,) if content else ()
+        return PodRecord(uid, name, namespace, {volume_id: str(target)}, models)
 
     def _target(self, target_path: str) -> Path:
         target = Path(target_path)

@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 
 from convoy_agents import metrics
+from convoy_agents.models.source import ModelState
 from convoy_agents.outbox import Outbox
 from convoy_agents.pods import assignment
 from convoy_agents.pods.report import to_wire
@@ -154,6 +155,11 @@ class Pods:
         """
         if session := self._sessions.get(uid):
             session.dispatch(CheckpointTroubles(incarnation, troubles))
+
+    def set_model(self, uid: str, state: ModelState) -> None:
+        """Record the state of the delivery of a pod's model."""
+        if session := self._sessions.get(uid):
+            session.dispatch(state)
 
     def set_memory_use(self, uid: str, incarnation: int, wanted: int, limit: int) -> None:
         """Record the bytes that a pod's ranks need for checkpoints, and the limit of their job."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from convoy_agents.models.source import Failure, ModelState
 from convoy_agents.pods.assignment import Assignment, MemoryTiers, NodeAddress
 from convoy_agents.pods.messages import Progress
 from convoy_agents.pods.state import PodState, RankState
@@ -11,7 +12,7 @@ from convoy_agents.wire import hub_pb2, slot_tokens
 from convoy_crds.metric_names import MAX_METRICS
 
 MAX_TROUBLE = 1024
-"""Maximum characters of a message about a checkpoint problem."""
+"""Maximum characters of a message about a problem with a checkpoint or a model."""
 
 _STATES = {
     "STARTING": hub_pb2.RankReport.STARTING,
@@ -54,7 +55,21 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
         )
     for kind, message in sorted(state.troubles.items()):
         report.troubles.add(kind=hub_pb2.Trouble.Kind.Value(kind), message=message[:MAX_TROUBLE])
+    if state.model is not None:
+        report.model.CopyFrom(_model(state.model))
     return report
+
+
+def _model(state: ModelState) -> hub_pb2.ModelReport:
+    kinds = hub_pb2.ModelReport.State
+    failed = state.failure is not Failure.NONE
+    return hub_pb2.ModelReport(
+        source=state.source.to_wire(),
+        state=kinds.READY if state.ready else kinds.FAILED if failed else kinds.LOADING,
+        failure=hub_pb2.ModelReport.Failure.Value(state.failure.value),
+        message=state.message[:MAX_TROUBLE],
+        progress_unix_ms=state.progress_ms,
+    )
 
 
 def _memory(state: PodState, given: MemoryTiers) -> hub_pb2.CheckpointMemory:
@@ -107,6 +122,7 @@ def _rank(rank: RankState) -> hub_pb2.RankReport:
         ended_unix_ms=update.ended_ms,
         finished_unix_ms=update.finished_ms,
         termination_requested=update.termination_requested,
+        loading_unix_ms=rank.loading_ms,
     )
     if rank.progress:
         report.first_step_unix_ms = rank.progress.first_step_ms
@@ -122,7 +138,6 @@ def _progress(progress: Progress) -> hub_pb2.Progress:
         loss=progress.loss,
         time_unix_ms=progress.time_ms,
         checkpoint_ms=progress.checkpoint_ms,
-        loading_unix_ms=rank.loading_ms,
         save_ms=progress.save_ms,
         copy_ms=progress.copy_ms,
         restore_ms=progress.restore_ms,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from convoy_agents.models.source import ModelState
 from convoy_agents.pods.assignment import Assignment, Member, NodeAddress
 from convoy_agents.pods.messages import (
     RANK_STATES,
@@ -29,8 +30,8 @@ from convoy_agents.pods.state import (
     PeerMoved,
     PickPort,
     PodState,
-    RankProgress,
     RankLoading,
+    RankProgress,
     RankState,
     Shutdown,
     Urgency,
@@ -40,9 +41,9 @@ from convoy_controllers.checkpoint.generation import Generation
 
 P = TypeVar("P", Member, NodeAddress)
 
-
 LOADING_MS = 5_000
 """Minimum milliseconds between two reports to the hub that a model is being loaded."""
+
 
 def reduce(state: PodState, event: Event) -> Outcome:
     """Return the next state after an event, and the actions to perform. An event of an earlier incarnation
@@ -72,8 +73,8 @@ def reduce(state: PodState, event: Event) -> Outcome:
             return _decided(state, event)
         case CheckpointTroubles():
             return _set_troubles(state, event)
-        case CheckpointUse():
-            return _set_memory_use(state, event)
+        case CheckpointUse() | ModelState():
+            return _from_agent(state, event)
 
 
 def _launcher_hello(state: PodState, hello: LauncherHello) -> Outcome:
@@ -151,15 +152,15 @@ def _last_progress(before: Progress | None, update: RankUpdate) -> Progress | No
 def _from_rank(state: PodState, event: RankProgress | RankLoading) -> Outcome:
     if why := state.rank_refusal(event.incarnation, event.rank):
         return Outcome(state, problem=why)
-    before = state.ranks.get(event.rank)
-    update = before.update if before else RankUpdate(event.incarnation, event.rank, "STARTING")
-    urgency = Urgency.BATCHED
     if isinstance(event, RankLoading):
         return _loading(state, event)
     return _progress(state, event, event.message)
 
 
 def _progress(state: PodState, event: RankProgress, message: Progress) -> Outcome:
+    before = state.ranks.get(event.rank)
+    update = before.update if before else RankUpdate(event.incarnation, event.rank, "STARTING")
+    urgency = Urgency.BATCHED
     if update.state == "STARTING" and message.step:
         update = replace(update, state="RUNNING")
         urgency = Urgency.NOW
@@ -259,10 +260,20 @@ def _set_troubles(state: PodState, event: CheckpointTroubles) -> Outcome:
     return Outcome(replace(state, troubles=event.troubles), urgency=Urgency.BATCHED)
 
 
+def _from_agent(state: PodState, event: CheckpointUse | ModelState) -> Outcome:
+    return _set_model(state, event) if isinstance(event, ModelState) else _set_memory_use(state, event)
+
+
 def _set_memory_use(state: PodState, event: CheckpointUse) -> Outcome:
     if event.incarnation != state.current or event == state.memory_use:
         return Outcome(state)
     return Outcome(replace(state, memory_use=event), urgency=Urgency.BATCHED)
+
+
+def _set_model(state: PodState, event: ModelState) -> Outcome:
+    before = state.model
+    only_progress = before is not None and event == replace(before, progress_ms=event.progress_ms)
+    return Outcome(replace(state, model=event), urgency=Urgency.BATCHED if only_progress else Urgency.NOW)
 
 
 def _with_rank(state: PodState, rank: int, value: RankState) -> PodState:

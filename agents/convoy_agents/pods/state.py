@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+from convoy_agents.models.source import ModelState
 from convoy_agents.pods.assignment import MAX_PROCESSES, Assignment
 from convoy_agents.pods.messages import (
     LauncherHello,
@@ -34,9 +35,9 @@ class RankState:
 
     update: RankUpdate
     progress: Progress | None = None
-
     loading_ms: int = 0
     """Unix milliseconds of the newest progress of loading the rank's model; 0 if it loads none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Committed:
@@ -111,6 +112,8 @@ class PodState:
     memory_use: CheckpointUse | None = None
     """The ranks' use of the memory for checkpoints in this incarnation; None before they request anything."""
     shutdown: Shutdown | None = None
+    model: ModelState | None = None
+    """The state of the delivery of the pod's model; None before the hub has ordered one."""
 
     @property
     def current(self) -> int:
@@ -168,9 +171,6 @@ class RankProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitDecided:
-    """Event: the commit of a generation at a tier was decided. `seen` is the latest incarnation that the
-@dataclass(frozen=True, slots=True)
 class RankLoading:
     """Event: a rank made progress in loading its model."""
 
@@ -179,6 +179,9 @@ class RankLoading:
     time_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class CommitDecided:
+    """Event: the commit of a generation at a tier was decided. `seen` is the latest incarnation that the
     coordinator knows.
     """
 
@@ -195,14 +198,15 @@ Event = (
     | PortPicked
     | RankUpdate
     | RankProgress
+    | RankLoading
     | Assignment
     | PickPort
     | PeerMoved
-    | RankLoading
     | Shutdown
     | CommitDecided
     | CheckpointTroubles
     | CheckpointUse
+    | ModelState
 )
 
 

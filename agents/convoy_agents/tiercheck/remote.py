@@ -23,6 +23,7 @@ from convoy_agents.tiercheck.stores.adopt import adopt
 from convoy_agents.tiercheck.stores.blobs import Blobs
 from convoy_agents.tiercheck.stores.calls import Calls, ResponseTimer, TimedBlobs
 from convoy_agents.tiercheck.stores.errors import Damaged, NotMounted, StoreError
+from convoy_agents.tiercheck.stores.job_folders import JobFolder
 from convoy_agents.tiercheck.stores.probe import probe
 from convoy_agents.tiercheck.stores.s3 import S3, Bucket, Credentials
 from convoy_agents.tiercheck.stores.store import CommitRules, Store
@@ -64,7 +65,7 @@ class _Call:
     """One operation in a store for one job."""
 
     known: _KnownStore = field(repr=False)
-    plan: Assignment
+    job: JobFolder
     timer: ResponseTimer = field(default_factory=ResponseTimer)
 
     def store(self, job_uid: str = "") -> Store:
@@ -73,8 +74,8 @@ class _Call:
         """
         return Store(
             TimedBlobs(self.known.blobs, self.timer),
-            self.plan.job.partition("/")[0],
-            job_uid or self.plan.job_uid,
+            self.job.namespace,
+            job_uid or self.job.uid,
             rules=CommitRules(conditional=self.known.message.conditional),
             packer=self.known.link,
         )
@@ -280,6 +281,14 @@ class Remotes:
             chunks=len(gone.chunks),
         )
 
+    async def read(self, name: str, job: JobFolder, do: Callable[[Store, threading.Event], T]) -> T:
+        """Return the result of `do`, which reads a job's part of the store `name`. `do` runs in a thread and
+        gets an event that is set when the caller is cancelled. Raises StoreError.
+        """
+        call = self._open(name, job)
+        part = call.store()
+        return await call.fetch(lambda stop: do(part, stop))
+
     async def close(self) -> None:
         """Cancel probes and close all stores, without waiting for running calls."""
         for task in self._probing.values():
@@ -289,11 +298,13 @@ class Remotes:
 
     def _call(self, plan: Assignment) -> _Call:
         use = plan.memory.store if plan.memory else None
-        known = self._known.get(use.name) if use else None
-        if use is None or known is None:
-            name = use.name if use else ""
+        return self._open(use.name if use else "", JobFolder(plan.job.partition("/")[0], plan.job_uid))
+
+    def _open(self, name: str, job: JobFolder) -> _Call:
+        known = self._known.get(name)
+        if known is None:
             raise StoreError(f"store {name!r}: the operator has not sent its settings yet", retriable=True)
-        return _Call(known, plan)
+        return _Call(known, job)
 
     def _drop(self, name: str) -> None:
         if (known := self._known.pop(name, None)) is not None:

@@ -829,8 +829,8 @@ class ModelReport(_message.Message):
         """bytes in the store do not match their digests"""
         STORE_UNREACHABLE: ModelReport._Failure.ValueType  # 3
         """the store does not respond, or refuses the credentials"""
-        NO_SPACE: ModelReport._Failure.ValueType  # 4
-        """the model exceeds the node's limit for models, or its free disk space"""
+        NOT_STORED: ModelReport._Failure.ValueType  # 4
+        """the node's disk has no room for the model, or fails"""
         IN_JOURNAL: ModelReport._Failure.ValueType  # 5
         """only the job can replay the journal in which the generation ends"""
 
@@ -842,8 +842,8 @@ class ModelReport(_message.Message):
     """bytes in the store do not match their digests"""
     STORE_UNREACHABLE: ModelReport.Failure.ValueType  # 3
     """the store does not respond, or refuses the credentials"""
-    NO_SPACE: ModelReport.Failure.ValueType  # 4
-    """the model exceeds the node's limit for models, or its free disk space"""
+    NOT_STORED: ModelReport.Failure.ValueType  # 4
+    """the node's disk has no room for the model, or fails"""
     IN_JOURNAL: ModelReport.Failure.ValueType  # 5
     """only the job can replay the journal in which the generation ends"""
 

@@ -82,7 +82,7 @@ def _environment(spec: RevisionSpec, role: RoleRevision) -> dict[str, str]:
     if spec.generation:
         values[terms.ENV_MODEL_PATH] = terms.MODEL_PATH
     elif spec.claim:
-        values[terms.ENV_MODEL_PATH] = f"{terms.VOLUME_MODEL_PATH}/{spec.claim_path}".rstrip("/")
+        values[terms.ENV_MODEL_PATH] = f"{terms.MODEL_PATH}/{spec.claim_path}".rstrip("/")
     if spec.token_secret:
         values[terms.ENV_AUTH_TOKEN_FILE] = f"{terms.AUTH_PATH}/token"
     return values
@@ -115,11 +115,22 @@ def _volumes(spec: RevisionSpec) -> tuple[list[dict[str, Any]], list[dict[str, A
     """Return the volumes for the model and the token, and their mounts."""
     volumes: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
-    if spec.claim:
-        claim = {"claimName": spec.claim, "readOnly": True}
-        volumes.append({"name": MODEL_VOLUME, "persistentVolumeClaim": claim})
-        mounts.append({"name": MODEL_VOLUME, "mountPath": terms.VOLUME_MODEL_PATH, "readOnly": True})
+    if source := _model_volume(spec):
+        volumes.append({"name": MODEL_VOLUME, **source})
+        mounts.append({"name": MODEL_VOLUME, "mountPath": terms.MODEL_PATH, "readOnly": True})
     if spec.token_secret:
         volumes.append({"name": AUTH_VOLUME, "secret": {"secretName": spec.token_secret}})
         mounts.append({"name": AUTH_VOLUME, "mountPath": terms.AUTH_PATH, "readOnly": True})
     return volumes, mounts
+
+
+def _model_volume(spec: RevisionSpec) -> dict[str, Any]:
+    """Return the source of the volume with the model; empty if the engine brings its own model. The node's
+    agent fills its volume before the ranks start.
+    """
+    if spec.generation:
+        content = {terms.VOLUME_CONTENT: terms.MODEL_CONTENT}
+        return {"csi": {"driver": terms.CSI_DRIVER, "readOnly": True, "volumeAttributes": content}}
+    if spec.claim:
+        return {"persistentVolumeClaim": {"claimName": spec.claim, "readOnly": True}}
+    return {}

@@ -20,11 +20,11 @@ from convoy_crds.params import params_error
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.servingjob import ServingRole
-from convoy_crds.terms import AUTH_PATH, MOUNT_PATH, VOLUME_MODEL_PATH, ConditionType
+from convoy_crds.terms import AUTH_PATH, MODEL_PATH, MOUNT_PATH, ConditionType
 
 _RESERVED_VOLUMES = OWN_VOLUMES | pods.OWN_VOLUMES
 _RESERVED_PATHS = frozenset(
-    form for path in (MOUNT_PATH, VOLUME_MODEL_PATH, AUTH_PATH) for form in (path, path.removeprefix("/var"))
+    form for path in (MOUNT_PATH, MODEL_PATH, AUTH_PATH) for form in (path, path.removeprefix("/var"))
 )
 """Mount paths of Convoy's own volumes. In most images, /var/run is a link to /run."""
 

@@ -303,6 +303,7 @@ class Host:
             run_dir=self.root / "run",
             kubelet_dir=self.root / "kubelet",
             stores_dir=self.root / "stores",
+            models_dir=self.root / "models",
             peer_port=0,
             metrics_port=0,
             checkpoint_memory=memory,
@@ -359,10 +360,10 @@ class Host:
             request = csi_pb2.NodePublishVolumeRequest(**{**fields, **changes})
             await csi_pb2_grpc.NodeStub(channel).NodePublishVolume(request, timeout=TIMEOUT)
 
-    async def unpublish(self, uid: str, volume: str = "") -> None:
+    async def unpublish(self, uid: str, volume: str = "", target: Path | None = None) -> None:
         async with self.kubelet() as channel:
             request = csi_pb2.NodeUnpublishVolumeRequest(
-                volume_id=volume or f"csi-{uid}", target_path=str(self.target(uid))
+                volume_id=volume or f"csi-{uid}", target_path=str(target or self.target(uid))
             )
             await csi_pb2_grpc.NodeStub(channel).NodeUnpublishVolume(request, timeout=TIMEOUT)
 

@@ -14,6 +14,7 @@ from tests.integration.agents.harness import FakeHub, Host, eventually
 
 from convoy_agents.csi import mounts
 from convoy_agents.csi.folders import Folders, PodRecord
+from convoy_agents.models.folders import ModelFolders
 from convoy_agents.wire import csi_pb2, csi_pb2_grpc, pluginregistration_pb2, pluginregistration_pb2_grpc
 
 UID = "7d9f0000-1111"
@@ -211,13 +212,13 @@ async def test_a_folder_whose_mount_vanished_is_removed(make_host: HostMaker, hu
 def test_folders_without_state_are_kept_while_mounted(tmp_path: Path) -> None:
     library = tmp_path / "lib-1"
     library.mkdir()
-    folders = Folders(tmp_path, library)
+    folders = Folders(tmp_path, library, ModelFolders(tmp_path / "models"))
     record = PodRecord(UID, "n", "ns", {"v": str(tmp_path / "target")})
     folders.mount(folders.prepare(record), "v")
     (tmp_path / "state" / f"{record.short}.json").write_text("{ torn")
     (tmp_path / "pods" / "0123456789abcdef").mkdir()
     try:
-        again = Folders(tmp_path, library)
+        again = Folders(tmp_path, library, ModelFolders(tmp_path / "models"))
         again.recover()
         assert again.records() == []
         assert [path.name for path in (tmp_path / "pods").iterdir()] == [record.short]

@@ -28,11 +28,15 @@ def test_the_newest_generation_is_chosen_with_its_origin() -> None:
     model = servers.job.status.model
     assert model is not None and (model.store, model.loss) == ("s3", 2.5)
     assert servers.condition["ModelReady"] == ("True", "ModelChosen")
-    variables = {
-        one["name"]: one.get("value")
-        for one in servers.manifests["llm-worker-0-0"]["spec"]["containers"][0]["env"]
-    }
-    assert variables["CONVOY_MODEL_PATH"] == "/var/run/convoy/model"
+    spec = servers.manifests["llm-worker-0-0"]["spec"]
+    variables = {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}
+    assert variables["CONVOY_MODEL_PATH"] == "/var/run/convoy-model"
+    (volume,) = (one for one in spec["volumes"] if one["name"] == "convoy-model")
+    content = {"convoy.dev/content": "model"}
+    assert volume["csi"] == {"driver": "agent.convoy.dev", "readOnly": True, "volumeAttributes": content}
+    assert {"name": "convoy-model", "mountPath": "/var/run/convoy-model", "readOnly": True} in spec[
+        "containers"
+    ][0]["volumeMounts"]
 
 
 def test_a_newer_generation_waits_for_the_interval() -> None:

@@ -1,0 +1,1 @@
+"""Models for serving pods: downloads of generations, one copy per node, and their delivery to pods."""
