@@ -24,7 +24,15 @@ from e2e.drive.node_health import (
     sweep,
     taints,
 )
-from e2e.drive.straggler_drill import CORES, RANKS, SLOW, limit_cpu, pods_without_straggler, straggler
+from e2e.drive.straggler_drill import (
+    CORES,
+    RANKS,
+    SLOW,
+    drill_job,
+    limit_cpu,
+    pods_without_straggler,
+    straggler,
+)
 
 SLOWED = 0.07
 """Number of processors of the throttled rank."""
@@ -92,6 +100,35 @@ def test_a_job_of_two_ranks_names_no_straggler(cluster: Cluster, jobs: Jobs) -> 
     found = straggler(jobs, name)
     assert found["status"] == "Unknown" and "fewer than 4 ranks" in found["message"]
     assert jobs.status(name).get("stragglers", []) == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+def test_a_slow_rank_of_two_is_a_suspect_and_its_node_is_left_alone(cluster: Cluster, jobs: Jobs) -> None:
+    """One peer proves nothing. So even a policy of mode Act, which would swap a proven straggler within
+    seconds, changes nothing on the node.
+    """
+    name, slow = "suspect", 1
+    with (
+        policy(cluster, name, POLICY),
+        drill_job(cluster, jobs, name, ranks=2, slow=slow) as drill,
+    ):
+        limit_cpu(cluster, drill.pods[slow], 0.6 * CORES)
+        jobs.wait(lambda: straggler(jobs, name).get("reason") == "StragglerSuspected", 240, "a suspect")
+        found = straggler(jobs, name)
+        assert found["status"] == "True"
+        assert (
+            f"the other ranks seem to wait for rank {slow} on {drill.node.name} (Compute)" in found["message"]
+        )
+        jobs.wait(lambda: drill.is_persistent("Compute", [slow]), 240, "the suspicion lasts")
+        accused = [one for one in jobs.status(name)["stragglers"] if one["ranks"]]
+        assert {one["proof"] for one in accused} == {"FewPeers"}
+        jobs.wait(lambda: "StragglerSuspected" in jobs.events(name), 60, "its Event")
+        step = last_step(jobs, name)
+        jobs.wait(lambda: last_step(jobs, name) > step + 40, 300, "the job makes further steps")
+        assert jobs.status(name)["restarts"]["total"] == 0
+        assert nodes_ever_acted_on(cluster) == set()
+        assert not any(taints(cluster, node.name) for node in cluster.nodes)
 
 
 def test_inventories_of_real_nodes_are_read(cluster: Cluster, jobs: Jobs) -> None:
