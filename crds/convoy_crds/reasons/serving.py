@@ -56,7 +56,7 @@ class ServingReasons:
     SLO_MET = Reason("ObjectivesMet", "{figures}")
     SLO_MISSED = Reason(
         "ObjectivesMissed",
-        "{figures}; add replicas, or see the queue and the slowest replica: convoy get servingjob {job}",
+        "{figures}; add replicas, or see the queue and the slowest replica: convoy why servingjob/{job}",
         warning=True,
     )
     SLO_UNKNOWN = Reason("ObjectivesUnknown", "no replica has reported requests yet")

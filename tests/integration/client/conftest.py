@@ -16,6 +16,8 @@ Report = Callable[..., None]
 SINCE = "2026-01-01T00:00:00Z"
 SPEC = {"engine": {"name": "gpt"}, "roles": [{"name": "worker", "replicas": 2}]}
 
+SERVING_SPEC = {"roles": [{"name": "server", "engine": {"name": "lm"}}]}
+
 
 def condition(kind: str, reason: str = "R", message: str = "m", status: str = "True") -> dict[str, str]:
     """Return a condition for a status."""
@@ -35,8 +37,8 @@ def report(control_plane: Any, client: Client) -> Report:
     the newest spec.
     """
 
-    def write(name: str, **status: Any) -> None:
-        path = f"/apis/convoy.dev/v1alpha1/namespaces/{client.namespace}/trainingjobs/{name}"
+    def write(name: str, plural: str = "trainingjobs", **status: Any) -> None:
+        path = f"/apis/convoy.dev/v1alpha1/namespaces/{client.namespace}/{plural}/{name}"
         generation = control_plane.request("GET", path)["metadata"]["generation"]
         body = {"status": {"observedGeneration": generation, **status}}
         control_plane.request("PATCH", f"{path}/status", body, "application/merge-patch+json")

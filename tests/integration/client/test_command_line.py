@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from convoy.cli.__main__ import app
 from convoy.client import Client
 
-from .conftest import SPEC, Report, condition
+from .conftest import SERVING_SPEC, SPEC, Report, condition
 
 Run = Callable[..., Result]
 REJECTED = "the API server rejected the credentials; check the kubeconfig or the token"
@@ -35,7 +35,7 @@ def convoy(control_plane: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def test_a_job_is_shown_and_controlled(convoy: Run, client: Client, report: Report) -> None:
     here = ("--namespace", client.namespace)
-    assert f"no TrainingJobs in namespace {client.namespace}" in convoy("get", *here).stdout
+    assert f"no jobs in namespace {client.namespace}" in convoy("get", *here).stdout
     client.training_jobs.create({"metadata": {"name": "gpt"}, "spec": SPEC})
     report("gpt", phase="Running", ready="2/2", incarnation=1, conditions=[condition("Running")])
     line = convoy("get", *here).stdout.splitlines()[1].split()
@@ -55,6 +55,29 @@ def test_a_job_is_shown_and_controlled(convoy: Run, client: Client, report: Repo
     missing = convoy("get", "gpt", *here)
     assert missing.exit_code == 1
     assert missing.stderr == 'error: trainingjobs.convoy.dev "gpt" not found\n'
+
+
+def test_a_rollout_is_shown_and_controlled(convoy: Run, client: Client, report: Report) -> None:
+    here = ("--namespace", client.namespace)
+    client.serving_jobs.create({"metadata": {"name": "llm"}, "spec": SERVING_SPEC})
+    revisions = [{"name": "two", "number": 2}, {"name": "one", "number": 1}]
+    rolled = {"currentRevision": "two", "updateRevision": "two", "revisions": revisions, "ready": "1/1"}
+    counts = [{"name": "server", "desired": 1, "replicas": 1, "updatedReady": 1}]
+    done = condition("Progressing", "RolloutComplete", "all replicas run revision two")
+    report("llm", "servingjobs", **rolled, roles=counts, conditions=[done], reason="RolloutComplete")
+    assert convoy("get", *here).stdout.splitlines()[1].split()[:3] == ["llm", "1/1", "two"]
+    assert "llm has 1/1 replicas ready" in convoy("why", "llm", *here).stdout
+    assert "all replicas run revision two" in convoy("rollout", "status", "llm", *here).stdout
+    assert "rolls to revision one" in convoy("rollout", "undo", "llm", *here).stdout
+    assert client.serving_jobs.get("llm").spec.rollout.revision == "one"
+    late = convoy("rollout", "status", "llm", "--timeout", "0.5", *here)
+    assert late.exit_code == 1 and "not reconciled the newest spec" in late.stderr
+    assert "of its spec" in convoy("rollout", "unpin", "llm", *here).stdout
+    assert convoy("rollout", "pause", "llm", *here).exit_code == 0
+    refused = convoy("rollout", "undo", "llm", *here)
+    assert refused.exit_code == 1 and "is paused" in refused.stderr
+    assert "deletes its pods" in convoy("suspend", "llm", *here).stdout
+    assert "deleted" in convoy("delete", "llm", "--yes", *here).stdout
 
 
 def test_a_node_is_exempted_and_explained(convoy: Run, client: Client, control_plane: Any) -> None:

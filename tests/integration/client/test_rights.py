@@ -11,9 +11,9 @@ import pytest
 import yaml
 from e2e.cluster.run import wait_for
 
-from convoy.client import Client, Forbidden, Refused
+from convoy.client import Client, Forbidden, Refused, WaitTimeout
 
-from .conftest import SPEC, Report, condition
+from .conftest import SERVING_SPEC, SPEC, Report, condition
 from .test_example import PAGE
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
@@ -30,7 +30,7 @@ def limited(control_plane: Any, client: Client) -> Client:
     accounts = f"/api/v1/namespaces/{space}/serviceaccounts"
     control_plane.request("POST", accounts, {"metadata": {"name": "trainer"}})
     subject = {"kind": "ServiceAccount", "name": "trainer", "namespace": space}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "training-jobs"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "convoy-jobs"}
     binding = {"metadata": {"name": "trainer"}, "subjects": [subject], "roleRef": role}
     control_plane.request("POST", f"{RBAC}/{space}/rolebindings", binding)
     token = control_plane.request("POST", f"{accounts}/trainer/token", {"spec": {}})["status"]["token"]
@@ -61,6 +61,19 @@ def test_the_role_suffices_for_jobs(limited: Client, report: Report) -> None:
     assert jobs.pod_events() == ({}, True)
     assert [one.metadata.name for one in jobs.list()] == ["gpt"]
     jobs.delete("gpt")
+
+
+def test_the_role_suffices_for_servingjobs(limited: Client) -> None:
+    jobs = limited.serving_jobs
+    jobs.create({"metadata": {"name": "llm"}, "spec": SERVING_SPEC})
+    assert jobs.scale("llm", 3).spec.replicas == 3
+    assert jobs.pause_rollout("llm").spec.rollout.paused
+    assert not jobs.resume_rollout("llm").spec.rollout.paused
+    with pytest.raises(Refused, match="has no pods"):
+        jobs.logs("llm", replica="server-0")
+    with pytest.raises(WaitTimeout, match="no operator has reconciled"):
+        jobs.wait_for_rollout("llm", 0.5)
+    jobs.delete("llm")
 
 
 def test_the_role_permits_no_more(limited: Client) -> None:

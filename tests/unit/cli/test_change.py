@@ -16,6 +16,8 @@ from convoy.client import Refused
 from convoy.client.job_actions import refusal
 from convoy_crds.trainingjob import TrainingJob
 
+from .fake_client import client
+
 LOCAL = {"tiers": {"local": {}}}
 STORE = {"tiers": {"local": {}, "remote": {"store": "s3"}}}
 OWN = {"template": {"spec": {"containers": [{"image": "mine", "command": ["mine"]}]}}}
@@ -54,10 +56,6 @@ class FakeJobs:
         self.about = about
         self.actions: list[str] = []
 
-    @property
-    def training_jobs(self) -> FakeJobs:
-        return self
-
     def get(self, _: str) -> TrainingJob:
         return self.about
 
@@ -93,7 +91,7 @@ def test_without_a_terminal_a_command_that_loses_steps_needs_yes(
     monkeypatch: pytest.MonkeyPatch, about: TrainingJob, arguments: list[str], code: int, words: str
 ) -> None:
     jobs = FakeJobs(about)
-    monkeypatch.setattr(change, "connect", lambda *_: jobs)
+    monkeypatch.setattr(change, "connect", lambda *_: client(training=jobs))
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == code, result.output
     assert words in result.output

@@ -12,6 +12,9 @@ from typer.testing import CliRunner
 from convoy.cli.__main__ import app
 from convoy.client import Unreachable
 
+from .fake_client import client, serving_job
+from .test_show import job
+
 
 @pytest.mark.parametrize(
     ("lines", "failure", "code", "stderr"),
@@ -33,8 +36,31 @@ def test_read_errors_of_logs_go_to_stderr(
         if failure:
             raise failure
 
-    jobs = SimpleNamespace(training_jobs=SimpleNamespace(logs=logs))
-    monkeypatch.setattr("convoy.cli.logs.connect", lambda *_: jobs)
+    jobs = SimpleNamespace(get=lambda _: job(), logs=logs)
+    monkeypatch.setattr("convoy.cli.logs.connect", lambda *_: client(training=jobs))
     done = CliRunner().invoke(app, ["logs", "gpt", "-f", "--rank", "0"])
     assert (done.exit_code, done.stdout, done.stderr) == (code, "".join(f"{one}\n" for one in lines), stderr)
-    assert requests == [("gpt", {"rank": 0, "incarnation": None, "follow": True})]
+    assert requests == [("job", {"rank": 0, "incarnation": None, "follow": True})]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (["--replica", "server-0", "--rank", "1"], 0, ""),
+        (["--incarnation", "2"], 1, "--incarnation is for TrainingJobs"),
+    ],
+)
+def test_a_replica_of_a_servingjob_is_chosen_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, error: str
+) -> None:
+    requests: list[Any] = []
+
+    def logs(name: str, **chosen: Any) -> Iterator[str]:
+        requests.append((name, chosen["replica"], chosen["rank"]))
+        return iter(["[1/1] a"])
+
+    jobs = SimpleNamespace(get=lambda _: serving_job(), logs=logs)
+    monkeypatch.setattr("convoy.cli.logs.connect", lambda *_: client(serving=jobs))
+    done = CliRunner().invoke(app, ["logs", "llm", *words])
+    assert done.exit_code == code and error in done.stderr
+    assert requests == ([] if code else [("llm", "server-0", 1)])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from convoy.cli.messages import ShownMessages
 from convoy.cli.why import (
     EVENTS_TRUNCATED,
-    ShownMessages,
     describe_pod,
     event_lines,
     explanation,
@@ -19,6 +19,7 @@ from convoy.cli.why import (
 )
 from convoy_crds.trainingjob import TrainingJob
 
+from .fake_client import client
 from .test_show import NOW, job
 
 
@@ -237,7 +238,7 @@ def test_events_of_pods_are_requested_once_if_a_pod_is_pending(
     cut: int,
 ) -> None:
     jobs = Jobs([pod(0, phase), pod(1, phase)], whole)
-    monkeypatch.setattr("convoy.cli.why.connect", lambda *_: SimpleNamespace(training_jobs=jobs))
+    monkeypatch.setattr("convoy.cli.why.connect", lambda *_: client(training=jobs))
     why("gpt")
     shown = capsys.readouterr().out
     assert (jobs.requests, shown.count("Why: no room"), shown.count(EVENTS_TRUNCATED)) == (

@@ -11,9 +11,9 @@ import pytest
 
 from convoy.client import NotFound, Refused
 from convoy.client.api import Api
-from convoy.client.output import MAX_PODS
+from convoy.client.pod_logs import MAX_PODS
 from convoy.client.training_jobs import TrainingJobs
-from convoy_crds.terms import ANNOTATION_CONTAINER, LABEL_INDEX, LABEL_JOB
+from convoy_crds.terms import ANNOTATION_CONTAINER, LABEL_INDEX, LABEL_JOB, LABEL_KIND
 
 
 def pod(index: int) -> Any:
@@ -94,7 +94,7 @@ def test_a_rank_is_read_from_the_pod_that_has_it(
 ) -> None:
     server = Server(**SHRUNK)
     assert sorted(TrainingJobs(server).logs("gpt", follow=follow, **chosen)) == lines
-    assert set(server.selectors) == {f"{LABEL_JOB}=gpt{selector}"}
+    assert set(server.selectors) == {f"{LABEL_JOB}=gpt,{LABEL_KIND}=TrainingJob{selector}"}
     # The ranks of an earlier incarnation write no more lines, so its logs are not followed.
     followed = follow and chosen.get("incarnation") != 1
     assert {how for _, how in server.read} == {followed}

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from convoy.client.api import Api
-from convoy.client.training_jobs import EVENT_PAGES, EVENTS_PAGE, TrainingJobs
+from convoy.client.jobs import EVENT_PAGES, EVENTS_PAGE
+from convoy.client.training_jobs import TrainingJobs
 
 
 class Server(Api):

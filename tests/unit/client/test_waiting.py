@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from convoy.client.errors import JobEnded, JobFailed
-from convoy.client.waiting import CONDITIONS, check_target, describe, has_reached
+from convoy.client.waiting import (
+    CONDITIONS,
+    SERVING_CONDITIONS,
+    check_target,
+    describe,
+    has_reached,
+    serving,
+)
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
 
@@ -87,28 +94,24 @@ def test_an_unknown_phase_or_condition_is_refused(until: str, words: str) -> Non
 
 def test_every_condition_of_a_job_may_be_waited_for() -> None:
     """A wait accepts all conditions of a job and no conditions of other kinds. If this test fails, add the
-    new condition to one of the two lists.
+    new condition to one of the lists.
     """
     others = {
         ConditionType.READY,
         ConditionType.QUALIFIED,
         ConditionType.ACTING,
-        ConditionType.AVAILABLE,
-        ConditionType.PROGRESSING,
-        ConditionType.DEGRADED,
-        ConditionType.SLO_MET,
-        ConditionType.MODEL_READY,
     }
     every = {value for name, value in vars(ConditionType).items() if name.isupper()}
-    assert every == CONDITIONS | others
+    assert every == CONDITIONS | SERVING_CONDITIONS | others
     for one in CONDITIONS:
         check_target(one)
+    for one in SERVING_CONDITIONS:
+        assert serving(one).name == one
 
 
 @pytest.mark.parametrize(
     ("about", "words"),
     [
-        (None, "the job could not be read"),
         (job(None), "no operator has reconciled it yet"),
         (
             job("Running", reason="Training", message="2 ranks run", progress={"step": 4}),
@@ -117,5 +120,5 @@ def test_every_condition_of_a_job_may_be_waited_for() -> None:
         (job("Running", generation=2), "it is Running; the operator has not reconciled its newest spec yet"),
     ],
 )
-def test_a_state_is_described(about: TrainingJob | None, words: str) -> None:
+def test_a_state_is_described(about: TrainingJob, words: str) -> None:
     assert describe(about) == words

@@ -11,6 +11,7 @@ from convoy.cli import change, check, engine, load, logs, show, simulate, why
 from convoy.cli.checkpoint.app import app as checkpoint
 from convoy.cli.cluster import Commands
 from convoy.cli.guard.app import app as guard
+from convoy.cli.rollout import app as rollout
 
 app = typer.Typer(
     name="convoy",
@@ -32,6 +33,7 @@ app.command("delete")(change.delete)
 app.command("engine")(engine.engine)
 app.add_typer(checkpoint, name="checkpoint")
 app.add_typer(guard, name="guard")
+app.add_typer(rollout, name="rollout")
 app.command("load")(load.load)
 app.command("simulate")(simulate.simulate)
 
@@ -54,7 +56,7 @@ Version = Annotated[
 
 @app.callback()
 def options(version: Version = False) -> None:
-    """Run, watch and control training jobs on Kubernetes."""
+    """Run, watch and control training and serving jobs on Kubernetes."""
 
 
 def main() -> None:

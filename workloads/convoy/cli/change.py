@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from convoy.cli.cluster import Context, Failure, Name, Namespace, connect
-from convoy.client import Client
+from convoy.cli.jobs import JobName, collection, find, full_name
 from convoy.client.job_actions import refusal
 from convoy_crds.summaries import saves
 from convoy_crds.trainingjob import TrainingJob
@@ -47,55 +47,57 @@ def _confirm_loss(job: TrainingJob, yes: bool) -> None:
         raise Failure("stdin is not a terminal, so Convoy cannot ask: add --yes to continue")
 
 
-def _permitted_job(
-    name: str, verb: str, namespace: str | None, context: str | None
-) -> tuple[Client, TrainingJob]:
-    """Return a client, and the job `name` that it has read. Raises Failure if the job's state does not
-    permit the command `verb`.
+def suspend(name: JobName, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
+    """Save a TrainingJob's state, or drain a ServingJob, and delete the job's pods.
+
+    `convoy resume` continues a TrainingJob from its last checkpoint, or from step 0 if it saves no
+    checkpoints. It starts the replicas of a ServingJob again.
     """
     client = connect(namespace, context)
-    job = client.training_jobs.get(name)
-    if why := refusal(job, verb):
-        raise Failure(why)
-    return client, job
+    job = find(client, name)
+    if isinstance(job, TrainingJob):
+        if why := refusal(job, "suspend"):
+            raise Failure(why)
+        _confirm_loss(job, yes)
+        client.training_jobs.suspend(job.metadata.name)
+        done = "saves its state and deletes its pods" if saves(job) else "deletes its pods"
+    else:
+        client.serving_jobs.suspend(job.metadata.name)
+        done = "finishes the requests in flight and deletes its pods"
+    typer.echo(f"{full_name(job)} {done}")
 
 
-def suspend(name: Name, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
-    """Save a job's state and delete its pods.
-
-    `convoy resume` continues the job from its last checkpoint, or from step 0 if the job saves no
-    checkpoints.
-    """
-    client, job = _permitted_job(name, "suspend", namespace, context)
-    _confirm_loss(job, yes)
-    client.training_jobs.suspend(name)
-    done = "saves its state and deletes" if saves(job) else "deletes"
-    typer.echo(f"trainingjob/{name} {done} its pods")
-
-
-def resume(name: Name, namespace: Namespace = None, context: Context = None) -> None:
+def resume(name: JobName, namespace: Namespace = None, context: Context = None) -> None:
     """Continue a suspended job.
 
-    The job continues from its last checkpoint, or from step 0 if it saves no checkpoints.
+    A TrainingJob continues from its last checkpoint, or from step 0 if it saves no checkpoints. A ServingJob
+    starts its replicas. `convoy rollout resume` continues a paused rollout.
     """
-    connect(namespace, context).training_jobs.resume(name)
-    typer.echo(f"trainingjob/{name} resumes")
+    client = connect(namespace, context)
+    job = find(client, name)
+    collection(client, job).resume(job.metadata.name)
+    typer.echo(f"{full_name(job)} resumes")
 
 
 def restart(name: Name, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
-    """Restart all ranks of a job in the same pods.
+    """Restart all ranks of a TrainingJob in the same pods.
 
     The job continues from its last checkpoint, or from step 0 if it saves no checkpoints.
     """
-    client, job = _permitted_job(name, "restart", namespace, context)
+    client = connect(namespace, context)
+    job = client.training_jobs.get(name)
+    if why := refusal(job, "restart"):
+        raise Failure(why)
     _confirm_loss(job, yes)
     restarted = client.training_jobs.restart(name)
     typer.echo(f"trainingjob/{name} restarts (restartId {restarted.spec.recovery.restart_id})")
 
 
-def delete(name: Name, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
-    """Delete a job and its pods. Its checkpoints in a store remain."""
+def delete(name: JobName, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
+    """Delete a job and its pods. The checkpoints of a TrainingJob in a store remain."""
+    client = connect(namespace, context)
+    job = find(client, name)
     if not yes:
-        typer.confirm(f"Delete trainingjob/{name} and its pods?", abort=True)
-    connect(namespace, context).training_jobs.delete(name)
-    typer.echo(f"trainingjob/{name} deleted")
+        typer.confirm(f"Delete {full_name(job)} and its pods?", abort=True)
+    collection(client, job).delete(job.metadata.name)
+    typer.echo(f"{full_name(job)} deleted")

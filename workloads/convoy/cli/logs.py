@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
-from convoy.cli.cluster import Context, Name, Namespace, connect
+from convoy.cli.cluster import Context, Failure, Namespace, connect
+from convoy.cli.jobs import JobName, find
+from convoy_crds.trainingjob import TrainingJob
 
 
 def logs(
-    name: Name,
+    name: JobName,
     rank: Annotated[
         int | None, typer.Option(metavar="RANK", help="Print only the lines of this rank. Default: all.")
     ] = None,
     incarnation: Annotated[
         int | None,
         typer.Option(metavar="INCARNATION", help="Print only the lines of this incarnation. Default: all."),
+    ] = None,
+    replica: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REPLICA",
+            help="Print only the lines of this replica of a ServingJob, such as server-0. Default: all.",
+        ),
     ] = None,
     follow: Annotated[
         bool,
@@ -32,12 +42,27 @@ def logs(
     """Print the output of the ranks. Each line of a rank begins with [incarnation/rank].
 
     Only the logs of existing pods can be read: the logs of a replaced pod, and of the pods of a suspended
-    job, are lost. With --rank but without --incarnation, Convoy reads only the pod that currently has the
-    rank. Lines of earlier incarnations appear only if that pod wrote them.
+    job, are lost. With --rank but without --incarnation, Convoy reads only the pod of a TrainingJob that
+    currently has the rank. Lines of earlier incarnations appear only if that pod wrote them. The ranks of a
+    ServingJob are numbered in each replica.
     """
-    jobs = connect(namespace, context).training_jobs
+    client = connect(namespace, context)
+    job = find(client, name)
+    lines: Iterator[str]
+    if isinstance(job, TrainingJob):
+        if replica is not None:
+            raise Failure("--replica is for ServingJobs; for a TrainingJob use --rank")
+        lines = client.training_jobs.logs(
+            job.metadata.name, rank=rank, incarnation=incarnation, follow=follow, notify=_notify
+        )
+    else:
+        if incarnation is not None:
+            raise Failure("--incarnation is for TrainingJobs; for a ServingJob use --replica")
+        lines = client.serving_jobs.logs(
+            job.metadata.name, replica=replica, rank=rank, follow=follow, notify=_notify
+        )
     shown = 0
-    for line in jobs.logs(name, rank=rank, incarnation=incarnation, follow=follow, notify=_notify):
+    for line in lines:
         shown += 1
         typer.echo(line)
     if not shown:

@@ -1,17 +1,26 @@
-"""The command get, which prints a table of jobs."""
+"""The command get, which prints a table for each kind of jobs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from convoy.cli.cluster import Context, Namespace, connect
+from convoy.cli.jobs import KINDS, parse
 from convoy.cli.table import fitting_columns, new_table, print_table, terminal_width
-from convoy_crds.summaries import age, step, warning_message
+from convoy.client import Client, Forbidden, NotFound
+from convoy.client.errors import ApiError
+from convoy_crds import servingjob, trainingjob
+from convoy_crds.kind import Kind
+from convoy_crds.servingjob import ServingJob
+from convoy_crds.servingjob_status import Traffic
+from convoy_crds.summaries import NOT_RECONCILED, WARNING_REASONS, age, step, warning_message
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
 
@@ -25,8 +34,6 @@ COLOURS = {
 MESSAGE = "MESSAGE"
 MESSAGE_WIDTH = 30
 """Minimum width of the message column in a narrow terminal, in characters."""
-HIDE_ORDER = ("ETA", "LOSS", "CHECKPOINT", "RESTARTS", "AGE", "READY", "STEP", "REASON")
-"""Columns to hide if the terminal is too narrow, in the order in which they are hidden."""
 
 
 def row(job: TrainingJob, now: datetime) -> dict[str, str]:
@@ -53,7 +60,47 @@ def row(job: TrainingJob, now: datetime) -> dict[str, str]:
     }
 
 
-def table(rows: list[dict[str, str]], width: int | None) -> Table:
+def serving_row(job: ServingJob, now: datetime) -> dict[str, str]:
+    """Return the text of each column in the row of one ServingJob, by name of the column."""
+    status, traffic = job.status, job.status.traffic or Traffic()
+    return {
+        "NAME": job.metadata.name,
+        "READY": status.ready or "-",
+        "REVISION": status.update_revision or "-",
+        "P95": "-" if traffic.p95_ms is None else f"{traffic.p95_ms:g} ms",
+        "REQ/S": "-" if traffic.requests_per_second is None else f"{traffic.requests_per_second:g}",
+        "QUEUE": "-" if traffic.queue is None else str(traffic.queue),
+        "STEP": str(status.model.step) if status.model else "-",
+        "AGE": age(job.metadata.creation_timestamp, now),
+        "REASON": status.reason or "-",
+        MESSAGE: serving_warning(job),
+    }
+
+
+def serving_warning(job: ServingJob) -> str:
+    """Return a text about the job's problem. Return an empty text if it has no problem."""
+    if not job.status.observed_generation:
+        return NOT_RECONCILED
+    return job.status.message if job.status.reason in WARNING_REASONS else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The layout of the table of one kind."""
+
+    row: Callable[[Any, datetime], dict[str, str]]
+    """(job, now) -> the text of each column, by name of the column."""
+    hide_order: tuple[str, ...]
+    """Columns to hide if the terminal is too narrow, in the order in which they are hidden."""
+
+
+TRAINING = Layout(row, ("ETA", "LOSS", "CHECKPOINT", "RESTARTS", "AGE", "READY", "STEP", "REASON"))
+SERVING = Layout(serving_row, ("STEP", "QUEUE", "REQ/S", "P95", "AGE", "REVISION", "REASON"))
+LAYOUTS: Mapping[str, Layout] = {trainingjob.KIND.name: TRAINING, servingjob.KIND.name: SERVING}
+"""The layout of the table of each kind of jobs."""
+
+
+def table(rows: list[dict[str, str]], width: int | None, layout: Layout) -> Table:
     """Return a table of the rows. It hides columns that do not fit in `width` characters. Only the message
     column wraps.
     """
@@ -61,19 +108,20 @@ def table(rows: list[dict[str, str]], width: int | None) -> Table:
     widths = {head: max(len(head), *(len(line[head]) for line in rows)) for head in heads}
     if width is not None and MESSAGE in widths:
         widths[MESSAGE] = min(widths[MESSAGE], MESSAGE_WIDTH)
-    shown = fitting_columns(widths, HIDE_ORDER, width)
+    shown = fitting_columns(widths, layout.hide_order, width)
     made = new_table()
     for head in shown:
         made.add_column(head, no_wrap=head != MESSAGE, overflow="fold")
     for line in rows:
-        colour = COLOURS.get(Phase(line["PHASE"])) if line["PHASE"] != "-" else None
+        phase = line.get("PHASE", "-")
+        colour = COLOURS.get(Phase(phase)) if phase != "-" else None
         made.add_row(*(Text(line[head], (colour or "") if head == "PHASE" else "") for head in shown))
     return made
 
 
 def get(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Name of a TrainingJob. Default: all.")
+        str | None, typer.Argument(metavar="NAME", help="Name of a job, or KIND/NAME. Default: all.")
     ] = None,
     namespace: Namespace = None,
     context: Context = None,
@@ -83,19 +131,51 @@ def get(
 ) -> None:
     """List jobs and their state.
 
-    The table shows the phase, ready pods, step, loss, time left, last checkpoint, restarts and the current
-    problem of each job. A narrow terminal shows fewer columns. Output to a file or pipe has all columns.
+    The table of TrainingJobs shows the phase, ready pods, step, loss, time left, last checkpoint, restarts
+    and the current problem of each job. The table of ServingJobs shows the ready replicas, revision, latency,
+    load and the current problem. A narrow terminal shows fewer columns. Output to a file or pipe has all
+    columns.
     """
     client = connect(namespace, context)
-    found = client.training_jobs
-    jobs = [found.get(name)] if name else found.list(everywhere=everywhere)
-    if not jobs:
-        typer.echo(f"no TrainingJobs in {'any namespace' if everywhere else f'namespace {client.namespace}'}")
+    kinds, only = parse(name) if name else (KINDS, None)
+    found = jobs(client, kinds, only, everywhere=everywhere)
+    if not any(found.values()):
+        typer.echo(f"no jobs in {'any namespace' if everywhere else f'namespace {client.namespace}'}")
         return
     now = datetime.now(UTC)
-    rows = [row(job, now) for job in jobs]
-    if everywhere:
+    tables = []
+    for kind, listed in found.items():
+        layout = LAYOUTS[kind.name]
         rows = [
-            {"NAMESPACE": job.metadata.namespace or "", **line} for job, line in zip(jobs, rows, strict=True)
+            ({"NAMESPACE": job.metadata.namespace or ""} if everywhere else {}) | layout.row(job, now)
+            for job in listed
         ]
-    print_table(table(rows, terminal_width()))
+        if rows:
+            tables.append(table(rows, terminal_width(), layout))
+    for number, one in enumerate(tables):
+        if number:
+            typer.echo()
+        print_table(one)
+
+
+def jobs(
+    client: Client, kinds: Sequence[Kind[Any]], name: str | None, *, everywhere: bool
+) -> dict[Kind[Any], list[Any]]:
+    """Return the jobs of each kind: all, or those with this name. A kind that the user may not read is left
+    out with a note on stderr, if another kind can be read. Raises NotFound if no kind has a job with this
+    name.
+    """
+    found: dict[Kind[Any], list[Any]] = {}
+    errors: list[ApiError] = []
+    for kind in kinds:
+        there = getattr(client, kind.attribute)
+        try:
+            found[kind] = [there.get(name)] if name else there.list(everywhere=everywhere)
+        except (NotFound, Forbidden) as error:
+            errors.append(error)
+    refused = [one for one in errors if isinstance(one, Forbidden)]
+    if not found:
+        raise [*refused, *errors][0]
+    for one in refused if not name else []:
+        typer.echo(f"note: {one}", err=True)
+    return found

@@ -9,7 +9,10 @@ from typing import Any
 
 import typer
 
-from convoy.cli.cluster import Context, Name, Namespace, connect
+from convoy.cli import why_serving as serving
+from convoy.cli.cluster import Context, Namespace, connect
+from convoy.cli.jobs import JobName, collection, find
+from convoy.cli.messages import ShownMessages, indented
 from convoy.client.pod_logs import rank_container
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.summaries import (
@@ -38,55 +41,42 @@ MAX_METRICS = 8
 EVENTS_TRUNCATED = "  (some Events are left out: `kubectl describe pod NAME` shows all Events of a pod)"
 
 
-def why(name: Name, namespace: Namespace = None, context: Context = None) -> None:
+def why(name: JobName, namespace: Namespace = None, context: Context = None) -> None:
     """Explain the state of a job.
 
-    The command shows the phase, conditions, last fault, goodput, pods and newest Events.
+    The command shows the conditions, the last faults, the pods and the newest Events. For a TrainingJob it
+    also shows the goodput and the newest checkpoint; for a ServingJob the model, the revisions and the
+    replicas with a fault.
     """
-    jobs = connect(namespace, context).training_jobs
-    job = jobs.get(name)
+    client = connect(namespace, context)
+    job = find(client, name)
+    jobs = collection(client, job)
     now = datetime.now(UTC)
-    pods = jobs.pods(name)
+    pods = jobs.pods(job.metadata.name)
     waiting = {pod.metadata.uid for pod in pods if pod.status.phase == "Pending"}
     events, whole = jobs.pod_events() if waiting else ({}, True)
     described = [
         (pod, events.get(pod.metadata.uid, []) if pod.metadata.uid in waiting else []) for pod in pods
     ]
     shown = ShownMessages()
-    lines = [*explanation(job, now, shown), "", "Pods:", *(pod_lines(described) or ["  none"])]
+    about = explanation(job, now, shown) if isinstance(job, TrainingJob) else serving.explain(job, now, shown)
+    lines = [*about, "", "Pods:", *(pod_lines(described) or ["  none"])]
     lines += [] if whole else [EVENTS_TRUNCATED]
     lines += ["", "Events:", *(event_lines(jobs.events(job.metadata.uid), now, shown) or ["  none"])]
     for line in lines:
         typer.echo(line)
 
 
-class ShownMessages:
-    """The messages that the command has shown, so that it shows none of them twice."""
-
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-
-    def add(self, text: str) -> str:
-        """Return `text` and record it as shown. Return an empty text if `text` was already shown.
-
-        A shown text that starts with `text` also counts, because the messages of Events are shortened.
-        """
-        if any(one.startswith(text) for one in self._texts):
-            return ""
-        self._texts.append(text)
-        return text
-
-
 def explanation(job: TrainingJob, now: datetime, shown: ShownMessages) -> list[str]:
     """Return the lines about the job itself. Lines about pods and Events are not included."""
     status = job.status
     lines = [f"{job.metadata.name} is {status.phase or 'new'}: {status.reason or 'not reconciled yet'}"]
-    lines += _indented(shown.add(status.message if status.phase else NOT_RECONCILED), 2)
+    lines += indented(shown.add(status.message if status.phase else NOT_RECONCILED), 2)
     for condition in status.conditions:
         mark = "!" if is_unwanted(condition, status.phase) else " "
         since = age(condition.last_transition_time, now)
         lines.append(f"{mark} {condition.type}={condition.status} for {since}: {condition.reason}")
-        lines += _indented(shown.add(condition.message), 4)
+        lines += indented(shown.add(condition.message), 4)
     if any(is_unwanted(condition, status.phase) for condition in status.conditions):
         lines.append("  (! marks an unwanted condition)")
     lines += _faults(job, now, shown)
@@ -100,7 +90,7 @@ def _faults(job: TrainingJob, now: datetime, shown: ShownMessages) -> Iterator[s
     if last := restarts.last:
         where = f" (rank {last.rank} on node {last.node})" if last.rank is not None else ""
         yield f"Last restart {age(last.at, now)} ago: {last.reason}{where}"
-        yield from _indented(shown.add(last.message), 2)
+        yield from indented(shown.add(last.message), 2)
         yield (
             f"  {restarts_in_window(job, now)} of {recovery.max_restarts} counted restarts used "
             f"in the last {recovery.window_seconds} s; {restarts.total} in total"
@@ -228,11 +218,7 @@ def event_lines(events: Iterable[Any], now: datetime, shown: ShownMessages) -> l
     lines = []
     for event in in_order(events)[-MAX_EVENTS:]:
         when = age(event.last_timestamp or event.event_time, now)
-        first, *rest = _indented(shown.add(event.message), 0) or ["as above"]
+        first, *rest = indented(shown.add(event.message), 0) or ["as above"]
         lines.append(f"  {when:>4} ago  {event.type:<8} {event.reason}: {first}")
-        lines += _indented("\n".join(rest), 21)
+        lines += indented("\n".join(rest), 21)
     return lines
-
-
-def _indented(text: str, blanks: int) -> list[str]:
-    return [" " * blanks + line for line in text.rstrip().splitlines()]

@@ -17,6 +17,7 @@ from convoy.client.errors import (
     NoCluster,
     NotFound,
     Refused,
+    RolloutHalted,
     Unreachable,
     WaitTimeout,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "NoCluster",
     "NotFound",
     "Refused",
+    "RolloutHalted",
     "Unreachable",
     "WaitTimeout",
 ]

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from convoy.client.api import Api
 from convoy.client.collection import Collection, Deletable, Writable
 from convoy.client.node_healths import NodeHealths
+from convoy.client.serving_jobs import ServingJobs
 from convoy.client.training_jobs import TrainingJobs
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
@@ -19,12 +20,14 @@ from convoy_crds.kind import Kind
 from convoy_crds.kinds import KINDS
 from convoy_crds.meta import Model
 from convoy_crds.nodehealth import NodeHealth
+from convoy_crds.servingjob import ServingJob
 from convoy_crds.trainingjob import TrainingJob
 
 M = TypeVar("M", bound=Model)
 
 _COLLECTIONS: Mapping[type[Model], type[Collection[Any]]] = {
     TrainingJob: TrainingJobs,
+    ServingJob: ServingJobs,
     NodeHealth: NodeHealths,
     Engine: Collection,
     HardwareClass: Deletable,
@@ -36,10 +39,11 @@ class Client:
     """A client for Convoy's objects in one namespace of one cluster.
 
     Several threads may share a client, because it keeps no state between requests. But each iterator that
-    `training_jobs.logs` returns must be used by one thread only.
+    `logs` returns must be used by one thread only.
     """
 
     training_jobs: TrainingJobs
+    serving_jobs: ServingJobs
     engines: Collection[Engine]
     checkpoint_stores: Writable[CheckpointStore]
     guard_policies: Writable[GuardPolicy]

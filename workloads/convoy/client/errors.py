@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from convoy_crds.servingjob import ServingJob
 from convoy_crds.trainingjob import TrainingJob
 
 
@@ -88,12 +89,20 @@ class JobFailed(JobEnded):
         super().__init__(f"{job.metadata.name} failed: {self.reason}: {self.message}", job)
 
 
+class RolloutHalted(ConvoyError):
+    """Raised if the rollout of a ServingJob has halted. `job` is the last state of the job."""
+
+    def __init__(self, message: str, job: ServingJob) -> None:
+        super().__init__(message)
+        self.job = job
+
+
 class WaitTimeout(ConvoyError, TimeoutError):
     """Raised if the awaited condition did not occur before the timeout. `job` is the last known state of
     the job, or None if the job was never read.
     """
 
-    def __init__(self, message: str, job: TrainingJob | None) -> None:
+    def __init__(self, message: str, job: TrainingJob | ServingJob | None) -> None:
         super().__init__(message)
         self.job = job
 

@@ -13,8 +13,6 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
 
 PREFIX = re.compile(r"^\[(\d+)/(\d+)\] ")
-MAX_PODS = 64
-"""Maximum number of pods whose logs are read at once."""
 
 
 def select_lines(lines: Iterable[str], rank: int | None, incarnation: int | None) -> Iterator[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from convoy.client.api import TIMEOUT_SECONDS, Api
-from convoy.client.errors import ConvoyError, Forbidden
+from convoy.client.errors import ConvoyError, Forbidden, Refused
 from convoy.client.watch import CONNECT_SECONDS
 from convoy_crds import containers
 
@@ -16,6 +16,8 @@ SILENCE_TIMEOUT_SECONDS = 1800.0
 """Seconds. If a followed log has no line for this time, its connection may be dead, so the log is opened
 again.
 """
+MAX_PODS = 64
+"""Maximum number of pods whose logs are read at once."""
 
 Notify = Callable[[str], None]
 """A function to call with a sentence about a log that cannot be read at the moment."""
@@ -88,3 +90,9 @@ def read_in_turn(sources: Mapping[str, Callable[[], Iterator[str]]], notify: Not
                 notify(f"cannot read the log of {name}: {error}")
     if failures:
         raise failures[0]
+
+
+def check_number(pods: Sequence[Any], advice: str) -> None:
+    """Raise Refused with `advice` if there are too many pods to read at once."""
+    if len(pods) > MAX_PODS:
+        raise Refused(f"{len(pods)} pods are too many to read at once (at most {MAX_PODS}): {advice}")

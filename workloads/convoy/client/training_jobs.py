@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Iterator
-from contextlib import closing
 from functools import partial
 from typing import Any
 
 from convoy.client import job_actions, output, waiting
 from convoy.client.api import Api
-from convoy.client.collection import Writable
-from convoy.client.errors import ApiError, NotFound, Refused, Unreachable, WaitTimeout
+from convoy.client.errors import NotFound, Refused
+from convoy.client.jobs import WAIT_SECONDS, Jobs
 from convoy.client.log_follower import LogFollower, PodLogs
-from convoy.client.pod_logs import Notify, log_lines, pod_log, read_in_turn
-from convoy.client.watch import watch_object
+from convoy.client.pod_logs import MAX_PODS, Notify, check_number, log_lines, pod_log, read_in_turn
 from convoy_crds.kind import Kind
-from convoy_crds.terms import LABEL_INDEX, LABEL_JOB
+from convoy_crds.terms import LABEL_INDEX
 from convoy_crds.trainingjob import KIND, TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
 
-WAIT_SECONDS = 3600.0
-"""Default timeout of `wait`, in seconds."""
-EVENTS_PAGE = 500
-"""Maximum number of Events in one response of the API server."""
-EVENT_PAGES = 10
-"""Maximum number of responses that `pod_events` reads."""
 
-
-class TrainingJobs(Writable[TrainingJob]):
+class TrainingJobs(Jobs[TrainingJob]):
     """The TrainingJobs in the client's namespace, with methods to control and watch them."""
 
     def __init__(self, api: Api, kind: Kind[TrainingJob] = KIND) -> None:
@@ -66,25 +56,7 @@ class TrainingJobs(Writable[TrainingJob]):
         - NotFound if the job does not exist or is deleted;
         - Unreachable if the API server does not respond before the timeout.
         """
-        waiting.check_target(until)
-        if timeout <= 0:
-            raise ValueError(f"timeout must be above 0, is {timeout:g}")
-        deadline = time.monotonic() + timeout
-        job: TrainingJob | None = None
-        late = ""
-        try:
-            with closing(watch_object(self._api, self._kind.plural, name, deadline)) as found:
-                for body in found:
-                    here = None if body is None else self._read(body)
-                    _check_same_job(name, job, here)
-                    job = here
-                    if job is not None and waiting.has_reached(job, until):
-                        return job
-        except (Unreachable, ApiError) as error:
-            if job is None or isinstance(error, NotFound) or time.monotonic() < deadline:
-                raise
-            late = f"; last error: {error}"
-        raise WaitTimeout(f"{name} is not {until} after {timeout:g} s: {waiting.describe(job)}{late}", job)
+        return self._await(name, timeout, waiting.training(until))
 
     def logs(
         self,
@@ -125,50 +97,6 @@ class TrainingJobs(Writable[TrainingJob]):
             lines = read_in_turn(sources, notify)
         return output.select_lines(lines, rank, incarnation)
 
-    def pods(self, name: str) -> list[Any]:
-        """Return the pods of a job as objects of the package kubernetes, ordered by index."""
-        return self._pods(f"{LABEL_JOB}={name}")
-
-    def events(self, uid: str) -> list[Any]:
-        """Return the Events of the job or pod with that uid, in no particular order, as objects of the
-        package kubernetes.
-        """
-        found = self._api.call(
-            self._api.core.list_namespaced_event,
-            self._api.namespace,
-            field_selector=f"involvedObject.uid={uid}",
-        )
-        return list(found.items)
-
-    def pod_events(self) -> tuple[dict[str, list[Any]], bool]:
-        """Return the Events of all pods in the namespace by pod uid, and True if the Events are complete.
-        The Events of a pod have no particular order.
-
-        If there are more than `EVENTS_PAGE * EVENT_PAGES` Events, the further Events are left out.
-        """
-        found: dict[str, list[Any]] = {}
-        further: dict[str, str] = {}
-        for _ in range(EVENT_PAGES):
-            page = self._api.call(
-                self._api.core.list_namespaced_event,
-                self._api.namespace,
-                field_selector="involvedObject.kind=Pod",
-                limit=EVENTS_PAGE,
-                **further,
-            )
-            for event in page.items:
-                found.setdefault(event.involved_object.uid, []).append(event)
-            if not page.metadata._continue:
-                return found, True
-            further = {"_continue": page.metadata._continue}
-        return found, False
-
-    def _pods(self, selector: str) -> list[Any]:
-        found = self._api.call(
-            self._api.core.list_namespaced_pod, self._api.namespace, label_selector=selector
-        )
-        return sorted(found.items, key=lambda pod: int(pod.metadata.labels.get(LABEL_INDEX, 0)))
-
     def _pods_of_rank(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> list[Any]:
         """Return the pods in which `rank` runs or may have run, or all pods if `rank` is None. Raises
         Refused if there are too many pods to read at once.
@@ -176,14 +104,12 @@ class TrainingJobs(Writable[TrainingJob]):
         wanted = {slot.pod: str(slot.index) for slot in output.slots_of_rank(job, rank, incarnation)}
         if not wanted:
             return []
-        selector = f"{LABEL_JOB}={job.metadata.name}"
-        if rank is not None and len(wanted) <= output.MAX_PODS:
+        selector = self._selector(job.metadata.name)
+        if rank is not None and len(wanted) <= MAX_PODS:
             selector += f",{LABEL_INDEX} in ({','.join(wanted.values())})"
         pods = [pod for pod in self._pods(selector) if pod.metadata.name in wanted]
-        if rank is None and len(pods) > output.MAX_PODS:
-            raise Refused(
-                f"{len(pods)} pods are too many to read at once (at most {output.MAX_PODS}): choose one rank"
-            )
+        if rank is None:
+            check_number(pods, "choose one rank")
         return pods
 
     def _scan_logs(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> PodLogs:
@@ -202,11 +128,3 @@ class TrainingJobs(Writable[TrainingJob]):
     def _check(self, name: str, verb: str) -> None:
         if why := job_actions.refusal(self.get(name), verb):
             raise Refused(why)
-
-
-def _check_same_job(name: str, before: TrainingJob | None, here: TrainingJob | None) -> None:
-    """Raise NotFound if the awaited job does not exist. Another job with the same name does not count."""
-    if before is None and here is None:
-        raise NotFound(f"there is no trainingjob/{name}", 404)
-    if here is None or (before is not None and before.metadata.uid != here.metadata.uid):
-        raise NotFound(f"trainingjob/{name} was deleted during the wait", 404)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
 from convoy.client.errors import JobEnded, JobFailed
+from convoy_crds.servingjob import ServingJob
 from convoy_crds.suggest import suggestion
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
+
+J = TypeVar("J", TrainingJob, ServingJob)
+"""The model of a kind of jobs."""
 
 CONDITIONS = frozenset(
     {
@@ -23,6 +32,68 @@ CONDITIONS = frozenset(
     }
 )
 """The conditions that a TrainingJob may have."""
+
+
+SERVING_CONDITIONS = frozenset(
+    {
+        ConditionType.VALID,
+        ConditionType.AVAILABLE,
+        ConditionType.PROGRESSING,
+        ConditionType.DEGRADED,
+        ConditionType.MODEL_READY,
+        ConditionType.SLO_MET,
+        ConditionType.SUSPENDED,
+    }
+)
+"""The conditions that a ServingJob may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal(Generic[J]):
+    """A state of a job that a wait ends with."""
+
+    name: str
+    """Name of the state for messages, such as `Complete`."""
+    reached: Callable[[J], bool]
+    """(job) -> True if the job is in this state. Raises an error if the job can no longer reach it."""
+    describe: Callable[[J], str]
+    """(job) -> a sentence about the job's present state."""
+
+
+def training(until: str) -> Goal[TrainingJob]:
+    """Return the goal that a TrainingJob has the phase or the condition `until`."""
+    check_target(until)
+    return Goal(until, partial(has_reached, until=until), describe)
+
+
+def serving(until: str) -> Goal[ServingJob]:
+    """Return the goal that the condition `until` of a ServingJob is True."""
+    if until not in SERVING_CONDITIONS:
+        hint = suggestion(until, SERVING_CONDITIONS)
+        raise ValueError(f"{until!r} is not a condition of a ServingJob{hint}")
+    return Goal(until, partial(_holds, until=until), describe_serving)
+
+
+def _holds(job: ServingJob, until: str) -> bool:
+    """Return True if the condition `until` is True and belongs to the newest spec."""
+    status = job.status
+    if status.observed_generation < job.metadata.generation:
+        return False
+    return any(one.type == until and one.status == "True" for one in status.conditions)
+
+
+def describe_serving(job: ServingJob) -> str:
+    """Return the state of a ServingJob as a sentence."""
+    status = job.status
+    if not status.observed_generation:
+        return "no operator has reconciled it yet"
+    why = f" ({status.reason}): {status.message}" if status.reason else ""
+    return f"{status.ready or '0/0'} replicas are ready{why}{_late(job)}"
+
+
+def _late(job: TrainingJob | ServingJob) -> str:
+    behind = job.status.observed_generation < job.metadata.generation
+    return "; the operator has not reconciled its newest spec yet" if behind else ""
 
 
 def check_target(until: str) -> None:
@@ -53,15 +124,11 @@ def has_reached(job: TrainingJob, until: str) -> bool:
     return False
 
 
-def describe(job: TrainingJob | None) -> str:
+def describe(job: TrainingJob) -> str:
     """Return the job's state as a sentence."""
-    if job is None:
-        return "the job could not be read"
     status = job.status
     if status.phase is None:
         return "no operator has reconciled it yet"
     step = f" at step {status.progress.step}" if status.progress else ""
     why = f" ({status.reason}): {status.message}" if status.reason else ""
-    behind = status.observed_generation < job.metadata.generation
-    late = "; the operator has not reconciled its newest spec yet" if behind else ""
-    return f"it is {status.phase}{step}{why}{late}"
+    return f"it is {status.phase}{step}{why}{_late(job)}"

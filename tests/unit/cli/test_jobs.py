@@ -1,0 +1,126 @@
+"""Tests of commands that take a TrainingJob or a ServingJob."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from convoy.cli.__main__ import app
+from convoy.cli.messages import ShownMessages
+from convoy.cli.why_serving import explain
+from convoy.client import Forbidden
+
+from .fake_client import client, condition, serving_job
+from .test_show import NOW, job
+
+
+class Jobs:
+    """A collection of one job. It records the actions."""
+
+    def __init__(self, about: Any, actions: list[str]) -> None:
+        self.about, self.actions = about, actions
+
+    def get(self, name: str) -> Any:
+        return self.about
+
+    def list(self, **_: Any) -> list[Any]:
+        return [self.about]
+
+    def suspend(self, name: str) -> None:
+        self.actions.append(f"suspend {self.about.kind}")
+
+    def resume(self, name: str) -> None:
+        self.actions.append(f"resume {self.about.kind}")
+
+    def delete(self, name: str) -> None:
+        self.actions.append(f"delete {self.about.kind}")
+
+
+@pytest.mark.parametrize(
+    ("words", "actions", "output"),
+    [
+        (["suspend", "sj/llm"], ["suspend ServingJob"], "servingjob/llm finishes the requests in flight"),
+        (["resume", "servingjobs/llm"], ["resume ServingJob"], "servingjob/llm resumes"),
+        (["delete", "trainingjob/job", "--yes"], ["delete TrainingJob"], "trainingjob/job deleted"),
+        (["delete", "llm", "--yes"], [], "there are trainingjob/job and servingjob/llm: write the kind"),
+        (["delete", "node/llm", "--yes"], [], "'node/llm' names no job"),
+    ],
+)
+def test_the_kind_before_the_name_chooses_the_job(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], actions: list[str], output: str
+) -> None:
+    done: list[str] = []
+    both = client(training=Jobs(job(), done), serving=Jobs(serving_job(), done))
+    monkeypatch.setattr("convoy.cli.change.connect", lambda *_: both)
+    result = CliRunner().invoke(app, words)
+    assert output in result.output and result.exit_code == (0 if actions else 1)
+    assert done == actions
+
+
+def test_a_job_of_the_only_kind_is_found_without_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr("convoy.cli.change.connect", lambda *_: client(serving=Jobs(serving_job(), done)))
+    assert CliRunner().invoke(app, ["suspend", "llm"]).exit_code == 0
+    assert done == ["suspend ServingJob"]
+
+
+class NoRight(Jobs):
+    def list(self, **_: Any) -> list[Any]:
+        raise Forbidden("you may not list this kind", 403)
+
+
+def test_get_lists_the_jobs_of_both_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    traffic = {"p95Ms": 120.5, "requestsPerSecond": 40, "queue": 3}
+    serving = Jobs(serving_job(traffic=traffic, model={"uid": "u", "step": 400}), [])
+    monkeypatch.setattr("convoy.cli.show.connect", lambda *_: client(Jobs(job(), []), serving))
+    lines = CliRunner().invoke(app, ["get"]).stdout.splitlines()
+    assert lines[0].startswith("NAME") and lines[1].startswith("job") and lines[2] == ""
+    assert lines[4].split()[:8] == ["llm", "2/2", "two", "120.5", "ms", "40", "3", "400"]
+    monkeypatch.setattr("convoy.cli.show.connect", lambda *_: client(NoRight(job(), []), serving))
+    found = CliRunner().invoke(app, ["get"])
+    assert found.stdout.splitlines() == lines[3:]
+    assert found.stderr == "note: you may not list this kind\n"
+    one = CliRunner().invoke(app, ["get", "sj/llm"])
+    assert one.stdout.splitlines() == lines[3:]
+
+
+def test_no_jobs_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("convoy.cli.show.connect", lambda *_: client())
+    assert CliRunner().invoke(app, ["get"]).stdout == "no jobs in namespace team\n"
+
+
+def test_why_explains_the_replicas_the_model_and_the_revisions() -> None:
+    groups = [
+        {"role": "server", "number": 0},
+        {"role": "server", "number": 1, "error": "exit code 1", "reason": "RankFailed"},
+        {"role": "server", "number": 2, "error": "no model", "reason": "RankFailed", "failed": NOW},
+    ]
+    about = serving_job(
+        conditions=[condition(), condition("True", "ReplicaFailed", "add memory", kind="Degraded")],
+        message="add memory",
+        currentRevision="one",
+        internal={"groups": groups},
+        model={"uid": "u", "job": "gpt", "store": "s3", "step": 400, "loss": 2.5},
+        traffic={"p95Ms": 120, "queue": 3},
+    )
+    text = explain(about, NOW, ShownMessages())
+    assert "! Degraded=True for 60s: ReplicaFailed" in text
+    assert sum("add memory" in line for line in text) == 1, "a message is shown once"
+    assert text[-5:] == [
+        "Replica server-2 failed 0s ago: RankFailed: no model",
+        "Replica server-1 had 0 counted faults: RankFailed: exit code 1",
+        "Model: step 400 of TrainingJob gpt in CheckpointStore s3, loss 2.5000",
+        "Revisions: two (rolling out), one (running before)",
+        "Traffic: p95 120 ms, waiting 3",
+    ]
+
+
+def test_why_prints_pods_and_events_of_a_servingjob(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = SimpleNamespace(get=lambda _: serving_job(), pods=lambda _: [], events=lambda _: [])
+    monkeypatch.setattr("convoy.cli.why.connect", lambda *_: client(serving=jobs))
+    lines = CliRunner().invoke(app, ["why", "llm"]).stdout.splitlines()
+    assert lines[0] == "llm has 2/2 replicas ready: RolloutComplete"
+    assert lines[-5:] == ["Pods:", "  none", "", "Events:", "  none"]
