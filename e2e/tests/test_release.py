@@ -60,7 +60,9 @@ def uninstall(cluster: Cluster) -> None:
     """Uninstall in the way of docs/install.md: first delete what blocks the uninstallation, then the
     release.
     """
-    cluster.kubectl("delete", "trainingjobs", "--all", "-A", "--cascade=foreground", deadline=120)
+    for kind in ("trainingjobs", "servingjobs"):
+        if f"{kind}.convoy.dev" in cluster.kubectl("get", "crd", "-o", "name"):
+            cluster.kubectl("delete", kind, "--all", "-A", "--cascade=foreground", deadline=120)
     cluster.kubectl("delete", "guardpolicies", "--all")
     change(cluster, "uninstall")
 
