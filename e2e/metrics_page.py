@@ -72,6 +72,9 @@ Engine declares in `spec.metrics`, with unit and meaning. No label names a job, 
 over the Engine's jobs in phase Running. It is NaN while the value of one of these jobs is not a number. The
 values of each job are in its `status.progress.metrics` and on its page of the dashboard. Jobs without an
 Engine have no series.
+
+`convoy_serving_*` are sums over all ServingJobs, from their status. The latencies of one job are in its
+`status.traffic` and on its page of the dashboard. Each replica also serves [metrics of its own](serving.md#metrics).
 """
 AGENT = """\
 ## Agent

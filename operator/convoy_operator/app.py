@@ -23,8 +23,17 @@ from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.healthsweep.observed import Order
 from convoy_controllers.keys import Key
+from convoy_controllers.servingjob.controller import managed as serves
 from convoy_controllers.trainingjob.controller import managed
-from convoy_crds import checkpointstore, engine, guardpolicy, healthsweep, nodehealth, trainingjob
+from convoy_crds import (
+    checkpointstore,
+    engine,
+    guardpolicy,
+    healthsweep,
+    nodehealth,
+    servingjob,
+    trainingjob,
+)
 from convoy_crds.kind import Kind
 from convoy_crds.terms import LEASE_NAME
 from convoy_operator import catalogue, errors, http, kopf_watch
@@ -32,7 +41,7 @@ from convoy_operator.client import KubernetesGateway
 from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.connection import connect, package_version
 from convoy_operator.events import EventRecorder
-from convoy_operator.gauges import show_engine_metrics, show_fleet, show_jobs
+from convoy_operator.gauges import show_engine_metrics, show_fleet, show_jobs, show_serving
 from convoy_operator.goodput_meter import GoodputMeter
 from convoy_operator.hub import ca
 from convoy_operator.hub.assembly import Hub, assemble
@@ -53,6 +62,7 @@ from convoy_operator.recovery_meter import RecoveryMeter
 from convoy_operator.reflectors import Reflectors
 from convoy_operator.refusals import Refusals
 from convoy_operator.run_until_first_exit import run_until_first_exit
+from convoy_operator.serving_meter import ServingMeter
 from convoy_operator.settings import Settings
 from convoy_operator.sweeps import OrderGarbageCollector, SweepMeter
 from convoy_operator.triggers import Triggers
@@ -147,6 +157,7 @@ class Operator:
             },
         )
         self.reconciler = Reconciler(reconcile_context, reader, refusals, controllers)
+                servingjob.KIND.name: ServingMeter(metrics, cache),
         hub.detectors.on_suspicion = partial(self._wake, guardpolicy.KIND)
         hub.sweeps.on_news = partial(self._wake, healthsweep.KIND)
         self.order_collector = OrderGarbageCollector(reader, hub.sweeps)
@@ -325,6 +336,8 @@ class Operator:
         show_engine_metrics(self.metrics, (one.raw for one in engines), counted)
         show_fleet(
             self.metrics,
+        servers = [job.raw for job in self.cache.objects(servingjob.KIND)] if self.leads else []
+        show_serving(self.metrics, (raw.get("status") or {} for raw in servers if serves(raw)))
             self.reader.all(nodehealth.KIND) if self.leads else (),
             self.reader.all(guardpolicy.KIND) if self.leads else (),
         )

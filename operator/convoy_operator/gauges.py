@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from math import nan
 from typing import Any
 
+from convoy_controllers.servingjob import attention as serving_attention
 from convoy_controllers.trainingjob import attention
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy
 from convoy_crds.nodehealth import NodeHealth, State
+from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import Phase
-from convoy_operator.metrics import Metrics
+from convoy_operator.metrics import REPLICA_STATES, SERVING_STATES, Metrics
 
 
 def show_jobs(metrics: Metrics, statuses: Iterable[Mapping[str, Any]]) -> None:
@@ -56,6 +58,41 @@ def show_engine_metrics(
     metrics.engine_metrics.clear()
     for labels, values in found.items():
         metrics.engine_metrics.labels(*labels).set(sum(value / len(values) for value in values))
+
+
+def show_serving(metrics: Metrics, statuses: Iterable[Mapping[str, Any]]) -> None:
+    """Set the numbers of ServingJobs and of their replicas, and the figures of all their requests."""
+    states: Counter[str] = Counter()
+    waiting: Counter[str] = Counter()
+    replicas: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
+    p95 = 0.0
+    for status in statuses:
+        states[_serving_state(status)] += 1
+        waiting.update(serving_attention.needed(status))
+        for role in status.get("roles") or ():
+            updated = role.get("updatedReady", 0)
+            replicas.update(desired=role.get("desired", 0), ready=role.get("ready", 0), updated=updated)
+        traffic = status.get("traffic") or {}
+        totals.update({name: traffic.get(name) or 0 for name in ("requestsPerSecond", "queue", "inFlight")})
+        p95 = max(p95, (traffic.get("p95Ms") or 0) / 1000)
+    for state in SERVING_STATES:
+        metrics.serving_jobs.labels(state).set(states[state])
+    for state in REPLICA_STATES:
+        metrics.serving_replicas.labels(state).set(replicas[state])
+    for reason in serving_attention.REASONS:
+        metrics.serving_waiting.labels(reason).set(waiting[reason])
+    metrics.serving_requests.set(totals["requestsPerSecond"])
+    metrics.serving_queue.set(totals["queue"])
+    metrics.serving_in_flight.set(totals["inFlight"])
+    metrics.serving_p95.set(p95)
+
+
+def _serving_state(status: Mapping[str, Any]) -> str:
+    holds = {one["type"] for one in status.get("conditions") or () if one["status"] == "True"}
+    if ConditionType.SUSPENDED in holds:
+        return "Suspended"
+    return "Available" if ConditionType.AVAILABLE in holds else "Unavailable"
 
 
 def show_fleet(metrics: Metrics, healths: Iterable[NodeHealth], policies: Iterable[GuardPolicy]) -> None:

@@ -19,6 +19,7 @@ from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.guard.canary import CanaryResult
 from convoy_controllers.resources import NODES, PODS
+from convoy_controllers.servingjob import attention as serving_attention
 from convoy_controllers.trainingjob import attention
 from convoy_controllers.trainingjob.timeline import RecoveryPhase
 from convoy_controllers.workers.policy import POLICIES
@@ -31,6 +32,9 @@ _RECOVERY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0
 _LOST_STEPS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 _AGES = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 14_400)
 
+SERVING_STATES = ("Available", "Unavailable", "Suspended")
+"""States of a ServingJob. Unavailable: a role has too few ready replicas."""
+REPLICA_STATES = ("desired", "ready", "updated")
 VERBS = ("get", "list", "create", "dry_run", "delete", "patch", "patch_status", "apply", "evict")
 """Verbs of the requests to the API server whose duration is measured. Watches are not measured, because a
 watch lasts until one side ends it.
@@ -59,6 +63,7 @@ class Metrics:
         self._process(controllers)
         self._hub()
         self._jobs()
+        self._serving()
         self._guard()
 
     def _process(self, controllers: Sequence[Controller[Any]]) -> None:
@@ -270,6 +275,66 @@ class Metrics:
             "convoy_restart_checkpoint_age_seconds",
             "Age of the newest checkpoint at the time of the fault that caused a restart.",
             buckets=_AGES,
+            registry=registry,
+        )
+
+    def _serving(self) -> None:
+        """Create the metrics of ServingJobs: replicas, requests and rollouts."""
+        registry = self.registry
+        self.serving_jobs = _all(
+            Gauge("convoy_serving_jobs", "ServingJobs by state.", ["state"], registry=registry),
+            SERVING_STATES,
+        )
+        self.serving_replicas = _all(
+            Gauge(
+                "convoy_serving_replicas",
+                "Replicas of all ServingJobs: desired, ready, and ready with the newest revision.",
+                ["state"],
+                registry=registry,
+            ),
+            REPLICA_STATES,
+        )
+        self.serving_waiting = _all(
+            Gauge(
+                "convoy_serving_jobs_need_attention",
+                "ServingJobs that need a person's action, by the reason in their conditions.",
+                ["reason"],
+                registry=registry,
+            ),
+            sorted(serving_attention.REASONS),
+        )
+        self.serving_rollouts = _all(
+            Counter(
+                "convoy_serving_rollouts",
+                "Rollouts of ServingJobs that ended or halted, by result.",
+                ["result"],
+                registry=registry,
+            ),
+            ["complete", "halted"],
+        )
+        self.serving_restarts = Counter(
+            "convoy_serving_restarts",
+            "Restarts of replicas that count against spec.recovery.maxRestarts.",
+            registry=registry,
+        )
+        self.serving_requests = Gauge(
+            "convoy_serving_requests_per_second",
+            "Requests per second of all ServingJobs, from their status.",
+            registry=registry,
+        )
+        self.serving_queue = Gauge(
+            "convoy_serving_queue",
+            "Requests of all ServingJobs that wait, from their status.",
+            registry=registry,
+        )
+        self.serving_in_flight = Gauge(
+            "convoy_serving_in_flight",
+            "Requests of all ServingJobs that are being computed, from their status.",
+            registry=registry,
+        )
+        self.serving_p95 = Gauge(
+            "convoy_serving_p95_seconds",
+            "Highest 95th percentile of the duration of requests among all ServingJobs.",
             registry=registry,
         )
 

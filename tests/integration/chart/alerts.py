@@ -114,6 +114,11 @@ def canaries(result: str) -> Series:
     return {f'convoy_guard_canaries_total{{{OPERATOR},result="{result}"}}': "0x30 1x470"}
 
 
+def serving(reason: str, instance: str = OPERATOR) -> str:
+    """Return the series of ServingJobs that need a person for one reason."""
+    return f'convoy_serving_jobs_need_attention{{{instance},reason="{reason}"}}'
+
+
 CASES = {
     "ConvoyLeaderAbsent": Case(
         {f"convoy_leader{{{OPERATOR}}}": "1x50 0x450", 'convoy_leader{instance="op-2"}': "0x500"},
@@ -281,6 +286,53 @@ CASES = {
             },
         },
         {"reason": "InvalidSpec"},
+    ),
+    "ConvoyServingUnavailable": Case(
+        {**LEADS, serving("TooFewReplicas"): "1x500"},
+        {
+            "none": {**LEADS, serving("TooFewReplicas"): "0x500"},
+            "for a moment": {**LEADS, serving("TooFewReplicas"): "0x59 1x440"},
+            "a standby's series": {**LEADS, serving("TooFewReplicas", STANDBY): "1x500"},
+            "another reason": {**LEADS, serving("ModelMissing"): "1x500"},
+        },
+    ),
+    "ConvoyServingRolloutHalted": Case(
+        {**LEADS, serving("RevisionFailed"): "1x500"},
+        {
+            "none": {**LEADS, serving("RevisionFailed"): "0x500"},
+            "for a moment": {**LEADS, serving("RevisionFailed"): "0x59 1x440"},
+            "a standby's series": {**LEADS, serving("RevisionFailed", STANDBY): "1x500"},
+            "another reason": {**LEADS, serving("ModelMissing"): "1x500"},
+        },
+        {"reason": "RevisionFailed"},
+    ),
+    "ConvoyServingReplicaFailed": Case(
+        {**LEADS, serving("ReplicaFailed"): "1x500"},
+        {
+            "none": {**LEADS, serving("ReplicaFailed"): "0x500"},
+            "for a moment": {**LEADS, serving("ReplicaFailed"): "0x59 1x440"},
+            "a standby's series": {**LEADS, serving("ReplicaFailed", STANDBY): "1x500"},
+            "another reason": {**LEADS, serving("ModelMissing"): "1x500"},
+        },
+    ),
+    "ConvoyServingObjectivesMissed": Case(
+        {**LEADS, serving("ObjectivesMissed"): "1x500"},
+        {
+            "none": {**LEADS, serving("ObjectivesMissed"): "0x500"},
+            "for a moment": {**LEADS, serving("ObjectivesMissed"): "0x59 1x440"},
+            "a standby's series": {**LEADS, serving("ObjectivesMissed", STANDBY): "1x500"},
+            "another reason": {**LEADS, serving("ModelMissing"): "1x500"},
+        },
+    ),
+    "ConvoyServingNeedsAttention": Case(
+        {**LEADS, serving("ModelMissing"): "1x500"},
+        {
+            "none": {**LEADS, serving("ModelMissing"): "0x500"},
+            "for a moment": {**LEADS, serving("ModelMissing"): "0x59 1x440"},
+            "a standby's series": {**LEADS, serving("ModelMissing", STANDBY): "1x500"},
+            "another reason": {**LEADS, serving("ReplicaFailed"): "1x500"},
+        },
+        {"reason": "ModelMissing"},
     ),
     "ConvoyGoodputLow": Case(
         goodput(30, 30),
