@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convoy_controllers.healthsweep.observed import Order
+from convoy_controllers.views import ModelSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,20 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
+class DeliverModel:
+    """Makes the agent of a node read a generation from its store, and put it into a pod's volume."""
+
+    node: str
+    pod_uid: str
+    source: ModelSource
+
+    @property
+    def incarnation(self) -> int:
+        """Return the incarnation of the generation."""
+        return self.source.incarnation
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """Makes a launcher exit. The end of the launcher ends its pod."""
 
@@ -123,5 +138,5 @@ class CancelSweep:
     """Name of the sweep order to cancel."""
 
 
-JobCommand = PickPort | Assign | Shutdown
+JobCommand = PickPort | Assign | Shutdown | DeliverModel
 Command = JobCommand | Order | CancelSweep

@@ -234,6 +234,33 @@ class MemoryView:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelSource:
+    """A generation that a TrainingJob has saved to a store, as agents name it."""
+
+    namespace: str
+    job_uid: str
+    """`metadata.uid` of the TrainingJob."""
+    store: str
+    incarnation: int
+    """Incarnation of the generation; 0 for the newest one that has saved the step."""
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    """The delivery of a model to a pod, as its agent reported it."""
+
+    source: ModelSource
+    ready: bool = False
+    """True if the model is in the pod."""
+    failure: str = ""
+    """Kind of the failure (hub.proto ModelReport.Failure); empty if the delivery has not failed."""
+    message: str = ""
+    progress: float = 0.0
+    """Unix seconds of the newest progress of the download; 0 before the first."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommitView:
     """A generation that is committed at one tier."""
 
@@ -301,6 +328,8 @@ class SlotView:
     """
     memory: MemoryView | None = None
     """The pod's use of the memory for checkpoints; None without an assignment of memory."""
+    model: ModelView | None = None
+    """The delivery of the pod's model; None if the agent knows no order for one."""
     slot_token_valid: bool = True
     """True if other agents accept the slot token. With this token the slot's agent proves that the slot is
     on its node.

@@ -11,6 +11,7 @@ from convoy_controllers.servingjob import (
     children,
     conditions,
     deadnode,
+    delivery,
     model,
     repair,
     revision,
@@ -56,8 +57,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
     work.deletions += [delete_pod(pod.name, pod.uid) for pod in strays(observed, work.groups.values())]
     work.waits += [deadnode.wait_seconds(observed, lost), chosen.wait_seconds]
     repair.handle_faults(work)
+    work.model_faults = delivery.faults(observed, work.groups.values(), revisions)
     conditions.set_valid(draft, wrong)
-    conditions.set_model(draft, chosen.problem)
+    conditions.set_model(draft, chosen.problem or _model_fault(work))
     seen: Rolling | None = None
     state: dict[str, list[Unit]] = {}
     if target is not None:
@@ -72,7 +74,10 @@ def plan(observed: Observed, now: datetime) -> Plan:
         conditions.set_progressing(draft, seen)
     conditions.set_available(draft, every, _why(work, chosen, wrong))
     conditions.set_degraded(
-        draft, children.refused(observed) or conditions.gravest(observed, work.groups.values())
+        draft,
+        children.refused(observed)
+        or _model_fault(work)
+        or conditions.gravest(observed, work.groups.values()),
     )
     conditions.set_objectives(draft)
     draft.count(every)
@@ -127,7 +132,9 @@ def _target(
 def _units(work: Work) -> dict[str, list[Unit]]:
     """Return the state of all groups for the rollout, by role."""
     return {
-        role: [units.unit(work.observed, one, work.now) for one in found]
+        role: [
+            units.unit(work.observed, one, work.now, no_model=one.key in work.model_faults) for one in found
+        ]
         for role, found in work.roles().items()
     }
 
@@ -165,8 +172,27 @@ def _progress(work: Work, target: Revision, state: Mapping[str, Sequence[Unit]])
         expired=expired,
         failed=_broken(state, target.name),
         serving=sum(one.ready for one in every if one.revision != target.name),
-        why=conditions.cause(work.observed, updated, work.now),
+        why=_cause(work, updated),
     )
+
+
+def _model_fault(work: Work) -> Violation | None:
+    """Return a failed delivery of a model: that of the newest revision, if there is one."""
+    newest = work.draft.status.update_revision
+    groups = [one for key, one in sorted(work.groups.items()) if key in work.model_faults]
+    first = min(groups, key=lambda one: one.record.revision != newest, default=None)
+    return work.model_faults[first.key] if first else None
+
+
+def _cause(work: Work, updated: Sequence[Group]) -> str:
+    """Return the cause of a delay among the replicas of the target revision; empty if none is known."""
+    for one in updated:
+        if one.key in work.model_faults:
+            return work.model_faults[one.key].message
+    waits = delivery.waiting(work.observed, updated, work.revisions)
+    if waits and not any(one.record.error for one in updated):
+        return waits
+    return conditions.cause(work.observed, updated, work.now)
 
 
 def _broken(state: Mapping[str, Sequence[Unit]], target: str) -> bool:
@@ -251,5 +277,6 @@ def _why(work: Work, chosen: model.Choice, wrong: Violation | None) -> str:
         return wrong.message
     if chosen.problem is not None and not work.groups:
         return chosen.problem.message
-    found = conditions.gravest(work.observed, work.groups.values())
-    return found.message if found else ""
+    every = list(work.groups.values())
+    found = _model_fault(work) or conditions.gravest(work.observed, every)
+    return found.message if found else delivery.waiting(work.observed, every, work.revisions)

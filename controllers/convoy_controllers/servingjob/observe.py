@@ -28,14 +28,16 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     source = job.spec.model.checkpoint if job.spec.model else None
     warnings = {pod.uid: reader.warning(pod.uid) for pod in own}
     stored = (revision.parse(one) for one in reader.children(CONTROLLER_REVISIONS, uid))
+    revisions = tuple(one for one in stored if one is not None)
+    needs_store = source is not None or any(one.spec.generation for one in revisions)
     engines = {name: reader.get(engine.KIND, name) for name in _engine_names(job)}
     return Observed(
         job=job,
         engines={name: one for name, one in engines.items() if one is not None},
         known_engines=tuple(sorted(one.name for one in reader.live(engine.KIND))),
-        revisions=tuple(one for one in stored if one is not None),
+        revisions=revisions,
         store=reader.get(checkpointstore.KIND, source.store) if source else None,
-        known_stores=_stores_for(reader, key.namespace) if source else (),
+        known_stores=_stores_for(reader, key.namespace) if needs_store else (),
         source=reader.get(trainingjob.KIND, source.job, key.namespace) if source and source.job else None,
         pods=pods,
         slots=reader.hub.slots(own),

@@ -29,7 +29,9 @@ class Observed:
     store: CheckpointStore | None = None
     """The CheckpointStore that `spec.model.checkpoint.store` names; None if it does not exist."""
     known_stores: tuple[str, ...] = ()
-    """Names of the stores that jobs of this namespace may use."""
+    """Names of the stores that jobs of this namespace may use. Empty if neither the spec nor a revision needs
+    a store.
+    """
     source: TrainingJob | None = None
     """The job that `spec.model.checkpoint.job` names; None if it does not exist."""
     pods: tuple[PodView, ...] = ()

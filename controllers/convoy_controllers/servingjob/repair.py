@@ -8,7 +8,7 @@ from dataclasses import replace
 from convoy_controllers.children import Create, Delete, delete_pod
 from convoy_controllers.plan import Inspect
 from convoy_controllers.resources import PODS
-from convoy_controllers.servingjob import forming, restarts
+from convoy_controllers.servingjob import delivery, forming, restarts
 from convoy_controllers.servingjob.faults import group_fault, wait_for_cause
 from convoy_controllers.servingjob.groups import Group, slots
 from convoy_controllers.servingjob.pods import pod
@@ -100,17 +100,21 @@ def form(work: Work) -> None:
     for key, found in sorted(work.groups.items()):
         if any(one.uid in deleted for one in found.pods.values()):
             continue
-        group = found
-        if forming.can_form(work.observed, found, work.lost.all, work.now):
+        group, known = found, work.revisions.get(found.record.revision)
+        orders = (
+            delivery.commands(work.observed, found, known) if known and not found.record.membership else ()
+        )
+        work.commands += orders
+        whole = known is not None and delivery.delivered(work.observed, found, known)
+        if whole and forming.can_form(work.observed, found, work.lost.all, work.now):
             internal.incarnation += 1
             group = replace(found, record=forming.formed(found, internal.incarnation))
             work.groups[key] = group
             work.status_first = True
-        known = work.revisions.get(group.record.revision)
         role = known.spec.role(group.record.role) if known else None
         needed = forming.commands(work.observed, group, group.record, role) if role else ()
         work.commands += needed
-        work.waits.append(RESEND_SECONDS if needed else None)
+        work.waits.append(RESEND_SECONDS if needed or orders else None)
     if internal.incarnation == forming.seen_incarnation(work.observed):
         internal.incarnation = work.observed.job.status.internal.incarnation
 

@@ -31,7 +31,7 @@ class Unit:
     """True if the replica has been ready for the endpoint lag."""
     ready: bool = False
     failed: bool = False
-    """True if the replica has used up its restarts."""
+    """True if the replica has used up its restarts, or cannot get its model."""
     unplaced: bool = False
     """True if no node can hold one of the replica's pods now."""
     down: bool = False

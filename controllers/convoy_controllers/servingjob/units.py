@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from convoy_controllers.servingjob import delivery
 from convoy_controllers.servingjob.groups import Group, pod_name
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.rollout import Unit
@@ -19,18 +20,21 @@ finds no node. A restart in place takes much less.
 """
 
 
-def unit(observed: Observed, group: Group, now: datetime) -> Unit:
-    """Return the state of a group for the rollout of its role."""
+def unit(observed: Observed, group: Group, now: datetime, *, no_model: bool = False) -> Unit:
+    """Return the state of a group for the rollout of its role. `no_model`: True if the delivery of its model
+    has failed.
+    """
     record = group.record
+    failed = no_model or record.failed is not None
     idle = now.timestamp() - group.changed if group.changed else 0.0
     return Unit(
         number=record.number,
         revision=record.revision,
         available=group.settled(now),
         ready=group.ready,
-        failed=record.failed is not None,
+        failed=failed,
         unplaced=_unplaced(observed, group),
-        down=not group.ready and (record.failed is not None or idle >= DOWN_SECONDS),
+        down=not group.ready and (failed or idle >= DOWN_SECONDS),
         moving=observed.job.spec.desired(record.role) == 1 and _drained(observed, group),
     )
 
@@ -99,10 +103,11 @@ def stalled_at(
     """
     if rollout.progress_at is None:
         return None
-    loading = [
+    starting = [one for one in groups if one.record.revision == rollout.revision and not one.ready]
+    loading = [delivery.progress(observed, group) for group in starting]
+    loading += [
         rank.loading
-        for group in groups
-        if group.record.revision == rollout.revision and not group.ready
+        for group in starting
         for pod in group.pods.values()
         if (view := observed.slots.get(pod.uid)) is not None
         for rank in view.ranks

@@ -12,6 +12,7 @@ from convoy_controllers.servingjob.faults import LostNodes
 from convoy_controllers.servingjob.groups import Group, Key, by_role
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.revision import Revision
+from convoy_controllers.workers.violation import Violation
 
 
 @dataclass(slots=True)
@@ -28,6 +29,8 @@ class Work:
     creations: list[Create] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
     waits: list[float | None] = field(default_factory=list)
+    model_faults: dict[Key, Violation] = field(default_factory=dict)
+    """Failed delivery of each group that waits for its model."""
     status_first: bool = False
     """True if the status has a new incarnation, which must be stored before a command names it."""
 

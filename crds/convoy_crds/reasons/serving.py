@@ -53,6 +53,37 @@ class ServingReasons:
         "ModelInVolume", "the replicas load the model in PersistentVolumeClaim {claim!r}, folder {path!r}"
     )
     MODEL_MISSING = Reason("ModelMissing", "{path}: {why}", warning=True)
+    MODEL_NOT_FOUND = Reason(
+        "ModelNotFound",
+        "pod {pod} on node {node}: {why}. The TrainingJob may have removed the checkpoint: choose another "
+        "step in spec.model.checkpoint (convoy checkpoint ls {job}), or keep more of them with "
+        "checkpoint.tiers.remote.keepLast",
+        warning=True,
+    )
+    MODEL_DIGEST_MISMATCH = Reason(
+        "ModelDigestMismatch",
+        "pod {pod} on node {node}: {why}. The checkpoint is damaged in the store: choose another step in "
+        "spec.model.checkpoint (convoy checkpoint verify {job})",
+        warning=True,
+    )
+    MODEL_STORE_UNREACHABLE = Reason(
+        "ModelStoreUnreachable",
+        "pod {pod} on node {node}: {why}. The agent tries again; check the store: kubectl describe "
+        "checkpointstore {store}",
+        warning=True,
+    )
+    MODEL_NOT_STORED = Reason(
+        "ModelNotStored",
+        "pod {pod}: node {node} cannot store the model: {why}. The agent tries again; free space on the "
+        "node, or let the pod run elsewhere",
+        warning=True,
+    )
+    MODEL_IN_JOURNAL = Reason(
+        "ModelInJournal",
+        "pod {pod} on node {node}: {why}. Choose a step without a journal in spec.model.checkpoint (convoy "
+        "checkpoint ls {job})",
+        warning=True,
+    )
     SLO_MET = Reason("ObjectivesMet", "{figures}")
     SLO_MISSED = Reason(
         "ObjectivesMissed",

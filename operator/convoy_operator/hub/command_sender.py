@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from convoy_controllers.commands import Assign, JobCommand, Shutdown
+from convoy_controllers.commands import Assign, DeliverModel, JobCommand, Shutdown
 from convoy_operator.hub import messages
 from convoy_operator.hub.agent_registry import AgentRegistry
 from convoy_operator.hub.context import HubContext
@@ -42,7 +42,16 @@ class CommandSender:
         incarnation = 0 if isinstance(command, Shutdown) else command.incarnation
         if record.stream.repeats((type(command).__name__, command.pod_uid, str(incarnation)), self._clock()):
             return
-        if isinstance(command, Assign) and command.memory and command.memory.store:
-            self._stores.ensure(command.node, command.memory.store.name)
+        if store := _store(command):
+            self._stores.ensure(command.node, store)
         message = messages.command(command, self._registry.peer_address, self._tokens.sign)
         self._registry.put(record.stream, message)
+
+
+def _store(command: JobCommand) -> str:
+    """Return the name of the store that the agent needs for a command; empty if it needs none."""
+    if isinstance(command, DeliverModel):
+        return command.source.store
+    if isinstance(command, Assign) and command.memory and command.memory.store:
+        return command.memory.store.name
+    return ""

@@ -7,8 +7,16 @@ from collections.abc import Callable
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.slot_tokens import SlotToken
-from convoy_controllers.commands import Assign, JobCommand, MemoryTiers, PickPort, StoreUse
-from convoy_controllers.views import CommitView, MemoryView, MetricView, RankView, SlotView
+from convoy_controllers.commands import Assign, DeliverModel, JobCommand, MemoryTiers, PickPort, StoreUse
+from convoy_controllers.views import (
+    CommitView,
+    MemoryView,
+    MetricView,
+    ModelSource,
+    ModelView,
+    RankView,
+    SlotView,
+)
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
 
 MAX_RANKS = 64
@@ -108,6 +116,28 @@ def slot_view(report: wire.PodReport, node: str, *, slot_token_valid: bool = Tru
         interval_seconds=report.interval_seconds,
         memory=_memory_view(report.memory) if report.HasField("memory") else None,
         slot_token_valid=slot_token_valid,
+        model=_model_view(report.model) if report.HasField("model") else None,
+    )
+
+
+def _model_view(report: wire.ModelReport) -> ModelView:
+    source = report.source
+    failed = report.state == wire.ModelReport.FAILED
+    known = report.failure in wire.ModelReport.Failure.values()
+    # Map an unknown failure, which an agent of another version may report, to one that passes.
+    failure = wire.ModelReport.Failure.Name(report.failure) if known else "STORE_UNREACHABLE"
+    return ModelView(
+        ModelSource(
+            source.namespace[:MAX_NAME],
+            source.job_uid[:MAX_NAME],
+            source.store[:MAX_NAME],
+            source.incarnation,
+            source.step,
+        ),
+        ready=report.state == wire.ModelReport.READY,
+        failure=failure if failed else "",
+        message=report.message[:_STDERR],
+        progress=seconds(report.progress_unix_ms),
     )
 
 
@@ -138,6 +168,7 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
         view.troubles,
         view.slot_token_valid,
         view.memory,
+        view.model and (view.model.source, view.model.ready, view.model.failure, view.model.message),
         tuple(sorted((tier, one.incarnation, one.step) for tier, one in view.committed.items())),
         tuple(
             (
@@ -153,7 +184,7 @@ def urgent(before: SlotView | None, after: SlotView) -> bool:
     """Return True if the job must be reconciled at once because of a report.
 
     That is the case if a rank exited, hung or completed its first step, if an incarnation started, or if
-    the agent reported the port for the rendezvous.
+    the agent reported the port for the rendezvous or the delivery of a model.
     """
     if before is None:
         return bool(_ended(after))
@@ -162,6 +193,7 @@ def urgent(before: SlotView | None, after: SlotView) -> bool:
         != (after.incarnation, after.port_incarnation, after.master_port)
         or bool(_ended(after) - _ended(before))
         or bool(_stepping(after) - _stepping(before))
+        or (after.model is not None and after.model.ready and after.model != before.model)
     )
 
 
@@ -189,6 +221,9 @@ def command(
     """
     if isinstance(given, PickPort):
         return wire.HubMessage(pick_port=wire.PickPort(pod_uid=given.pod_uid, incarnation=given.incarnation))
+    if isinstance(given, DeliverModel):
+        order = wire.DeliverModel(pod_uid=given.pod_uid, source=_model_source(given.source))
+        return wire.HubMessage(deliver_model=order)
     if isinstance(given, Assign):
         return wire.HubMessage(assignment=_assignment(given, peer_address, slot_token))
     return wire.HubMessage(
@@ -198,6 +233,16 @@ def command(
             reason=given.reason,
             immediate=given.immediate,
         )
+    )
+
+
+def _model_source(given: ModelSource) -> wire.ModelSource:
+    return wire.ModelSource(
+        namespace=given.namespace,
+        job_uid=given.job_uid,
+        store=given.store,
+        incarnation=given.incarnation,
+        step=given.step,
     )
 
 

@@ -19,14 +19,14 @@ from pydantic import ValidationError
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.cached import CachedObject
 from convoy_controllers.checkpointstore.observed import Observed, Probe, Secret
+from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
-from convoy_controllers.resources import SECRETS
-from convoy_controllers.trainingjob.controller import STORE_FIELD, ended
+from convoy_controllers.resources import CHECKPOINT_STORES, SECRETS
+from convoy_controllers.trainingjob.controller import ended
 from convoy_controllers.views import ENDED_PHASES
 from convoy_crds import storekeys
 from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
 from convoy_crds.checkpointstore import CheckpointStore, CheckpointStoreSpec
-from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import errors
 from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.gateway import ApiGateway
@@ -49,6 +49,13 @@ MIN_SECONDS, MAX_SECONDS = 5.0, 300.0
 AGAIN_SECONDS = 3600.0
 """Seconds between two probes of a store that could be reached."""
 _MESSAGE = 1024
+STORE_FIELDS = {
+    one.kind.name: watch.index
+    for one in CONTROLLERS
+    for watch in one.watches
+    if one.kind is not None and watch.resource == CHECKPOINT_STORES and watch.index
+}
+"""Field that names the store, by kind of job."""
 
 
 @dataclass(slots=True, eq=False)
@@ -300,9 +307,10 @@ class CheckpointStores:
         """
         return {
             pod.view.node
-            for job in self._cache.jobs.by_index(STORE_FIELD, name)
+            for kind, field_path in STORE_FIELDS.items()
+            for job in self._cache.kinds[kind].by_index(field_path, name)
             if spec.allows(job.namespace) and not ended(job)
-            for pod in self._cache.own_pods(Key(TRAINING_JOB.name, job.namespace, job.name))
+            for pod in self._cache.own_pods(Key(kind, job.namespace, job.name))
             if pod.view.node
         }
 
@@ -313,7 +321,8 @@ class CheckpointStores:
         pods = (pod for pod in self._cache.members_on(node) if pod.view.phase not in ENDED_PHASES)
         for key in sorted({key for pod in pods if (key := self._cache.job_key(pod)) is not None}):
             job = self._cache.job_of(key)
-            name = next(iter(texts_at(STORE_FIELD, job)), "") if job is not None else ""
+            field_path = STORE_FIELDS.get(key.kind)
+            name = next(iter(texts_at(field_path, job)), "") if job is not None and field_path else ""
             known = self._known.get(name)
             if known is None or not known.spec.allows(key.namespace):
                 continue

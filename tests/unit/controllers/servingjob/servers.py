@@ -13,14 +13,14 @@ from typing import Any, Self
 
 from convoy_controllers.cached import CachedObject
 from convoy_controllers.children import Apply, Create, Delete
-from convoy_controllers.commands import Assign, PickPort
+from convoy_controllers.commands import Assign, DeliverModel, PickPort
 from convoy_controllers.plan import Plan
 from convoy_controllers.resources import CONTROLLER_REVISIONS, PODS, Resource
 from convoy_controllers.servingjob import revision
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.plan import plan
 from convoy_controllers.servingjob.traffic import Figures
-from convoy_controllers.views import NodeView, PodView, RankView, SlotView
+from convoy_controllers.views import ModelView, NodeView, PodView, RankView, SlotView
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
@@ -65,6 +65,11 @@ class Servers:
         self.nodes: dict[str, NodeView] = {}
         self.objects: dict[tuple[Resource, str], Mapping[str, Any]] = {}
         self.store: CheckpointStore | None = None
+        self.stores = ["s3"]
+        """Names of the stores that the job's namespace may use."""
+        self.model: Callable[[DeliverModel], tuple[str, str]] = lambda order: ("", "")
+        """(order) -> kind and message of the failure of a delivery; empty if it succeeds."""
+        self.delivered: list[DeliverModel] = []
         self.source: TrainingJob | None = None
         self.traffic: Figures | None = None
         self.refused: dict[str, str] = {}
@@ -108,6 +113,7 @@ class Servers:
             known_engines=tuple(sorted(self.engines)),
             revisions=tuple(self.revisions.values()),
             store=self.store,
+            known_stores=tuple(self.stores),
             source=self.source,
             pods=tuple(self.pods.values()),
             slots=dict(self.slots),
@@ -194,12 +200,34 @@ class Servers:
         view = self.slots[command.pod_uid]
         if isinstance(command, PickPort):
             fresh = replace(view, port_incarnation=command.incarnation, master_port=29500)
+        elif isinstance(command, DeliverModel):
+            self.delivered.append(command)
+            fresh = replace(view, model=self._delivery(command))
         else:
+            wanted = self.revisions[self.pods_by_uid[command.pod_uid].labels[LABEL_REVISION]].spec.generation
+            assert wanted is None or (view.model and view.model.ready), "a rank starts without its model"
             assert isinstance(command, Assign)
             self.assigned.append(command)
             rank = RankView(command.rank_offset, "RUNNING", started=self.now.timestamp())
             fresh = replace(view, incarnation=command.incarnation, ranks=(rank,))
         self.slots[command.pod_uid] = fresh
+
+    def _delivery(self, order: DeliverModel) -> ModelView:
+        kind, why = self.model(order)
+        return ModelView(order.source, ready=not kind, failure=kind, message=why)
+
+    def retry_deliveries(self) -> Self:
+        """Let all agents try their failed deliveries again."""
+        for uid, view in self.slots.items():
+            if view.model is not None and not view.model.ready:
+                order = DeliverModel(view.node, uid, view.model.source)
+                self.slots[uid] = replace(view, model=self._delivery(order))
+        return self
+
+    @property
+    def pods_by_uid(self) -> dict[str, PodView]:
+        """The pods by uid."""
+        return {one.uid: one for one in self.pods.values()}
 
     def _kubelets(self) -> None:
         """Place pods, start launchers, and set the readiness of pods."""
