@@ -15,6 +15,7 @@ from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.resources import Resource
 from convoy_controllers.servingjob.traffic import Figures
 from convoy_controllers.views import AgentHardware, GuardView, NodeView, PodView, PodWarning, SlotView
+from convoy_controllers.workers.network import NetworkSettings
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.kind import Kind
@@ -168,6 +169,11 @@ class Reader(Protocol):
     @property
     def checkpoint_defaults(self) -> CheckpointDefaults:
         """Return the chart's settings for jobs without `spec.checkpoint.tiers`."""
+        ...
+
+    @property
+    def network(self) -> NetworkSettings:
+        """Return the chart's settings for the NetworkPolicies of jobs."""
         ...
 
     @property

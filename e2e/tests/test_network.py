@@ -34,6 +34,13 @@ for host, port in json.loads(sys.argv[1]):
         pass
 print(json.dumps(found))
 """
+LISTENERS_SCRIPT = """
+import json
+rows = [line.split() for name in ("tcp", "tcp6") for line in open("/proc/net/" + name)]
+listeners = [row[1].split(":") for row in rows if row[3] == "0A"]
+print(json.dumps(sorted({int(port, 16) for address, port in listeners if not int(address, 16)})))
+"""
+"""Prints the ports on which a process of the pod listens at all addresses."""
 PARTS = ("deployment/convoy-operator", "daemonset/convoy-agent", "deployment/convoy-dashboard")
 PROBE_PORT = 12345
 """Port on which the probe listens. No part of Convoy needs to connect to it."""
@@ -76,6 +83,14 @@ def probe(cluster: Cluster, namespace: str) -> Iterator[str]:
         yield cluster.get("-n", namespace, "pod", "probe")["status"]["podIP"]
     finally:
         cluster.kubectl("-n", namespace, "delete", "pod", "probe", "--wait=false")
+
+
+def rank_endpoints(cluster: Cluster, namespace: str, job: str) -> Endpoints:
+    """Return the endpoints at which slot 0 of a job listens, such as that of the rendezvous."""
+    pod = f"{job}-worker-0"
+    address = cluster.get("-n", namespace, "pod", pod)["status"]["podIP"]
+    text = cluster.kubectl("-n", namespace, "exec", pod, "--", "python3", "-c", LISTENERS_SCRIPT)
+    return {(address, port) for port in json.loads(text)}
 
 
 def reachable(cluster: Cluster, namespace: str, wanted: Endpoints, pod: str = "probe") -> Endpoints:
@@ -148,6 +163,9 @@ def test_convoy_works_with_network_policies_and_others_reach_only_allowed_ports(
                     return bool(watermark(status, "peer") and watermark(status, "remote"))
 
                 jobs.wait(committed, 120, "checkpoints at both tiers")
+                ranks = rank_endpoints(cluster, jobs.namespace, "behind")
+                assert ranks and reachable(cluster, jobs.namespace, ranks) == set()
+                assert reachable(cluster, jobs.namespace, ranks, "behind-worker-1") == ranks
                 jobs.wait_phase("behind", "Succeeded", 180)
                 read, closed = endpoints(cluster)
                 assert reachable(cluster, jobs.namespace, read | closed) == set()

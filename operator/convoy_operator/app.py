@@ -132,7 +132,11 @@ class Operator:
         )
         refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
         self.reader = reader = ClusterReader(
-            cache, hub.reader, refusals.standing, checkpoint_defaults=settings.checkpoint_defaults()
+            cache,
+            hub.reader,
+            refusals.standing,
+            checkpoint_defaults=settings.checkpoint_defaults(),
+            network=settings.network(),
         )
         Triggers(cache, reader, self.queue, settings.debounce_seconds, controllers)
         self.pod_events = PodEvents(gateway, cache, self.queue.add)

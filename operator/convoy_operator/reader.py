@@ -15,6 +15,7 @@ from convoy_controllers.nodehealth.binding import Bindings, ReportedNode, bind
 from convoy_controllers.reader import HubView
 from convoy_controllers.resources import Resource
 from convoy_controllers.views import PodView, PodWarning
+from convoy_controllers.workers.network import NetworkSettings
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds import nodehealth
 from convoy_crds.kind import Kind
@@ -72,10 +73,13 @@ class ClusterReader:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
         checkpoint_defaults: CheckpointDefaults | None = None,
+        network: NetworkSettings | None = None,
     ) -> None:
         """`refused` returns the refusals of a parent's children, by the parent's uid and metadata
-        generation. `checkpoint_defaults`: settings for jobs without tiers.
+        generation. `checkpoint_defaults`: settings for jobs without tiers. `network`: settings for the
+        NetworkPolicies of jobs.
         """
+        self._network = network or NetworkSettings()
         self._checkpoint_defaults = checkpoint_defaults or CheckpointDefaults()
         self._cache = cache
         self._hub = hub
@@ -97,6 +101,11 @@ class ClusterReader:
     def checkpoint_defaults(self) -> CheckpointDefaults:
         """Return the chart's settings for jobs without `spec.checkpoint.tiers`."""
         return self._checkpoint_defaults
+
+    @property
+    def network(self) -> NetworkSettings:
+        """Return the chart's settings for the NetworkPolicies of jobs."""
+        return self._network
 
     @property
     def hub(self) -> HubView:

@@ -10,6 +10,7 @@ from typing import Any
 
 from convoy_controllers import progress_throttle, queue_timings
 from convoy_controllers.liveness import timings
+from convoy_controllers.workers.network import NetworkSettings
 from convoy_crds.guardpolicy import Mode
 from convoy_crds.meta import in_bytes
 from convoy_crds.trainingjob_checkpoint import CheckpointDefault, CheckpointDefaults
@@ -50,6 +51,8 @@ class Settings:
     """Maximum memory of such a job on one node, such as 8Gi. If empty, only half of the memory of the node's
     agent limits the job.
     """
+    network_policies: int = 0
+    """1 if each job gets NetworkPolicies, otherwise 0."""
 
     workers: int = 16
     """Number of concurrent reconciles. A reconcile mostly waits for the API server, and 16 reconciles are
@@ -161,6 +164,10 @@ class Settings:
         most = in_bytes(self.checkpoints_most) if self.checkpoints_most else 0
         return CheckpointDefaults(CheckpointDefault(self.checkpoints_default), most)
 
+    def network(self) -> NetworkSettings:
+        """Return the settings for the NetworkPolicies of jobs."""
+        return NetworkSettings(self.network_policies == 1, self.namespace)
+
     @property
     def hub_address(self) -> str:
         """Return the address and port at which agents reach the session port of this replica."""
@@ -201,6 +208,8 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
         allowed = ", ".join(CheckpointDefault)
         given_text = f"CONVOY_CHECKPOINTS_DEFAULT={settings.checkpoints_default!r}"
         raise SettingError(f"{given_text} is not one of {allowed}")
+    if settings.network_policies not in (0, 1):
+        raise SettingError(f"CONVOY_NETWORK_POLICIES={settings.network_policies} is not 0 or 1")
     try:
         settings.checkpoint_defaults()
     except ValueError:

@@ -1,4 +1,4 @@
-"""The Service and the PodDisruptionBudgets of a ServingJob."""
+"""The objects beside the pods of a ServingJob: Service, NetworkPolicies, PodDisruptionBudgets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from convoy_controllers.children import Apply, owner_reference
 from convoy_controllers.resources import (
     CONTROLLER_REVISIONS,
+    NETWORK_POLICIES,
     POD_DISRUPTION_BUDGETS,
     SERVICES,
     Resource,
@@ -16,13 +17,15 @@ from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.pods import labels, selector
 from convoy_controllers.servingjob.revision import RevisionSpec
 from convoy_controllers.servingjob.rollout import Unit
+from convoy_controllers.workers import network
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.servingjob import KIND, ServingJob
+from convoy_crds.servingjob_rollout import ServiceType
 from convoy_crds.terms import LABEL_JOB, LABEL_KIND
 
 PORT_NAME = "http"
-PRUNED = (SERVICES, POD_DISRUPTION_BUDGETS, CONTROLLER_REVISIONS)
+PRUNED = (SERVICES, POD_DISRUPTION_BUDGETS, NETWORK_POLICIES, CONTROLLER_REVISIONS)
 """Resources whose objects the job owns completely."""
 
 
@@ -31,7 +34,7 @@ def applied(
 ) -> Iterator[Apply]:
     """Yield the objects beside the pods. `spec` is the revision to which the replicas roll."""
     job = observed.job
-    yield service(job)
+    yield from reached(observed)
     for role in spec.roles:
         there = units.get(role.name, ())
         most = min_available_pods(job.spec.desired(role.name), role.group_size, there, held=held)
@@ -42,11 +45,24 @@ def applied(
 def refused(observed: Observed) -> Violation | None:
     """Return the API server's refusal of an object beside the pods; None if there is none."""
     job = observed.job.metadata.name
-    names = (job, *(f"{job}-{role.name}" for role in observed.job.spec.roles))
+    names = (job, *network.names(KIND.name, job), *(f"{job}-{role.name}" for role in observed.job.spec.roles))
     for name in (*names, *(f"{job}-{one.name}" for one in observed.revisions)):
         if found := observed.create_errors.get(name):
             return Violation(Reasons.POD_REJECTED, f"the API server refused object {name}: {found.message}")
     return None
+
+
+def reached(observed: Observed) -> Iterator[Apply]:
+    """Yield the Service, and the NetworkPolicies that limit who reaches the pods."""
+    job = observed.job
+    wanted = job.spec.service
+    served = network.ServedPort(
+        wanted.port,
+        selector(job.metadata.name, job.spec.serving_role),
+        outside=wanted.type is not ServiceType.CLUSTER_IP,
+    )
+    yield service(job)
+    yield from network.policies(observed.network, KIND, job.metadata, served=served)
 
 
 def service(job: ServingJob) -> Apply:

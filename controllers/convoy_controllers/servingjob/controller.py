@@ -13,6 +13,7 @@ from convoy_controllers.resources import (
     CHECKPOINT_STORES,
     CONTROLLER_REVISIONS,
     ENGINES,
+    NETWORK_POLICIES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -94,6 +95,7 @@ CONTROLLER = Controller(
         Makes(PODS, (Apply,), subresource="status"),
         Makes(SERVICES, (Apply,)),
         Makes(POD_DISRUPTION_BUDGETS, (Apply,)),
+        Makes(NETWORK_POLICIES, (Apply,)),
         Makes(CONTROLLER_REVISIONS, (Apply,)),
     ),
     watches=(
@@ -102,6 +104,7 @@ CONTROLLER = Controller(
         by_field(KIND, CHECKPOINT_STORES, "spec.model.checkpoint.store", _usable),
         by_owner(KIND, SERVICES),
         by_owner(KIND, POD_DISRUPTION_BUDGETS),
+        by_owner(KIND, NETWORK_POLICIES),
         by_owner(KIND, CONTROLLER_REVISIONS),
         Watch(PODS, _job, lambda pod: pod.view, _is_urgent),
         Watch(NODES, _jobs_of_node, _relevant),

@@ -51,7 +51,7 @@ def suspended(observed: Observed, now: datetime) -> Plan:
         children=(
             *_deletions(observed),
             *(revision.apply(observed.job, one) for one in kept),
-            children.service(observed.job),
+            *children.reached(observed),
         ),
         prune=children.PRUNED,
         events=tuple(draft.events),

@@ -33,6 +33,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     engines = {name: reader.get(engine.KIND, name) for name in _engine_names(job)}
     return Observed(
         job=job,
+        network=reader.network,
         engines={name: one for name, one in engines.items() if one is not None},
         known_engines=tuple(sorted(one.name for one in reader.live(engine.KIND))),
         revisions=revisions,

@@ -9,6 +9,7 @@ from convoy_controllers.liveness.timings import SILENT_SECONDS
 from convoy_controllers.servingjob.revision import Revision
 from convoy_controllers.servingjob.traffic import Figures
 from convoy_controllers.views import NodeView, PodView, PodWarning, SlotView
+from convoy_controllers.workers.network import NetworkSettings
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
@@ -21,6 +22,7 @@ class Observed:
     """A snapshot of the job, its pods and nodes, the agents' reports, and the objects that the spec names."""
 
     job: ServingJob
+    network: NetworkSettings = field(default_factory=NetworkSettings)
     engines: Mapping[str, Engine] = field(default_factory=dict)
     """The Engines that `spec.roles[].engine` names and that exist, by name."""
     known_engines: tuple[str, ...] = ()

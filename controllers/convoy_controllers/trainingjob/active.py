@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from convoy_controllers.children import Create, delete_pod
 from convoy_controllers.commands import Command
 from convoy_controllers.plan import Plan
-from convoy_controllers.resources import PODS
+from convoy_controllers.resources import NETWORK_POLICIES, PODS
 from convoy_controllers.trainingjob import (
     checkpointing,
     dropped_metrics,
@@ -28,10 +28,12 @@ from convoy_controllers.trainingjob.validity import violation
 from convoy_controllers.views import PodView
 from convoy_controllers.workers import waiting
 from convoy_controllers.workers.blame import root_cause_wait
+from convoy_controllers.workers.network import policies
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.layout import Slot, present, slots, world_size
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob import KIND
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 MAX_CAUSE_CHARS = 1024
@@ -168,7 +170,12 @@ def _form(
     return Plan(
         status=draft.stored(),
         status_first=status_first,
-        children=(*wanted.delete, *_creations(observed, wanted)),
+        children=(
+            *wanted.delete,
+            *policies(observed.network, KIND, observed.job.metadata),
+            *_creations(observed, wanted),
+        ),
+        prune=(NETWORK_POLICIES,),
         events=tuple(draft.events),
         commands=commands,
         inspect=inspected,

@@ -6,11 +6,18 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from convoy_controllers.cached import CachedObject, Node, Pod
-from convoy_controllers.children import Create, Delete, EndPod
-from convoy_controllers.controller import Controller, Makes, Validity, Watch, by_field
+from convoy_controllers.children import Apply, Create, Delete, EndPod
+from convoy_controllers.controller import Controller, Makes, Validity, Watch, by_field, by_owner
 from convoy_controllers.progress_throttle import PROGRESS_FIELDS
 from convoy_controllers.reader import Reader
-from convoy_controllers.resources import CHECKPOINT_STORES, ENGINES, NODES, PODS, TRAINING_JOBS
+from convoy_controllers.resources import (
+    CHECKPOINT_STORES,
+    ENGINES,
+    NETWORK_POLICIES,
+    NODES,
+    PODS,
+    TRAINING_JOBS,
+)
 from convoy_controllers.trainingjob.observe import observe, waits_for
 from convoy_controllers.trainingjob.plan import plan
 from convoy_controllers.views import ENDED_PHASES
@@ -92,11 +99,12 @@ CONTROLLER = Controller(
     summary="Creates and replaces the pods of a job, forms and restarts its group, and reports its progress.",
     observe=observe,
     plan=plan,
-    makes=(Makes(PODS, (Create, Delete, EndPod)),),
+    makes=(Makes(PODS, (Create, Delete, EndPod)), Makes(NETWORK_POLICIES, (Apply,))),
     watches=(
         by_field(KIND, TRAINING_JOBS, "spec.checkpoint.resumeFrom.job", _resumable, _unformed),
         by_field(KIND, ENGINES, "spec.engine.name"),
         by_field(KIND, CHECKPOINT_STORES, STORE_FIELD, _usable),
+        by_owner(KIND, NETWORK_POLICIES),
         Watch(PODS, _job, lambda pod: pod.view, _is_pod_end),
         Watch(NODES, _jobs_of_node, _job_relevant),
     ),

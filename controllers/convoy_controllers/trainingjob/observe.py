@@ -29,6 +29,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
     return Observed(
         job=job,
         defaults=reader.checkpoint_defaults,
+        network=reader.network,
         engine=reader.get(engine.KIND, job.spec.engine.name) if job.spec.engine else None,
         known_engines=tuple(sorted(one.name for one in reader.live(engine.KIND))),
         store=reader.get(checkpointstore.KIND, stored) if stored else None,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from convoy_controllers.liveness.timings import SILENT_SECONDS
 from convoy_controllers.views import GuardView, NodeView, PodView, PodWarning, SlotView
+from convoy_controllers.workers.network import NetworkSettings
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
@@ -21,6 +22,7 @@ class Observed:
     job: TrainingJob
     defaults: CheckpointDefaults = field(default_factory=CheckpointDefaults)
     """The chart's settings for jobs without tiers."""
+    network: NetworkSettings = field(default_factory=NetworkSettings)
     engine: Engine | None = None
     """The Engine that `spec.engine` names; None if it does not exist."""
     known_engines: tuple[str, ...] = ()
@@ -47,4 +49,4 @@ class Observed:
     warnings: Mapping[str, PodWarning] = field(default_factory=dict)
     """The newest Event of each pod that does not start, by pod uid."""
     create_errors: Mapping[str, Refusal] = field(default_factory=dict)
-    """The API server's reasons for refusing to create pods at the last attempt, by name of the pod."""
+    """The API server's reasons for refusing children at the last attempt, by name of the child."""

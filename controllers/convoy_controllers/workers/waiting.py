@@ -8,6 +8,7 @@ from typing import Protocol
 
 from convoy_controllers.plan import Inspect
 from convoy_controllers.views import PodView, PodWarning, SlotView
+from convoy_controllers.workers import network
 from convoy_controllers.workers.pod_ends import describe_end, ended, output_end
 from convoy_controllers.workers.refusal import Refusal
 from convoy_controllers.workers.violation import Violation
@@ -53,6 +54,11 @@ class Parent(Protocol):
     """A job of any kind whose pods run under the launcher."""
 
     @property
+    def kind(self) -> str:
+        """Return the kind of the job."""
+        ...
+
+    @property
     def metadata(self) -> ObjectMeta:
         """Return the metadata of the job."""
         ...
@@ -88,7 +94,7 @@ class ObservedPods(Protocol):
 
     @property
     def create_errors(self) -> Mapping[str, Refusal]:
-        """Return the API server's reasons for refusing pods at the last attempt, by name of the pod."""
+        """Return the API server's reasons for refusing children at the last attempt, by name of the child."""
         ...
 
 
@@ -99,6 +105,10 @@ def _because(reason: Reason, **facts: object) -> Violation:
 def refused(observed: ObservedPods, layout: Sequence[Slot]) -> Violation | None:
     """Return the problem of a pod that the API server refused to create; None if there is none."""
     own_uid = observed.job.metadata.uid
+    for name in network.names(observed.job.kind, observed.job.metadata.name):
+        if refusal := observed.create_errors.get(name):
+            why = f"the API server refused NetworkPolicy {name}: {refusal.message}"
+            return Violation(Reasons.POD_REJECTED, f"{why}; ask who owns that webhook, policy or object")
     taken = {pod.name for pod in observed.pods if pod.owner_uid != own_uid and not pod.deleting}
     for slot in layout:
         if slot.pod in taken:

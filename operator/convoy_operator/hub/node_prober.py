@@ -33,6 +33,7 @@ from convoy_controllers.liveness.node_view import NodeProbe
 from convoy_controllers.liveness.timings import PROBE_SECONDS
 from convoy_controllers.resources import LEASES
 from convoy_controllers.views import ENDED_PHASES
+from convoy_controllers.workers.network import PROBE_PORT
 from convoy_operator import errors
 from convoy_operator.gateway import Object
 from convoy_operator.hub.context import HubContext
@@ -49,9 +50,7 @@ ABSENT = 1e9
 """Age in seconds that is reported for a Lease that does not exist."""
 
 _NAMESPACE = "kube-node-lease"
-PORT = 9
-"""Port to which the prober connects. Nothing listens there, so a living pod refuses the connection at once.
-"""
+PORT = PROBE_PORT
 _CONNECT = 0.5
 """Timeout in seconds of one attempt to connect."""
 _MAX_ADDRESSES = 3

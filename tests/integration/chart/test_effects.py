@@ -125,7 +125,7 @@ EFFECTS = {
     "agent.nodeSelector": Effect({"team-x": "mine"}, {AGENT}, "team-x: mine"),
     "agent.tolerations": Effect(TOLERATION, {AGENT}, "key: team-x"),
     "agent.env": Effect({"CONVOY_COPY_RATE": 7_000_000}, {AGENT}, "value: '7000000'"),
-    "networkPolicies.enabled": Effect(True, POLICIES, "policyTypes", OFF),
+    "networkPolicies.enabled": Effect(True, POLICIES | {OPERATOR}, "", OFF),
     "networkPolicies.metricsFrom": Effect([PEER], SCRAPED, "team-x"),
     "networkPolicies.apiServer.cidrs": Effect(["192.0.2.1/32"], POLICIES, "cidr: 192.0.2.1/32"),
     "networkPolicies.apiServer.ports": Effect([8443], POLICIES, "port: 8443"),
