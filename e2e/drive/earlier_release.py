@@ -16,8 +16,8 @@ from e2e.cluster.run import run
 from e2e.setup.torch_source import wheel_folders
 
 COMMIT = "b9b623ba486ce8ba0688c93a451afc150be5a528"
-"""A commit from whose release users can upgrade: its wire messages and fields of status still have the names of
-this checkout. Before the first release, names may change in any commit; then this commit changes too.
+"""A commit from whose release users can upgrade: its wire messages and fields of status have the names of
+this checkout. Until the first release, a commit may change names; then choose a later commit here.
 """
 TAG = "earlier"
 IMAGES = ("operator", "agent", "workloads")
