@@ -56,6 +56,8 @@ def install(cluster: Cluster) -> None:
         "--create-namespace",
         f"--set=images.tag={TAG}",
         "--set=dashboard.enabled=true",
+        # All nodes share the machine's disk, which may have less free space than a real node's.
+        "--set=agent.models.reserveGiB=1",
         "--wait",
         "--timeout=180s",
     )

@@ -206,8 +206,17 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
         _SERVING,
         ConditionType.MODEL_READY,
-        "The model exists and may be read. Absent without `spec.model`.",
-        (Reasons.MODEL_CHOSEN, Reasons.MODEL_IN_VOLUME, Reasons.MODEL_MISSING),
+        "The model exists, and the agents can read it. Absent without `spec.model`.",
+        (
+            Reasons.MODEL_CHOSEN,
+            Reasons.MODEL_IN_VOLUME,
+            Reasons.MODEL_MISSING,
+            Reasons.MODEL_NOT_FOUND,
+            Reasons.MODEL_DIGEST_MISMATCH,
+            Reasons.MODEL_STORE_UNREACHABLE,
+            Reasons.MODEL_NOT_STORED,
+            Reasons.MODEL_IN_JOURNAL,
+        ),
         "servingjob-model",
     ),
     ConditionDoc(

@@ -43,6 +43,14 @@ class CheckpointSource(Model):
 class VolumeSource(Model):
     """A folder with safetensors files in a PersistentVolumeClaim. Pickle files are refused."""
 
+    model_config = validated(
+        Rule(
+            "!has(self.path) || !self.path.matches('(^|/)[.][.](/|$)')",
+            "path must not leave the volume: it may not have '..' as a folder",
+            ".path",
+        ),
+    )
+
     claim_name: ObjectName
     path: Annotated[str, Field(pattern=r"^[^/].*$|^$", max_length=1024)] = ""
     """Folder inside the volume. Empty: the root of the volume."""

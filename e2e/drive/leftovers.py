@@ -22,7 +22,7 @@ CustomResourceDefinitions of an API group.
 """
 _SCRIPT = """
 grep -E ' (/run/convoy|[^ ]*convoy[.]dev)' /proc/mounts | sed 's/^/mount /'
-find /run/convoy -mindepth 1 2>/dev/null
+find /run/convoy /var/lib/convoy/models -mindepth 1 2>/dev/null
 find /var/lib/kubelet/plugins /var/lib/kubelet/plugins_registry -name '*convoy*'
 grep -lx 'convoy-.*' /proc/[0-9]*/comm 2>/dev/null
 true

@@ -80,8 +80,8 @@ class ServingReasons:
     )
     MODEL_IN_JOURNAL = Reason(
         "ModelInJournal",
-        "pod {pod} on node {node}: {why}. Choose a step without a journal in spec.model.checkpoint (convoy "
-        "checkpoint ls {job})",
+        "pod {pod} on node {node}: {why}. Choose a step without a journal in spec.model.checkpoint: convoy "
+        "checkpoint export {job} --to model.safetensors names the newest",
         warning=True,
     )
     SLO_MET = Reason("ObjectivesMet", "{figures}")

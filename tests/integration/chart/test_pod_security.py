@@ -46,7 +46,7 @@ def test_every_pod_but_the_agents_passes_the_restricted_standard(
 def test_an_agent_requests_only_the_privileges_that_its_work_needs(helm: Path) -> None:
     spec = pods(render(helm))["DaemonSet convoy-agent"]["spec"]
     folders = {volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
-    assert folders == {"/var/lib/kubelet", "/run/convoy"}
+    assert folders == {"/var/lib/kubelet", "/run/convoy", "/var/lib/convoy/models"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
 
 

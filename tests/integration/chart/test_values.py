@@ -244,6 +244,7 @@ ADDED = (
     "admission",
     "checkpoints",
     "guard",
+    "agent.models",
     "test.tolerations",
 )
 """Values that the release in the cluster may lack. `helm upgrade --reuse-values` then leaves them unset."""

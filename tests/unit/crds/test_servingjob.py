@@ -84,6 +84,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"model": {"checkpoint": {"job": "a", "store": "s"}, "volume": {"claimName": "v"}}},
         "model: model needs exactly one of checkpoint and volume",
     ),
+    "path outside the volume": (
+        {"model": {"volume": {"claimName": "v", "path": "a/../../b"}}},
+        "model.volume.path: path must not leave the volume",
+    ),
     "uid without step": (
         {"model": {"checkpoint": {"uid": "u", "store": "s"}}},
         "model.checkpoint.step: uid needs step",

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.records import Record
 from convoy_workloads.engines.gpt.model import GPT, Shape
 from convoy_workloads.engines.lm import weights
 from convoy_workloads.engines.lm.params import Params
@@ -42,7 +44,7 @@ def save(trained: GPT, folder: Path) -> Path:
     path = folder / "shards" / "0" / "gen-1-7"
     path.parent.mkdir(parents=True)
     path.write_bytes(bytes_)
-    (folder / "record.json").write_text(json.dumps({"step": 7, "incarnation": 1, "other": 1}))
+    (folder / "record.json").write_bytes(Record(Generation(1, 7), None, {"0": "id"}, world=2).text)
     return path
 
 
@@ -65,7 +67,14 @@ def test_the_shards_of_a_generation_are_merged(trained: GPT, tmp_path: Path) -> 
     save(trained, tmp_path)
     found = load(tmp_path)
     assert same(found.model, trained) and found.model.blocks[0].heads == 3
-    assert found.facts == {"trained": True, "step": 7, "incarnation": 1}
+    assert found.facts == {
+        "trained": True,
+        "step": 7,
+        "incarnation": 1,
+        "world": 2,
+        "torch": "",
+        "saved": 0.0,
+    }
     assert str(tmp_path) in found.source
 
 

@@ -119,10 +119,10 @@ def _record(path: Path) -> dict[str, object]:
         return {}
     try:
         body = json.loads(file.read_bytes())
-        return {
-            name: body[name] for name in ("step", "incarnation", "world", "torch", "saved") if name in body
-        }
-    except (ValueError, TypeError) as error:
+        incarnation, step = body["generation"]
+        facts = {name: body[name] for name in ("world", "torch", "saved") if name in body}
+        return {"step": step, "incarnation": incarnation, **facts}
+    except (ValueError, TypeError, KeyError) as error:
         raise ModelError(f"{file} is malformed: {error}") from error
 
 
