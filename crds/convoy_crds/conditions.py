@@ -81,6 +81,7 @@ _FAULTS = (
     Reasons.POD_EVICTED,
     Reasons.NODE_DRAINED,
     Reasons.STRAGGLER_SWAPPED,
+    Reasons.SUSPECT_SWAPPED,
     Reasons.NODE_LOST,
     Reasons.REGROW,
     Reasons.RESTART_REQUESTED,

@@ -224,9 +224,13 @@ class PaceRecord(StatusModel):
 
 
 class Action(StatusModel):
-    """A drain that Convoy started. Each drain counts against every budget."""
+    """A swap of the node's jobs that Convoy started: a drain, or a swap before a test of a suspect. Each
+    counts against the budgets.
+    """
 
     at: datetime
+    test: bool = False
+    """True if the jobs were swapped only so that the node could be tested."""
     rack: _Name = ""
     jobs: Annotated[list[_Name], Field(max_length=64)] = Field(default_factory=list)
     paces: Annotated[list[PaceRecord], Field(max_length=16)] = Field(default_factory=list)
@@ -257,6 +261,8 @@ class SweepRef(StatusModel):
     name: _Name
     since: datetime
     cause: SweepCause = SweepCause.SUSPECTED
+    swaps: bool = False
+    """True if the jobs on the node are swapped to other nodes for this sweep."""
 
 
 class RepairStatus(StatusModel):

@@ -25,7 +25,13 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 
 _HOUR = timedelta(hours=1)
-_FIRST = {RequestKind.DRAIN: 0, RequestKind.QUARANTINE: 1, RequestKind.SWEEP: 2, RequestKind.ROUTINE: 3}
+_FIRST = {
+    RequestKind.DRAIN: 0,
+    RequestKind.QUARANTINE: 1,
+    RequestKind.SWEEP: 2,
+    RequestKind.TEST: 3,
+    RequestKind.ROUTINE: 4,
+}
 _TRUSTED = IN_SERVICE - {State.SUSPECT}
 _SWEPT_FIRST = (State.REQUALIFYING, State.QUARANTINED, State.GATED, State.SUSPECT)
 
@@ -76,7 +82,7 @@ class BudgetUsage:
         self.required_sweeps = sum(1 for one in sweeping if one.cause not in OPTIONAL_CAUSES)
         sweeps = policy.spec.sweeps
         self.sweeps_limit = share(self.size, sweeps.at_once_percent) if sweeps is not None else 0
-        swapping = sum(1 for one in nodes.values() if one.either({State.DRAINING}) and not one.facts.idle)
+        swapping = sum(1 for one in nodes.values() if _swaps(one) and not one.facts.idle)
         self.spares = sum(1 for one in nodes.values() if _spare(one)) - swapping
 
     def refuses(self, kind: RequestKind, one: AssessedNode) -> Refusal | None:
@@ -96,11 +102,17 @@ class BudgetUsage:
             return refused or (self._spares(kind, self.rules.reserved_spares) if idle else None)
         rack, jobs = one.status.node_ref.rack, one.facts.node.jobs if one.facts.node else ()
         recent_jobs = sorted(self.jobs.intersection(jobs))
+        hourly = share(self.size, self.rules.fleet_percent_per_hour)
+        if kind is RequestKind.TEST:
+            return (
+                _over(Reasons.SWEEP_BUDGET, kind, self.sweeps, self.sweeps_limit)
+                or _over(Reasons.RATE_BUDGET, kind, self.hour, hourly)
+                or (self._job(kind, recent_jobs[0]) if recent_jobs else None)
+                or self._spares(kind, self.rules.reserved_spares)
+            )
         return (
             _over(Reasons.POOL_BUDGET, kind, self.pool, share(self.size, self.rules.pool_percent))
-            or _over(
-                Reasons.RATE_BUDGET, kind, self.hour, share(self.size, self.rules.fleet_percent_per_hour)
-            )
+            or _over(Reasons.RATE_BUDGET, kind, self.hour, hourly)
             or (
                 _over(Reasons.RACK_BUDGET, kind, self.racks[rack], self.rules.per_rack, rack)
                 if rack
@@ -132,6 +144,11 @@ class BudgetUsage:
         elif kind is RequestKind.QUARANTINE:
             self.accused += 1
             self.spares -= 1 if _spare(one) else 0
+        elif kind is RequestKind.TEST:
+            self.sweeps += 1
+            self.hour += 1
+            self.jobs.update(one.facts.node.jobs if one.facts.node else ())
+            self.spares -= 1
         else:
             self.pool += 1
             self.hour += 1
@@ -170,7 +187,8 @@ def allocate(
 def _in_order(
     nodes: Mapping[str, AssessedNode], requests: Mapping[str, tuple[Request, ...]]
 ) -> Iterable[tuple[str, Request]]:
-    """Return the requests by priority: drains, quarantines, required sweeps, routine sweeps.
+    """Return the requests by priority: drains, quarantines, required sweeps, tests of suspects, routine
+    sweeps.
 
     Among drains and quarantines the most costly node comes first. Among required sweeps, the node with the
     fewest steps to its return to service comes first.
@@ -199,6 +217,11 @@ def _stopped(
         want=request.kind, policy=policy.metadata.name, state=f"{breaker.state}: {breaker.message}"
     )
     return Refusal(Reasons.BREAKER_OPEN, message)
+
+
+def _swaps(one: AssessedNode) -> bool:
+    refs = (one.status.sweep, one.stored.sweep)
+    return one.either({State.DRAINING}) or any(ref is not None and ref.swaps for ref in refs)
 
 
 def _spare(one: AssessedNode) -> bool:

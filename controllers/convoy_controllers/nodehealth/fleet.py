@@ -70,10 +70,11 @@ def unguarded(member: Member, now: datetime) -> NodeHealthStatus | None:
 
 
 def must_swap(status: NodeHealthStatus, policy: GuardPolicy | None) -> bool:
-    """Return True if the stored status requires a swap of the node's jobs now. An open breaker pauses
-    swaps.
+    """Return True if the stored status requires a swap of the node's jobs now: the node is drained, or is to
+    be tested as a suspect. An open breaker pauses swaps.
     """
-    if policy is None or policy.spec.mode is Mode.OBSERVE or status.state is not State.DRAINING:
+    tested = status.sweep is not None and status.sweep.swaps
+    if policy is None or policy.spec.mode is Mode.OBSERVE or not (tested or status.state is State.DRAINING):
         return False
     return policy.status.breaker.state is not BreakerState.OPEN
 

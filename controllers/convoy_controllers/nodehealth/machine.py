@@ -37,6 +37,8 @@ class RequestKind(StrEnum):
 
     SWEEP = "a sweep"
     ROUTINE = "a routine sweep"
+    TEST = "a test of a suspect"
+    """A sweep for which the jobs on the node are swapped."""
     QUARANTINE = "a quarantine"
     DRAIN = "a drain"
 
@@ -253,6 +255,8 @@ def requests(
     if (cause := sweeping.needed_sweep(status, facts, policy, now)) is not None:
         optional = cause in sweeping.OPTIONAL_CAUSES
         found.append(Request(RequestKind.ROUTINE if optional else RequestKind.SWEEP, cause=cause))
+    if why := noticing.reason_to_swap(status, facts, policy.spec, now):
+        found.append(Request(RequestKind.TEST, why, SweepCause.NOTICED))
     return tuple(found)
 
 
@@ -262,6 +266,9 @@ def granted(
     """Return the status with the effect of the granted `request`."""
     if request.kind in SWEEPS:
         return sweeping.with_sweep(status, hardware, request.cause, now)
+    if request.kind is RequestKind.TEST:
+        status = sweeping.with_sweep(status, hardware, request.cause, now, swaps=True)
+        return _with_action(status, facts, now, test=True)
     if request.kind is RequestKind.QUARANTINE:
         quarantines = [*status.quarantines, now][-16:]
         update = {"quarantines": quarantines, "lemon_score": lemon_score(quarantines, now), "failures": 0}
@@ -269,9 +276,15 @@ def granted(
         message = Reasons.CONFIRMED_SLOW.format(why=request.why)
         return with_state(status, State.QUARANTINED, now, Reasons.CONFIRMED_SLOW, message)
     if request.kind is RequestKind.DRAIN:
-        jobs = sorted(set(facts.node.jobs))[:64] if facts.node else []
-        action = Action(at=now, rack=status.node_ref.rack, jobs=jobs, paces=list(facts.paces[:16]))
-        status = status.model_copy(update={"actions": [*status.actions, action][-MOST_ACTIONS:]})
+        status = _with_action(status, facts, now)
         message = Reasons.DRAINING_NODE.format(why=request.why)
         return with_state(status, State.DRAINING, now, Reasons.DRAINING_NODE, message)
     return status
+
+
+def _with_action(
+    status: NodeHealthStatus, facts: HardwareFacts, now: datetime, test: bool = False
+) -> NodeHealthStatus:
+    jobs = sorted(set(facts.node.jobs))[:64] if facts.node else []
+    action = Action(at=now, test=test, rack=status.node_ref.rack, jobs=jobs, paces=list(facts.paces[:16]))
+    return status.model_copy(update={"actions": [*status.actions, action][-MOST_ACTIONS:]})

@@ -3,12 +3,16 @@ else.
 
 A hint does not count as evidence. Once the node is idle, a sweep can show whether the cause is a slow PCIe
 link or a slow data loader.
+
+A hint about a rank with few peers is a suspicion. The node is then not idle while its job runs, so the job
+is swapped to a spare node once the slowness has cost as much as the swap will.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
 
+from convoy_controllers.guard.suspicions import CAUSES
 from convoy_controllers.nodehealth import evidence
 from convoy_controllers.nodehealth.observed import HardwareFacts
 from convoy_controllers.nodehealth.record import parse_duration
@@ -46,3 +50,27 @@ def with_notice(
     worst = max(lasting, key=lambda one: one.slowdown)
     found = Notice(job=worst.job, cause=worst.cause, at=now, slowdown=round(worst.slowdown, 3))
     return status.model_copy(update={"noticed": found})
+
+
+def reason_to_swap(
+    status: NodeHealthStatus, facts: HardwareFacts, spec: GuardPolicySpec, now: datetime
+) -> str:
+    """Return why the jobs on a suspected node should be swapped, so that the node can be tested; empty if
+    they should stay.
+
+    The jobs must have saved their state since the suspicion was recorded.
+    """
+    hint = status.noticed
+    if hint is None or hint.cause not in CAUSES or status.state not in _HINT_STATES:
+        return ""
+    if spec.sweeps is None or status.sweep is not None or not facts.agent_connected or facts.idle:
+        return ""
+    stays = facts.node is not None and facts.node.unswappable
+    if stays or facts.saved is None or facts.saved < hint.at:
+        return ""
+    cost = evidence.swap_cost(facts, spec)
+    for one in facts.noticed:
+        lasts = one.job == hint.job and one.cause in CAUSES and evidence.is_evidence(one, spec.detection, now)
+        if lasts and one.loss >= cost:
+            return f"job {one.job} may have lost {one.loss:.0f} GPU-seconds on it; a swap costs {cost:.0f}"
+    return ""

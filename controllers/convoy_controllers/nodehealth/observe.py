@@ -92,8 +92,11 @@ def fleet(policy: GuardPolicy, hardware: Hardware, now: datetime) -> Fleet:
     """Return a policy, all hardware under this policy that has a NodeHealth, and the current facts about
     this hardware.
     """
-    held = without_followers(hardware.suspicions, hardware.healths.values(), hardware.paces, now)
-    seen = replace(hardware, suspicions=held)
+    held, noticed = (
+        without_followers(one, hardware.healths.values(), hardware.paces, now)
+        for one in (hardware.suspicions, hardware.noticed)
+    )
+    seen = replace(hardware, suspicions=held, noticed=noticed)
     members = [
         member(name, policy, seen, now)
         for name in hardware.healths

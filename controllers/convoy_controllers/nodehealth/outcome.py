@@ -34,6 +34,9 @@ def with_outcome(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) 
     if facts.recovered >= ENOUGH:
         return _decided(status, Outcome.RIGHT, now)
     status = _decided(status, Outcome.WRONG, now, facts.followed)
+    if last.test:
+        # Nothing was held against the node, so there is nothing to correct.
+        return status
     if any(one.kind is EvidenceKind.SWEEP for one in status.evidence):
         # Keep the state: the node did not slow down these jobs, but a sweep found a fault.
         return status

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from convoy_controllers.guard.robust import MEDIAN_ERROR, spread
+from convoy_controllers.guard.suspicions import CAUSES
 from convoy_controllers.nodehealth.observed import HardwareFacts
 from convoy_crds.nodehealth import Action, Outcome, PaceRecord
 
@@ -64,9 +65,9 @@ def error(walls: Sequence[float]) -> float:
 
 
 def paces(facts: HardwareFacts, now: Mapping[str, JobPace]) -> list[PaceRecord]:
-    """Return the speeds of the jobs that accuse a node, as they are stored with a swap."""
+    """Return the speeds of the jobs that accuse or suspect a node, as they are stored with a swap."""
     found = []
-    for one in facts.suspicions:
+    for one in (*facts.suspicions, *(hint for hint in facts.noticed if hint.cause in CAUSES)):
         known = now.get(one.job)
         if known is not None and one.gain >= max(LEAST_GAIN * known.seconds, LEAST_SECONDS):
             found.append(

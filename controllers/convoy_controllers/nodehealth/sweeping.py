@@ -217,9 +217,13 @@ def _worth_a_sweep(status: NodeHealthStatus, now: datetime) -> bool:
     return online or again or status.internal.inconclusive > 0
 
 
-def with_sweep(status: NodeHealthStatus, hardware: str, cause: SweepCause, now: datetime) -> NodeHealthStatus:
-    """Return the status after a sweep of the node was granted."""
-    ref = SweepRef(name=name_of(hardware, now), since=now, cause=cause)
+def with_sweep(
+    status: NodeHealthStatus, hardware: str, cause: SweepCause, now: datetime, swaps: bool = False
+) -> NodeHealthStatus:
+    """Return the status after a sweep of the node was granted. `swaps`: True if the jobs on the node are
+    swapped to other nodes for it.
+    """
+    ref = SweepRef(name=name_of(hardware, now), since=now, cause=cause, swaps=swaps)
     message = Reasons.UNDER_TEST.format(name=ref.name)
     if status.state is State.GATED or cause is SweepCause.EXPIRED:
         status = with_state(status, State.SWEEPING, now, Reasons.UNDER_TEST, message)

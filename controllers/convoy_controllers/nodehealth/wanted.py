@@ -56,7 +56,9 @@ def marks(status: NodeHealthStatus, policy: GuardPolicy | None) -> Marks:
     if status.sweep is not None and TAINT_QUARANTINED not in taints:
         # Keep other pods away: no job may run beside a test.
         taints[TAINT_UNQUALIFIED] = _HARD
-    return Marks(taints, status.state)
+    # The label tells jobs why their pods are evicted.
+    swaps = status.sweep is not None and status.sweep.swaps
+    return Marks(taints, State.SWEEPING if swaps else status.state)
 
 
 def marks_of_unknown(policy: GuardPolicy | None, facts: HardwareFacts) -> Marks:

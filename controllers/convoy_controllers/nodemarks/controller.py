@@ -2,8 +2,8 @@
 hardware.
 
 Marks follow from stored statuses alone, so no mark stays on a node by mistake: whatever an operator did
-before it died, the next reconcile corrects the node. Pods of jobs are evicted from a drained node once the
-node carries its taint.
+before it died, the next reconcile corrects the node. Pods of jobs are evicted from a drained node, and from a
+suspect that is to be tested, once the node carries its taint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from convoy_controllers.resources import GUARD_POLICIES, NODE_HEALTHS, NODES, PO
 from convoy_crds import guardpolicy, nodehealth
 from convoy_crds.guardpolicy import GuardPolicy, Mode
 from convoy_crds.nodehealth import NodeHealth, State
-from convoy_crds.terms import TAINT_QUARANTINED, ConditionType
+from convoy_crds.terms import TAINT_QUARANTINED, TAINT_UNQUALIFIED, ConditionType
 
 EVICT_SECONDS = 15.0
 """Seconds between two evictions of the same pods, because a PodDisruptionBudget may refuse an eviction."""
@@ -78,10 +78,10 @@ def observe(reader: Reader, key: Key) -> Observed | None:
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Patch the node's marks, and evict the jobs' pods from a drained node."""
-    # No event shows that a job has become swappable. So reconcile a drained node with pods again after
+    """Patch the node's marks, and evict the jobs' pods from a node that they must leave."""
+    # No event shows that a job has become swappable. So reconcile such a node with pods again after
     # EVICT_SECONDS.
-    waits = bool(observed.members) and _drains(observed)
+    waits = bool(observed.members) and _must_leave(observed)
     children = (*_marks(observed, now), *_leaving(observed))
     return Plan(children=children, requeue_after=EVICT_SECONDS if waits else None)
 
@@ -103,17 +103,18 @@ def _marks(observed: Observed, now: datetime) -> Iterable[Child]:
         yield Apply(NODES, {"metadata": {"name": observed.node.name}, **change.status}, subresource="status")
 
 
-def _drains(observed: Observed) -> bool:
+def _must_leave(observed: Observed) -> bool:
     return observed.health is not None and must_swap(observed.health.status, observed.policy)
 
 
 def _leaving(observed: Observed) -> Iterable[EvictPod]:
     # Evict only from a tainted node: otherwise a replacement could be scheduled onto this node again.
-    tainted = any(taint.get("key") == TAINT_QUARANTINED for taint in observed.node.taints)
-    if not tainted or not _drains(observed):
+    closed = (TAINT_QUARANTINED, TAINT_UNQUALIFIED)
+    tainted = any(taint.get("key") in closed for taint in observed.node.taints)
+    if not tainted or not _must_leave(observed):
         return
     for pod in observed.members:
-        # The job may have forbidden swaps since the drain began.
+        # The job may have forbidden swaps since the drain or test was granted.
         if f"{pod.namespace}/{pod.job}" not in observed.unswappable and not pod.view.deleting:
             yield EvictPod(pod.namespace, pod.name, pod.uid)
 
@@ -131,16 +132,20 @@ def _nodes_of(reader: Reader, before: Any | None, after: Any | None) -> Iterable
 
 
 def _drained(reader: Reader, before: Any | None, after: Any | None) -> Iterable[tuple[str, str]]:
-    """Return the key of a pod's node if the node is drained, or if no NodeHealth names the node.
+    """Return the key of a pod's node if pods must leave the node, or if no NodeHealth names the node.
 
     The second case matters because a joining node is gated only while it has no pods of jobs.
     """
     for one in (before, after):
         if one is not None and one.view.node:
             there = [*reader.referring(nodehealth.KIND, ON_NODE, one.view.node)]
-            drained = any(health.status.get("state") == State.DRAINING for health in there)
-            if drained or (not there and reader.live(guardpolicy.KIND)):
+            if any(_empties(health) for health in there) or (not there and reader.live(guardpolicy.KIND)):
                 yield "", one.view.node
+
+
+def _empties(health: CachedObject) -> bool:
+    swaps = (health.status.get("sweep") or {}).get("swaps", False)
+    return bool(swaps) or health.status.get("state") == State.DRAINING
 
 
 def _shown(health: CachedObject) -> Hashable:
@@ -164,7 +169,8 @@ def _rules(policy: CachedObject) -> Hashable:
 
 CONTROLLER = Controller(
     NODES,
-    summary="Shows the stored health of hardware on its Node, and evicts pods of jobs from a drained node.",
+    summary="Shows the stored health of hardware on its Node, and evicts pods of jobs from a node that is "
+    "drained, or tested as a suspect.",
     observe=observe,
     plan=plan,
     makes=(Makes(NODES, (Patch,)), Makes(NODES, (Apply,), subresource="status"), Makes(PODS, (EvictPod,))),

@@ -46,6 +46,7 @@ _OUTSIDE = (
     Reasons.POD_EVICTED,
     Reasons.NODE_DRAINED,
     Reasons.STRAGGLER_SWAPPED,
+    Reasons.SUSPECT_SWAPPED,
     Reasons.CONTAINER_OOM,
     Reasons.CONTAINER_STOPPED,
     Reasons.POD_DEADLINE,

@@ -257,6 +257,8 @@ def pod_fault(pod: PodView, node: NodeView | None, warning: PodWarning | None = 
             return _of_pod(pod, Reasons.NODE_DRAINED)
         if node.labels.get(LABEL_NODE_HEALTH) == State.DRAINING:
             return _of_pod(pod, Reasons.STRAGGLER_SWAPPED)
+        if node.labels.get(LABEL_NODE_HEALTH) == State.SWEEPING:
+            return _of_pod(pod, Reasons.SUSPECT_SWAPPED)
     if (failed(pod) or pod.deleting) and pod.disruption:
         explained = pod.kubelet_message if pod.disruption == "TerminationByKubelet" else ""
         return _of_pod(pod, Reasons.POD_EVICTED, explained or _EVICTIONS.get(pod.disruption, pod.disruption))

@@ -131,6 +131,12 @@ class FaultReasons:
         "node {node} is slow (see its NodeHealth): pod {pod} saves its state and is swapped to another node",
         warning=True,
     )
+    SUSPECT_SWAPPED = Reason(
+        "SuspectSwapped",
+        "node {node} may be slow, so it is tested (see its NodeHealth): pod {pod} saves its state and is "
+        "swapped to another node",
+        warning=True,
+    )
     NODE_LOST = Reason(
         "NodeLost",
         "node {node} and its pod {pod} are lost: {why}; Convoy restarts the pod on another node",

@@ -14,7 +14,7 @@ from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.findings import Report
 from convoy_controllers.guard.rank_placement import RankPlacement
 from convoy_controllers.guard.state import State, initial_state
-from convoy_controllers.guard.suspicions import SuspicionRecord, noticeable, update_suspicions
+from convoy_controllers.guard.suspicions import CAUSES, SuspicionRecord, noticeable, update_suspicions
 from convoy_controllers.guard.telemetry import Position, Window
 from convoy_controllers.guard.window_collector import WindowCollector
 from convoy_controllers.keys import Key
@@ -129,18 +129,20 @@ class JobDetector:
             self._windows,
             self.placement.layout.size,
             frozenset(self.placement.nodes),
-            tuple(
-                Slow(frozenset(one.ranks), one.cause.value, one.gain)
-                for one in self.held.values()
-                if one.lasting
-            ),
+            tuple(Slow(frozenset(one.ranks), one.cause.value, one.gain) for _, one in self._delays),
         )
+
+    @property
+    def _delays(self) -> list[tuple[str, SuspicionRecord]]:
+        """Return the nodes that may delay the job now, with the accusation or suspicion against each."""
+        both = (*self.held.items(), *self.noticed.items())
+        return [(node, one) for node, one in both if one.lasting and one.cause in CAUSES]
 
     def suspicion(self, node: str, one: SuspicionRecord) -> Suspicion:
         """Return a suspicion against a node in the form that the NodeHealth stores."""
         since, seen = (datetime.fromtimestamp(time, UTC) for time in (one.since, one.seen))
         job = f"{self.key.namespace}/{self.key.name}"
-        beside = tuple(other for other, held in self.held.items() if held.lasting and other != node)
+        beside = tuple(dict.fromkeys(other for other, _ in self._delays if other != node))
         slowdown, cause = 1 + one.slowdown, one.cause.value
         return Suspicion(
             job, since, seen, slowdown, one.loss, cause, gain=one.gain, beside=beside, ranks=one.ranks

@@ -176,13 +176,21 @@ def test_step_after_the_last_heartbeat_keeps_the_node() -> None:
     assert cluster.now > NOW
 
 
-def test_drained_pod_is_moved_without_a_counted_restart() -> None:
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"cordoned": True}, "NodeDrained"),
+        ({"labels": {"convoy.dev/node-health": "Draining"}}, "StragglerSwapped"),
+        ({"labels": {"convoy.dev/node-health": "Sweeping"}}, "SuspectSwapped"),
+    ],
+)
+def test_evicted_pod_is_moved_without_a_counted_restart(facts: dict[str, Any], reason: str) -> None:
     cluster = running()
     node = on(cluster, "job-worker-1")
-    cluster.nodes[node] = NodeView(node, cordoned=True)
+    cluster.nodes[node] = NodeView(node, **facts)
     cluster.pod("job-worker-1", deleting=True, disruption="EvictionByEvictionAPI").step()
     last = cluster.job.status.restarts.last
-    assert last is not None and (last.reason, last.counted) == ("NodeDrained", False)
+    assert last is not None and (last.reason, last.counted) == (reason, False)
     assert cluster.job.status.offenders == []
 
 

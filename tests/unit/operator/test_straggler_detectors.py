@@ -53,7 +53,9 @@ def test_slow_rank_of_three_is_noticed_without_a_suspicion() -> None:
     assert (found.cause, found.ranks, found.proof) == ("Compute", (1,), Proof.FEW_PEERS)
     ((node, (hint,)),) = hub.detectors.noticed().items()
     assert (node, hint.cause, hint.ranks) == ("n1", "Compute", (1,))
-    assert hub.detectors.suspicions() == {} and hub.detectors.paces()["default/job"].slow == ()
+    assert hub.detectors.suspicions() == {}
+    (slow,) = hub.detectors.paces()["default/job"].slow
+    assert (slow.ranks, slow.cause) == (frozenset((1,)), "Compute")
 
 
 @pytest.mark.parametrize(
