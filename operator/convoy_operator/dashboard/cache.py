@@ -16,6 +16,7 @@ from convoy_crds import (
     hardwareclass,
     healthsweep,
     nodehealth,
+    servingjob,
     trainingjob,
 )
 from convoy_crds.engine import Engine
@@ -24,15 +25,18 @@ from convoy_crds.kind import Kind
 from convoy_crds.kinds import KINDS
 from convoy_crds.meta import Model
 from convoy_crds.nodehealth import NodeHealth
+from convoy_crds.servingjob import ServingJob
 from convoy_crds.terms import LABEL_JOB
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import views
 from convoy_operator.cache import Store
-from convoy_operator.dashboard.core.jobs import RowCache
+from convoy_operator.dashboard.core import jobs, serving_jobs
 from convoy_operator.dashboard.core.nodes import by_node
 from convoy_operator.dashboard.core.objects import ParsedObject, parser_of
 from convoy_operator.dashboard.core.restarts import RestartHistory
+from convoy_operator.dashboard.core.row_cache import RowCache
 from convoy_operator.dashboard.core.series import Curves
+from convoy_operator.dashboard.core.traffic_series import TrafficCurves
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.metrics import Metrics
@@ -48,6 +52,7 @@ class DashboardCache:
         self._kinds = {kind.plural: kind for kind in kinds}
         self._objects: dict[str, Store[ParsedObject[Any]]] = {plural: Store() for plural in self._kinds}
         self.jobs = self.objects(trainingjob.KIND)
+        self.servers = self.objects(servingjob.KIND)
         self.healths = self.objects(nodehealth.KIND)
         self.sweeps = self.objects(healthsweep.KIND)
         self.classes = self.objects(hardwareclass.KIND)
@@ -58,13 +63,16 @@ class DashboardCache:
         self.nodes: Store[Node] = Store()
         self.curves = Curves()
         self.restarts = RestartHistory()
-        self.rows = RowCache()
+        self.rows = RowCache(jobs.row)
+        self.traffic = TrafficCurves()
+        self.serving_rows = RowCache(serving_jobs.row)
         self._feed = feed
         self.jobs.listen(self._on_job)
+        self.servers.listen(self._on_server)
         self.nodes.listen(self._on_node)
         self.pods.listen(self._on_other)
         for store in self._objects.values():
-            if store is not self.jobs:
+            if store is not self.jobs and store is not self.servers:
                 store.listen(self._on_other)
 
     def objects(self, kind: Kind[M]) -> Store[ParsedObject[M]]:
@@ -98,7 +106,7 @@ class DashboardCache:
         """
         return Counter(pod.view.node for pod in self.pods if pod.view.node and pod.view.needs_node)
 
-    def pods_of(self, job: ParsedObject[TrainingJob]) -> list[Pod]:
+    def pods_of(self, job: ParsedObject[Any]) -> list[Pod]:
         """Return the pods that the job owns. The job label is not enough, because any user can set it on a
         pod.
         """
@@ -119,6 +127,17 @@ class DashboardCache:
         if after is not None and after.model is not None:
             self.curves.record(after.uid, after.model.status.progress, datetime.now(UTC))
             self.restarts.record(after.uid, after.model.status)
+        self._feed.notify()
+
+    def _on_server(
+        self, before: ParsedObject[ServingJob] | None, after: ParsedObject[ServingJob] | None, own: bool
+    ) -> None:
+        if after is None or (before is not None and before.uid != after.uid):
+            removed_uid = before.uid if before is not None else ""
+            self.traffic.remove(removed_uid)
+            self.serving_rows.remove(removed_uid)
+        if after is not None and after.model is not None:
+            self.traffic.record(after.uid, after.model.status.traffic, datetime.now(UTC))
         self._feed.notify()
 
     def _on_node(self, before: Node | None, after: Node | None, own: bool) -> None:

@@ -7,11 +7,10 @@ from datetime import datetime
 
 from convoy.cli.messages import ShownMessages, indented
 from convoy.client.rollout import use_of
-from convoy_crds.meta import Condition
+from convoy_crds.serving_summaries import is_unwanted
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.servingjob_status import GroupRecord
 from convoy_crds.summaries import NOT_RECONCILED, age
-from convoy_crds.terms import ConditionType
 
 MAX_REPLICAS = 8
 """Maximum number of faulty replicas to show. The output gives the number of further ones."""
@@ -26,7 +25,7 @@ def explain(job: ServingJob, now: datetime, shown: ShownMessages) -> list[str]:
     lines += indented(shown.add(NOT_RECONCILED if new else status.message), 2)
     bad = False
     for condition in status.conditions:
-        bad |= (wrong := _is_unwanted(job, condition))
+        bad |= (wrong := is_unwanted(job, condition))
         since = age(condition.last_transition_time, now)
         mark = "!" if wrong else " "
         lines.append(f"{mark} {condition.type}={condition.status} for {since}: {condition.reason}")
@@ -34,12 +33,6 @@ def explain(job: ServingJob, now: datetime, shown: ShownMessages) -> list[str]:
     if bad:
         lines.append("  (! marks an unwanted condition)")
     return [*lines, *_replicas(job, now), *_model(job, now), *_revisions(job), *_traffic(job)]
-
-
-def _is_unwanted(job: ServingJob, condition: Condition) -> bool:
-    if job.spec.suspend or condition.type == ConditionType.SUSPENDED:
-        return False
-    return condition.status == ("True" if condition.type == ConditionType.DEGRADED else "False")
 
 
 def _replicas(job: ServingJob, now: datetime) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import structlog
 
-from convoy_controllers.resources import NODE_HEALTHS, TRAINING_JOBS
+from convoy_controllers.resources import NODE_HEALTHS, TRAINING_JOBS, Resource
 from convoy_operator import errors
 from convoy_operator.dashboard.auth.identity import Identity
 from convoy_operator.gateway import Object
@@ -35,9 +35,11 @@ do not all expire at the same time.
 """
 RETRY_SECONDS = 15.0
 """Maximum number of seconds until a review that brought no decision is repeated."""
-_JOBS = {"verb": "list", "group": TRAINING_JOBS.group, "resource": TRAINING_JOBS.plural}
-_NODES = {"verb": "list", "group": NODE_HEALTHS.group, "resource": NODE_HEALTHS.plural}
 _LOGS = {"verb": "get", "group": "", "resource": "pods", "subresource": "log"}
+
+
+def _list(resource: Resource) -> Mapping[str, str]:
+    return {"verb": "list", "group": resource.group, "resource": resource.plural}
 
 
 class Reviewer(Protocol):
@@ -56,12 +58,12 @@ class Access(Protocol):
         """True if a permission was checked and the last check brought no decision."""
         ...
 
-    async def namespaces(self, present: Iterable[str]) -> frozenset[str]:
-        """Return the given namespaces whose jobs the session may list."""
+    async def namespaces(self, present: Iterable[str], resource: Resource = TRAINING_JOBS) -> frozenset[str]:
+        """Return the given namespaces whose objects of this resource the session may list."""
         ...
 
-    async def everywhere(self) -> bool:
-        """Return True if the session may list the jobs of all namespaces."""
+    async def everywhere(self, resource: Resource = TRAINING_JOBS) -> bool:
+        """Return True if the session may list the objects of this resource in all namespaces."""
         ...
 
     async def nodes(self) -> bool:
@@ -78,11 +80,11 @@ class FullAccess:
 
     undecided = False
 
-    async def namespaces(self, present: Iterable[str]) -> frozenset[str]:
+    async def namespaces(self, present: Iterable[str], resource: Resource = TRAINING_JOBS) -> frozenset[str]:
         """See `Access.namespaces`."""
         return frozenset(present)
 
-    async def everywhere(self) -> bool:
+    async def everywhere(self, resource: Resource = TRAINING_JOBS) -> bool:
         """See `Access.everywhere`."""
         return True
 
@@ -181,23 +183,25 @@ class ReviewedAccess:
         """See `Access.undecided`."""
         return any(self._undecided.values())
 
-    async def namespaces(self, present: Iterable[str]) -> frozenset[str]:
+    async def namespaces(self, present: Iterable[str], resource: Resource = TRAINING_JOBS) -> frozenset[str]:
         """See `Access.namespaces`."""
-        if await self.everywhere():
-            self._undecided["namespaces"] = False
+        what = f"namespaces of {resource.plural}"
+        if await self.everywhere(resource):
+            self._undecided[what] = False
             return frozenset(present)
         requested = list(present)
-        found = await asyncio.gather(*(self._decide({**_JOBS, "namespace": one}) for one in requested))
-        self._undecided["namespaces"] = None in found
+        wanted = _list(resource)
+        found = await asyncio.gather(*(self._decide({**wanted, "namespace": one}) for one in requested))
+        self._undecided[what] = None in found
         return frozenset(one for one, may in zip(requested, found, strict=True) if may)
 
-    async def everywhere(self) -> bool:
+    async def everywhere(self, resource: Resource = TRAINING_JOBS) -> bool:
         """See `Access.everywhere`."""
-        return await self._may("everywhere", _JOBS)
+        return await self._may(f"all {resource.plural}", _list(resource))
 
     async def nodes(self) -> bool:
         """See `Access.nodes`."""
-        return await self._may("nodes", _NODES)
+        return await self._may("nodes", _list(NODE_HEALTHS))
 
     async def logs(self, namespace: str) -> bool:
         """See `Access.logs`."""

@@ -13,11 +13,14 @@ from convoy_crds.guardpolicy import BreakerState, GuardPolicy
 from convoy_crds.meta import Condition
 from convoy_crds.nodehealth import NodeHealth, State
 from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.serving_summaries import is_unwanted
+from convoy_crds.servingjob import ServingJob
 from convoy_crds.summaries import NOT_RECONCILED, WARNING_REASONS
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
-from convoy_operator.dashboard.core.formatting import ago, job_link, node_link, shortened
+from convoy_operator.dashboard.core import serving_jobs
+from convoy_operator.dashboard.core.formatting import ago, job_link, node_link, serving_link, shortened
 from convoy_operator.dashboard.core.jobs import ours, why
 from convoy_operator.dashboard.core.objects import ParsedObject
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
@@ -26,6 +29,15 @@ STUCK = timedelta(minutes=10)
 """Time for which a job may be starting, suspending or being deleted before it needs attention."""
 _COMING_UP = frozenset({Phase.PENDING, Phase.STARTING, Phase.RESTARTING})
 _OUT_OF_SERVICE = frozenset({State.QUARANTINED, State.DRAINING, State.REPAIRING, State.CONDEMNED})
+_SERVING_PROBLEMS = {
+    ConditionType.VALID: ("ServingJob invalid", Tone.BAD),
+    ConditionType.AVAILABLE: ("Too few replicas", Tone.BAD),
+    ConditionType.PROGRESSING: ("Rollout halted", Tone.WARN),
+    ConditionType.DEGRADED: ("Replica faulty", Tone.WARN),
+    ConditionType.MODEL_READY: ("Model not ready", Tone.WARN),
+    ConditionType.SLO_MET: ("Objectives missed", Tone.WARN),
+}
+"""Name and tone of the problem that a condition of a ServingJob reports."""
 COLUMNS = (
     Column("Problem", badge=True),
     Column("Where", link=True),
@@ -225,22 +237,63 @@ def of_store(store: CheckpointStore) -> Concern | None:
     )
 
 
+def of_server(parsed: ParsedObject[ServingJob], now: datetime) -> Iterator[Concern]:
+    """Yield the problems of a ServingJob: the condition that needs attention first, and what to do."""
+    job, where = parsed.model, f"{parsed.namespace}/{parsed.name}"
+
+    def concern(what: str, tone: Tone, since: datetime | None, reason: str, advice: str = "") -> Concern:
+        link = serving_link(parsed.namespace, parsed.name)
+        run = advice or f"run: convoy why servingjob/{parsed.name} -n {parsed.namespace}"
+        return Concern(f"serving/{where}/{what}", what, tone, where, link, since, reason, run)
+
+    if job is None:
+        advice = "correct the manifest and apply it again"
+        yield concern("ServingJob unreadable", Tone.BAD, None, parsed.parse_error, advice)
+        return
+    leaves, created = job.metadata.deletion_timestamp, job.metadata.creation_timestamp
+    state = serving_jobs.state(job)
+    if leaves is not None:
+        if now - leaves >= STUCK:
+            advice = (
+                f"check its finalizers: kubectl -n {parsed.namespace} get servingjob {parsed.name} -o yaml"
+            )
+            yield concern("Deletion stuck", Tone.WARN, leaves, serving_jobs.why(job), advice)
+        return
+    if state == serving_jobs.NEW:
+        if created is not None and now - created >= STUCK:
+            advice = "check that the operator is running"
+            yield concern("ServingJob stuck", Tone.BAD, created, NOT_RECONCILED, advice)
+        return
+    for condition in job.status.conditions:
+        if not is_unwanted(job, condition) or condition.reason not in WARNING_REASONS:
+            continue
+        what, tone = _SERVING_PROBLEMS.get(condition.type, ("ServingJob faulty", Tone.WARN))
+        reason = f"{condition.reason}: {condition.message}"
+        yield concern(what, tone, condition.last_transition_time, reason)
+
+
+def of_jobs(
+    jobs: Iterable[ParsedObject[TrainingJob]], servers: Iterable[ParsedObject[ServingJob]], now: datetime
+) -> list[Concern]:
+    """Return the problems of all TrainingJobs and ServingJobs."""
+    found = [concern for parsed in jobs for concern in of_job(parsed, now)]
+    return found + [concern for parsed in servers for concern in of_server(parsed, now)]
+
+
 def gather(
-    jobs: Iterable[ParsedObject[TrainingJob]],
+    of_all_jobs: Iterable[Concern],
     healths: Iterable[ParsedObject[NodeHealth]],
     policies: Iterable[ParsedObject[GuardPolicy]],
     stores: Iterable[ParsedObject[CheckpointStore]],
     current: Mapping[str, NodeHealth],
-    now: datetime,
 ) -> list[Concern]:
     """Return all problems: errors before warnings, each newest first. `current` holds the NodeHealth of
     each node's present hardware, by node name.
     """
-    found = [concern for parsed in jobs for concern in of_job(parsed, now)]
     others: list[Concern | None] = [of_health(one.model, current) for one in healths if one.model]
     others += [of_policy(one.model) for one in policies if one.model]
     others += [of_store(one.model) for one in stores if one.model]
-    found += [concern for concern in others if concern is not None]
+    found = [*of_all_jobs, *(concern for concern in others if concern is not None)]
     return sorted(found, key=lambda one: (one.tone is not Tone.BAD, -_stamp(one.since), one.key))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from math import isnan
 from typing import Any
 
 from convoy_operator.dashboard.core.distribution import Strip
 from convoy_operator.dashboard.core.series import Curve, MetricCurve
+from convoy_operator.dashboard.core.traffic_series import TrafficCurve
 
 GREY = "#7a8594"
 GRID = "rgba(128,138,150,0.25)"
@@ -15,6 +17,8 @@ BLUE = "#3d8bfd"
 TEAL = "#12a594"
 ORANGE = "#e5762c"
 VIOLET = "#8f7ee0"
+REDRAW_SECONDS = 30
+"""Seconds by which a curve over time grows at once if its values do not change."""
 DIGITS = 6
 """Number of significant digits of a plotted value."""
 
@@ -75,6 +79,30 @@ def progress(curve: Curve | None) -> Options:
             points.append([round(1000 * at), points[-1][1]])
         points.append([round(1000 * at), step])
     return {**_plot(points, _x_axis("time (UTC)", type="time"), "step", VIOLET), "useUTC": True}
+
+
+def traffic(curve: TrafficCurve | None, lines: Mapping[str, str], unit: str, now: datetime) -> Options:
+    """Return a plot of values of a ServingJob over time. `lines` maps the curve's fields to their labels.
+    A value holds until the next one, and the newest until now.
+    """
+    options = _plot([], _x_axis("time (UTC)", type="time"), unit, BLUE)
+    series = []
+    for (name, label), colour in zip(lines.items(), (BLUE, ORANGE), strict=False):
+        values: Sequence[float] = getattr(curve, name) if curve is not None else ()
+        times: Sequence[float] = curve.times if curve is not None else ()
+        points: list[list[float | None]] = [
+            [round(1000 * at), None if isnan(value) else float(f"{value:.{DIGITS}g}")]
+            for at, value in zip(times, values, strict=True)
+        ]
+        if points:
+            until = max(points[-1][0] or 0, now.timestamp() // REDRAW_SECONDS * REDRAW_SECONDS * 1000)
+            points.append([until, points[-1][1]])
+        style = {"lineStyle": {"width": 2, "color": colour}, "itemStyle": {"color": colour}}
+        series.append(
+            {"name": label, "type": "line", "step": "end", "data": points, "showSymbol": False, **style}
+        )
+    legend = {"textStyle": {"color": GREY}, "top": 0, "right": 0, "data": list(lines.values())}
+    return {**options, "legend": legend, "series": series, "useUTC": True}
 
 
 def _x_axis(name: str, **more: Any) -> Options:

@@ -102,6 +102,11 @@ def job_link(namespace: str, name: str) -> str:
     return f"/jobs/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
+def serving_link(namespace: str, name: str) -> str:
+    """Return the path of a ServingJob's page."""
+    return f"/serving/{quote(namespace, safe='')}/{quote(name, safe='')}"
+
+
 def log_link(namespace: str, name: str, rank: int) -> str:
     """Return the path of a rank's log on its job's page."""
     return f"{job_link(namespace, name)}?rank={rank}#logs"

@@ -13,6 +13,7 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
 from convoy_operator.dashboard.core.formatting import clock, job_link
 from convoy_operator.dashboard.core.objects import ParsedObject
+from convoy_operator.dashboard.core.row_cache import RowCache, newest_first
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 
 UNKNOWN = "New"
@@ -133,38 +134,11 @@ def row(parsed: ParsedObject[TrainingJob], now: datetime) -> Row:
 
 
 def rows(
-    jobs: Iterable[ParsedObject[TrainingJob]], now: datetime, cache: RowCache | None = None
+    jobs: Iterable[ParsedObject[TrainingJob]], now: datetime, cache: RowCache[TrainingJob] | None = None
 ) -> list[Row]:
     """Return all jobs as table rows, newest first."""
     make = cache.row if cache is not None else row
-    return [make(parsed, now) for parsed in sorted(jobs, key=_newest)]
-
-
-class RowCache:
-    """Table rows that all open pages share. A row is built again when its job changes or after `SECONDS`."""
-
-    SECONDS = 5.0
-    """Seconds after which an unchanged row is built again, so that the ages in it increase."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[int, datetime, Row]] = {}
-
-    def row(self, parsed: ParsedObject[TrainingJob], now: datetime) -> Row:
-        """Return the table row of a job, from the cache if possible."""
-        version, at, found = self._known.get(parsed.uid, (-1, now, None))
-        if found is None or version != parsed.version or (now - at).total_seconds() >= self.SECONDS:
-            found = row(parsed, now)
-            self._known[parsed.uid] = (parsed.version, now, found)
-        return found
-
-    def remove(self, uid: str) -> None:
-        """Remove the row of a deleted job."""
-        self._known.pop(uid, None)
-
-
-def _newest(parsed: ParsedObject[TrainingJob]) -> tuple[float, str, str]:
-    created = parsed.model.metadata.creation_timestamp if parsed.model else None
-    return (-created.timestamp() if created else 0.0, parsed.namespace, parsed.name)
+    return [make(parsed, now) for parsed in sorted(jobs, key=newest_first)]
 
 
 def nothing(user: str, everywhere: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
@@ -9,9 +10,18 @@ from convoy_controllers.cached import Node, Pod
 from convoy_controllers.nodehealth.manual import exempted_until
 from convoy_crds.healthsweep import HealthSweep, NodeVerdict
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, Verdict
+from convoy_crds.servingjob import ServingJob
 from convoy_crds.trainingjob import TrainingJob
-from convoy_operator.dashboard.core import jobs
-from convoy_operator.dashboard.core.formatting import ago, clock, duration, figure, job_link, until
+from convoy_operator.dashboard.core import jobs, serving_jobs
+from convoy_operator.dashboard.core.formatting import (
+    ago,
+    clock,
+    duration,
+    figure,
+    job_link,
+    serving_link,
+    until,
+)
 from convoy_operator.dashboard.core.job import Fact
 from convoy_operator.dashboard.core.nodes import TONES
 from convoy_operator.dashboard.core.objects import ParsedObject
@@ -160,15 +170,19 @@ def _decided(one: NodeVerdict) -> str:
     return "; ".join(findings) or one.message or "-"
 
 
+def _by_job(pods: Iterable[Pod]) -> Counter[tuple[str, str, str | None]]:
+    """Return the number of pods of each job, by namespace, name and uid of the job. Label and owner of a pod
+    must agree, because any user can set either.
+    """
+    return Counter((pod.namespace, pod.job, pod.view.owner_uid) for pod in pods)
+
+
 def job_rows(pods: Iterable[Pod], known: Iterable[ParsedObject[TrainingJob]]) -> list[Row]:
     """Return the jobs with pods on the node as table rows."""
-    count: dict[tuple[str, str], int] = {}
-    for pod in pods:
-        key = (pod.namespace, pod.job)
-        count[key] = count.get(key, 0) + 1
+    count = _by_job(pods)
     found = []
     for parsed in sorted(known, key=lambda parsed: (parsed.namespace, parsed.name)):
-        number, job = count.get((parsed.namespace, parsed.name), 0), parsed.model
+        number, job = count[parsed.namespace, parsed.name, parsed.uid], parsed.model
         if number and job is not None:
             cells = (
                 Cell(f"{parsed.namespace}/{parsed.name}", href=job_link(parsed.namespace, parsed.name)),
@@ -177,4 +191,22 @@ def job_rows(pods: Iterable[Pod], known: Iterable[ParsedObject[TrainingJob]]) ->
                 Cell(jobs.why(job)),
             )
             found.append(Row(f"{parsed.namespace}/{parsed.name}", cells))
+    return found
+
+
+def server_rows(pods: Iterable[Pod], known: Iterable[ParsedObject[ServingJob]]) -> list[Row]:
+    """Return the ServingJobs with pods on the node as table rows."""
+    count = _by_job(pods)
+    found = []
+    for parsed in sorted(known, key=lambda parsed: (parsed.namespace, parsed.name)):
+        number, job = count[parsed.namespace, parsed.name, parsed.uid], parsed.model
+        if number and job is not None:
+            state, name = serving_jobs.state(job), f"{parsed.namespace}/{parsed.name}"
+            cells = (
+                Cell(name, href=serving_link(parsed.namespace, parsed.name)),
+                Cell(state, serving_jobs.TONES[state]),
+                Cell(str(number), order=float(number)),
+                Cell(serving_jobs.why(job)),
+            )
+            found.append(Row(f"serving/{name}", cells))
     return found

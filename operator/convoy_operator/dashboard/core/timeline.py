@@ -109,6 +109,12 @@ def entries(
     return sorted((*found, *shown_events[-MAX_EVENTS:]), key=lambda one: one.at, reverse=True)
 
 
+def of_events(events: Iterable[Mapping[str, Any]]) -> list[TimelineEntry]:
+    """Return the newest `MAX_EVENTS` Events as a timeline, newest first."""
+    found = sorted(filter(None, map(from_event, events)), key=lambda one: one.at, reverse=True)
+    return found[:MAX_EVENTS]
+
+
 def _describes(event: TimelineEntry, restart: Restart) -> bool:
     """Return True if the Event is the one that reports this restart."""
     return event.reason == restart.reason and abs((event.at - restart.at).total_seconds()) <= _SAME_SECONDS

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from datetime import UTC, datetime
 
 from fastapi import Request
-from nicegui import background_tasks, ui
+from nicegui import ui
 
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import TrainingJob
-from convoy_operator import errors
 from convoy_operator.dashboard.auth.request_guard import SESSION, location_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
@@ -23,14 +20,12 @@ from convoy_operator.dashboard.pages import live
 from convoy_operator.dashboard.pages.components import Chart
 from convoy_operator.dashboard.pages.elements import box, set_classes, set_text, show, text, tone_class
 from convoy_operator.dashboard.pages.frame import Frame
+from convoy_operator.dashboard.pages.job_events import JobEvents
 from convoy_operator.dashboard.pages.logs import Logs
 from convoy_operator.dashboard.pages.metric_charts import MetricCharts
 from convoy_operator.dashboard.pages.parts import FactList, StackedBar
 from convoy_operator.dashboard.pages.table import Table
-from convoy_operator.gateway import Object
 
-EVENTS_SECONDS = 5.0
-"""Seconds between two requests for the job's Events."""
 DELETED = "The job was deleted. It was last seen at {}."
 NO_STEPS = "No step is recorded yet."
 
@@ -60,13 +55,7 @@ class JobPage:
         self._rank = rank
         self._allowed = self._sees_nodes = False
         self._logs: Logs | None = None
-        self._events: tuple[str, list[Object]] = ("", [])
-        """A job's uid and the Events of the job. A later job of the same name has a different uid and other
-        Events.
-        """
-        self._events_requested_at = float("-inf")
-        self._events_task: asyncio.Task[None] | None = None
-        self._client = ui.context.client
+        self._events = JobEvents(context, namespace, self._on_events)
         self.frame = Frame(context, session, name, location)
         with self.frame.content:
             with box("div", "title"):
@@ -155,7 +144,7 @@ class JobPage:
             show(self._body, True)
             self._last_seen = datetime.now(UTC)
             self._show(parsed, parsed.model, self._last_seen)
-            self._refresh_events(parsed.uid)
+            self._events.refresh(parsed.uid)
 
     def _show_missing(self, why: str) -> None:
         set_text(self._phase, "")
@@ -163,29 +152,14 @@ class JobPage:
         set_classes(self._why, "sum")
         show(self._body, False)
 
-    def _refresh_events(self, uid: str) -> None:
-        """Request the job's Events in the background, so that a slow response does not delay the page."""
-        loading = self._events_task is not None and not self._events_task.done()
-        if loading or time.monotonic() - self._events_requested_at < EVENTS_SECONDS:
-            return
-        self._events_requested_at = time.monotonic()
-        self._events_task = background_tasks.create(self._load_events(uid), name="events")
-
-    async def _load_events(self, uid: str) -> None:
-        try:
-            self._events = uid, await self._context.event_cache.events(self._namespace, uid)
-        except errors.ApiError:
-            return  # Keep the Events that are shown. The banner already reports the outage.
+    def _on_events(self, uid: str) -> None:
         parsed = self._context.cache.jobs.get(self._namespace, self._name)
-        shown = parsed is not None and parsed.uid == uid and self._allowed and not self._client.is_deleted
-        if shown and parsed is not None and parsed.model is not None:
-            with self._client:
-                self._show_timeline(uid, parsed.model, datetime.now(UTC))
+        if self._allowed and parsed is not None and parsed.uid == uid and parsed.model is not None:
+            self._show_timeline(uid, parsed.model, datetime.now(UTC))
 
     def _show_timeline(self, uid: str, model: TrainingJob, now: datetime) -> None:
-        of, events = self._events
         seen = self._context.cache.restarts.get(uid)
-        self._timeline.show(timeline.rows(timeline.entries(model, events if of == uid else (), seen), now))
+        self._timeline.show(timeline.rows(timeline.entries(model, self._events.of(uid), seen), now))
 
     def _show(self, parsed: ParsedObject[TrainingJob], model: TrainingJob, now: datetime) -> None:
         cache = self._context.cache

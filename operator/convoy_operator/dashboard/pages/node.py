@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from fastapi import Request
 from nicegui import ui
 
+from convoy_controllers.resources import SERVING_JOBS
 from convoy_operator.dashboard.auth.request_guard import SESSION, location_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
@@ -41,6 +42,7 @@ class NodePage:
         self._name = name
         self._sees_nodes = False
         self._allowed: frozenset[str] = frozenset()
+        self._allowed_servers: frozenset[str] = frozenset()
         self.frame = Frame(context, session, name, location)
         with self.frame.content:
             with box("div", "title"):
@@ -84,6 +86,8 @@ class NodePage:
         self._sees_nodes = await access.nodes()
         present = {kept.namespace for kept in self._context.cache.jobs}
         self._allowed = await access.namespaces(sorted(present))
+        serving = {kept.namespace for kept in self._context.cache.servers}
+        self._allowed_servers = await access.namespaces(sorted(serving), SERVING_JOBS)
 
     def show(self) -> None:
         """See `live.Page.show`."""
@@ -120,4 +124,5 @@ class NodePage:
         self._sweeps.show(node.sweep_rows(cache.sweeps, self._name, hardware, now))
         jobs = [kept for kept in cache.jobs if kept.namespace in self._allowed]
         pods = [pod for pod in cache.pods if pod.view.node == self._name and pod.view.needs_node]
-        self._jobs.show(node.job_rows(pods, jobs))
+        servers = [kept for kept in cache.servers if kept.namespace in self._allowed_servers]
+        self._jobs.show([*node.job_rows(pods, jobs), *node.server_rows(pods, servers)])

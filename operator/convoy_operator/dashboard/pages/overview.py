@@ -1,4 +1,4 @@
-"""The overview page: problems, jobs and nodes."""
+"""The overview page: problems, TrainingJobs, ServingJobs and nodes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from fastapi import Request
 from nicegui import ui
 
+from convoy_controllers.resources import SERVING_JOBS
 from convoy_operator.dashboard.auth.request_guard import SESSION, location_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core import attention, jobs, nodes, table_query
+from convoy_operator.dashboard.core import attention, jobs, nodes, serving_jobs, table_query
 from convoy_operator.dashboard.core.formatting import counted
 from convoy_operator.dashboard.core.rows import Column
 from convoy_operator.dashboard.pages import live
@@ -41,13 +42,15 @@ class Overview:
         self._context = context
         self.session = session
         self._allowed: frozenset[str] = frozenset()
-        self._everywhere = self._sees_nodes = False
+        self._allowed_servers: frozenset[str] = frozenset()
+        self._everywhere = self._all_servers = self._sees_nodes = False
         self.frame = Frame(context, session, "", address)
         with self.frame.content:
             self._address_query = AddressQuery()
             text("h1", "Overview")
             with box("div", "sums"):
                 self._job_counts = Chips("Jobs by phase")
+                self._server_counts = Chips("ServingJobs by state")
                 self._node_counts = Chips("Nodes by state")
             with box("section", aria_labelledby="attention"):
                 text("h2", "Needs attention", id="attention")
@@ -57,6 +60,9 @@ class Overview:
             with box("section", aria_labelledby="jobs"):
                 text("h2", "Jobs", id="jobs")
                 self._jobs = self._table("jobs", jobs.COLUMNS, "", query)
+            with box("section", aria_labelledby="serving"):
+                text("h2", "ServingJobs", id="serving")
+                self._servers = self._table("serving", serving_jobs.COLUMNS, "", query)
             self._node_section = box("section", aria_labelledby="nodes")
             with self._node_section:
                 text("h2", "Nodes", id="nodes")
@@ -89,6 +95,9 @@ class Overview:
         present = {kept.namespace for kept in self._context.cache.jobs}
         self._allowed = await access.namespaces(sorted(present))
         self._everywhere, self._sees_nodes = await access.everywhere(), await access.nodes()
+        serving = {kept.namespace for kept in self._context.cache.servers}
+        self._allowed_servers = await access.namespaces(sorted(serving), SERVING_JOBS)
+        self._all_servers = await access.everywhere(SERVING_JOBS)
 
     def show(self) -> None:
         """See `live.Page.show`."""
@@ -97,6 +106,10 @@ class Overview:
         phases = jobs.counts(seen)
         self._jobs.empty = jobs.nothing(self.session.identity.user, self._everywhere)
         self._jobs.show(jobs.rows(seen, now, cache.rows), phases)
+        servers = [kept for kept in cache.servers if kept.namespace in self._allowed_servers]
+        states_served = serving_jobs.counts(servers)
+        self._servers.empty = serving_jobs.nothing(self.session.identity.user, self._all_servers)
+        self._servers.show(serving_jobs.rows(servers, now, cache.serving_rows), states_served)
         policies = cache.policies_by_name() if sees_nodes else {}
         current = cache.health_by_node() if sees_nodes else {}
         node_rows = []
@@ -106,14 +119,14 @@ class Overview:
         show(self._node_section, sees_nodes)
         self._nodes.show(node_rows, states)
         concerns = attention.gather(
-            seen,
+            attention.of_jobs(seen, servers, now),
             cache.healths if sees_nodes else (),
             cache.policies if sees_nodes else (),
             cache.checkpoint_stores if sees_nodes else (),
             current,
-            now,
         )
         self._attention.show(attention.rows(concerns, now))
         self._job_counts.show(counted(len(seen), "job"), phases, jobs.TONES)
+        self._server_counts.show(counted(len(servers), "ServingJob"), states_served, serving_jobs.TONES)
         total = counted(len(node_rows), "node") if sees_nodes else ""
         self._node_counts.show(total, states, nodes.TONES)

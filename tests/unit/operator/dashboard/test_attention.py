@@ -127,7 +127,7 @@ def test_problems_of_external_and_deleting_jobs_are_listed(
 def test_hardware_without_a_node_is_listed_by_its_own_name() -> None:
     left, here = health("Condemned", "hw-old"), health("Quarantined", "hw-new")
     kept_ones = [ParsedObject("", one.metadata.name, one.metadata.name, 1, one) for one in (left, here)]
-    found = attention.gather([], kept_ones, [], [], {"node-1": here}, NOW)
+    found = attention.gather([], kept_ones, [], [], {"node-1": here})
     assert sorted((one.where, one.href) for one in found) == [
         ("hw-old", "/nodes/hw-old"),
         ("node-1", "/nodes/node-1"),
@@ -195,17 +195,11 @@ def test_stores_with_problems_need_attention(conditions: list[dict[str, Any]], w
 
 
 def test_entries_are_sorted_by_severity_then_newest_first() -> None:
-    found = attention.gather(
-        [
-            parsed("slow", ago(hours=3), phase="Pending", reason="Unschedulable"),
-            parsed("old", phase="Failed", reason="RankFailed", completionTime=ago(hours=2)),
-            parsed("new", phase="Failed", reason="RankFailed", completionTime=ago(minutes=2)),
-        ],
-        [],
-        [],
-        [],
-        {},
-        NOW,
-    )
+    jobs = [
+        parsed("slow", ago(hours=3), phase="Pending", reason="Unschedulable"),
+        parsed("old", phase="Failed", reason="RankFailed", completionTime=ago(hours=2)),
+        parsed("new", phase="Failed", reason="RankFailed", completionTime=ago(minutes=2)),
+    ]
+    found = attention.gather(attention.of_jobs(jobs, [], NOW), [], [], [], {})
     assert [one.where for one in found] == ["team/new", "team/old", "team/slow"]
     assert len({row.key for row in attention.rows(found, NOW)}) == 3

@@ -12,6 +12,7 @@ from convoy_crds.summaries import NOT_RECONCILED
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.core import jobs
 from convoy_operator.dashboard.core.objects import parser_of
+from convoy_operator.dashboard.core.row_cache import RowCache
 from convoy_operator.dashboard.core.rows import Tone
 
 
@@ -105,7 +106,7 @@ def test_the_goodput_of_an_ended_job_does_not_change() -> None:
 
 
 def test_a_row_is_rebuilt_when_its_job_changes_or_its_ages_grow() -> None:
-    cache = jobs.RowCache()
+    cache = RowCache(jobs.row)
     first = cache.row(parsed(phase="Running"), NOW)
     assert cache.row(parsed(phase="Running"), NOW + timedelta(seconds=4)) is first
     assert cache.row(parsed(phase="Running"), NOW + timedelta(seconds=5)) is not first

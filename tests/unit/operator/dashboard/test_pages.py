@@ -56,7 +56,7 @@ def test_racks_are_shown_only_to_users_who_may_list_nodes(may: bool, rack: str) 
     async def play() -> None:
         with Client(page(""), request=request) as client:
             shown = JobPage(context, session, "team", "gpt", "/jobs/team/gpt", "")
-            shown._refresh_events = lambda _: None  # type: ignore[method-assign]  # nobody has any
+            shown._events.refresh = lambda uid: None  # type: ignore[method-assign]  # nobody has any
             await shown.check_access()
             shown.show()
         assert [line[1::2] for line in texts(list(shown._pods._rows))] == [["gpt-w-0", "node-1", "-"]]

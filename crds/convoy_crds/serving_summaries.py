@@ -1,0 +1,14 @@
+"""Texts about a ServingJob that the command line and the dashboard share."""
+
+from __future__ import annotations
+
+from convoy_crds.meta import Condition
+from convoy_crds.servingjob import ServingJob
+from convoy_crds.terms import ConditionType
+
+
+def is_unwanted(job: ServingJob, condition: Condition) -> bool:
+    """Return True if the condition has a value that the owner of the job does not want."""
+    if job.spec.suspend or condition.type == ConditionType.SUSPENDED:
+        return False
+    return condition.status == ("True" if condition.type == ConditionType.DEGRADED else "False")
