@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import stat
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -12,10 +14,14 @@ from uuid import uuid4
 import pytest
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host
+from tests.integration.agents.memory_job import JOB as MEMORY_JOB
+from tests.integration.agents.memory_job import MemoryJob
+from tests.integration.agents.ranks import free_port, running, socket_of, start, variables
 from tests.unit.agents import fault_proxy
 from tests.unit.agents.fault_proxy import BUCKET, FaultProxy
 from tests.unit.agents.stores import places
 
+import convoy_workloads
 from convoy_agents import metrics
 from convoy_agents.csi import mounts
 from convoy_agents.models import delivery
@@ -25,7 +31,8 @@ from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Record
 
-A, B = "aaaa-1111", "bbbb-2222"
+A, B, C = "aaaa-1111", "bbbb-2222", "cccc-3333"
+GPT = Path(convoy_workloads.__path__[0]) / "engines" / "gpt" / "engine.py"
 JOB = "uid-of-training"
 STEP, MIB = 40, 2**20
 SHARDS = {name: [places.noise((name, index), MIB) for index in range(3)] for name in ("0", "1")}
@@ -42,6 +49,12 @@ def proxy(server: int) -> Iterator[FaultProxy]:
     found = FaultProxy(server)
     yield found
     found.close()
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="cv-") as name:
+        yield Path(name)
 
 
 @pytest.fixture
@@ -69,10 +82,13 @@ def stored(proxy: FaultProxy, prefix: str) -> Record:
     return record
 
 
-async def send_store(hub: FakeHub, proxy: FaultProxy, prefix: str, host: Host) -> None:
+async def send_store(
+    hub: FakeHub, proxy: FaultProxy, prefix: str, host: Host, conditional: bool = False
+) -> None:
     await hub.until(lambda node, message: node == host.node and message.HasField("hello"))
     store = hub_pb2.Store(name="s3", version="1", endpoint=proxy.url, bucket=BUCKET, prefix=prefix)
     store.path_style, store.access_key, store.secret_key = True, "key", "secret"
+    store.conditional = conditional
     hub.send(host.node, store=store)
 
 
@@ -286,3 +302,44 @@ def test_the_generation_of_an_order_names_its_folder() -> None:
     other = hub_pb2.ModelSource(namespace="b", job_uid=JOB, store="s3", incarnation=1, step=STEP)
     assert from_wire(one).key != from_wire(other).key, "namespaces share no models"
     assert Generation(1, STEP).name == f"gen-1-{STEP}"
+
+
+async def test_lm_serves_the_weights_that_gpt_has_saved(
+    make_host: HostMaker, hub: FakeHub, proxy: FaultProxy, prefix: str, short_folder: Path
+) -> None:
+    import torch
+
+    from convoy_workloads.engines.lm import weights
+    from convoy_workloads.engines.lm.params import Params
+
+    host = await make_host("one")
+    await send_store(hub, proxy, prefix, host, conditional=True)
+    use = hub_pb2.StoreUse(name="s3", every_seconds=0, keep_last=2)
+    job = MemoryJob(hub, short_folder, store=use)
+    await job.form(1, [(A, host), (B, host)])
+    params = {"steps": 12, "width": 32, "heads": 2, "layers": 2, "context": 16, "batch": 4, "warmup": 1}
+    params |= {"data_megabytes": 0.2, "sample_bytes": 60, "learning_rate": 0.05}
+    port = free_port()
+    async with running() as ranks:
+        for rank, uid in enumerate((A, B)):
+            environment = {
+                **variables(rank, 2, port, 1, socket_of(short_folder, uid, 1)),
+                "CONVOY_CHECKPOINT_TIERS": "local,remote",
+                # One save, at the end: the second of two saves that follow soon would be a journal.
+                "CONVOY_CHECKPOINT_SECONDS": "3600",
+                "CONVOY_PARAMS": json.dumps(params),
+            }
+            ranks.append(await start(GPT, "", environment))
+        await ranks[0].until("^---$")
+        for one in ranks:
+            assert await one.process.wait() == 0
+    output = "".join(ranks[0].lines)
+    printed = output.partition("--- the model writes ---\n")[2].removesuffix("\n---\n")
+    folder = await start_pod(host, C)
+    source = hub_pb2.ModelSource(namespace="default", job_uid=MEMORY_JOB, store="s3", incarnation=1, step=12)
+    hub.send(host.node, deliver_model=hub_pb2.DeliverModel(pod_uid=C, source=source))
+    assert (await result(hub, C)).state == hub_pb2.ModelReport.READY
+    loaded = weights.load(folder, Params(), lambda: None)
+    assert loaded.facts["trained"] and (loaded.facts["incarnation"], loaded.facts["step"]) == (1, 12)
+    written = loaded.model.write(b"def ", 60, torch.Generator().manual_seed(1))
+    assert "def " + written.decode("utf-8", "replace") == printed
