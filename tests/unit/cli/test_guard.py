@@ -67,6 +67,11 @@ def test_a_node_without_evidence_is_described() -> None:
     assert "GuardPolicy: none" in shown and "There is no evidence against this node." in shown
 
 
+def test_swap_before_a_test_is_no_drain() -> None:
+    action = {"at": "2026-01-01T11:00:00Z", "jobs": ["ns/j"], "test": True}
+    assert "Emptied for a test 60m ago (ns/j): Pending" in text(health(actions=[action]))
+
+
 def test_evidence_and_a_waiting_action_are_shown() -> None:
     times = {"since": "2026-01-01T11:30:00Z", "seen": "2026-01-01T11:59:00Z"}
     online = {"kind": "Online", "source": "ns/job", "cause": "Compute", "loss": 1234.5, "slowdown": 1.4}

@@ -60,7 +60,7 @@ def explanation(health: NodeHealth, now: datetime) -> list[str]:
         lines.append(
             f"Noticed: {hint.job} was {hint.slowdown - 1:.0%} slower on this node ({hint.cause}), "
             f"{age(hint.at, now)} ago; the node may or may not be the cause. A GuardPolicy in mode Act with "
-            "sweeps tests the node when it is idle"
+            "sweeps tests the node when it is idle, and swaps the job off a suspect at a checkpoint"
         )
     lines += _decisions(health, now)
     if status.quarantines:
@@ -104,7 +104,8 @@ def _decisions(health: NodeHealth, now: datetime) -> Iterator[str]:
 def _actions(status: NodeHealthStatus, now: datetime) -> Iterator[str]:
     for action in status.actions[-MAX_ENTRIES:]:
         jobs = ", ".join(action.jobs) or "no job"
-        yield f"Drained {age(action.at, now)} ago ({jobs}): {action.outcome}"
+        done = "Emptied for a test" if action.test else "Drained"
+        yield f"{done} {age(action.at, now)} ago ({jobs}): {action.outcome}"
         for one in action.paces:
             again = "; the same ranks were as slow on other nodes" if one.followed else ""
             share = f"{one.gain:.3g} s of it because of this node"
