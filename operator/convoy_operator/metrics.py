@@ -378,7 +378,7 @@ class Metrics:
             [*Verdict],
         )
         self.guard_swaps = Counter(
-            "convoy_guard_swaps", "Pods swapped off nodes that are being drained.", registry=registry
+            "convoy_guard_swaps", "Pods swapped off nodes that are drained or tested.", registry=registry
         )
 
 
