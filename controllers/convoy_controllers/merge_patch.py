@@ -1,4 +1,4 @@
-"""JSON merge patches (RFC 7386) of statuses. Pure."""
+"""JSON merge patches (RFC 7386). Pure."""
 
 from __future__ import annotations
 
@@ -17,3 +17,17 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
         elif name not in old or before != value:
             patch[name] = value
     return patch
+
+
+def merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `old` with a JSON merge patch applied. A null in the patch removes a field."""
+    result = dict(old)
+    for name, value in patch.items():
+        before = old.get(name)
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, Mapping):
+            result[name] = merged(before if isinstance(before, Mapping) else {}, value)
+        else:
+            result[name] = value
+    return result

@@ -6,17 +6,20 @@ deletion, creation times in whole seconds, refused requests, and outages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from convoy_controllers.merge_patch import merged
+from convoy_controllers.resources import POD_DISRUPTION_BUDGETS, Resource
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.views import ENDED_PHASES, PodView
 from convoy_crds import containers
+from convoy_crds.servingjob import ServingJob
 from convoy_crds.terms import LABEL_JOB
 from convoy_crds.trainingjob import TrainingJob
-from convoy_crds.trainingjob_status import TrainingJobStatus
 
+J = TypeVar("J", TrainingJob, ServingJob)
 GRACE_SECONDS = 30.0
 """Termination grace period in seconds of a pod whose template sets none."""
 
@@ -42,10 +45,10 @@ class Refused(ApiError):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Generic[J]):
     """A job as the API server stores it, with its resource version."""
 
-    job: TrainingJob
+    job: J
     version: int
 
 
@@ -76,11 +79,14 @@ class Api:
         self._kernel = kernel
         self._count = 0
         self.up = True
-        self.jobs: dict[str, Stored] = {}
+        self.jobs: dict[str, Stored[Any]] = {}
+        """The jobs of all kinds, by name."""
         self.pods: dict[str, PodView] = {}
         self.versions: dict[str, int] = {}
         """Resource version of each pod, by uid."""
         self.nodes: dict[str, Node] = {}
+        self.objects: dict[tuple[Resource, str], Mapping[str, Any]] = {}
+        """The objects that the operator applied for jobs, by resource and name."""
         self.specs: dict[str, Mapping[str, Any]] = {}
         """Spec with which each pod was created, by uid."""
         self.refuse: Callable[[str], str] = lambda pod: ""
@@ -100,7 +106,7 @@ class Api:
 
     # Jobs
 
-    def create_job(self, job: TrainingJob) -> TrainingJob:
+    def create_job(self, job: J) -> J:
         """Store a user's job with a uid, a metadata generation and a creation time. Raises AlreadyExists."""
         if job.metadata.name in self.jobs:
             raise AlreadyExists(job.metadata.name)
@@ -113,39 +119,62 @@ class Api:
                 or self._kernel.time.replace(microsecond=0),
             }
         )
-        self.jobs[meta.name] = Stored(job.model_copy(update={"metadata": meta}), self._version())
+        created = job.model_copy(update={"metadata": meta})
+        self.jobs[meta.name] = Stored(created, self._version())
         self._notify("jobs", meta.name)
-        return self.jobs[meta.name].job
+        return created
 
     def edit_job(self, name: str, spec: Mapping[str, Any]) -> None:
-        """Change fields of a job's spec as a user does. `spec` has the form of JSON.
+        """Replace fields of a job's spec as a user does. `spec` has the form of JSON.
 
         Raises pydantic's ValidationError.
         """
+        self._replace_spec(name, {**self.jobs[name].job.to_dict()["spec"], **spec})
+
+    def patch_job(self, name: str, patch: Mapping[str, Any]) -> None:
+        """Apply a JSON merge patch to a job's spec as a user does. Raises pydantic's ValidationError."""
+        self._replace_spec(name, merged(self.jobs[name].job.to_dict()["spec"], patch))
+
+    def _replace_spec(self, name: str, spec: Mapping[str, Any]) -> None:
         stored = self.jobs[name]
-        body = stored.job.to_dict()
-        body["spec"].update(spec)
+        body = {**stored.job.to_dict(), "spec": spec}
         body["metadata"]["generation"] += 1
-        self.jobs[name] = Stored(TrainingJob.model_validate(body), self._version())
+        self.jobs[name] = Stored(type(stored.job).model_validate(body), self._version())
         self._notify("jobs", name)
 
-    def store_status(self, name: str, version: int, status: Mapping[str, Any]) -> Stored:
+    def store_status(self, name: str, version: int, status: Mapping[str, Any]) -> Stored[Any]:
         """Replace a job's whole status. Raises Conflict if the job was deleted or changed since `version`."""
         self.check()
         stored = self.jobs.get(name)
         if stored is None or stored.version != version:
             raise Conflict(name)
-        fresh = stored.job.model_copy(update={"status": TrainingJobStatus.model_validate(status)})
+        fresh = stored.job.model_copy(update={"status": type(stored.job.status).model_validate(status)})
         self.jobs[name] = Stored(fresh, self._version())
         self.status_writes += 1
         self._notify("jobs", name)
         return self.jobs[name]
 
     def delete_job(self, name: str) -> None:
-        """Delete a job. The garbage collector deletes the job's pods later."""
+        """Delete a job, with the objects that were applied for it. The garbage collector deletes the job's
+        pods later.
+        """
         self.check()
-        if self.jobs.pop(name, None) is not None:
+        stored = self.jobs.pop(name, None)
+        if stored is not None:
+            for resource, one in self.applied_for(stored.job.metadata.uid):
+                del self.objects[resource, one]
             self._notify("jobs", name)
+
+    # Applied objects
+
+    def apply(self, resource: Resource, body: Mapping[str, Any]) -> None:
+        """Store an object that the operator applies for a job."""
+        self.check()
+        self.objects[resource, body["metadata"]["name"]] = body
+
+    def applied_for(self, owner_uid: str) -> list[tuple[Resource, str]]:
+        """Return resource and name of each object that was applied for an owner."""
+        return [key for key, body in self.objects.items() if _owner_uid(body) == owner_uid]
 
     # Pods
 
@@ -220,7 +249,25 @@ class Api:
         self.versions[pod.uid] = self._version()
         self._notify("pods", pod.name)
 
-    def evict(self, name: str, reason: str = "EvictionByEvictionAPI") -> None:
+    def evict(self, name: str) -> bool:
+        """Evict a pod as `kubectl drain` does. Return False if a PodDisruptionBudget forbids it now."""
+        pod = self.pods.get(name)
+        if pod is not None and not pod.deleting and not all(self._may_evict(pod)):
+            return False
+        self.disrupt(name, "EvictionByEvictionAPI")
+        return True
+
+    def _may_evict(self, pod: PodView) -> Iterator[bool]:
+        """Yield for each PodDisruptionBudget of a pod whether it allows an eviction. A pod that is not ready
+        may always be evicted, as Convoy's budgets demand.
+        """
+        for (resource, _), body in self.objects.items():
+            wanted = body["spec"]["selector"]["matchLabels"] if resource == POD_DISRUPTION_BUDGETS else None
+            if pod.ready and wanted is not None and _matches(pod, wanted):
+                healthy = [one for one in self.pods.values() if one.ready and not one.deleting]
+                yield sum(_matches(one, wanted) for one in healthy) > body["spec"]["minAvailable"]
+
+    def disrupt(self, name: str, reason: str) -> None:
         """Start the deletion of a pod and set `reason` in its DisruptionTarget condition."""
         if (pod := self.pods.get(name)) is not None and not pod.deleting:
             self.set_pod(name, pod.uid, disruption=reason)
@@ -256,3 +303,11 @@ class Api:
     def _version(self) -> int:
         self._count += 1
         return self._count
+
+
+def _owner_uid(body: Mapping[str, Any]) -> str:
+    return str(body["metadata"]["ownerReferences"][0]["uid"])
+
+
+def _matches(pod: PodView, labels: Mapping[str, str]) -> bool:
+    return all(pod.labels.get(key) == value for key, value in labels.items())

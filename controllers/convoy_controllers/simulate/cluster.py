@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from convoy_controllers.simulate.api import Api, Node
 from convoy_controllers.simulate.cluster_events import ClusterEvent, Notify
 from convoy_controllers.simulate.fences import Fences
 from convoy_controllers.simulate.garbage import GarbageCollector
 from convoy_controllers.simulate.hub import Hub
+from convoy_controllers.simulate.job_kind import JobSimulation
+from convoy_controllers.simulate.job_kinds import JOB_KINDS
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.kubelets import Kubelets
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.simulate.machines import Machine, Machines
 from convoy_controllers.simulate.operator_model import OperatorModel
-from convoy_controllers.simulate.program import Program
 from convoy_controllers.simulate.scheduler import Scheduler
 from convoy_controllers.simulate.training import GangTraining, Job
-from convoy_controllers.simulate.workers import Workers
-from convoy_controllers.trainingjob.tiers import nominal
+from convoy_controllers.simulate.workers import RankProgram, Workers
+from convoy_controllers.workers.faults import PREEMPTED
 from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_checkpoint import CheckpointDefaults
@@ -49,20 +51,22 @@ class Cluster:
         self.training = GangTraining(
             self.kernel, self.workers, self.training_jobs, self.machines.reaches, self.notify
         )
-        self.workers.training = self.training
+        self._simulation_of: dict[str, JobSimulation] = {}
+        """Simulation to which each job belongs, by job uid."""
+        self.workers.program = self._program
         for machine in self.machines.by_name.values():
             self.api.put_node(Node(machine.name, machine.capacity))
         self.garbage = GarbageCollector(self.kernel, self.api)
         self.scheduler = Scheduler(self.kernel, self.latencies, self.api)
+        self.simulations = {kind.name: kind.simulate(self) for kind in JOB_KINDS}
         self.kubelets = Kubelets(
-            self.kernel, self.latencies, self.api, self.machines, self.workers, self._saves_on_term
+            self.kernel, self.latencies, self.api, self.machines, self.workers, self._term_code
         )
         self.hub = Hub(self.kernel, self.latencies, self.api, self.machines, self.workers, self.kubelets)
         self.fences = Fences(self.kernel, self.machines, self.workers)
         self.operator = OperatorModel(
-            self.kernel, self.latencies, self.api, self.hub, self.engines, self.notify
+            self.kernel, self.latencies, self.api, self.hub, self.simulations, self.notify
         )
-        self.operator.defaults = self.defaults
         self.machines.changed.append(self.training.machine_changed)
 
     def notify(self, event: ClusterEvent) -> None:
@@ -70,21 +74,29 @@ class Cluster:
         for listener in self.listeners:
             listener(event)
 
-    def submit(self, job: TrainingJob, program: Program | None = None) -> None:
-        """Create a job as a user does. Without `program`, the job's ranks make no steps."""
-        saves = nominal(job, self.defaults).any
-        every = float(job.spec.checkpoint.interval_seconds) if saves else 0.0
+    def submit(self, job: Any, program: Any = None) -> None:
+        """Create a job as a user does. `program` is what the job's ranks run; None for none."""
+        simulation = self.simulations[job.kind]
         stored = self.api.create_job(job)
-        self.training_jobs[stored.metadata.uid] = Job(program, every)
+        self._simulation_of[stored.metadata.uid] = simulation
+        simulation.add(stored, program)
 
     def run(self, seconds: float) -> None:
         """Advance the virtual time by `seconds`."""
         self.kernel.run(self.kernel.now + seconds)
 
     def job(self, name: str) -> TrainingJob:
-        """Return a job as it is stored. Raises KeyError if the job is deleted."""
-        return self.api.jobs[name].job
+        """Return a TrainingJob as it is stored. Raises KeyError if the job is deleted."""
+        job = self.api.jobs[name].job
+        if not isinstance(job, TrainingJob):
+            raise KeyError(f"{name} is not a TrainingJob")
+        return job
 
-    def _saves_on_term(self, job_uid: str) -> bool:
-        known = self.training_jobs.get(job_uid)
-        return known is None or known.program is None or known.program.saves_on_term
+    def _program(self, job_uid: str) -> RankProgram:
+        """Return the program of a job. Tests may send commands for a job that was never created."""
+        known = self._simulation_of.get(job_uid)
+        return known.program if known else self.training
+
+    def _term_code(self, job_uid: str) -> int:
+        known = self._simulation_of.get(job_uid)
+        return known.term_code(job_uid) if known else PREEMPTED

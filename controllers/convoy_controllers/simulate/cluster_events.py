@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from convoy_controllers.commands import JobCommand
 from convoy_controllers.plan import Plan
 from convoy_controllers.simulate.gang import Gang
-from convoy_controllers.trainingjob.observed import Observed
-from convoy_crds.trainingjob import TrainingJob
 
 
 @dataclass(frozen=True, slots=True)
 class PlanMade:
     """Event: the operator has made a plan."""
 
-    observed: Observed
+    observed: Any
+    """The input of the plan, in the form that the kind's controller takes."""
     plan: Plan
 
 
@@ -24,8 +24,8 @@ class PlanMade:
 class StatusStored:
     """Event: the status of a job was stored."""
 
-    before: TrainingJob
-    after: TrainingJob
+    before: Any
+    after: Any
     decided: float
     """Unix time in seconds at which the operator made the plan with this status."""
 
@@ -34,9 +34,18 @@ class StatusStored:
 class CommandSent:
     """Event: the operator has sent a command."""
 
-    job: TrainingJob | None
+    job: Any
     """The job as it is stored; None if it is deleted."""
     command: JobCommand
+
+
+@dataclass(frozen=True, slots=True)
+class PodDeleted:
+    """Event: the operator is about to delete a pod."""
+
+    job: str
+    pod: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +104,15 @@ class FaultInjected:
     """Event: a fault was injected, or a user acted."""
 
     description: str
+    harmless: bool = False
+    """True if a user changed a spec. Such a change must cost no request."""
 
 
 ClusterEvent = (
     PlanMade
     | StatusStored
     | CommandSent
+    | PodDeleted
     | RanksStarted
     | FirstStep
     | TrainingPaused

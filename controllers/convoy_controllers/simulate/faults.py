@@ -12,6 +12,9 @@ from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.cluster_events import FaultInjected
 from convoy_controllers.simulate.workers import LIVE, SIGKILL, Worker
 
+EVICT_SECONDS = 5.0
+"""Seconds after which `kubectl drain` retries an eviction that a PodDisruptionBudget forbids."""
+
 
 class Faults:
     """Injects faults into one cluster."""
@@ -40,7 +43,7 @@ class Faults:
         worker = self._with_rank(job, rank)
         if worker is not None:
             self._record(f"rank {rank} of {job} hangs")
-            self._cluster.training.hang(worker.uid)
+            self._workers.program(worker.job_uid).hang(worker.uid)
 
     def delete_pod(self, name: str) -> None:
         """Delete a pod, as `kubectl delete pod` does."""
@@ -110,8 +113,19 @@ class Faults:
             return
         self._record(f"node {name} is drained")
         self._api.set_node(name, cordoned=True)
-        for pod in self._api.pods_on(name):
-            self._api.evict(pod.name)
+        self._evict_all(name)
+
+    def _evict_all(self, name: str) -> None:
+        """Evict the pods of a node. Retry those that a PodDisruptionBudget protects, while the node is
+        cordoned.
+        """
+        node = self._api.nodes.get(name)
+        if node is None or not node.cordoned:
+            return
+        pods = self._api.pods_on(name) if self._api.up else []
+        evicted = [self._api.evict(pod.name) for pod in pods]
+        if not self._api.up or not all(evicted):
+            self._cluster.kernel.after(EVICT_SECONDS, lambda: self._evict_all(name))
 
     def delete_node(self, name: str) -> None:
         """Delete a Node object, as `kubectl delete node` does."""

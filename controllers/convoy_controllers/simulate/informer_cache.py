@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from convoy_controllers.simulate.api import Api, Stored
 from convoy_controllers.simulate.kernel import Channel, Kernel
@@ -33,7 +34,7 @@ class InformerCache:
         self._sent: dict[str, PodView] = {}
         """Pods by name, as the watch last sent them."""
         self._removed: set[str] = set()
-        self.jobs: dict[str, Stored] = {}
+        self.jobs: dict[str, Stored[Any]] = {}
         self._pods: dict[str, dict[str, CachedPod]] = {}
         self.wake: Callable[[str, bool], None] = lambda job, urgent: None
         """Called with the name of a job that has changed. The second argument is True if the job must be
@@ -73,7 +74,7 @@ class InformerCache:
 
     # The operator's own writes
 
-    def put_job(self, stored: Stored) -> None:
+    def put_job(self, stored: Stored[Any]) -> None:
         """Cache a job that the API server returned."""
         self.jobs[stored.job.metadata.name] = stored
 
@@ -111,7 +112,7 @@ class InformerCache:
                 pause, lambda: self._receive_pod(before, pod, version) if session == self._session else None
             )
 
-    def _receive_job(self, name: str, stored: Stored | None) -> None:
+    def _receive_job(self, name: str, stored: Stored[Any] | None) -> None:
         known = self.jobs.get(name)
         if stored is None:
             self.jobs.pop(name, None)
@@ -132,4 +133,5 @@ class InformerCache:
             return
         group[pod.name] = CachedPod(pod, version)
         ended = pod.phase in ENDED_PHASES and (known is None or known.pod.phase != pod.phase)
-        self.wake(pod.labels.get(LABEL_JOB, ""), ended)
+        turned = known is not None and known.pod.ready != pod.ready
+        self.wake(pod.labels.get(LABEL_JOB, ""), ended or turned)

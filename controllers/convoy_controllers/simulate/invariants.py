@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from convoy_controllers.commands import Assign, PickPort
-from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.cluster_events import ClusterEvent, CommandSent, RanksStarted, StatusStored
 from convoy_controllers.simulate.violation import InvariantViolation
 from convoy_controllers.simulate.workers import LIVE
@@ -19,6 +19,9 @@ from convoy_controllers.trainingjob.nodes import strict
 from convoy_crds.goodput import totals
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
+
+if TYPE_CHECKING:
+    from convoy_controllers.simulate.cluster import Cluster
 
 LEDGER_SECONDS = 0.002
 """Maximum difference in seconds between the sum of the ledger and the job's age. The ledger counts
@@ -55,7 +58,7 @@ class InvariantChecker:
     def check(self, event: ClusterEvent) -> None:
         """Check one event against the rules."""
         match event:
-            case StatusStored():
+            case StatusStored(after=TrainingJob()):
                 self._check_status(event)
             case CommandSent(TrainingJob() as job, Assign() | PickPort() as command):
                 number, stored = command.incarnation, job.status.incarnation

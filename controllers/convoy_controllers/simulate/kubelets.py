@@ -30,17 +30,15 @@ class Kubelets:
         api: Api,
         machines: Machines,
         workers: Workers,
-        saves_on_term: Callable[[str], bool],
+        term_code: Callable[[str], int],
     ) -> None:
-        """Create the kubelets. `saves_on_term` returns True if the ranks of a job uid save a checkpoint on
-        SIGTERM.
-        """
+        """Create the kubelets. `term_code` returns the exit code of the ranks of a job uid on SIGTERM."""
         self._kernel = kernel
         self._latencies = latencies
         self._api = api
         self._machines = machines
         self._workers = workers
-        self._saves_on_term = saves_on_term
+        self._term_code = term_code
         self._starting: set[str] = set()
         self._scheduled: set[str] = set()
         self._retrying: set[str] = set()
@@ -149,7 +147,7 @@ class Kubelets:
             pod.owner_uid or "",
             machine.name,
             self._grace(pod),
-            saves_on_term=self._saves_on_term(pod.owner_uid or ""),
+            term_code=self._term_code(pod.owner_uid or ""),
         )
         self._workers.start(worker)
         self._address += 1
@@ -224,7 +222,7 @@ class Kubelets:
         node = self._api.nodes.get(name)
         if self._api.up and node is not None and not node.ready:
             for pod in self._api.pods_on(name):
-                self._api.evict(pod.name, "DeletionByTaintManager")
+                self._api.disrupt(pod.name, "DeletionByTaintManager")
 
     def delete_node(self, name: str) -> None:
         """Delete a Node object. The node's pods are deleted `pod_gc` seconds later."""

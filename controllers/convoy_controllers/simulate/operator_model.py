@@ -10,26 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from convoy_controllers.children import Create
 from convoy_controllers.merge_patch import merge_patch
 from convoy_controllers.plan import Plan
 from convoy_controllers.progress_throttle import WRITES_PER_SECOND, ProgressThrottle
 from convoy_controllers.queue_timings import BACKOFF_MAX_SECONDS, BACKOFF_MIN_SECONDS
-from convoy_controllers.simulate import stores
 from convoy_controllers.simulate.api import Api, ApiError, Refused, Stored
 from convoy_controllers.simulate.cluster_events import Notify, PlanMade
 from convoy_controllers.simulate.hub import Hub
 from convoy_controllers.simulate.informer_cache import InformerCache
+from convoy_controllers.simulate.job_kind import JobSimulation
 from convoy_controllers.simulate.kernel import Kernel, Timer
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.simulate.plan_executor import Effects, PlanExecutor
-from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.plan import plan as decide
 from convoy_controllers.workers.refusal import Refusal
-from convoy_crds.engine import Engine
-from convoy_crds.trainingjob import TrainingJob
-from convoy_crds.trainingjob_checkpoint import CheckpointDefaults
-from convoy_crds.trainingjob_status import Phase
 
 MIN_REQUEUE_SECONDS = 0.05
 
@@ -64,14 +60,15 @@ class OperatorModel:
         latencies: Latencies,
         api: Api,
         hub: Hub,
-        engines: Mapping[str, Engine],
+        simulations: Mapping[str, JobSimulation],
         notify: Notify,
     ) -> None:
+        """Create the replicas. `simulations` has the simulation of each kind of jobs, by name of the kind."""
         self._kernel = kernel
         self._latencies = latencies
         self._api = api
         self._hub = hub
-        self._engines = engines
+        self._simulations = simulations
         self._notify = notify
         self.cache = InformerCache(kernel, latencies, api)
         self.cache.wake = self._job_changed
@@ -81,8 +78,6 @@ class OperatorModel:
         self._term = 0
         self.leading = False
         self.plans = 0
-        self.defaults = CheckpointDefaults()
-        """The chart's settings for jobs without tiers."""
         hub.monitor.wake = self._node_changed
 
     def _new_throttle(self) -> ProgressThrottle[str]:
@@ -214,24 +209,9 @@ class OperatorModel:
 
     # Reconcile
 
-    def observed(self, job: TrainingJob, refused: Mapping[str, Refusal]) -> Observed:
+    def observed(self, job: Any, refused: Mapping[str, Refusal]) -> Any:
         """Return the state of a job from which plans are made."""
-        pods = self.cache.pods(job.metadata.name)
-        own = tuple(pod for pod in pods if pod.owner_uid == job.metadata.uid)
-        named = job.spec.engine.name if job.spec.engine else ""
-        return Observed(
-            job=job,
-            defaults=self.defaults,
-            engine=self._engines.get(named),
-            known_engines=tuple(sorted(self._engines)),
-            store=stores.store_of(job),
-            pods=pods,
-            slots=self._hub.slots(own),
-            nodes=self._hub.nodes(pods),
-            silent_seconds=self._latencies.silent,
-            agent_nodes=sum(node.agent_ready for node in self._api.nodes.values()),
-            create_errors=refused,
-        )
+        return self._simulations[job.kind].observed(job, self.cache.pods(job.metadata.name), refused)
 
     def _reconcile(self, name: str, entry: QueueEntry, term: int) -> Generator[float, None, float | None]:
         """Reconcile a job. Return the seconds until the next reconcile, or None if only a change makes it
@@ -249,8 +229,10 @@ class OperatorModel:
         waits = [plan.requeue_after]
         if plan.status_first:
             yield from self._store(executor, stored, plan, decided)
-        for deletion in plan.deletions:
-            yield from executor.delete(name, deletion)
+        for child in plan.children:
+            if not isinstance(child, Create):
+                yield from executor.child(name, child)
+        yield from executor.prune(stored.job.metadata.uid, plan)
         if plan.creations and (yield from self._create(executor, stored, plan, entry)):
             stored, decided = self.cache.jobs.get(name, stored), self._kernel.now
             plan = replace(self._plan(stored, entry), status_first=False)
@@ -265,26 +247,26 @@ class OperatorModel:
         if plan.delete_parent:
             yield from executor.delete_job(name)
             return None
-        if stored.job.status.phase is Phase.RUNNING:
+        if self._simulations[stored.job.kind].progressing(stored.job):
             # Agents report steps all the time, but the rate limit lets each job write them only at its own
             # turn. So reconcile this job again at its next turn.
             turn = self._throttle.turn(name, len(self.cache.jobs), self._kernel.now)
             waits.append(turn or self._latencies.progress_write)
         return min((wait for wait in waits if wait is not None), default=None)
 
-    def _plan(self, stored: Stored, entry: QueueEntry) -> Plan:
+    def _plan(self, stored: Stored[Any], entry: QueueEntry) -> Plan:
         still_refused = (
             entry.metadata_generation == stored.job.metadata.generation
             and self._kernel.now < entry.refused_until
         )
         observed = self.observed(stored.job, entry.refused if still_refused else {})
-        plan = decide(observed, self._kernel.time)
+        plan = self._simulations[stored.job.kind].controller.plan(observed, self._kernel.time)
         self.plans += 1
         self._notify(PlanMade(observed, plan))
         return plan
 
     def _create(
-        self, executor: PlanExecutor, stored: Stored, plan: Plan, entry: QueueEntry
+        self, executor: PlanExecutor, stored: Stored[Any], plan: Plan, entry: QueueEntry
     ) -> Generator[float, None, bool]:
         """Create the plan's pods until admission refuses one. Return True if a pod was refused."""
         refused: dict[str, Refusal] = {}
@@ -304,20 +286,21 @@ class OperatorModel:
         longest = min(BACKOFF_MIN_SECONDS * 2.0 ** (tries - 1), BACKOFF_MAX_SECONDS)
         return longest * self._kernel.rng.uniform(0.5, 1.0)
 
-    def _store(self, executor: PlanExecutor, stored: Stored, plan: Plan, decided: float) -> Effects:
+    def _store(self, executor: PlanExecutor, stored: Stored[Any], plan: Plan, decided: float) -> Effects:
         if plan.status is not None and merge_patch(stored.job.status.to_dict(), plan.status):
             yield from executor.store(stored, plan.status, decided)
             self._throttle.record_write(stored.job.metadata.name, self._kernel.now)
 
-    def _progress_delay(self, stored: Stored, plan: Plan) -> float | None:
+    def _progress_delay(self, stored: Stored[Any], plan: Plan) -> float | None:
         """Return the seconds until a status that only records progress may be written.
 
         None if the status may be written at once, or if there is nothing to write.
         """
         if plan.status is None:
             return None
-        before = stored.job.status.to_dict()
+        before, name = stored.job.status.to_dict(), stored.job.metadata.name
         patch, jobs = merge_patch(before, plan.status), len(self.cache.jobs)
         if not patch:
             return None
-        return self._throttle.wait(stored.job.metadata.name, before, patch, jobs, self._kernel.now) or None
+        fields = self._simulations[stored.job.kind].controller.progress
+        return self._throttle.wait(name, before, patch, jobs, self._kernel.now, fields) or None

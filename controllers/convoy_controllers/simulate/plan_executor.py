@@ -6,15 +6,14 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from convoy_controllers.children import Delete, EndPod
+from convoy_controllers.children import Apply, Child, Create, Delete, EndPod, EvictPod
 from convoy_controllers.commands import JobCommand
 from convoy_controllers.plan import Plan
 from convoy_controllers.simulate.api import AlreadyExists, Api, Conflict, Refused, Stored
-from convoy_controllers.simulate.cluster_events import CommandSent, Notify, StatusStored
+from convoy_controllers.simulate.cluster_events import CommandSent, Notify, PodDeleted, StatusStored
 from convoy_controllers.simulate.informer_cache import InformerCache
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.latencies import Latencies
-from convoy_crds.trainingjob import TrainingJob
 
 Effects = Generator[float, None, None]
 """A generator that runs effects. It yields the seconds that each request takes."""
@@ -38,7 +37,7 @@ class PlanExecutor:
     skipped.
     """
 
-    def store(self, stored: Stored, status: Mapping[str, Any] | None, decided: float) -> Effects:
+    def store(self, stored: Stored[Any], status: Mapping[str, Any] | None, decided: float) -> Effects:
         """Store a status; None stores nothing. Raises Conflict or Unavailable."""
         if status is None:
             return
@@ -52,6 +51,7 @@ class PlanExecutor:
         """Delete the pod with this uid. It is no error if the pod is already removed or replaced."""
         yield from self._request()
         known = next((pod for pod in self.cache.pods(job) if pod.uid == deletion.uid), None)
+        self.notify(PodDeleted(job, deletion.name, deletion.uid))
         try:
             remaining = self.api.delete_pod(deletion.name, deletion.uid, deletion.grace_seconds)
         except Conflict:
@@ -68,6 +68,52 @@ class PlanExecutor:
         yield from self._request()
         self.api.set_pod(one.name, one.uid, phase="Failed")
 
+    def evict(self, one: EvictPod) -> Effects:
+        """Evict a pod, unless a PodDisruptionBudget forbids it."""
+        yield from self._request()
+        self.api.check()
+        pod = self.api.pods.get(one.name)
+        if pod is not None and pod.uid == one.uid:
+            self.api.evict(one.name)
+
+    def apply(self, child: Apply) -> Effects:
+        """Apply an object, unless it is stored already. The only status that is applied is that of a pod:
+        it is not ready.
+        """
+        if child.subresource:
+            yield from self._request()
+            self.api.check()
+            pod = self.api.pods.get(child.name)
+            if pod is not None:
+                now = float(int(self.kernel.now))
+                self.api.set_pod(pod.name, pod.uid, ready=False, ready_changed=now)
+        elif self.api.objects.get((child.resource, child.name)) != child.manifest:
+            yield from self._request()
+            self.api.apply(child.resource, child.manifest)
+
+    def prune(self, owner: str, plan: Plan) -> Effects:
+        """Delete the owner's objects of the resources in `plan.prune` that no child of the plan applies."""
+        wanted = {(one.resource, one.name) for one in plan.children if isinstance(one, Apply)}
+        for key in self.api.applied_for(owner):
+            if key[0] in plan.prune and key not in wanted:
+                yield from self._request()
+                self.api.check()
+                self.api.objects.pop(key, None)
+
+    def child(self, job: str, child: Child) -> Effects:
+        """Execute one child that creates no pod."""
+        match child:
+            case Delete():
+                yield from self.delete(job, child)
+            case EndPod():
+                yield from self.end(child)
+            case EvictPod():
+                yield from self.evict(child)
+            case Apply():
+                yield from self.apply(child)
+            case _:
+                raise TypeError(f"plans of jobs have no such child: {child}")
+
     def create(self, owner: str, body: Mapping[str, Any]) -> Effects:
         """Create a pod, or adopt the job's own pod with that name. Raises Refused or Unavailable."""
         yield from self._request()
@@ -79,7 +125,7 @@ class PlanExecutor:
                 raise Refused("a pod of this name exists and belongs to another owner") from None
         self.cache.put_pod(pod)
 
-    def command(self, job: TrainingJob, plan: Plan) -> None:
+    def command(self, job: Any, plan: Plan) -> None:
         """Send all commands of a plan."""
         for command in plan.commands:
             if not isinstance(command, JobCommand):
@@ -90,15 +136,15 @@ class PlanExecutor:
             self.notify(CommandSent(now.job if now and same else None, command))
             self.send(command)
 
-    def execute(self, stored: Stored, plan: Plan, decided: float) -> Effects:
+    def execute(self, stored: Stored[Any], plan: Plan, decided: float) -> Effects:
         """Execute all effects of a plan. If an effect fails, raise its error and skip the later effects."""
         job = stored.job.metadata
         if plan.status_first:
             yield from self.store(stored, plan.status, decided)
-        for deletion in plan.deletions:
-            yield from self.delete(job.name, deletion)
-        for one in plan.endings:
-            yield from self.end(one)
+        for child in plan.children:
+            if not isinstance(child, Create):
+                yield from self.child(job.name, child)
+        yield from self.prune(job.uid, plan)
         for body in plan.manifests:
             yield from self.create(job.uid, body)
         if not plan.status_first:
@@ -108,7 +154,7 @@ class PlanExecutor:
             yield from self.delete_job(job.name)
 
     def delete_job(self, job: str) -> Effects:
-        """Delete the TrainingJob."""
+        """Delete the job."""
         yield from self._request()
         self.api.delete_job(job)
 

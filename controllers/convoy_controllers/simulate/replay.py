@@ -1,24 +1,22 @@
-"""Replays a scenario. Returns the timeline, and two goodputs of each job: the ledger's and the true one."""
+"""Replays a scenario. Returns the timeline and the result of each job."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.cluster_events import ClusterEvent, FaultInjected, FirstStep, StatusStored
 from convoy_controllers.simulate.faults import Faults
-from convoy_controllers.simulate.invariants import InvariantChecker
+from convoy_controllers.simulate.job_kind import JobMonitor, JobResult
+from convoy_controllers.simulate.job_kinds import JOB_KINDS, kind_of
 from convoy_controllers.simulate.kernel import EPOCH
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.scenario import Scenario, ScenarioEvent, ScenarioJob
-from convoy_controllers.simulate.truth import GoodputTruth
 from convoy_crds.engine import Engine
-from convoy_crds.goodput import Cause, totals
-from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_checkpoint import CheckpointDefaults
-from convoy_crds.trainingjob_status import TERMINAL
 
 CHECK_SECONDS = 1.0
 """Seconds between two checks for the end of all jobs."""
@@ -32,18 +30,6 @@ class TimelineEntry:
     at: float
     """Seconds since the start of the scenario."""
     what: str
-
-
-@dataclass(frozen=True, slots=True)
-class JobResult:
-    """A job at the end of a scenario, with its goodput."""
-
-    job: TrainingJob
-    """The job as it was at the end of the scenario."""
-    ledger: dict[str, float]
-    """Seconds by cause, according to the job's status."""
-    truth: dict[str, float]
-    """Seconds by cause, as they passed in the simulation."""
 
 
 @dataclass(slots=True)
@@ -61,15 +47,14 @@ class History:
 def replay(scenario: Scenario) -> History:
     """Replay a scenario to its end. Raises InvariantViolation if Convoy breaks a guarantee."""
     machines = [Machine(node.name, node.capacity) for node in scenario.nodes]
-    engines = [_engine(name) for name in sorted(_engines(scenario.jobs))]
+    engines = [_engine(*one) for one in sorted(_engines(scenario.jobs).items())]
     defaults = CheckpointDefaults(scenario.checkpoints)
     cluster = Cluster(
         machines, latencies=scenario.latencies, engines=engines, defaults=defaults, seed=scenario.seed
     )
     history = History()
-    recorder = _TimelineRecorder(cluster, history)
-    truth = GoodputTruth(cluster)
-    InvariantChecker(cluster)
+    monitors = {kind.name: kind.monitor(cluster) for kind in JOB_KINDS}
+    recorder = _TimelineRecorder(cluster, history, monitors)
     faults = Faults(cluster)
     cluster.operator.lead()
     for run in scenario.jobs:
@@ -80,26 +65,20 @@ def replay(scenario: Scenario) -> History:
     while cluster.kernel.now < began + scenario.until and not _is_over(cluster, scenario):
         cluster.run(min(CHECK_SECONDS, began + scenario.until - cluster.kernel.now))
     history.seconds = cluster.kernel.now - began
-    for job in recorder.jobs.values():
-        ledger = totals(job.status.goodput, cluster.kernel.time)
-        history.results.append(JobResult(job, ledger, truth.seconds(job.metadata.uid)))
+    history.results = [monitors[job.kind].result(job) for job in recorder.jobs.values()]
     return history
-
-
-def seconds_by_cause(result: JobResult) -> list[tuple[str, float, float]]:
-    """Return (cause, seconds in the ledger, true seconds). Causes with 0 in both are left out."""
-    causes = [cause.value for cause in Cause if result.ledger.get(cause) or result.truth.get(cause)]
-    return [(cause, result.ledger.get(cause, 0.0), result.truth.get(cause, 0.0)) for cause in causes]
 
 
 class _TimelineRecorder:
     """Records in the timeline the events that matter to a user."""
 
-    def __init__(self, cluster: Cluster, history: History) -> None:
+    def __init__(self, cluster: Cluster, history: History, monitors: Mapping[str, JobMonitor]) -> None:
+        """Create the recorder. `monitors` has the monitor of each kind of jobs, by name of the kind."""
         self._cluster = cluster
         self._history = history
+        self._monitors = monitors
         self._injected = 0
-        self.jobs: dict[str, TrainingJob] = {}
+        self.jobs: dict[str, Any] = {}
         """Last state of each job by name, including deleted jobs."""
         cluster.listeners.append(self._on_event)
 
@@ -112,9 +91,8 @@ class _TimelineRecorder:
                 self._add(f"{gang.job}: incarnation {gang.incarnation} steps")
             case StatusStored(before, after):
                 self.jobs[after.metadata.name] = after
-                old, new = before.status, after.status
-                if (old.phase, old.reason, old.incarnation) != (new.phase, new.reason, new.incarnation):
-                    self._add(f"{after.metadata.name}: {new.phase} {new.reason}: {new.message}")
+                if line := self._monitors[after.kind].line(before, after):
+                    self._add(f"{after.metadata.name}: {line}")
             case _:
                 pass
 
@@ -138,16 +116,18 @@ def _is_over(cluster: Cluster, scenario: Scenario) -> bool:
     last = max([*(run.at for run in scenario.jobs), *(event.at for event in scenario.events)], default=0.0)
     if cluster.kernel.now - EPOCH.timestamp() <= last:
         return False
-    return all(stored.job.status.phase in TERMINAL for stored in cluster.api.jobs.values())
+    return all(kind_of(stored.job).ended(stored.job) for stored in cluster.api.jobs.values())
 
 
-def _engines(runs: Iterable[ScenarioJob]) -> set[str]:
-    return {run.job.spec.engine.name for run in runs if run.job.spec.engine is not None}
+def _engines(runs: Iterable[ScenarioJob]) -> dict[str, str]:
+    """Return the role kind of each Engine that a job names, by name of the Engine."""
+    return {name: role for run in runs for name, role in kind_of(run.job).engines(run.job).items()}
 
 
-def _engine(name: str) -> Engine:
+def _engine(name: str, role_kind: str) -> Engine:
     """Return an Engine that accepts all parameters. Its image is never run."""
     spec = {
+        "roleKind": role_kind,
         "image": "simulated",
         "command": ["simulated"],
         "paramsSchema": {"type": "object", "additionalProperties": True},

@@ -52,6 +52,8 @@ class GangTraining:
     `jobs` has the jobs by uid. `reaches` returns True if two nodes can exchange packets.
     """
 
+    endless = False
+
     def __init__(
         self,
         kernel: Kernel,
@@ -140,6 +142,10 @@ class GangTraining:
         gang = worker.gang
         if gang is not None and gang.stepping and gang.first_step:
             self._next(gang)
+
+    def drain(self, worker: Worker, drained: Callable[[], None]) -> None:
+        """Let the ranks end, because they save a checkpoint within the latency of SIGTERM."""
+        drained()
 
     # Faults
 

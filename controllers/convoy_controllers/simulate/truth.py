@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.cluster_events import (
     ClusterEvent,
     FirstStep,
@@ -26,6 +26,9 @@ from convoy_crds.layout import slots
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus
+
+if TYPE_CHECKING:
+    from convoy_controllers.simulate.cluster import Cluster
 
 SUSPENDED_PHASES = (Phase.SUSPENDED, Phase.SUSPENDING)
 STEPPING = "stepping"
@@ -72,14 +75,15 @@ class GoodputTruth:
 
     def _on_change(self, kind: str, name: str) -> None:
         """Handle the change of a job or a pod at the API server."""
-        if kind == "jobs" and (stored := self._cluster.api.jobs.get(name)) is not None:
-            made = stored.job.metadata.creation_timestamp
-            uid = stored.job.metadata.uid
-            if uid not in self._accounts and made is not None:
+        if kind == "jobs" and name in self._cluster.api.jobs:
+            job = self._cluster.api.jobs[name].job
+            made, uid = job.metadata.creation_timestamp, job.metadata.uid
+            if isinstance(job, TrainingJob) and uid not in self._accounts and made is not None:
                 self._accounts[uid] = _Account(made.timestamp())
         elif kind == "pods":
             for stored in self._cluster.api.jobs.values():
-                self._pods_changed(stored.job)
+                if stored.job.metadata.uid in self._accounts:
+                    self._pods_changed(stored.job)
 
     def _reach_changed(self, machine: Machine) -> None:
         if machine.up and not machine.cut:
@@ -89,7 +93,7 @@ class GoodputTruth:
 
     def _on_event(self, event: ClusterEvent) -> None:
         match event:
-            case StatusStored(before, after, decided):
+            case StatusStored(before, TrainingJob() as after, decided):
                 self._decided(before.status, after, decided)
             case FirstStep(gang) | TrainingResumed(gang):
                 account = self._accounts[gang.job_uid]

@@ -34,7 +34,8 @@ class Worker:
     node: str
     grace: float
     """Seconds between SIGTERM and SIGKILL."""
-    saves_on_term: bool = True
+    term_code: int = PREEMPTED
+    """Exit code of a rank that SIGTERM ends. Codes above 128 mean that the signal itself ends the rank."""
     gang: Gang | None = None
     plan: Assign | None = None
     """Newest assignment that the pod's agent has."""
@@ -52,8 +53,11 @@ class Worker:
         return self.exit_code is None
 
 
-class RankTraining(Protocol):
-    """Interface to the simulation that trains all ranks of a job together."""
+class RankProgram(Protocol):
+    """Interface to the simulation of the program that the ranks of jobs of one kind run."""
+
+    endless: bool
+    """True if no rank may end by itself."""
 
     def join(self, worker: Worker, assign: Assign) -> None:
         """Called when the ranks of a pod start to run."""
@@ -71,6 +75,14 @@ class RankTraining(Protocol):
         """Called when the checkpoint interval of a pod's ranks has changed."""
         ...
 
+    def hang(self, uid: str) -> None:
+        """Called when the rank of a pod hangs."""
+        ...
+
+    def drain(self, worker: Worker, drained: Callable[[], None]) -> None:
+        """Called when a container gets SIGTERM. The program calls `drained` when its ranks may be ended."""
+        ...
+
 
 class Workers:
     """All containers of a cluster."""
@@ -79,7 +91,8 @@ class Workers:
         self._kernel = kernel
         self._latencies = latencies
         self._notify = notify
-        self.training: RankTraining
+        self.program: Callable[[str], RankProgram]
+        """Function that returns the program of a job, by the job's uid."""
         self.slots: dict[str, SlotView] = {}
         self.by_uid: dict[str, Worker] = {}
         self.changed: Callable[[str], None] = lambda uid: None
@@ -104,12 +117,18 @@ class Workers:
                 self.handle_command(worker.shutdown)
 
     def terminate(self, uid: str) -> None:
-        """Send SIGTERM to a container. Its ranks may save a checkpoint; then its launcher ends."""
+        """Send SIGTERM to a container. Its ranks may save a checkpoint or drain; then its launcher ends."""
         worker = self.by_uid.get(uid)
         if worker is None or not worker.live or worker.ending:
             return
         worker.ending = True
+        self._program(worker).drain(worker, lambda: self._drained(worker))
+
+    def _drained(self, worker: Worker) -> None:
         self._kernel.after(min(self._term(), worker.grace), lambda: self._end_container(worker, None))
+
+    def _program(self, worker: Worker) -> RankProgram:
+        return self.program(worker.job_uid)
 
     def kill(self, uid: str, code: int = 128 + SIGKILL, reason: str = "Error") -> None:
         """Kill a container. Only processes with an open connection to the container notice its end."""
@@ -121,7 +140,7 @@ class Workers:
         """Remove all containers of a node that has lost its power. No connection is reset."""
         for worker in [worker for worker in self.by_uid.values() if worker.node == node]:
             worker.exit_code = 128 + SIGKILL
-            self.training.leave(worker, resets_peers=False)
+            self._program(worker).leave(worker, resets_peers=False)
             self.remove(worker.uid)
 
     def remove(self, uid: str) -> None:
@@ -139,7 +158,7 @@ class Workers:
         slot, worker = self.slots.get(uid), self.by_uid.get(uid)
         if slot is None or worker is None or not slot.ranks:
             return slot
-        return replace(slot, ranks=self.training.progress(worker, slot.ranks, moment))
+        return replace(slot, ranks=self._program(worker).progress(worker, slot.ranks, moment))
 
     # Commands
 
@@ -185,7 +204,7 @@ class Workers:
     def _assign(self, worker: Worker, command: Assign) -> None:
         if worker.ending:
             return
-        self.training.leave(worker, resets_peers=True)
+        self._program(worker).leave(worker, resets_peers=True)
         worker.plan = command
         numbers = range(command.rank_offset, command.rank_offset + command.processes)
         ranks = tuple(RankView(number, "STARTING") for number in numbers)
@@ -201,7 +220,7 @@ class Workers:
         if (every := _interval(command)) != self.slots[worker.uid].interval_seconds and not worker.ending:
             worker.plan = command
             self._set(worker.uid, interval_seconds=every)
-            self.training.interval_changed(worker)
+            self._program(worker).interval_changed(worker)
 
     def _start_ranks(self, worker: Worker, command: Assign) -> None:
         slot = self.slots.get(worker.uid)
@@ -214,7 +233,7 @@ class Workers:
             for rank in slot.ranks
         )
         self._set(worker.uid, ranks=ranks)
-        self.training.join(worker, command)
+        self._program(worker).join(worker, command)
 
     def _shut_down(self, worker: Worker, command: Shutdown) -> None:
         worker.ending = True
@@ -235,10 +254,10 @@ class Workers:
             return
         if not any(rank.rank == number and rank.state in LIVE for rank in self.slots[uid].ranks):
             return
-        if code or signal:
-            self.training.leave(worker, resets_peers=True)
+        if code or signal or self._program(worker).endless:
+            self._program(worker).leave(worker, resets_peers=True)
         now = self._kernel.now
-        known = self.training.progress(worker, self.slots[uid].ranks, now)
+        known = self._program(worker).progress(worker, self.slots[uid].ranks, now)
         ranks = tuple(
             replace(rank, state="EXITED", exit_code=code, signal=signal, ended=now, **facts)
             if rank.rank == number
@@ -256,10 +275,8 @@ class Workers:
             return
         left = [rank for rank in self.slots[worker.uid].ranks if rank.state in LIVE]
         for rank in left:
-            if worker.saves_on_term:
-                self.end_rank(worker.uid, rank.rank, PREEMPTED)
-            else:
-                self.end_rank(worker.uid, rank.rank, 128 + SIGTERM, signal=SIGTERM)
+            signal = max(0, worker.term_code - 128)
+            self.end_rank(worker.uid, rank.rank, worker.term_code, signal=signal)
         codes = [rank.exit_code for rank in self.slots[worker.uid].ranks]
         own = max(codes, key=lambda code: (code != 0, code != PREEMPTED), default=128 + SIGTERM)
         final = own if code is None else code
@@ -267,7 +284,7 @@ class Workers:
 
     def _end(self, worker: Worker, code: int, reason: str) -> None:
         worker.exit_code, worker.reason = code, reason
-        self.training.leave(worker, resets_peers=True)
+        self._program(worker).leave(worker, resets_peers=True)
         if worker.uid in self.slots:
             self._set(worker.uid, launcher_connected=False)
         self.ended(worker)

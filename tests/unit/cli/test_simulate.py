@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from convoy.cli.__main__ import app
 from convoy.cli.cluster import Failure
 from convoy.cli.simulate import load
-from convoy_controllers.simulate import replay as replaying
+from convoy_controllers.simulate.invariants import InvariantChecker
 from convoy_controllers.simulate.violation import InvariantViolation
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "scenarios" / "crash-loop.yaml"
@@ -70,6 +70,6 @@ def test_a_violated_invariant_fails_the_command(monkeypatch: pytest.MonkeyPatch)
     def violate(*_: object) -> None:
         raise InvariantViolation("two processes")
 
-    monkeypatch.setattr(replaying.InvariantChecker, "check", violate)
+    monkeypatch.setattr(InvariantChecker, "check", violate)
     result = CliRunner().invoke(app, ["simulate", str(EXAMPLE)])
     assert result.exit_code != 0

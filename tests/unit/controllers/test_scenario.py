@@ -9,8 +9,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from convoy_controllers.simulate.replay import MAX_ENTRIES, History, replay, seconds_by_cause
+from convoy_controllers.simulate.replay import MAX_ENTRIES, History, replay
 from convoy_controllers.simulate.scenario import ACTIONS, Scenario
+from convoy_controllers.simulate.training_jobs import TrainingResult, seconds_by_cause
 from convoy_crds.trainingjob_status import Phase
 
 FOLDER = Path(__file__).parents[3] / "examples" / "scenarios"
@@ -76,6 +77,7 @@ def test_examples_are_complete() -> None:
 def test_job_shrinks_after_a_node_loss_and_regrows() -> None:
     history = play("node-loss.yaml")
     (result,) = history.results
+    assert isinstance(result, TrainingResult)
     status = result.job.status
     assert status.phase is Phase.SUCCEEDED and status.restarts.counted == 1
     lines = [line.what for line in history.entries]

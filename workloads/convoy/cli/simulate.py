@@ -19,11 +19,11 @@ from convoy.cli.field_errors import field_path
 from convoy.cli.manifest import InvalidYaml, documents, parse
 from convoy.cli.rules import broken_rules
 from convoy.cli.sources import STDIN
-from convoy_controllers.simulate.replay import History, JobResult, replay, seconds_by_cause
+from convoy_controllers.simulate.job_kind import Report, Table
+from convoy_controllers.simulate.replay import History, replay
 from convoy_controllers.simulate.scenario import Scenario
 from convoy_controllers.simulate.violation import InvariantViolation
 from convoy_crds.meta import API_VERSION
-from convoy_crds.trainingjob import KIND as TRAINING_JOB
 
 
 class Output(StrEnum):
@@ -93,7 +93,7 @@ def _check(number: int, job: dict[str, Any]) -> list[str]:
     job's Engine need not exist.
     """
     manifest = parse({"apiVersion": API_VERSION, "kind": "TrainingJob", **job})
-    rules = broken_rules(TRAINING_JOB, manifest.job.to_dict()) if manifest.job else []
+    rules = broken_rules(manifest.kind, manifest.model.to_dict()) if manifest.kind and manifest.model else []
     return [f"jobs[{number}].job: {problem}" for problem in (*manifest.errors, *rules)]
 
 
@@ -104,19 +104,9 @@ def as_json(history: History) -> dict[str, Any]:
         "lines": [{"at": entry.at, "what": entry.what} for entry in history.entries],
         "droppedLines": history.dropped,
         "jobs": [
-            {
-                "name": result.job.metadata.name,
-                "status": result.job.status.to_dict(),
-                "ledgerSeconds": _rounded(result.ledger),
-                "trueSeconds": _rounded(result.truth),
-            }
-            for result in history.results
+            {"name": result.job.metadata.name, **result.report().values} for result in history.results
         ],
     }
-
-
-def _rounded(seconds: dict[str, float]) -> dict[str, float]:
-    return {cause: round(length, 3) for cause, length in seconds.items()}
 
 
 def _print(history: History) -> None:
@@ -125,21 +115,21 @@ def _print(history: History) -> None:
     if history.dropped:
         typer.echo(f"... and {history.dropped} more lines")
     for result in history.results:
-        _print_result(result)
+        _print_report(result.job.metadata.name, result.report())
 
 
-def _print_result(result: JobResult) -> None:
-    status = result.job.status
-    ratio = f"{status.goodput.ratio:.1%}" if status.goodput.ratio is not None else "none"
+def _print_report(name: str, report: Report) -> None:
     typer.echo("")
-    typer.echo(
-        f"{result.job.metadata.name}: {status.phase} {status.reason}, incarnation {status.incarnation}, "
-        f"{status.restarts.total} restarts ({status.restarts.counted} counted), goodput {ratio}"
-    )
+    typer.echo(f"{name}: {report.summary}")
+    for one in report.tables:
+        _print_table(one)
+
+
+def _print_table(one: Table) -> None:
     shown = table.new_table()
-    shown.add_column("CAUSE")
-    for head in ("LEDGER", "TRUTH"):
+    shown.add_column(one.head[0])
+    for head in one.head[1:]:
         shown.add_column(head, justify="right")
-    for cause, ledger, truth in seconds_by_cause(result):
-        shown.add_row(cause, f"{ledger:.1f} s", f"{truth:.1f} s")
+    for row in one.rows:
+        shown.add_row(*row)
     table.print_table(shown)
