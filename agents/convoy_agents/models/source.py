@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.records import Inventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,23 @@ class ModelSource:
 def from_wire(message: hub_pb2.ModelSource) -> ModelSource:
     """Convert the hub's message."""
     return ModelSource(message.namespace, message.job_uid, message.store, message.incarnation, message.step)
+
+
+class Store(Protocol):
+    """The part of a store that belongs to one job."""
+
+    def inventory(self) -> Inventory:
+        """Return all records, branches and manifests."""
+        ...
+
+
+def pinned_generations(store: Store, pinned: Sequence[ModelSource]) -> set[Generation]:
+    """Return the generations of a store that models name. Raises StoreError."""
+    found = {Generation(one.incarnation, one.step) for one in pinned if one.incarnation}
+    steps = {one.step for one in pinned if not one.incarnation}
+    if steps:
+        found |= {one for one in store.inventory().records if one.step in steps}
+    return found
 
 
 class Failure(StrEnum):

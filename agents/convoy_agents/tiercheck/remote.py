@@ -15,6 +15,7 @@ from botocore.exceptions import BotoCoreError
 
 from convoy_agents import metrics
 from convoy_agents.csi.mounts import is_target
+from convoy_agents.models.source import from_wire, pinned_generations
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.link import Encoders, Link
@@ -266,13 +267,18 @@ class Remotes:
 
     async def collect_garbage(self, plan: Assignment) -> None:
         """Delete the objects of the job that its assignment's `keep_last` and `keep_every_steps` do not
-        require. Raises StoreError.
+        require, except the generations that ServingJobs load. Raises StoreError.
         """
         call = self._call(plan)
         part = call.store()
         use = plan.memory.store if plan.memory else None
         keep = Keep(use.keep_last, use.keep_every_steps) if use else Keep()
-        gone = await call.run(lambda: part.collect_garbage(keep))
+        pinned = [
+            from_wire(one)
+            for one in call.known.message.pinned
+            if (one.namespace, one.job_uid) == (call.job.namespace, call.job.uid)
+        ]
+        gone = await call.run(lambda: part.collect_garbage(keep, pinned_generations(part, pinned)))
         log.info(
             "garbage collected in the store",
             job=plan.job,

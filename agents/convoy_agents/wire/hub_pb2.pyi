@@ -1688,6 +1688,7 @@ class Store(_message.Message):
     PROBE_FIELD_NUMBER: _builtins.int
     CONDITIONAL_FIELD_NUMBER: _builtins.int
     VOLUME_FIELD_NUMBER: _builtins.int
+    PINNED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
     """changes when any other field changes"""
@@ -1710,6 +1711,10 @@ class Store(_message.Message):
     def volume(self) -> Global___ClaimedVolume:
         """replaces the bucket's fields"""
 
+    @_builtins.property
+    def pinned(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelSource]:
+        """Generations of jobs on this node that ServingJobs load. Garbage collection must keep them."""
+
     def __init__(
         self,
         *,
@@ -1726,10 +1731,11 @@ class Store(_message.Message):
         probe: _builtins.bool = ...,
         conditional: _builtins.bool = ...,
         volume: Global___ClaimedVolume | None = ...,
+        pinned: _abc.Iterable[Global___ModelSource] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["volume", b"volume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_key", b"access_key", "bucket", b"bucket", "conditional", b"conditional", "endpoint", b"endpoint", "name", b"name", "path_style", b"path_style", "prefix", b"prefix", "probe", b"probe", "region", b"region", "secret_key", b"secret_key", "session_token", b"session_token", "version", b"version", "volume", b"volume"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_key", b"access_key", "bucket", b"bucket", "conditional", b"conditional", "endpoint", b"endpoint", "name", b"name", "path_style", b"path_style", "pinned", b"pinned", "prefix", b"prefix", "probe", b"probe", "region", b"region", "secret_key", b"secret_key", "session_token", b"session_token", "version", b"version", "volume", b"volume"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

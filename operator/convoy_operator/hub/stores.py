@@ -31,6 +31,7 @@ from convoy_operator import errors
 from convoy_operator.cluster_cache import ClusterCache
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub import credentials
+from convoy_operator.hub.pins import Pins
 from convoy_operator.queue import WorkQueue
 from convoy_operator.views import texts_at
 
@@ -63,8 +64,10 @@ class _AgentStream:
     """The stream of one node's agent, and the stores that were sent on it."""
 
     send: Send = field(repr=False)
-    sent: dict[str, tuple[str, bool]] = field(default_factory=dict)
-    """For each store, by name: the version and the conditional-writes flag that were sent last."""
+    sent: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    """For each store, by name: the version, the conditional-writes flag and the pinned generations that were
+    sent last.
+    """
 
 
 @dataclass(slots=True)
@@ -117,6 +120,9 @@ class CheckpointStores:
         self._wall = wall
         self._known: dict[str, _StoreRecord] = {}
         self._streams: dict[str, _AgentStream] = {}
+        self._pins_changed: set[str] = set()
+        """Stores whose pinned generations may have changed since the last poll."""
+        self._pins = Pins(cache, self._pins_changed.add)
         cache.objects(CHECKPOINT_STORE).listen(self._on_removed)
 
     # Methods that reconciles call
@@ -174,10 +180,10 @@ class CheckpointStores:
     def join(self, node: str, send: Send) -> None:
         """Record the new stream of a node's agent. Send the stores of all jobs on the node."""
         self.leave(node)
-        stream = self._streams[node] = _AgentStream(send)
+        self._streams[node] = _AgentStream(send)
         for name in self._used_on(node):
             if known := self._known.get(name):
-                self._send(stream, name, known)
+                self._send(node, name, known)
         for name, known in self._known.items():
             if known.probe is not None and known.probe.unmounted and not known.probing_node:
                 # Probe again at once. The last agent that probed had not mounted the volume's
@@ -200,9 +206,9 @@ class CheckpointStores:
         """Send a store to a node's agent unless the agent has it. This must come before an assignment that
         uses the store.
         """
-        stream, known = self._streams.get(node), self._known.get(name)
-        if stream is not None and known is not None:
-            self._send(stream, name, known)
+        known = self._known.get(name)
+        if node in self._streams and known is not None:
+            self._send(node, name, known)
 
     def report(self, node: str, report: wire.StoreReport) -> None:
         """Record an agent's report on a probe."""
@@ -233,8 +239,12 @@ class CheckpointStores:
 
     def poll(self) -> None:
         """Start a probe of each store whose next probe is due. A probe whose report is overdue counts as
-        failed.
+        failed. Send stores whose pinned generations have changed.
         """
+        while self._pins_changed:
+            name = self._pins_changed.pop()
+            if name in self._known:
+                self._distribute(name, self._known[name])
         for name, known in self._known.items():
             self._probe_if_due(name, known)
 
@@ -254,7 +264,7 @@ class CheckpointStores:
             return
         known.probing_node = known.last_probing_node = node
         known.due = self._clock() + ANSWER_SECONDS
-        self._send(self._streams[node], name, known, probe=True)
+        self._send(node, name, known, probe=True)
 
     def _next_prober(self, name: str, known: _StoreRecord) -> str:
         """Return the node whose agent probes next; empty if no agent is connected. After a successful probe
@@ -289,16 +299,18 @@ class CheckpointStores:
         users = self._users(name, known.spec)
         for node, stream in self._streams.items():
             if node in users or name in stream.sent:
-                self._send(stream, name, known)
+                self._send(node, name, known)
 
-    def _send(self, stream: _AgentStream, name: str, known: _StoreRecord, *, probe: bool = False) -> None:
-        news = (known.version, known.conditional)
+    def _send(self, node: str, name: str, known: _StoreRecord, *, probe: bool = False) -> None:
+        stream, pinned = self._streams[node], self._pins.on(node, name)
+        news = (known.version, known.conditional, *(one.SerializeToString() for one in pinned))
         if known.message is None or (stream.sent.get(name) == news and not probe):
             return
         stream.sent[name] = news
         message = wire.Store()
         message.CopyFrom(known.message)
         message.conditional, message.probe = known.conditional, probe
+        message.pinned.extend(pinned)
         stream.send(wire.HubMessage(store=message))
 
     def _users(self, name: str, spec: CheckpointStoreSpec) -> set[str]:

@@ -9,13 +9,14 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from tests.integration.agents.conftest import HostMaker
-from tests.integration.agents.harness import FakeHub, Host
+from tests.integration.agents.harness import FakeHub, Host, eventually
 from tests.integration.agents.memory_job import JOB as MEMORY_JOB
-from tests.integration.agents.memory_job import MemoryJob
+from tests.integration.agents.memory_job import MemoryJob, saved
 from tests.integration.agents.ranks import free_port, running, socket_of, start, variables
 from tests.unit.agents import fault_proxy
 from tests.unit.agents.fault_proxy import BUCKET, FaultProxy
@@ -28,7 +29,7 @@ from convoy_agents.models import delivery
 from convoy_agents.tiercheck.stores.s3 import S3, Bucket
 from convoy_agents.tiercheck.stores.store import Store
 from convoy_agents.wire import hub_pb2
-from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Record
 
 A, B, C = "aaaa-1111", "bbbb-2222", "cccc-3333"
@@ -83,12 +84,13 @@ def stored(proxy: FaultProxy, prefix: str) -> Record:
 
 
 async def send_store(
-    hub: FakeHub, proxy: FaultProxy, prefix: str, host: Host, conditional: bool = False
+    hub: FakeHub, proxy: FaultProxy, prefix: str, host: Host, conditional: bool = False, pinned: Any = ()
 ) -> None:
     await hub.until(lambda node, message: node == host.node and message.HasField("hello"))
     store = hub_pb2.Store(name="s3", version="1", endpoint=proxy.url, bucket=BUCKET, prefix=prefix)
     store.path_style, store.access_key, store.secret_key = True, "key", "secret"
     store.conditional = conditional
+    store.pinned.extend(pinned)
     hub.send(host.node, store=store)
 
 
@@ -302,6 +304,28 @@ def test_the_generation_of_an_order_names_its_folder() -> None:
     other = hub_pb2.ModelSource(namespace="b", job_uid=JOB, store="s3", incarnation=1, step=STEP)
     assert from_wire(one).key != from_wire(other).key, "namespaces share no models"
     assert Generation(1, STEP).name == f"gen-1-{STEP}"
+
+
+async def test_a_job_keeps_the_generations_that_serving_jobs_load(
+    make_host: HostMaker, hub: FakeHub, proxy: FaultProxy, prefix: str, short_folder: Path
+) -> None:
+    host = await make_host("one")
+    pins = [
+        hub_pb2.ModelSource(namespace="default", job_uid=MEMORY_JOB, store="s3", incarnation=1, step=10),
+        hub_pb2.ModelSource(namespace="default", job_uid=MEMORY_JOB, store="s3", step=20),
+        hub_pb2.ModelSource(namespace="default", job_uid="uid-of-another", store="s3", step=30),
+    ]
+    await send_store(hub, proxy, prefix, host, conditional=True, pinned=pins)
+    job = MemoryJob(hub, short_folder, store=hub_pb2.StoreUse(name="s3", every_seconds=0, keep_last=1))
+    ranks = await job.start_incarnation(1, [(A, host)])
+    for step in (10, 20, 30, 40):
+        await saved(ranks, 1, step, Tier.REMOTE)
+    folder = f"{prefix}/default/{MEMORY_JOB}/records/"
+
+    def kept() -> set[str]:
+        return {key.removeprefix(folder) for key in fault_proxy.keys(folder)}
+
+    await eventually(lambda: kept() == {"gen-1-10", "gen-1-20", "gen-1-40"})
 
 
 async def test_lm_serves_the_weights_that_gpt_has_saved(

@@ -10,6 +10,7 @@ from tests.unit.operator.store_hub import Harness
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.commands import DeliverModel
+from convoy_controllers.resources import CONTROLLER_REVISIONS
 from convoy_controllers.views import ModelSource, ModelView
 from convoy_crds.servingjob import KIND
 from convoy_operator import views
@@ -98,6 +99,36 @@ async def test_an_agent_gets_the_stores_of_the_serving_pods_on_its_node(it: Harn
     it.keys(accessKey="another", secretKey="one")
     await it.resolve()
     assert {one.access_key for one in it.sent("n0")} == {"another"} and it.sent("n1") == []
+
+
+def revise(it: Harness, step: int, job_uid: str = "uid-job", store: str = "s3") -> None:
+    """Store a revision of a ServingJob that loads a generation."""
+    generation = {"uid": job_uid, "store": store, "incarnation": 1, "step": step}
+    metadata = {"name": f"llm-{step}", "namespace": "default", "uid": f"r-{step}", "resourceVersion": "1"}
+    raw = {"metadata": metadata, "data": {"generation": generation}}
+    it.cache.store(CONTROLLER_REVISIONS).upsert(views.cached_object(raw))
+
+
+async def test_agents_of_a_job_keep_the_generations_that_revisions_load(it: Harness) -> None:
+    await it.resolve()
+    it.job("n0")
+    it.job("n1", "twin")
+    for node in ("n0", "n1"):
+        it.dial(node)
+    revise(it, 10)
+    revise(it, 20)
+    revise(it, 30, store="other")
+    revise(it, 40, job_uid="uid-gone")
+    sent = it.poll()
+    assert list(sent) == ["n0"], "the other job's agents need not keep it"
+    assert [(one.job_uid, one.incarnation, one.step) for one in sent["n0"][-1].pinned] == [
+        ("uid-job", 1, 10),
+        ("uid-job", 1, 20),
+    ]
+    assert it.poll() == {}
+    gone = it.cache.store(CONTROLLER_REVISIONS).by_uid("r-10")
+    it.cache.store(CONTROLLER_REVISIONS).remove(gone)
+    assert [one.step for one in it.poll()["n0"][-1].pinned] == [20]
 
 
 async def test_serving_pods_of_other_namespaces_get_no_store(it: Harness) -> None:
