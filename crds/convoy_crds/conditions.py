@@ -174,6 +174,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
             Reasons.SLOW_TOGETHER,
             Reasons.DETECTOR_DEGRADED,
             Reasons.TOO_FEW_PEERS,
+            Reasons.NO_TIMINGS,
         ),
         "trainingjob-straggler",
     ),

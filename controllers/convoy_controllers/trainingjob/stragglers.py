@@ -16,6 +16,10 @@ SAME = 0.05
 """Minimum absolute change of a slowdown or a lost share that updates the status. Without this limit, the
 status would be written every second.
 """
+NO_TIMINGS_SECONDS, NO_TIMINGS_STEPS = 120.0, 16
+"""Seconds and steps without timings after which the condition reports the lack. Timings usually arrive a
+second after the third step.
+"""
 _SHARED = {
     "CommonMode": "all ranks, or all ranks of one kind, became slower together",
     "Imbalance": "the work is distributed unevenly",
@@ -30,6 +34,9 @@ def set_condition(draft: Draft) -> None:
     if view is None or not status.formed or view.incarnation != status.incarnation:
         if not status.formed:
             clear(draft)
+        elif _lacks_timings(draft):
+            kind = ConditionType.STRAGGLER_DETECTED
+            draft.condition(kind, None, Reasons.NO_TIMINGS, Reasons.NO_TIMINGS.message)
         return
     slow = sorted(view.slow, key=_order)
     status.stragglers = _kept(status.stragglers, slow[:MOST])
@@ -49,6 +56,23 @@ def clear(draft: Draft) -> None:
     """Remove the condition and the stragglers, because the incarnation that they describe is over."""
     draft.drop(ConditionType.STRAGGLER_DETECTED)
     draft.status.stragglers = []
+
+
+def _lacks_timings(draft: Draft) -> bool:
+    """Return True if all ranks make steps, but none has reported timings. Return False if the incarnation
+    has a condition from earlier timings: another operator, which has just started, gets timings soon.
+    """
+    incarnation, conditions = draft.status.incarnation, draft.status.conditions
+    if any(one.type == ConditionType.STRAGGLER_DETECTED for one in conditions):
+        return False
+    views = [view for view in draft.observed.slots.values() if view.incarnation == incarnation]
+    ranks = [rank for view in views for rank in view.ranks]
+    return bool(ranks) and all(
+        rank.first_step
+        and rank.time - rank.first_step >= NO_TIMINGS_SECONDS
+        and (rank.step or 0) >= NO_TIMINGS_STEPS
+        for rank in ranks
+    )
 
 
 def _set_no_straggler(draft: Draft, view: GuardView) -> None:

@@ -32,6 +32,12 @@ class StragglerReasons:
         'missing or too noisy, so "no straggler" is not reliable',
         warning=True,
     )
+    NO_TIMINGS = Reason(
+        "NoTimings",
+        "the ranks make steps but report no timings of them, so a slow rank would not be found: see the page "
+        "of this condition",
+        warning=True,
+    )
     TOO_FEW_PEERS = Reason(
         "TooFewPeers",
         "no rank is proven slow, because fewer than 4 ranks do the same work: Convoy reports a rank that "

@@ -32,6 +32,19 @@ def test_no_condition_before_ranks_report_steps() -> None:
     assert all(c.type != "StragglerDetected" for c in cluster.job.status.conditions)
 
 
+@pytest.mark.parametrize(("seconds", "steps", "reason"), [(120, 40, "NoTimings"), (60, 40, ""), (600, 4, "")])
+def test_steps_without_timings_are_reported(seconds: int, steps: int, reason: str) -> None:
+    cluster = job().train(1).settle().wait(seconds).train(steps).settle()
+    found = {c.type: c for c in cluster.job.status.conditions}.get("StragglerDetected")
+    assert (found.reason if found else "") == reason
+    known = straggler_condition(cluster)
+    assert known is not None and known.reason == "NoStraggler", "timings arrive later"
+    cluster.guard = None
+    cluster.wait(600).train(steps + 40).settle()
+    (found,) = (c for c in cluster.job.status.conditions if c.type == "StragglerDetected")
+    assert found.reason == "NoStraggler", "another operator has no timings yet"
+
+
 def test_straggler_is_named() -> None:
     cluster = job()
     found = straggler_condition(cluster, SLOW)
