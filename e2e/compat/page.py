@@ -67,7 +67,7 @@ Convoy knows.
 | container runtime | {runtimes} with runc | CRI-O, other versions of containerd, gVisor, Kata Containers |
 | control groups | {cgroups} | {other_cgroups} |
 | processor | x86-64 | arm64 |
-| system | Debian 12; {machine} | other distributions and kernels |
+| system | {system} | other distributions and kernels |
 | pod network | CNI plugins bridge and host-local, kube-proxy with nftables | other plugins and modes |
 
 {cgroup_note}
@@ -82,11 +82,14 @@ def rendered(document: Document) -> str:
     """Return the text of the page."""
     tested = sorted({one.cgroup for one in document.minors})
     rest = REST.format(
-        runtimes=_listed(f"containerd {one}" for one in sorted({one.containerd for one in document.minors})),
-        cgroups=_listed(f"version {one}" for one in tested),
-        other_cgroups=_listed(f"version {one}" for one in VERSIONS_OF_CGROUPS if one not in tested),
-        machine=document.machine,
-        cgroup_note=CGROUP_NOTE.format(tested=_listed(map(str, tested))),
+        runtimes=_listed(f"containerd {one}" for one in sorted({one.containerd for one in document.minors}))
+        or "containerd",
+        cgroups=_listed(f"version {one}" for one in tested) or "that of the machine",
+        other_cgroups=_listed(
+            f"version {one}" for one in VERSIONS_OF_CGROUPS if tested and one not in tested
+        ),
+        system="; ".join(filter(None, ("Debian 12", document.machine))),
+        cgroup_note=CGROUP_NOTE.format(tested=_listed(map(str, tested))) if tested else "",
     )
     parts = [
         HEAD,
@@ -99,11 +102,15 @@ def rendered(document: Document) -> str:
 
 
 def _listed(words: Iterable[str]) -> str:
-    return ", ".join(words) or "none"
+    return ", ".join(words)
 
 
 def _kubernetes(document: Document) -> Iterator[str]:
     """Yield the table of versions, the failed tests, and what each version needed."""
+    if not document.minors:
+        yield f"`make compat` has not tested a version yet. All tests of CI run on {DEFAULT_MINOR}, which is therefore"
+        yield "the only version that is known to work. The chart accepts 1.34 and later.\n"
+        return
     yield f"| version | tested release | etcd | {' | '.join(layer.description for layer in LAYERS)} |"
     yield f"|{'---|' * (3 + len(LAYERS))}"
     for one in document.minors:

@@ -72,6 +72,12 @@ def test_a_version_passes_if_all_layers_do(found: dict[str, LayerResult], passed
     assert minor("1.36", layers=found).passed(layers.NAMES) is passed
 
 
+def test_page_without_results_says_so() -> None:
+    text = page.rendered(Document())
+    assert "`make compat` has not tested a version yet" in text and "| version |" not in text
+    assert "none" not in text and "Debian 12 |" in text
+
+
 def test_the_page_shows_what_failed_and_what_was_not_tried() -> None:
     found = {"integration": layer("tests.a::b")}
     text = page.rendered(Document(minors=(minor("1.36", layers=found, mended=("The kubelet's flag.",)),)))
