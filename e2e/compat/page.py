@@ -108,8 +108,9 @@ def _listed(words: Iterable[str]) -> str:
 def _kubernetes(document: Document) -> Iterator[str]:
     """Yield the table of versions, the failed tests, and what each version needed."""
     if not document.minors:
-        yield f"`make compat` has not tested a version yet. All tests of CI run on {DEFAULT_MINOR}, so this is"
-        yield "the only version that is known to work. The chart accepts 1.34 and later.\n"
+        tested = f"All tests of CI run on {DEFAULT_MINOR}, the only version that is known to work."
+        yield f"`make compat` has not tested a version yet. {tested}"
+        yield "The chart accepts 1.34 and later.\n"
         return
     yield f"| version | tested release | etcd | {' | '.join(layer.description for layer in LAYERS)} |"
     yield f"|{'---|' * (3 + len(LAYERS))}"
