@@ -6,7 +6,7 @@ Three kinds of fenced blocks are used:
 - A block that begins with ```output has the output of the commands before it (`e2e.docs.shown_output`).
 - A block with a `title` is a file.
 
-The commands run in order, in a folder with the files and a link to the checkout's `examples`. Each block
+The commands run in order, in a folder with the files and links to the checkout's `examples` and `charts`. Each block
 runs in its own shell, which stops at the first error. When a block ends, its background processes are
 killed.
 """
@@ -102,9 +102,9 @@ def run_page(page: Path, folder: Path, environment: Mapping[str, str] | None = N
     Raises CalledProcessError if a block fails (`cmd` is the block's location), TimeoutExpired if a block
     takes too long, and OutputMismatch if its output differs from the page.
     """
-    link = folder / "examples"
-    if not link.exists():
-        link.symlink_to(CHECKOUT / "examples")
+    for name in ("examples", "charts"):
+        if not (link := folder / name).exists():
+            link.symlink_to(CHECKOUT / name)
     output = ""
     for block in blocks(page.read_text()):
         location = f"{page.name}:{block.line}"
