@@ -54,6 +54,7 @@ from convoy_agents.tiercheck.slot_token_check import SlotTokenCheck
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
 from convoy_agents.traffic.buffer import TrafficBuffer
+from convoy_agents.traffic.scraper import Scraper
 from convoy_agents.wire import http, hub_pb2
 
 LEAVE_SECONDS = 8.0
@@ -123,6 +124,7 @@ class Agent:
         )
         self._telemetry = TelemetryBuffer()
         self._traffic = TrafficBuffer()
+        self._scraper = Scraper(lambda: self.pods, self._traffic.add_scraped)
         pair_probes = PairProbes(self._peers.pairs)
         runner = Runner(Launch(settings.probe_dir, settings.probe_python))
         current_provenance = partial(provenance, version())
@@ -216,6 +218,7 @@ class Agent:
             asyncio.create_task(self._remove_stale_folders(volumes), name="stale folders"),
             asyncio.create_task(self.scrubber.run(), name="scrub"),
             asyncio.create_task(self._models.run(settings.garbage_seconds), name="models"),
+            asyncio.create_task(self._scraper.run(), name="scrape"),
             asyncio.create_task(self._leaving.wait(), name="leaving"),
         ]
         try:

@@ -279,7 +279,17 @@ SCRUBBED_BYTES = Counter(
     registry=REGISTRY,
 )
 
-# Metrics of models for serving pods.
+# Metrics of serving pods.
+
+SCRAPES = _with_series(
+    Counter(
+        "convoy_agent_scrapes",
+        "Reads of the metrics of serving pods with spec.roles[].metrics, by result.",
+        ["result"],
+        registry=REGISTRY,
+    ),
+    ["done", "failed"],
+)
 
 MODEL_BYTES = Gauge("convoy_agent_model_bytes", "Size of all models on this node's disk.", registry=REGISTRY)
 MODEL_DOWNLOADS = _with_series(

@@ -47,6 +47,16 @@ class StoreUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Scrape:
+    """The place of the Prometheus metrics of a pod's program."""
+
+    address: str
+    """The pod's IP."""
+    port: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryTiers:
     """Settings by which the agent of a slot keeps the job's checkpoints in node memory."""
 
@@ -101,6 +111,8 @@ class Assign:
     memory: MemoryTiers | None = None
     slots: int = 0
     """Number of pods of the incarnation."""
+    scrape: Scrape | None = None
+    """The metrics that the agent must read; None if the program reports its requests itself, or has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,15 @@ _DRAIN = (
 )
 
 
+class MetricsEndpoint(Model):
+    """The Prometheus metrics of a program that does not report its requests to Convoy itself."""
+
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Port of the metrics. If absent, it is `spec.service.port`."""
+    path: Annotated[str, Field(pattern=r"^/[!-~]{0,255}$")] = "/metrics"
+    """Path of the metrics."""
+
+
 class ServingRole(Model):
     """A set of identical replicas. Each replica is a group of pods that starts, restarts and rolls as one."""
 
@@ -81,6 +90,10 @@ class ServingRole(Model):
     template: Annotated[PodTemplate | None, Field(json_schema_extra={"nullable": True})] = None
     """Pod template with the role's own image, command and readiness probe. For a role with an engine:
     additions to the engine's pods, such as resources, volumes and tolerations.
+    """
+    metrics: MetricsEndpoint | None = None
+    """Metrics of slot 0 that the node's agent reads for `status.traffic`: those of vLLM, or the same names
+    with the prefix `convoy_`. Engines with Convoy's serving front need none.
     """
 
 

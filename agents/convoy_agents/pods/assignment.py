@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from ipaddress import ip_address
 from typing import Any
 
 from convoy_agents.pods.messages import MAX_INCARNATION, MAX_RANK
@@ -16,6 +18,10 @@ MAX_COMMAND = 160 * 1024
 """Maximum bytes of a command as JSON. The limit ensures that the whole assignment fits into one frame
 (frames.py).
 """
+
+
+_PATH = re.compile(r"/[!-~]{0,255}")
+"""A path of a URL: printable ASCII characters without spaces."""
 
 
 class AssignmentError(ValueError):
@@ -55,6 +61,15 @@ class StoreUse:
     """
     resume_step: int = 0
     """Step of the stored checkpoint from which the job starts; 0 for the newest checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """The place of the Prometheus metrics of a pod's program."""
+
+    address: str
+    port: int
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +128,9 @@ class Assignment:
     """The slot token, which proves the assignment to other agents (wire/slot_tokens.py)."""
     slots: int = 0
     """Number of pods of the incarnation; 0 if the operator does not send the number."""
+
+    scrape: Scrape | None = None
+    """The metrics to read; None if the program reports its requests itself, or has none."""
 
     @property
     def ranks(self) -> range:
@@ -188,6 +206,7 @@ def from_wire(message: hub_pb2.Assignment) -> Assignment:
         memory=_memory(message.memory) if message.HasField("memory") else None,
         slot_token=message.slot_token,
         slots=message.slots,
+        scrape=_scrape(message.scrape) if message.HasField("scrape") else None,
     )
     _check(assignment)
     return assignment
@@ -206,6 +225,8 @@ def from_json(data: Mapping[str, Any]) -> Assignment:
         }
         store = StoreUse(**memory["store"]) if memory.get("store") else None
         fields["memory"] = MemoryTiers(**{**memory, **addresses, "store": store})
+    if scrape := fields.get("scrape"):
+        fields["scrape"] = Scrape(**scrape)
     assignment = Assignment(**fields)
     _check(assignment)
     return assignment
@@ -221,6 +242,10 @@ def _memory(message: hub_pb2.MemoryTiers) -> MemoryTiers:
         message.interval_seconds,
         message.by_default,
     )
+
+
+def _scrape(message: hub_pb2.Scrape) -> Scrape:
+    return Scrape(message.address, message.port, message.path)
 
 
 def _store(message: hub_pb2.StoreUse) -> StoreUse:
@@ -247,6 +272,8 @@ def _check(assignment: Assignment) -> None:
     size = len(json.dumps(assignment.command, ensure_ascii=False).encode())
     if size > MAX_COMMAND:
         raise AssignmentError(f"the command has {size} bytes; the maximum is {MAX_COMMAND}")
+    if assignment.scrape is not None:
+        _check_scrape(assignment.scrape)
     members, slot = assignment.members, assignment.slot
     if not members or [entry.slot for entry in members] != list(range(len(members))):
         raise AssignmentError("members are not in slot order starting at 0")
@@ -254,3 +281,14 @@ def _check(assignment: Assignment) -> None:
         raise AssignmentError(f"slot {slot} is not among the {len(members)} members")
     if slot < len(members) and members[slot].pod_uid != assignment.pod_uid:
         raise AssignmentError(f"member {slot} is not this pod")
+
+
+def _check_scrape(scrape: Scrape) -> None:
+    try:
+        address = ip_address(scrape.address)
+    except ValueError as error:
+        raise AssignmentError(f"scrape: {scrape.address!r} is not an IP address") from error
+    if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
+        raise AssignmentError(f"scrape: {scrape.address} is not the address of a pod")
+    if not 1 <= scrape.port <= 65535 or not _PATH.fullmatch(scrape.path):
+        raise AssignmentError(f"scrape: {scrape.port}{scrape.path!r} is not a port and a path")

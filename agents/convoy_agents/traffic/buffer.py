@@ -20,6 +20,8 @@ class _Entry:
     sent: Hashable = None
     """Gist of the totals in the last message to the hub."""
     sent_at: float = 0.0
+    scraped: bool = False
+    """True if the totals come from the program's metrics, not from a rank's report."""
 
 
 class TrafficBuffer:
@@ -34,7 +36,16 @@ class TrafficBuffer:
         if known is None:
             self._pods[totals.pod_uid] = _Entry(totals)
         else:
-            known.totals, known.unsent = totals, True
+            known.totals, known.unsent, known.scraped = totals, True, False
+
+    def add_scraped(self, totals: hub_pb2.PodTraffic) -> None:
+        """Replace the totals of a pod by those in its program's metrics, unless the pod's rank reports its
+        requests itself. The two count different requests.
+        """
+        known = self._pods.get(totals.pod_uid)
+        if known is None or known.scraped:
+            self.add(totals)
+            self._pods[totals.pod_uid].scraped = True
 
     def drop_pod(self, uid: str) -> None:
         """Drop the totals of a pod."""

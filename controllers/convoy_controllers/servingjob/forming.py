@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from convoy_controllers.commands import Assign, Command, Member, PickPort
+from convoy_controllers.commands import Assign, Command, Member, PickPort, Scrape
 from convoy_controllers.servingjob.groups import Group, slots
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.restarts import pause_seconds
@@ -124,7 +124,17 @@ def _assignment(
         command=tuple(role.command),
         members=members if slot.position == 0 else members[:1],
         slots=len(members),
+        scrape=_scrape(role, slot, rendezvous.address),
     )
+
+
+def _scrape(role: RoleRevision, slot: Slot, address: str) -> Scrape | None:
+    """Return the metrics that the agent of slot 0 reads; None without `spec.roles[].metrics`. `address` is
+    the IP of slot 0's pod.
+    """
+    if slot.position or not role.metrics_port or not address:
+        return None
+    return Scrape(address, role.metrics_port, role.metrics_path)
 
 
 def group_uid(job_uid: str, record: GroupRecord) -> str:

@@ -40,6 +40,9 @@ class RoleRevision(StatusModel):
     """Command line of the ranks, with its arguments."""
     params: dict[str, Any] = Field(default_factory=dict)
     template: PodTemplate | None = None
+    metrics_port: int = 0
+    """Port of the metrics that the agent reads; 0 if it reads none."""
+    metrics_path: str = ""
 
 
 class Generation(StatusModel):
@@ -83,7 +86,7 @@ def wanted(job: ServingJob, engines: Mapping[str, Engine], model: ModelStatus | 
     source = job.spec.model
     volume = source.volume if source else None
     return RevisionSpec(
-        roles=[_role(role, engines) for role in job.spec.roles],
+        roles=[_role(role, engines, job.spec.service.port) for role in job.spec.roles],
         serving_role=job.spec.serving_role,
         port=job.spec.service.port,
         drain_seconds=job.spec.rollout.drain_seconds,
@@ -94,7 +97,7 @@ def wanted(job: ServingJob, engines: Mapping[str, Engine], model: ModelStatus | 
     )
 
 
-def _role(role: ServingRole, engines: Mapping[str, Engine]) -> RoleRevision:
+def _role(role: ServingRole, engines: Mapping[str, Engine], port: int) -> RoleRevision:
     engine = engines.get(role.engine.name) if role.engine else None
     containers = role.template.spec.containers if role.template else []
     own = [*(containers[0].command or ()), *(containers[0].args or ())] if containers else []
@@ -106,6 +109,8 @@ def _role(role: ServingRole, engines: Mapping[str, Engine]) -> RoleRevision:
         command=own or (list(engine.spec.command) if engine else []),
         params=role.engine.params if role.engine else {},
         template=role.template,
+        metrics_port=(role.metrics.port or port) if role.metrics else 0,
+        metrics_path=role.metrics.path if role.metrics else "",
     )
 
 

@@ -90,4 +90,8 @@ class ServingReasons:
         "{figures}; add replicas, or see the queue and the slowest replica: convoy why servingjob/{job}",
         warning=True,
     )
-    SLO_UNKNOWN = Reason("ObjectivesUnknown", "no replica has reported requests yet")
+    SLO_UNKNOWN = Reason(
+        "ObjectivesUnknown",
+        "no replica has reported requests in the last minute. A program without Convoy's serving front needs "
+        "spec.roles[].metrics",
+    )

@@ -7,7 +7,15 @@ from collections.abc import Callable
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.slot_tokens import SlotToken
-from convoy_controllers.commands import Assign, DeliverModel, JobCommand, MemoryTiers, PickPort, StoreUse
+from convoy_controllers.commands import (
+    Assign,
+    DeliverModel,
+    JobCommand,
+    MemoryTiers,
+    PickPort,
+    Scrape,
+    StoreUse,
+)
 from convoy_controllers.views import (
     CommitView,
     MemoryView,
@@ -287,6 +295,7 @@ def _assignment(
         strict=given.strict,
         memory=_memory(given.memory, peer_address) if given.memory else None,
         slots=given.slots,
+        scrape=_scrape(given.scrape) if given.scrape else None,
         slot_token=slot_token(SlotToken(given.job_uid, given.incarnation, given.slot, given.node)),
     )
 
@@ -304,6 +313,10 @@ def _memory(given: MemoryTiers, peer_address: Callable[[str], str]) -> wire.Memo
         interval_seconds=given.interval_seconds,
         by_default=given.by_default,
     )
+
+
+def _scrape(given: Scrape) -> wire.Scrape:
+    return wire.Scrape(address=given.address, port=given.port, path=given.path)
 
 
 def _store_use(given: StoreUse) -> wire.StoreUse:

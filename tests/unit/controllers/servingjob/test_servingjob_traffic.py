@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controllers.servingjob.servers import Servers
 
+from convoy_controllers.commands import Scrape
 from convoy_controllers.servingjob import traffic
 from convoy_controllers.servingjob.traffic import Figures, Latencies, Series, Totals
 from convoy_crds.servingjob_status import Traffic
@@ -149,3 +150,28 @@ def test_a_figure_near_its_limit_does_not_flap() -> None:
         servers.traffic = Figures(p95=p95)
         servers.settle()
         assert servers.condition["SLOMet"][0] == status
+
+
+def test_agents_of_roles_with_metrics_learn_their_place() -> None:
+    container = {"image": "vllm", "command": ["vllm"], "readinessProbe": {"httpGet": {"port": 8000}}}
+    role = {
+        "name": "worker",
+        "groupSize": 2,
+        "metrics": {"path": "/stats"},
+        "template": {"spec": {"containers": [container]}},
+    }
+    servers = Servers(roles=[role], service={"port": 8000}, replicas=1).settle()
+    first, second = sorted(servers.assigned, key=lambda one: one.slot)
+    pod = servers.live(index="0")[0]
+    assert first.scrape == Scrape(pod.ip or "", 8000, "/stats")
+    assert second.scrape is None
+
+
+def test_the_place_of_the_metrics_is_part_of_the_revision() -> None:
+    engine = {"name": "worker", "engine": {"name": "lm"}}
+    servers = Servers(roles=[engine]).settle()
+    before = servers.job.status.update_revision
+    assert all(one.scrape is None for one in servers.assigned)
+    servers.edit(roles=[{**engine, "metrics": {"port": 9000}}]).settle(200)
+    assert servers.job.status.update_revision != before
+    assert servers.assigned[-1].scrape is not None and servers.assigned[-1].scrape.port == 9000
