@@ -192,6 +192,16 @@ def test_a_file_without_convoy_objects_is_an_error() -> None:
     assert result.exit_code == 1 and "has no object with apiVersion convoy.dev/v1alpha1" in result.output
 
 
+def test_several_files_are_checked(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["validate", *map(str, EXAMPLES)])
+    assert result.exit_code == 0, result.output
+    assert len(result.output.splitlines()) == len(EXAMPLES)
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("kind: Pod\n")
+    result = CliRunner().invoke(app, ["validate", str(empty), str(empty)])
+    assert result.exit_code == 1 and "have no object with apiVersion" in result.output
+
+
 def store(allowed: Any = ("*",), **s3: Any) -> dict[str, Any]:
     body = {"bucket": "checkpoints", "credentialsSecret": "keys", **s3}
     spec = {"s3": {key: value for key, value in body.items() if value is not None}}

@@ -23,7 +23,7 @@ Server = Annotated[
 
 
 def validate(
-    file: Files, server: Server = False, namespace: Namespace = None, context: Context = None
+    files: Files, server: Server = False, namespace: Namespace = None, context: Context = None
 ) -> None:
     """Check manifests.
 
@@ -31,7 +31,7 @@ def validate(
     With --server, the API server also checks each object and each job's pods in a dry run, with your
     rights. A dry run finds unknown pod fields, exceeded quotas and violated policies.
     """
-    read = sources(file)
+    read = sources(*files)
     everything = [manifest for source in read for manifest in source.manifests]
     if server:
         everything += named_engines(connect(namespace, context), everything)

@@ -1,4 +1,4 @@
-"""Reads manifests from a file, from the files of a folder, or from stdin."""
+"""Reads manifests from files, from the files of folders, or from stdin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STDIN = Path("-")
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
 Files = Annotated[
-    Path, typer.Argument(metavar="FILE", help="YAML file, or folder of YAML files; - for stdin.")
+    list[Path], typer.Argument(metavar="FILE...", help="YAML files, or folders of YAML files; - for stdin.")
 ]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="YAML file; - for stdin.")]
 
@@ -31,17 +31,22 @@ class Source:
     error: str = ""
 
 
-def sources(path: Path) -> list[Source]:
-    """Read the file, or the files of the folder, at `path`. Raises Failure if none of them has an object of
-    Convoy.
+def sources(*paths: Path) -> list[Source]:
+    """Read the files, and the files of the folders, at `paths`. Raises Failure if none of them has an object
+    of Convoy.
     """
-    folder = path != STDIN and path.is_dir()
-    files = sorted(one for one in path.iterdir() if one.suffix in SUFFIXES) if folder else [path]
-    found = [_read(one) for one in files]
+    found = [_read(file) for path in paths for file in _files(path)]
     chosen = [one for one in found if one.error or one.manifests]
     if not chosen:
-        raise Failure(f"{path} has no object with apiVersion {API_VERSION}")
+        verb = "has" if len(paths) == 1 else "have"
+        raise Failure(f"{', '.join(map(str, paths))} {verb} no object with apiVersion {API_VERSION}")
     return chosen
+
+
+def _files(path: Path) -> list[Path]:
+    if path == STDIN or not path.is_dir():
+        return [path]
+    return sorted(one for one in path.iterdir() if one.suffix in SUFFIXES)
 
 
 def _read(path: Path) -> Source:
