@@ -61,8 +61,9 @@ def reached(observed: Observed) -> Iterator[Apply]:
         selector(job.metadata.name, job.spec.serving_role),
         outside=wanted.type is not ServiceType.CLUSTER_IP,
     )
+    read = {role.metrics.port or wanted.port for role in job.spec.roles if role.metrics}
     yield service(job)
-    yield from network.policies(observed.network, KIND, job.metadata, served=served)
+    yield from network.policies(observed.network, KIND, job.metadata, served=served, metrics_ports=read)
 
 
 def service(job: ServingJob) -> Apply:

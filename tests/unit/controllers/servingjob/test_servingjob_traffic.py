@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from tests.unit.controllers.servingjob.servers import Servers
 
 from convoy_controllers.commands import Scrape
-from convoy_controllers.servingjob import traffic
+from convoy_controllers.resources import NETWORK_POLICIES
+from convoy_controllers.servingjob import children, traffic
 from convoy_controllers.servingjob.traffic import Figures, Latencies, Series, Totals
+from convoy_controllers.workers.network import NetworkSettings
 from convoy_crds.servingjob_status import Traffic
 
 BOUNDS = tuple(0.001 * 1.25**power for power in range(52))
@@ -175,3 +177,12 @@ def test_the_place_of_the_metrics_is_part_of_the_revision() -> None:
     servers.edit(roles=[{**engine, "metrics": {"port": 9000}}]).settle(200)
     assert servers.job.status.update_revision != before
     assert servers.assigned[-1].scrape is not None and servers.assigned[-1].scrape.port == 9000
+
+
+def test_the_network_policy_lets_agents_read_the_metrics() -> None:
+    role = {"name": "worker", "engine": {"name": "lm"}, "metrics": {"port": 9000}}
+    servers = Servers(roles=[role])
+    observed = replace(servers.observed(), network=NetworkSettings(enabled=True))
+    found = [one.manifest for one in children.reached(observed) if one.resource == NETWORK_POLICIES]
+    ports = [port["port"] for rule in found[0]["spec"]["ingress"] for port in rule.get("ports", ())]
+    assert 9000 in ports
