@@ -162,7 +162,7 @@ test: lint docs unit integration e2e ## Everything CI runs; prints the seconds o
 	@$(PYTHON) -m e2e.setup.budgets table
 
 .PHONY: demo
-demo: binaries ## A local 3-node cluster, the chart, a training job and its loss curve.
+demo: binaries ## A local 3-node cluster, the chart, and a job under which a rank and then a node are killed.
 	@$(BIN)/python -m e2e.demo
 
 .PHONY: images
