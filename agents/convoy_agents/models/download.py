@@ -23,8 +23,10 @@ from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Inventory, Manifest, Record
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_LIMITS = TransferLimits(retries=Retries(attempts=12, budget=200))
-"""Limits on retries. A store may fail for about a minute before a download starts again from nothing."""
+_LIMITS = TransferLimits(threads=4, retries=Retries(attempts=12, budget=200))
+"""Limits of a download. A store may fail for about a minute before the download starts again from nothing.
+Each thread holds a chunk in the agent's memory.
+"""
 
 
 def fetch(

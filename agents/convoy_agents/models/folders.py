@@ -1,7 +1,7 @@
 """The models on this node's disk.
 
     generations/<key>/              a generation: record.json, shards/<shard>/gen-<i>-<s>
-    generations/<key>.new/          a download that has not ended
+    generations/<key>.<n>.new/      a download that has not ended
     pods/<short>/                   the folder that a pod sees, read-only: hard links to a generation
 
 The link count of a file shows whether a pod uses it. So the count survives a restart of the agent, and a pod
@@ -12,6 +12,7 @@ reboot of the node no pod uses them, and the next agent removes them.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import threading
@@ -46,8 +47,9 @@ class ModelFolders:
         self._limit = limit
         self._reserve = reserve
         self._lock = threading.Lock()
-        self._loading: dict[str, int] = {}
-        """Bytes of each download that has not ended, by key."""
+        self._loading: dict[Path, int] = {}
+        """Bytes of each download that has not ended, by its folder."""
+        self._numbers = itertools.count()
 
     def pod(self, short: str) -> Path:
         """Return the folder that a pod sees."""
@@ -105,21 +107,23 @@ class ModelFolders:
 
         Raises ModelError if there is no room, and OSError.
         """
-        folder = self._generations / f"{key}{_UNFINISHED}"
+        # A cancelled download of the same generation may still be running, so each has a folder of its own.
+        folder = self._generations / f"{key}.{next(self._numbers)}{_UNFINISHED}"
         with self._lock:
             self._generations.mkdir(mode=0o700, parents=True, exist_ok=True)
-            shutil.rmtree(folder, ignore_errors=True)
             self._make_room(size)
             folder.mkdir(mode=0o755)
-            self._loading[key] = size
+            self._loading[folder] = size
         try:
             yield folder
             for path in folder.rglob("*"):
                 path.chmod(0o755 if path.is_dir() else 0o444)
-            folder.rename(self._generations / key)
+            with self._lock:
+                if not self.has(key):
+                    folder.rename(self._generations / key)
         finally:
             with self._lock:
-                del self._loading[key]
+                del self._loading[folder]
                 shutil.rmtree(folder, ignore_errors=True)
 
     def remove_unused(self, keep_seconds: float = KEEP_SECONDS) -> None:

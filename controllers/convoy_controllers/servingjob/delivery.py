@@ -108,7 +108,7 @@ def waiting(observed: Observed, groups: Iterable[Group], revisions: Mapping[str,
             continue
         for _, pod in sorted(group.pods.items()):
             report = _report(observed, pod, wanted)
-            if report is not None and not report.ready:
+            if pod.uid in observed.slots and (report is None or not report.ready):
                 return f"pod {pod.name} waits until node {pod.node} has read its model from {wanted.store!r}"
     return ""
 
