@@ -157,11 +157,11 @@ class Operator:
             lookups={checkpointstore.KIND.name: hub.stores.resolve},
             meters={
                 trainingjob.KIND.name: RecoveryMeter(metrics, cache, hub.reader.slots),
+                servingjob.KIND.name: ServingMeter(metrics, cache),
                 healthsweep.KIND.name: SweepMeter(cache, metrics),
             },
         )
         self.reconciler = Reconciler(reconcile_context, reader, refusals, controllers)
-                servingjob.KIND.name: ServingMeter(metrics, cache),
         hub.detectors.on_suspicion = partial(self._wake, guardpolicy.KIND)
         hub.sweeps.on_news = partial(self._wake, healthsweep.KIND)
         self.order_collector = OrderGarbageCollector(reader, hub.sweeps)
@@ -336,12 +336,12 @@ class Operator:
             self.goodput.count(self.cache.jobs, datetime.now(UTC))
         counted = [job.raw for job in self.cache.jobs if managed(job.raw)] if self.leads else []
         show_jobs(self.metrics, (raw.get("status") or {} for raw in counted))
+        servers = [job.raw for job in self.cache.objects(servingjob.KIND)] if self.leads else []
+        show_serving(self.metrics, (raw.get("status") or {} for raw in servers if serves(raw)))
         engines = self.cache.objects(engine.KIND)
         show_engine_metrics(self.metrics, (one.raw for one in engines), counted)
         show_fleet(
             self.metrics,
-        servers = [job.raw for job in self.cache.objects(servingjob.KIND)] if self.leads else []
-        show_serving(self.metrics, (raw.get("status") or {} for raw in servers if serves(raw)))
             self.reader.all(nodehealth.KIND) if self.leads else (),
             self.reader.all(guardpolicy.KIND) if self.leads else (),
         )
