@@ -5,13 +5,16 @@ A fault does nothing if its target does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from convoy_controllers.simulate.api import Node
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.cluster_events import FaultInjected
 from convoy_controllers.simulate.workers import LIVE, SIGKILL, Worker
 
+MAX_EDIT = 120
+"""Maximum number of characters of an edit in the timeline."""
 EVICT_SECONDS = 5.0
 """Seconds after which `kubectl drain` retries an eviction that a PodDisruptionBudget forbids."""
 
@@ -33,6 +36,21 @@ class Faults:
         if worker is not None:
             self._record(f"rank {rank} of {job} ends with {f'signal {signal}' if signal else code}")
             self._workers.end_rank(worker.uid, rank, code or (128 + signal if signal else 0), signal=signal)
+
+    def end_pod_rank(self, pod: str, code: int = 0, signal: int = 0) -> None:
+        """End the first live rank of a pod, with an exit code or by a signal."""
+        worker = self._of_pod(pod)
+        if worker is not None:
+            self._record(f"the rank of {pod} ends with {f'signal {signal}' if signal else code}")
+            rank = next(one.rank for one in self._workers.slots[worker.uid].ranks if one.state in LIVE)
+            self._workers.end_rank(worker.uid, rank, code or (128 + signal if signal else 0), signal=signal)
+
+    def hang_pod_rank(self, pod: str) -> None:
+        """Hang the ranks of a pod."""
+        worker = self._of_pod(pod)
+        if worker is not None:
+            self._record(f"the rank of {pod} hangs")
+            self._workers.program(worker.job_uid).hang(worker.uid)
 
     def kill_rank(self, job: str, rank: int) -> None:
         """Kill a rank with SIGKILL."""
@@ -182,8 +200,17 @@ class Faults:
     def edit(self, job: str, **spec: object) -> None:
         """Change fields of a job's spec as a user does. The values have the form of JSON."""
         if job in self._api.jobs and self._api.up:
-            self._record(f"{job}: " + ", ".join(f"{key} = {value!r}" for key, value in spec.items()))
+            changes = ", ".join(f"{key} = {value!r}" for key, value in spec.items())
+            self._record(f"{job}: {changes}", harmless=True)
             self._api.edit_job(job, spec)
+
+    def patch(self, job: str, spec: Mapping[str, Any]) -> None:
+        """Apply a JSON merge patch to a job's spec as a user does."""
+        if job in self._api.jobs and self._api.up:
+            what = ", ".join(f"{key} = {value!r}" for key, value in spec.items())
+            short = what if len(what) <= MAX_EDIT else what[: MAX_EDIT - 3] + "..."
+            self._record(f"{job}: {short}", harmless=True)
+            self._api.patch_job(job, spec)
 
     def heal_all(self, but: str = "") -> None:
         """Undo all faults and cordons, except on the node `but`."""
@@ -219,5 +246,12 @@ class Faults:
                 return worker
         return None
 
-    def _record(self, what: str) -> None:
-        self._cluster.notify(FaultInjected(what))
+    def _of_pod(self, name: str) -> Worker | None:
+        """Return the container of a pod that has a live rank."""
+        pod = self._api.pods.get(name)
+        worker = self._workers.by_uid.get(pod.uid) if pod else None
+        slot = self._workers.slots.get(worker.uid) if worker and worker.live else None
+        return worker if slot is not None and any(one.state in LIVE for one in slot.ranks) else None
+
+    def _record(self, what: str, *, harmless: bool = False) -> None:
+        self._cluster.notify(FaultInjected(what, harmless))

@@ -143,7 +143,8 @@ class InvariantChecker:
         if first != started.uid:
             raise InvariantViolation(f"two pods ran {started.pod} in incarnation {started.incarnation}")
         stored = self._cluster.api.jobs.get(started.job)
-        if stored is None or stored.job.metadata.uid != started.job_uid or not strict(stored.job):
+        job = stored.job if stored else None
+        if not isinstance(job, TrainingJob) or job.metadata.uid != started.job_uid or not strict(job):
             return
         for other in self._cluster.workers.by_uid.values():
             same = (other.job_uid, other.pod) == (started.job_uid, started.pod)

@@ -7,6 +7,7 @@ containers. It does so after every change, and when it reaches the API server ag
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from convoy_controllers.simulate.api import GRACE_SECONDS, Api, Node
 from convoy_controllers.simulate.kernel import Kernel
@@ -117,7 +118,7 @@ class Kubelets:
         if pod.phase not in ENDED_PHASES:
             phase = "Failed" if worker.exit_code else "Succeeded"
             facts = {"exit_code": worker.exit_code, "termination_reason": worker.reason}
-            self._api.set_pod(pod.name, pod.uid, phase=phase, **facts)
+            self._api.set_pod(pod.name, pod.uid, phase=phase, **facts, **self._unready(pod))
         if pod.deleting:
             if machine.agent:
                 self._workers.remove(pod.uid)
@@ -170,6 +171,10 @@ class Kubelets:
             return
         self._kernel.after(RETRY_SECONDS, lambda: self._report_running(worker, address))
 
+    def _unready(self, pod: PodView) -> dict[str, Any]:
+        """Return the fields of a pod that stops being ready; none if it is not ready."""
+        return {"ready": False, "ready_changed": float(int(self._kernel.now))} if pod.ready else {}
+
     def _grace(self, pod: PodView) -> float:
         grace = self._api.specs.get(pod.uid, {}).get("terminationGracePeriodSeconds", GRACE_SECONDS)
         return float(grace)
@@ -216,6 +221,8 @@ class Kubelets:
             self._kernel.after(self._latencies.node_grace, lambda: self._not_ready(name, mark))
             return
         self._api.set_node(name, ready=False)
+        for pod in self._api.pods_on(name):
+            self._api.set_pod(pod.name, pod.uid, **self._unready(pod))
         self._kernel.after(self._latencies.eviction, lambda: self._evict_pods(name))
 
     def _evict_pods(self, name: str) -> None:

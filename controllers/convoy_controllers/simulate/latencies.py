@@ -45,6 +45,12 @@ class Latencies(Model):
     """Delay until the operator knows a rank's step. The default is the mean delay if ranks report steps
     once a second.
     """
+    probe: Seconds = 1.0
+    """Interval of the kubelet's readiness probes of serving pods. Two probes in a row must fail before a pod
+    is not ready.
+    """
+    endpoints: Seconds = 1.0
+    """Time from a change of a pod's readiness until all proxies know it."""
     term: Seconds = 0.3
     """Time from SIGTERM to a rank's end."""
     relist: Seconds = 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,7 @@ from convoy_controllers.simulate.job_kinds import JOB_KINDS, kind_of
 from convoy_controllers.simulate.kernel import EPOCH
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.scenario import Scenario, ScenarioEvent, ScenarioJob
+from convoy_controllers.simulate.serving.kind import jobs_of
 from convoy_crds.engine import Engine
 from convoy_crds.trainingjob_checkpoint import CheckpointDefaults
 
@@ -62,6 +64,12 @@ def replay(scenario: Scenario) -> History:
     for event in scenario.events:
         cluster.kernel.after(event.at, partial(recorder.inject, event, faults))
     began = cluster.kernel.now
+    for number, traffic in enumerate(scenario.traffic):
+        # Requests have random values of their own, so they stay the same whatever happens in the cluster.
+        rng = random.Random(f"{scenario.seed}/{number}/{traffic.job}")  # noqa: S311 - must be repeatable
+        last = began + min(scenario.until if traffic.to is None else traffic.to, scenario.until)
+        start = partial(jobs_of(cluster).start_traffic, traffic, last, rng)
+        cluster.kernel.after(traffic.since, start)
     while cluster.kernel.now < began + scenario.until and not _is_over(cluster, scenario):
         cluster.run(min(CHECK_SECONDS, began + scenario.until - cluster.kernel.now))
     history.seconds = cluster.kernel.now - began

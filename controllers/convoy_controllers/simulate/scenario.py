@@ -9,18 +9,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainValidator, ValidationError, ValidationInfo, model_validator
 
+from convoy_controllers.merge_patch import merged
 from convoy_controllers.simulate.faults import Faults
+from convoy_controllers.simulate.job_kinds import DEFAULT_KIND, JOB_KINDS, kind_of
 from convoy_controllers.simulate.latencies import Latencies, Seconds
-from convoy_controllers.simulate.program import Program
-from convoy_crds.layout import slots, world_size
-from convoy_crds.meta import DnsLabel, Model
-from convoy_crds.trainingjob import TrainingJob
+from convoy_controllers.simulate.serving.program import Traffic
+from convoy_controllers.simulate.workers import SIGKILL
+from convoy_crds.meta import API_VERSION, DnsLabel, Model
 from convoy_crds.trainingjob_checkpoint import CheckpointDefault
 
 MAX_SECONDS = 30 * 86_400.0
 """Maximum virtual seconds of a scenario."""
+MAX_REQUESTS = 2_000_000
+"""Maximum number of requests of a scenario, on average."""
 
 
 class MachineSpec(Model):
@@ -31,13 +34,32 @@ class MachineSpec(Model):
     """Maximum number of pods of jobs that the node has at the same time."""
 
 
+def _parse_job(value: Any) -> Any:
+    """Return the job in a manifest. Without a kind, it is a TrainingJob. Raises ValueError for other kinds
+    than those that can be simulated.
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError("must be the manifest of a job")
+    name = value.get("kind", DEFAULT_KIND.name)
+    kind = next((one for one in JOB_KINDS if one.name == name), None)
+    if kind is None:
+        raise ValueError(f"kind: must be one of {', '.join(one.name for one in JOB_KINDS)}, is {name!r}")
+    return kind.model.model_validate({"apiVersion": API_VERSION, "kind": name, **value})
+
+
+def _parse_program(value: Any, info: ValidationInfo) -> Any:
+    """Return the program in the form of the job's kind."""
+    job = info.data.get("job")
+    return kind_of(job).program.model_validate(value or {}) if job is not None else value
+
+
 class ScenarioJob(Model):
     """A job of the scenario."""
 
-    job: TrainingJob
-    """Manifest of the TrainingJob, as for `kubectl apply`. Its Engine need not exist."""
-    program: Program = Field(default_factory=Program)
-    """Program that the job's ranks run."""
+    job: Annotated[Any, PlainValidator(_parse_job)]
+    """Manifest of a TrainingJob or ServingJob, as for `kubectl apply`. Its Engine need not exist."""
+    program: Annotated[Any, PlainValidator(_parse_program), Field(validate_default=True)] = None
+    """Program that the job's ranks run. Its fields depend on the kind of the job."""
     at: Seconds = 0.0
     """Seconds from the start of the scenario until the job is created."""
 
@@ -65,15 +87,18 @@ Action = Literal[
     "startApiServer",
     "suspend",
     "resume",
+    "edit",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class _ActionSpec:
-    """Function of an action, and the fields of an event that the action needs."""
+    """Function of an action, and the sets of fields that say what the action is for. An event must have the
+    fields of one set.
+    """
 
     do: Callable[[Faults, ScenarioEvent], None]
-    needs: frozenset[str]
+    targets: tuple[frozenset[str], ...]
 
 
 class ScenarioEvent(Model):
@@ -87,19 +112,23 @@ class ScenarioEvent(Model):
     job: DnsLabel | None = None
     """Target of actions on a job or its ranks."""
     rank: Annotated[int, Field(ge=0)] | None = None
+    """Rank of a TrainingJob. The ranks of a ServingJob are named by their pods."""
     pod: DnsLabel | None = None
-    """Target of actions on a pod."""
+    """Target of actions on a pod, or on its rank."""
+    spec: dict[str, Any] | None = None
+    """JSON merge patch of the job's spec, for `edit`. A list in the patch replaces the whole list."""
     code: Annotated[int, Field(ge=0, le=255)] = 1
     """Exit code of the rank, for `endRank`."""
 
     @model_validator(mode="after")
     def _has_the_fields_of_its_action(self) -> Self:
-        needs = ACTIONS[self.do].needs
-        given = {name for name in ("node", "job", "rank", "pod") if getattr(self, name) is not None}
-        if given != needs:
-            if not needs:
-                raise ValueError(f"{self.do} takes no node, job, rank or pod")
-            raise ValueError(f"{self.do} needs {' and '.join(sorted(needs))} and no other target")
+        targets = ACTIONS[self.do].targets
+        given = {name for name in _TARGETS if getattr(self, name) is not None}
+        if given not in targets:
+            if targets == (frozenset(),):
+                raise ValueError(f"{self.do} takes no {', '.join(_TARGETS[:-1])} or {_TARGETS[-1]}")
+            needed = ", or ".join(" and ".join(sorted(one)) for one in targets)
+            raise ValueError(f"{self.do} needs {needed} and no other target")
         return self
 
     def inject(self, faults: Faults) -> None:
@@ -107,14 +136,31 @@ class ScenarioEvent(Model):
         ACTIONS[self.do].do(faults, self)
 
 
+_TARGETS = ("node", "job", "rank", "pod", "spec")
+"""Fields of an event that say what its action is for."""
+
+
 def _action(do: Callable[[Faults, Any], None], *needs: str) -> _ActionSpec:
-    return _ActionSpec(do, frozenset(needs))
+    return _ActionSpec(do, (frozenset(needs),))
+
+
+def _rank_action(of_job: Callable[[Faults, Any], None], of_pod: Callable[[Faults, Any], None]) -> _ActionSpec:
+    """Return an action on a rank, which a job and a number or a pod may name."""
+
+    def do(faults: Faults, event: ScenarioEvent) -> None:
+        (of_pod if event.pod is not None else of_job)(faults, event)
+
+    return _ActionSpec(do, (frozenset({"job", "rank"}), frozenset({"pod"})))
 
 
 ACTIONS: Mapping[str, _ActionSpec] = {
-    "killRank": _action(lambda f, e: f.kill_rank(e.job, e.rank), "job", "rank"),
-    "endRank": _action(lambda f, e: f.end_rank(e.job, e.rank, e.code), "job", "rank"),
-    "hangRank": _action(lambda f, e: f.hang_rank(e.job, e.rank), "job", "rank"),
+    "killRank": _rank_action(
+        lambda f, e: f.kill_rank(e.job, e.rank), lambda f, e: f.end_pod_rank(e.pod, signal=SIGKILL)
+    ),
+    "endRank": _rank_action(
+        lambda f, e: f.end_rank(e.job, e.rank, e.code), lambda f, e: f.end_pod_rank(e.pod, e.code)
+    ),
+    "hangRank": _rank_action(lambda f, e: f.hang_rank(e.job, e.rank), lambda f, e: f.hang_pod_rank(e.pod)),
     "deletePod": _action(lambda f, e: f.delete_pod(e.pod), "pod"),
     "outOfMemory": _action(lambda f, e: f.kill_container(e.pod), "pod"),
     "killNode": _action(lambda f, e: f.kill_node(e.node), "node"),
@@ -134,6 +180,7 @@ ACTIONS: Mapping[str, _ActionSpec] = {
     "startApiServer": _action(lambda f, e: f.start_api()),
     "suspend": _action(lambda f, e: f.edit(e.job, suspend=True), "job"),
     "resume": _action(lambda f, e: f.edit(e.job, suspend=False), "job"),
+    "edit": _action(lambda f, e: f.patch(e.job, e.spec), "job", "spec"),
 }
 
 
@@ -145,6 +192,8 @@ class Scenario(Model):
     nodes: Annotated[list[MachineSpec], Field(min_length=1, max_length=2048)]
     jobs: Annotated[list[ScenarioJob], Field(min_length=1, max_length=2048)]
     events: list[ScenarioEvent] = Field(default_factory=list)
+    traffic: Annotated[list[Traffic], Field(max_length=2048)] = Field(default_factory=list)
+    """Requests that clients send to ServingJobs."""
     checkpoints: CheckpointDefault = CheckpointDefault.MEMORY
     """Tiers of jobs without `spec.checkpoint.tiers`: the chart's value `checkpoints.default`."""
     latencies: Latencies = Field(default_factory=Latencies)
@@ -154,21 +203,22 @@ class Scenario(Model):
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
         nodes = _unique("nodes", [node.name for node in self.nodes])
-        jobs = _unique("jobs", [run.job.metadata.name for run in self.jobs])
-        pods = {slot.pod for run in self.jobs for slot in slots(run.job)}
-        world_sizes = {run.job.metadata.name: world_size(slots(run.job)) for run in self.jobs}
+        _unique("jobs", [run.job.metadata.name for run in self.jobs])
+        jobs = {run.job.metadata.name: run.job for run in self.jobs}
         for number, event in enumerate(self.events):
             where = f"events[{number}]"
             if event.node is not None and event.node not in nodes:
                 raise ValueError(f"{where}.node: node {event.node!r} is not in nodes")
             if event.job is not None and event.job not in jobs:
                 raise ValueError(f"{where}.job: job {event.job!r} is not in jobs")
-            if event.pod is not None and event.pod not in pods:
+            if event.pod is not None and not any(
+                kind_of(job).has_pod(job, event.pod) for job in jobs.values()
+            ):
                 raise ValueError(f"{where}.pod: no job has a pod {event.pod!r}")
-            if event.rank is not None and event.rank >= world_sizes[event.job or ""]:
-                raise ValueError(
-                    f"{where}.rank: {event.job} has only ranks 0 to {world_sizes[event.job or ''] - 1}"
-                )
+            if event.rank is not None and event.job is not None:
+                _check_rank(f"{where}.rank", jobs[event.job], event.rank)
+        _check_edits(jobs, self.events)
+        _check_traffic(jobs, self.traffic, self.until)
         return self
 
 
@@ -177,3 +227,45 @@ def _unique(where: str, names: list[str]) -> set[str]:
     if twice is not None:
         raise ValueError(f"{where}: {twice!r} is listed twice")
     return set(names)
+
+
+def _check_rank(where: str, job: Any, rank: int) -> None:
+    ranks, name = kind_of(job).ranks(job), job.metadata.name
+    if not ranks:
+        raise ValueError(f"{where}: each replica of {name} has ranks of its own; name a pod instead")
+    if rank >= ranks:
+        raise ValueError(f"{where}: {name} has only ranks 0 to {ranks - 1}")
+
+
+def _check_edits(jobs: Mapping[str, Any], events: list[ScenarioEvent]) -> None:
+    """Check that the spec of each job is valid after each edit."""
+    bodies = {name: job.to_dict() for name, job in jobs.items()}
+    for number, event in sorted(enumerate(events), key=lambda one: one[1].at):
+        if event.spec is None or event.job is None:
+            continue
+        body = bodies[event.job]
+        bodies[event.job] = {**body, "spec": merged(body["spec"], event.spec)}
+        try:
+            type(jobs[event.job]).model_validate(bodies[event.job])
+        except ValidationError as error:
+            first = error.errors()[0]
+            path = ".".join(map(str, first["loc"]))
+            raise ValueError(f"events[{number}].{path}: {first['msg']}") from error
+
+
+def _check_traffic(jobs: Mapping[str, Any], traffic: list[Traffic], until: float) -> None:
+    total = 0.0
+    for number, one in enumerate(traffic):
+        where, job = f"traffic[{number}]", jobs.get(one.job)
+        if job is None:
+            raise ValueError(f"{where}.job: job {one.job!r} is not in jobs")
+        if not kind_of(job).serves:
+            raise ValueError(f"{where}.job: {one.job} is a {job.kind}, which receives no requests")
+        last = min(until if one.to is None else one.to, until)
+        if last <= one.since:
+            raise ValueError(f"{where}.to: must be after from ({one.since:g} s) and until is {until:g} s")
+        total += one.rate * (last - one.since)
+    if total > MAX_REQUESTS:
+        raise ValueError(
+            f"traffic: has about {total:.0f} requests, more than {MAX_REQUESTS}; lower rate, to or until"
+        )

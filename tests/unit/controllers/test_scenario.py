@@ -38,7 +38,7 @@ def test_schema_lists_exactly_the_supported_actions() -> None:
     [
         ({"events": [{"at": 1, "do": "killNode"}]}, "killNode needs node and no other"),
         ({"events": [{"at": 1, "do": "killRank", "job": "train"}]}, "killRank needs job and rank"),
-        ({"events": [{"at": 1, "do": "crashOperator", "node": "a"}]}, "takes no node, job, rank or pod"),
+        ({"events": [{"at": 1, "do": "crashOperator", "node": "a"}]}, "takes no node, job, rank, pod or spec"),
         ({"events": [{"at": 1, "do": "explode"}]}, "Input should be"),
         ({"events": [{"at": -1, "do": "crashOperator"}]}, "greater than or equal to 0"),
         (

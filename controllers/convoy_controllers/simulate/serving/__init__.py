@@ -1,0 +1,1 @@
+"""ServingJobs in a simulated cluster: their replicas, probes, proxies and requests."""

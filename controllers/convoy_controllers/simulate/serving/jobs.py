@@ -1,0 +1,224 @@
+"""ServingJobs in a simulated cluster and in scenario files."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from convoy_controllers.cached import CachedObject
+from convoy_controllers.resources import CONTROLLER_REVISIONS
+from convoy_controllers.servingjob import revision, traffic
+from convoy_controllers.servingjob.controller import CONTROLLER
+from convoy_controllers.servingjob.observed import Observed
+from convoy_controllers.simulate.serving.figures import REPORT_SECONDS
+from convoy_controllers.simulate.serving.probes import Probes
+from convoy_controllers.simulate.serving.program import ServingProgram, Traffic
+from convoy_controllers.simulate.serving.proxies import Proxies
+from convoy_controllers.simulate.serving.ranks import RevisionFacts, ServingRanks
+from convoy_controllers.simulate.serving.requests import Cause, Outcome, Request, RequestLog
+from convoy_controllers.simulate.workers import Worker
+from convoy_controllers.views import PodView
+from convoy_controllers.workers.refusal import Refusal
+from convoy_crds.servingjob import ServingJob
+from convoy_crds.terms import LABEL_REVISION
+
+if TYPE_CHECKING:
+    from convoy_controllers.simulate.cluster import Cluster
+
+
+@dataclass(slots=True)
+class _Job:
+    """The program of one job, and what happened to its revisions and requests."""
+
+    name: str
+    program: ServingProgram
+    numbers: dict[str, int] = field(default_factory=dict)
+    """Number that each revision had when it was stored first, by name."""
+    log: RequestLog = field(default_factory=RequestLog)
+
+
+class ServingJobs:
+    """All ServingJobs of a cluster, with their requests."""
+
+    controller = CONTROLLER
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._kernel = cluster.kernel
+        self._jobs: dict[str, _Job] = {}
+        """The jobs by uid."""
+        self._series: dict[str, traffic.Series] = {}
+        """Reported totals of each pod, by uid."""
+        self.program = ServingRanks(cluster.kernel, cluster.workers, cluster.machines, self._revision_of)
+        self.proxies = Proxies(cluster.kernel, cluster.latencies, cluster.api)
+        self._probes = Probes(
+            cluster.kernel,
+            cluster.latencies,
+            cluster.api,
+            cluster.machines,
+            cluster.workers,
+            self.program.ready,
+        )
+        self.availability_changed: list[Callable[[str], None]] = []
+        """Called with the name of a job whose number of serving replicas may have changed."""
+        self.request_ended: list[Callable[[str, Outcome, Cause], None]] = []
+        """Called with the name of the job and the outcome of each request."""
+        self.program.changed = self._pod_changed
+        self.proxies.changed = self._availability_changed
+
+    # Jobs
+
+    def add(self, job: ServingJob, program: ServingProgram | None) -> None:
+        """Add a job. Without `program`, its replicas have the default program."""
+        self._jobs[job.metadata.uid] = _Job(job.metadata.name, program or ServingProgram())
+        self._kernel.after(REPORT_SECONDS, lambda: self._report_totals(job.metadata.uid))
+
+    def observed(
+        self, job: ServingJob, pods: tuple[PodView, ...], refused: Mapping[str, Refusal]
+    ) -> Observed:
+        """Return the state of a job from which plans are made."""
+        cluster, engines = self._cluster, self._cluster.engines
+        own = tuple(pod for pod in pods if pod.owner_uid == job.metadata.uid)
+        named = {role.engine.name for role in job.spec.roles if role.engine is not None}
+        return Observed(
+            job=job,
+            engines={name: engines[name] for name in sorted(named & engines.keys())},
+            known_engines=tuple(sorted(engines)),
+            revisions=self._revisions(job),
+            pods=pods,
+            slots=cluster.hub.slots(own),
+            nodes=cluster.hub.nodes(pods),
+            silent_seconds=cluster.latencies.silent,
+            agent_nodes=sum(node.agent_ready for node in cluster.api.nodes.values()),
+            create_errors=refused,
+            traffic=self.figures(pod.uid for pod in own),
+        )
+
+    def progressing(self, job: ServingJob) -> bool:
+        """Return True if a replica of the job has, or had lately, requests."""
+        pods = self._cluster.api.pods_of(job.metadata.name)
+        return any(traffic.busy(self._series[pod.uid]) for pod in pods if pod.uid in self._series)
+
+    def term_code(self, job_uid: str) -> int:
+        """Return the exit code of a rank that has drained after SIGTERM."""
+        return 0
+
+    # Revisions
+
+    def _revisions(self, job: ServingJob) -> tuple[revision.Revision, ...]:
+        """Return the stored revisions of a job."""
+        api = self._cluster.api
+        found = (
+            revision.parse(CachedObject("", name, "", 0, api.objects[resource, name]))
+            for resource, name in api.applied_for(job.metadata.uid)
+            if resource == CONTROLLER_REVISIONS
+        )
+        return tuple(one for one in found if one is not None)
+
+    def _revision_of(self, worker: Worker) -> RevisionFacts | None:
+        """Return the program of a container, according to the revision of its pod."""
+        job, stored = self._jobs.get(worker.job_uid), self._cluster.api.jobs.get(worker.job)
+        pod = self._cluster.api.pods.get(worker.pod)
+        if job is None or stored is None or pod is None or not isinstance(stored.job, ServingJob):
+            return None
+        for one in self._revisions(stored.job):
+            job.numbers.setdefault(one.name, one.number)
+            if one.name == pod.labels.get(LABEL_REVISION):
+                number = job.numbers[one.name]
+                broken = number in job.program.broken_revisions
+                return RevisionFacts(job.program, broken, float(one.spec.drain_seconds))
+        return None
+
+    # Requests
+
+    def start_traffic(self, wanted: Traffic, until: float, rng: random.Random) -> None:
+        """Start to send requests. `until`: Unix time in seconds at which the last one arrives."""
+        self._kernel.after(wanted.gap(rng), lambda: self._arrive(wanted, until, rng))
+
+    def _arrive(self, wanted: Traffic, until: float, rng: random.Random) -> None:
+        now = self._kernel.now
+        if now > until:
+            return
+        self._kernel.at(now + wanted.gap(rng), lambda: self._arrive(wanted, until, rng))
+        job = self._by_name(wanted.job)
+        if job is not None:
+            seconds = job.program.draw_seconds(rng)
+            self._send(job, Request(now, seconds, lambda *end: self._end(job, *end)), rng)
+
+    def _send(self, job: _Job, request: Request, rng: random.Random) -> None:
+        uid = self.proxies.choose(job.name, rng)
+        replica = self.program.by_pod.get(uid or "")
+        if uid is None:
+            self._end(job, request, Outcome.FAILED, Cause.NO_ENDPOINT)
+        elif not self.program.reachable(uid):
+            self._end(job, request, Outcome.FAILED, Cause.UNREACHABLE)
+        elif replica is None:
+            self._end(job, request, Outcome.FAILED, Cause.REFUSED)
+        else:
+            replica.submit(request)
+
+    def _end(self, job: _Job, request: Request, outcome: Outcome, cause: Cause) -> None:
+        job.log.record(outcome, cause, self._kernel.now - request.at)
+        for listener in self.request_ended:
+            listener(job.name, outcome, cause)
+
+    def _by_name(self, name: str) -> _Job | None:
+        """Return the job that has this name now, or had it last."""
+        return next((one for one in reversed(self._jobs.values()) if one.name == name), None)
+
+    def log(self, job: str) -> RequestLog:
+        """Return the outcomes of a job's requests, by name of the job."""
+        found = self._by_name(job)
+        return found.log if found else RequestLog()
+
+    def requests_left(self, job: str) -> int:
+        """Return the number of requests that the replicas of a job have now."""
+        replicas = {id(one): one for one in self.program.by_pod.values() if one.job == job}
+        return sum(one.requests for one in replicas.values())
+
+    # Availability
+
+    def serving(self, job: str) -> int:
+        """Return the number of replicas that get requests and serve them, by name of the job."""
+        found = 0
+        for uid in self.proxies.known(job):
+            replica = self.program.by_pod.get(uid)
+            found += replica is not None and replica.serves and self.program.reachable(uid)
+        return found
+
+    def _pod_changed(self, uid: str) -> None:
+        self._probes.changed(uid)
+        worker = self._cluster.workers.by_uid.get(uid)
+        if worker is not None:
+            self._availability_changed(worker.job)
+
+    def _availability_changed(self, job: str) -> None:
+        for listener in self.availability_changed:
+            listener(job)
+
+    # Figures
+
+    def figures(self, uids: Iterable[str]) -> traffic.Figures | None:
+        """Return the figures of several pods, such as the length of their queues, as their agents reported
+        them last.
+        """
+        series = [self._series[uid] for uid in uids if uid in self._series]
+        return traffic.figures(series, self._kernel.now)
+
+    def _report_totals(self, job_uid: str) -> None:
+        """Report the totals of a job's replicas, and again after REPORT_SECONDS."""
+        now, found = self._kernel.now, self.program.by_pod.items()
+        name = self._jobs[job_uid].name
+        for uid, one in found:
+            if one.job == name and one.head == uid and one.loaded and self.program.reachable(uid):
+                totals = one.totals.report(one.incarnation, len(one.waiting), len(one.running))
+                self._series[uid] = traffic.record(self._series.get(uid, ()), totals, now)
+        live = self._cluster.workers.by_uid
+        self._series = {uid: series for uid, series in self._series.items() if uid in live}
+        stored = self._cluster.api.jobs.get(name)
+        if stored is not None and stored.job.metadata.uid == job_uid:
+            if self.progressing(stored.job):
+                self._cluster.operator.add(name, self._cluster.latencies.progress_write)
+            self._kernel.after(REPORT_SECONDS, lambda: self._report_totals(job_uid))
