@@ -300,6 +300,8 @@ class GuardView:
     slow: tuple[SlowView, ...] = ()
     canary_missed: bool = False
     """True if the detector missed its canary, an injected slow rank. "No straggler" is then not reliable."""
+    layout_unknown: bool = False
+    """True if the job seems to be a pipeline whose stages are unknown, so no ranks can be compared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,9 @@ def _window(given: object, rank: int) -> hub_pb2.StepWindow:
     if not isinstance(micro, list) or len(micro) > MAX_MICRO:
         raise MessageError(f"micro: not a list of at most {MAX_MICRO} items")
     window.micro.extend(_seconds(one, "micro") for one in micro)
+    if given.get("exchanges") not in (None, True, False):
+        raise MessageError("exchanges: not true or false")
+    window.exchanges = bool(given.get("exchanges"))
     if "stage" in given or "replica" in given:
         window.position.stage = whole(given, "stage", _MAX_POSITION)
         window.position.replica = whole(given, "replica", _MAX_POSITION)

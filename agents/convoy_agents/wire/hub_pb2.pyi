@@ -433,6 +433,7 @@ class StepWindow(_message.Message):
     MICRO_FIELD_NUMBER: _builtins.int
     COLLECTIVES_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
+    EXCHANGES_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     first: _builtins.int
     last: _builtins.int
@@ -448,6 +449,8 @@ class StepWindow(_message.Message):
     """blocked by checkpoints"""
     tokens: _builtins.int
     """0 if unknown"""
+    exchanges: _builtins.bool
+    """in each step, the rank sent to or received from single ranks, as pipelines do"""
     @_builtins.property
     def micro(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """`compute` split by micro-batch; empty if a step has a single one"""
@@ -474,10 +477,11 @@ class StepWindow(_message.Message):
         micro: _abc.Iterable[_builtins.float] | None = ...,
         collectives: _abc.Iterable[Global___Collective] | None = ...,
         position: Global___Position | None = ...,
+        exchanges: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "compute", b"compute", "data", b"data", "first", b"first", "last", b"last", "micro", b"micro", "optimizer", b"optimizer", "position", b"position", "rank", b"rank", "save", b"save", "tokens", b"tokens", "wait", b"wait", "wall", b"wall"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "compute", b"compute", "data", b"data", "exchanges", b"exchanges", "first", b"first", "last", b"last", "micro", b"micro", "optimizer", b"optimizer", "position", b"position", "rank", b"rank", "save", b"save", "tokens", b"tokens", "wait", b"wait", "wall", b"wall"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

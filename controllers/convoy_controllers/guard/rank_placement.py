@@ -32,6 +32,10 @@ class RankPlacement:
         """Return these ranks grouped by node name."""
         return grouped(ranks, lambda rank: self.nodes[int(self.layout.node[rank])])
 
+    def without_peers(self) -> RankPlacement:
+        """Return the placement with each rank in a stage of its own: the stages of a pipeline are unknown."""
+        return replace(self, layout=replace(self.layout, stage=np.arange(self.layout.size)))
+
     def with_positions(self, positions: Mapping[int, Position]) -> RankPlacement:
         """Return the placement with the stages and replicas that the ranks report, by rank. Ranks of two
         roles never share a stage. The placement stays the same if a rank reports no position.

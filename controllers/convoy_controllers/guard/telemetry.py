@@ -92,6 +92,8 @@ class Window:
     throttled: bool = False
     position: Position | None = None
     """Position of the rank in the parallel layout; None if unknown."""
+    exchanges: bool = False
+    """True if the rank exchanged data with single ranks in each step, as the stages of a pipeline do."""
 
     @property
     def steps(self) -> int:
@@ -154,6 +156,7 @@ def joined(windows: Sequence[Window]) -> Window:
         clock=sum(one.clock * one.steps for one in windows) / steps,
         throttled=any(one.throttled for one in windows),
         position=windows[-1].position,
+        exchanges=all(one.exchanges for one in windows),
     )
 
 

@@ -80,6 +80,8 @@ def _set_no_straggler(draft: Draft, view: GuardView) -> None:
     if view.slow:
         what = "; ".join(sorted({_SHARED.get(one.cause, "the cause is unknown") for one in view.slow}))
         draft.condition(kind, False, Reasons.SLOW_TOGETHER, Reasons.SLOW_TOGETHER.format(what=what))
+    elif view.layout_unknown:
+        draft.condition(kind, None, Reasons.LAYOUT_UNKNOWN, Reasons.LAYOUT_UNKNOWN.message)
     elif view.canary_missed:
         draft.condition(kind, None, Reasons.DETECTOR_DEGRADED, Reasons.DETECTOR_DEGRADED.message)
     elif not view.enough_peers:

@@ -38,6 +38,12 @@ class StragglerReasons:
         "of this condition",
         warning=True,
     )
+    LAYOUT_UNKNOWN = Reason(
+        "LayoutUnknown",
+        "the ranks send data to one another, as pipeline stages do, but their stages are unknown, so Convoy "
+        "compares no ranks: call job.report_layout(stage=..., replica=...) in the program",
+        warning=True,
+    )
     TOO_FEW_PEERS = Reason(
         "TooFewPeers",
         "no rank is proven slow, because fewer than 4 ranks do the same work: Convoy reports a rank that "

@@ -56,8 +56,13 @@ class JobDetector:
         input; by node name.
         """
         self.canary = Canary()
+        self.layout_unknown = False
+        """True if all ranks exchange data as in a pipeline, but not all have reported their position."""
+        self._by_roles = placement
         self._positions: dict[int, Position] | None = {}
         """Positions that ranks have reported so far, by rank; None once the layout is final."""
+        self._exchanging: set[int] = set()
+        """Ranks that exchanged data with single ranks in their newest window."""
         self._tables = TokenBucket(_TABLES_PER_SECOND, _TABLES_AT_ONCE, clock)
         self.usage = Usage(_USAGE_SECONDS, clock)
         """Processor time of this detector, as a moving average."""
@@ -84,9 +89,10 @@ class JobDetector:
         report = None
         if self._positions is not None and window.position is not None:
             self._positions[window.rank] = window.position
+        (self._exchanging.add if window.exchanges else self._exchanging.discard)(window.rank)
         for table in self.collector.add(self.incarnation, window):
             self._tables.reserve()
-            self._use_positions()
+            self._choose_layout()
             self.canary.add(self.state, table, now)
             self.state, report = advance(self.state, table)
             found = [(self.placement.by_node(finding.ranks), finding) for finding in report.findings]
@@ -98,15 +104,21 @@ class JobDetector:
                 self._walls.append(float(np.nanmax(table.wall - np.nan_to_num(table.save))) / table.steps)
         return report
 
-    def _use_positions(self) -> None:
+    def _choose_layout(self) -> None:
         """Restart the detector with the layout that the ranks report, once all of them have reported it.
+        Until then, compare no ranks of a job that seems to be a pipeline.
+
         Later reports are ignored: a detector that restarts again and again would find nothing.
         """
-        if self._positions is None or len(self._positions) < self.placement.layout.size:
+        size = self.placement.layout.size
+        if self._positions is not None and len(self._positions) == size:
+            placement = self._by_roles.with_positions(self._positions)
+            self._positions, self.layout_unknown = None, False
+        elif self._positions is not None and len(self._exchanging) == size and not self.layout_unknown:
+            placement, self.layout_unknown = self._by_roles.without_peers(), True
+        else:
             return
-        self.placement = self.placement.with_positions(self._positions)
-        self._positions = None
-        self.state, self.canary = initial_state(self.placement.layout), Canary()
+        self.placement, self.state, self.canary = placement, initial_state(placement.layout), Canary()
         self.held, self.noticed = {}, {}
 
     @property

@@ -257,6 +257,7 @@ def _window(window: wire.StepWindow, size: int) -> Window:
         position=(
             Position(window.position.stage, window.position.replica) if window.HasField("position") else None
         ),
+        exchanges=window.exchanges,
     )
 
 
@@ -266,6 +267,7 @@ def _view(job: JobDetector, report: Report) -> GuardView:
         enough_peers=int(np.bincount(job.placement.layout.peers).max()) >= FEWEST,
         slow=tuple(_slow(job, finding, report.last - report.first + 1) for finding in report.findings),
         canary_missed=job.canary_missed,
+        layout_unknown=job.layout_unknown,
     )
 
 
@@ -297,5 +299,6 @@ def _gist(view: GuardView | None) -> object:
     return (
         view.enough_peers,
         view.canary_missed,
+        view.layout_unknown,
         {(one.cause, one.place, one.ranks, one.persistent) for one in view.slow},
     )

@@ -38,6 +38,10 @@ def test_a_position_is_read() -> None:
     assert read.HasField("position") and (read.position.stage, read.position.replica) == (0, 3)
     (first,) = parse(frame({**ONE, "stage": 0, "replica": 0}), rank=0)
     assert first.HasField("position"), "the first stage of the first replica is a position too"
+    assert [parse(frame({**ONE, "exchanges": given}), 0)[0].exchanges for given in (True, False)] == [
+        True,
+        False,
+    ]
 
 
 def test_missing_fields_have_default_values() -> None:
@@ -76,6 +80,7 @@ def test_missing_fields_have_default_values() -> None:
         ([{**ONE, "collectives": [{"kind": "dp", "members": "0", "count": -1}]}], "count"),
         ([{**ONE, "collectives": [{"kind": "dp", "members": "0", "seconds": -0.1}]}], "seconds"),
         ([{**ONE, "micro": [None]}], "micro"),
+        ([{**ONE, "exchanges": "yes"}], "exchanges"),
         ([{**ONE, "stage": -1, "replica": 0}], "stage"),
         ([{**ONE, "stage": 1}], "replica"),
         ([{**ONE, "replica": 2**31, "stage": 0}], "replica"),

@@ -90,6 +90,15 @@ def test_missed_canary_sets_the_condition_to_unknown() -> None:
     assert (found.status, found.reason) == ("Unknown", "DetectorDegraded")
 
 
+def test_pipeline_with_unknown_stages_asks_for_the_layout() -> None:
+    cluster = job()
+    cluster.guard = GuardView(1, enough_peers=False, layout_unknown=True)
+    cluster.settle()
+    (found,) = (c for c in cluster.job.status.conditions if c.type == "StragglerDetected")
+    assert (found.status, found.reason) == ("Unknown", "LayoutUnknown")
+    assert "call job.report_layout(stage=..., replica=...)" in found.message
+
+
 def test_worst_of_several_stragglers_is_named() -> None:
     others = [replace(SLOW, ranks=(n,), nodes=(f"node-{n}",), slowdown=n / 10) for n in (1, 2)]
     found = straggler_condition(job(), *others, replace(SLOW, ranks=(0,), slowdown=0.05, persistent=True))

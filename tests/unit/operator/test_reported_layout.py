@@ -13,7 +13,7 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.guard.faults import Fault
 from convoy_controllers.guard.synthetic import Job, play
 from convoy_controllers.guard.telemetry import Table
-from convoy_controllers.views import SlowView
+from convoy_controllers.views import GuardView, SlowView
 from convoy_crds.trainingjob_status import Proof
 from convoy_workloads.runtime.telemetry.position import Position
 from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
@@ -51,20 +51,29 @@ def findings(
 
     `reports`: returns the position that a rank, the first argument, reports in a step, the second.
     """
+    return view(reports, windows, *faults).slow
+
+
+def view(
+    reports: Callable[[int, int], Position | None], windows: int, *faults: Fault, exchanges: bool = False
+) -> GuardView:
+    """Return the view of the job. `exchanges`: True if its ranks send to single ranks in each step."""
     hub, sent = Hub(STAGES * REPLICAS), list[dict[str, Any]]()
     ranks = [Rank(number, sent.append) for number in range(hub.replicas)]
     for table in play(PIPELINES, faults, windows, 3):
         hub.now += 1
         for rank in ranks:
             rank.recorder.position = reports(rank.number, table.first)
+            if exchanges:
+                rank.recorder.exchanged()
             rank.step(table)
-            found = parse({"windows": sent}, rank.number)
+            parsed = parse({"windows": sent}, rank.number)
             sent.clear()
-            telemetry = wire.PodTelemetry(pod_uid=f"p{rank.number}", incarnation=1, windows=found)
+            telemetry = wire.PodTelemetry(pod_uid=f"p{rank.number}", incarnation=1, windows=parsed)
             hub.detectors.record(f"n{rank.number}", telemetry)
-    view = hub.detectors.view("uid-job")
-    assert view is not None
-    return view.slow
+    found = hub.detectors.view("uid-job")
+    assert isinstance(found, GuardView)
+    return found
 
 
 def test_slow_rank_of_a_reported_pipeline_is_named_as_a_suspect() -> None:
@@ -99,3 +108,20 @@ def test_first_layout_that_all_ranks_report_counts(reports: Callable[[int, int],
 def test_layout_that_a_rank_does_not_report_is_ignored() -> None:
     found = findings(lambda rank, _: position(rank) if rank else None)
     assert {rank for one in found for rank in one.ranks} == {6, 7}
+
+
+def test_pipeline_without_a_layout_compares_no_ranks() -> None:
+    found = view(lambda *_: None, 20, exchanges=True)
+    assert found.layout_unknown and not found.enough_peers
+    assert [one for one in found.slow if one.ranks] == []
+
+
+def test_pipeline_that_reports_its_layout_late_is_compared() -> None:
+    late = view(
+        lambda rank, step: position(rank) if step > 4 else None,
+        40,
+        Fault("slow", (5,), 0.2, ONSET),
+        exchanges=True,
+    )
+    assert not late.layout_unknown
+    assert {(one.ranks, one.proof) for one in late.slow} == {((5,), Proof.FEW_PEERS)}

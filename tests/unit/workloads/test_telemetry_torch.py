@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset
 
 from convoy_workloads.runtime.telemetry import torch_hooks
+from convoy_workloads.runtime.telemetry.step_recorder import StepRecorder
 
 SLOW = 0.2
 """Seconds by which each pass takes longer on rank 1."""
@@ -91,6 +92,15 @@ def together(rank: int, lanes: Any) -> None:
         dist.all_reduce(torch.ones(4 * NUMBERS))
 
 
+def exchange(rank: int) -> None:
+    """Send a message to the other rank, and receive one."""
+    ours, theirs = torch.ones(1), torch.zeros(1)
+    peer = 1 - rank
+    messages = [dist.P2POp(dist.isend, ours, peer), dist.P2POp(dist.irecv, theirs, peer)]
+    for work in dist.batch_isend_irecv(messages):
+        work.wait()
+
+
 def train(rank: int, folder: Path, passes: int, out: Any) -> None:
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), WORLD_SIZE="2")
@@ -114,6 +124,8 @@ def train(rank: int, folder: Path, passes: int, out: Any) -> None:
         gc.collect()
         optimizer.zero_grad()
         together(rank, lanes)
+        if number > 2:
+            exchange(rank)
         dist.barrier()
         recorder.step(number)
     dist.destroy_process_group()
@@ -150,6 +162,7 @@ def mean(windows: list[dict[str, Any]]) -> dict[str, Any]:
     found["collectives"] = {
         one["kind"]: one for window in windows[-1:] for one in window.get("collectives", ())
     }
+    found["exchanges"] = {one["first"]: one.get("exchanges", False) for one in windows}
     found["micro"] = [sum(column) / steps for column in zip(*micros, strict=True)]
     return found
 
@@ -170,6 +183,26 @@ def test_a_slow_rank_has_compute_time_and_its_peer_has_wait_time(one_pass: dict[
         known = sum(found[rank][name] for name in ("compute", "data", "wait", "optimizer"))
         assert known <= found[rank]["wall"] * 1.001
         assert found[rank]["micro"] == []
+
+
+def test_messages_to_single_ranks_are_noted(one_pass: dict[int, dict[str, Any]]) -> None:
+    assert [one_pass[rank]["exchanges"] for rank in (0, 1)] == [{2: False, 3: True}] * 2
+
+
+@pytest.mark.parametrize(("kind", "noted"), [(12, True), (13, True), (14, True), (1, False)])
+def test_work_of_a_message_is_noted(kind: int, noted: bool) -> None:
+    class Work:
+        def _get_op_type(self) -> int:
+            return kind
+
+        def wait(self) -> bool:
+            return True
+
+    recorder = StepRecorder()
+    recorder.send = lambda _: None
+    Work.wait = torch_hooks._timed_wait(Work.wait, recorder)  # type: ignore[method-assign]
+    assert Work().wait()
+    assert recorder._open.spent.exchanges is noted
 
 
 def test_each_communicator_is_reported(one_pass: dict[int, dict[str, Any]]) -> None:

@@ -42,6 +42,16 @@ def test_a_window_ends_early_when_its_steps_become_long() -> None:
     assert sum(one["wall"] for one in found[:-5]) == pytest.approx(2.0)
 
 
+def test_a_window_exchanges_if_each_of_its_steps_does() -> None:
+    windows, found = Windows(), []
+    for number, exchanges in enumerate((True, True, True, False, *[True] * 4), 1):
+        window = windows.step(number, TimeSpent(wall=0.25, exchanges=exchanges))
+        found += [window] if window else []
+    assert [(one["first"], one.get("exchanges", False)) for one in found] == [
+        (1, True), (2, True), (3, False), (5, True)
+    ]  # fmt: skip
+
+
 def test_no_window_exceeds_the_maximum_length() -> None:
     found = spans(windows_of([1e-6] * (3 * MAX_STEPS)))
     assert max(last - first + 1 for first, last in found) == MAX_STEPS

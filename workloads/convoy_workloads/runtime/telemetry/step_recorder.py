@@ -126,6 +126,10 @@ class StepRecorder:
         if self.send is not None:
             self._open.spent.add_moved({communicator: moved})
 
+    def exchanged(self) -> None:
+        """Record that the rank exchanges data with a single other rank in the open step."""
+        self._open.spent.exchanges = True
+
     def tokens(self, count: int) -> None:
         """Add tokens, or samples, that this rank processed in the open step."""
         self._open.spent.tokens += count

@@ -9,7 +9,8 @@
 - Input: each `next` of a DataLoader is timed.
 - Optimizer: torch's global optimizer hooks are used.
 - Host: Python's garbage collector is timed.
-- Position: the names of process groups tell the stage and replica of this rank (see `position`).
+- Position: the names of process groups tell the stage and replica of this rank (see `position`). Messages to
+  and from single ranks show that the job may be a pipeline.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from weakref import WeakSet
 from convoy_workloads.runtime.telemetry import position
 from convoy_workloads.runtime.telemetry.collectives import CollectiveTimer, RealTorch
 from convoy_workloads.runtime.telemetry.step_recorder import Passes, StepRecorder
+
+_POINT_TO_POINT = (12, 13, 14)
+"""Numbers of torch's `c10d.OpType` for send, recv and recv from any rank."""
 
 _recorder: StepRecorder | None = None
 
@@ -98,12 +102,42 @@ def _hook_groups(recorder: StepRecorder) -> None:
 
     if not dist.is_available():
         return
-    _wrap_own_method(dist.Work, "wait", lambda wait: _timed(wait, recorder, "wait"))
+    _wrap_own_method(dist.Work, "wait", lambda wait: _timed_wait(wait, recorder))
+    _hook_messages(recorder)
     collectives = CollectiveTimer(recorder, RealTorch())
     collectives.wrap(dist, dist.distributed_c10d)
     recorder.collect = collectives.collect
     recorder.find_position = position.from_torch
     _hook_passes(recorder)
+
+
+def _timed_wait(wait: Callable[..., Any], recorder: StepRecorder) -> Callable[..., Any]:
+    timed = _timed(wait, recorder, "wait")
+
+    @functools.wraps(wait)
+    def noted(work: Any, *args: Any, **named: Any) -> Any:
+        kind = getattr(work, "_get_op_type", None)
+        if kind is not None and int(kind()) in _POINT_TO_POINT:
+            recorder.exchanged()
+        return timed(work, *args, **named)
+
+    return noted
+
+
+def _hook_messages(recorder: StepRecorder) -> None:
+    """Record messages in batches. Their work does not show that they go to single ranks."""
+    import torch  # noqa: PLC0415
+
+    message: Any = torch.distributed.P2POp
+    original = message.__init__
+
+    @functools.wraps(original)
+    def made(*args: Any, **named: Any) -> None:
+        if not torch.compiler.is_compiling():
+            recorder.exchanged()
+        original(*args, **named)
+
+    message.__init__ = made
 
 
 def _wrap_own_method(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

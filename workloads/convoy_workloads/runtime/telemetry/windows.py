@@ -49,9 +49,12 @@ class TimeSpent:
     have different numbers of micro-batches.
     """
     moved: dict[Communicator, Transfers] = field(default_factory=dict)
+    exchanges: bool = False
+    """True if the rank exchanged data with single ranks in each step, as pipeline stages do."""
 
     def add(self, other: TimeSpent) -> None:
         """Add the times, tokens and collectives of another step."""
+        self.exchanges = other.exchanges and (self.exchanges or not self.wall)
         if not self.wall:
             self.micro = list(other.micro)
         elif len(self.micro) == len(other.micro):
@@ -92,6 +95,8 @@ class TimeSpent:
             said["micro"] = [round(value, 6) for value in self.micro]
         if collectives := messages(self.moved):
             said["collectives"] = collectives
+        if self.exchanges:
+            said["exchanges"] = True
         return {"first": first, "last": last, **said}
 
 
