@@ -253,7 +253,14 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
         _SERVING,
         ConditionType.DEGRADED,
         "A replica is faulty. The reason is that of the gravest fault.",
-        (Reasons.REPLICAS_HEALTHY, Reasons.REPLICA_FAILED, *_FAULTS, *_INCURABLE, *_CONTAINERS),
+        (
+            Reasons.REPLICAS_HEALTHY,
+            Reasons.REPLICA_MOVING,
+            Reasons.REPLICA_FAILED,
+            *_FAULTS,
+            *_INCURABLE,
+            *_CONTAINERS,
+        ),
         "servingjob-degraded",
     ),
     ConditionDoc(

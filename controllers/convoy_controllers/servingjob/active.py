@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
-from convoy_controllers.children import Apply, delete_pod
+from convoy_controllers.children import Apply, Delete, delete_pod
 from convoy_controllers.plan import Plan
 from convoy_controllers.servingjob import (
     children,
@@ -13,6 +13,7 @@ from convoy_controllers.servingjob import (
     deadnode,
     delivery,
     model,
+    moving,
     repair,
     revision,
     rollout,
@@ -22,12 +23,14 @@ from convoy_controllers.servingjob.conditions import Rolling
 from convoy_controllers.servingjob.draft import Draft
 from convoy_controllers.servingjob.faults import LostNodes
 from convoy_controllers.servingjob.groups import Group, groups, strays, used_numbers
+from convoy_controllers.servingjob.moving import Departure
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.revision import Revision
 from convoy_controllers.servingjob.rollout import Goal, Unit
 from convoy_controllers.servingjob.validity import violation
 from convoy_controllers.servingjob.work import Work
 from convoy_controllers.workers.violation import Violation
+from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.servingjob_rollout import ENDPOINT_LAG_SECONDS
 from convoy_crds.servingjob_status import GroupRecord, RevisionStatus
 from convoy_crds.terms import ConditionType
@@ -77,7 +80,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
         draft,
         children.refused(observed)
         or _model_fault(work)
-        or conditions.gravest(observed, work.groups.values()),
+        or conditions.gravest(observed, work.groups.values())
+        or _moving(work),
     )
     conditions.set_objectives(draft)
     draft.count(every)
@@ -91,7 +95,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         status_first=work.status_first,
         children=(
             *deadnode.not_ready(observed.own_pods, lost, now),
-            *work.deletions,
+            *_deletions(work),
             *(revision.apply(observed.job, one) for one in kept),
             *_others(work, target, state, seen),
             *work.creations,
@@ -133,10 +137,33 @@ def _units(work: Work) -> dict[str, list[Unit]]:
     """Return the state of all groups for the rollout, by role."""
     return {
         role: [
-            units.unit(work.observed, one, work.now, no_model=one.key in work.model_faults) for one in found
+            units.unit(
+                work.observed,
+                one,
+                work.now,
+                leaves=_departure(work, one),
+                no_model=one.key in work.model_faults,
+            )
+            for one in found
         ]
         for role, found in work.roles().items()
     }
+
+
+def _departure(work: Work, group: Group) -> Departure | None:
+    """Return the node that a replica must leave; None if it may stay."""
+    revision = work.revisions.get(group.record.revision)
+    role = revision.spec.role(group.record.role) if revision else None
+    return moving.departure(work.observed, group, role)
+
+
+def _moving(work: Work) -> Violation | None:
+    """Return the first replica that must leave its node; None if there is none."""
+    reason = Reasons.REPLICA_MOVING
+    for _, one in sorted(work.groups.items()):
+        if found := _departure(work, one):
+            return Violation(reason, reason.format(replica=one.name, node=found.node, why=found.why))
+    return None
 
 
 def _progress(work: Work, target: Revision, state: Mapping[str, Sequence[Unit]]) -> Rolling:
@@ -253,6 +280,15 @@ def _wait_for_lag(work: Work) -> None:
             work.waits.append(group.ready_since + ENDPOINT_LAG_SECONDS - now)
         elif not group.ready and group.changed and now < group.changed + units.DOWN_SECONDS:
             work.waits.append(group.changed + units.DOWN_SECONDS - now)
+
+
+def _deletions(work: Work) -> Iterator[Delete]:
+    """Yield each deletion once. If a pod is deleted for two reasons, the shorter grace period applies."""
+    found: dict[str, Delete] = {}
+    for one in work.deletions:
+        if one.uid not in found or one.grace_seconds is not None:
+            found[one.uid] = one
+    yield from found.values()
 
 
 def _kept(work: Work) -> tuple[Revision, ...]:

@@ -79,14 +79,14 @@ def min_available_pods(desired: int, group_size: int, units: Sequence[Unit], *, 
     """Return the smallest number of ready pods that an eviction must leave; None for no limit.
 
     With two or more replicas, one pod at a time may be evicted. A single replica is protected, because
-    Convoy replaces it by a surge as soon as its node is drained. If the surge cannot start, the limit is 0,
-    so that no drain blocks.
+    Convoy replaces it by a surge as soon as its node is drained. If the surge cannot start, the limit is 0
+    on a node that an administrator drains, so that no drain blocks.
     """
     if desired == 0:
         return None
     if desired > 1:
         return desired * group_size - 1
-    moving = any(one.moving for one in units)
+    moving = any(one.moving and one.drained for one in units)
     blocked = held or any((one.unplaced or one.failed) and not one.moving for one in units)
     return 0 if moving and blocked else group_size
 

@@ -25,7 +25,7 @@ from convoy_controllers.servingjob.plan import plan
 from convoy_controllers.views import ENDED_PHASES
 from convoy_controllers.workers.refusal import Refusal, findings, refusal
 from convoy_crds.servingjob import KIND, ServingJob
-from convoy_crds.terms import LABEL_ROLE, MANAGED_BY, ConditionType
+from convoy_crds.terms import LABEL_NODE_HEALTH, LABEL_ROLE, MANAGED_BY, ConditionType
 
 PROGRESS_FIELDS = frozenset({"traffic"})
 """Status fields that change all the time."""
@@ -77,7 +77,7 @@ def _is_urgent(before: Pod | None, after: Pod | None) -> bool:
 
 def _relevant(node: Node) -> Hashable:
     """Return the part of a node that matters to the replicas on it."""
-    return node.ready, node.cordoned, node.agent_ready
+    return node.ready, node.cordoned, node.agent_ready, node.labels.get(LABEL_NODE_HEALTH)
 
 
 def _jobs_of_node(reader: Reader, before: Node | None, after: Node | None) -> Iterable[tuple[str, str]]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from convoy_controllers.children import Create, Delete, delete_pod
 from convoy_controllers.plan import Inspect
 from convoy_controllers.resources import PODS
-from convoy_controllers.servingjob import delivery, forming, restarts
+from convoy_controllers.servingjob import delivery, forming, moving, restarts
 from convoy_controllers.servingjob.faults import group_fault, wait_for_cause
 from convoy_controllers.servingjob.groups import Group, slots
 from convoy_controllers.servingjob.pods import pod
@@ -127,6 +127,7 @@ def missing_pods(work: Work) -> list[Create]:
     taken = {one.name for one in work.observed.pods} - deleted
     tried: set[tuple[str, str]] = set()
     found: list[Create] = []
+    avoid = {*work.lost.all, *moving.unhealthy(work.observed)}
     for group in work.groups.values():
         record = group.record
         revision = work.revisions.get(record.revision)
@@ -136,7 +137,7 @@ def missing_pods(work: Work) -> list[Create]:
             if slot.pod in taken or slot.pod in work.observed.create_errors:
                 continue
             body = pod(work.observed.job, revision, slot)
-            body = with_incarnation(body, record.incarnation, work.lost.all)
+            body = with_incarnation(body, record.incarnation, avoid)
             kind = (record.role, record.revision)
             found.append(
                 Create(PODS, body, dry_run=_untried(work, slot, record.revision) and kind not in tried)

@@ -7,7 +7,8 @@ With D desired replicas, a surge of S and U unavailable replicas:
   D - U of them, so the deletion of unready replicas costs no budget.
 - Until a replica of the target revision is available, at most max(1, S + U) replicas run that revision. A
   broken revision can therefore never displace the replicas that serve.
-- A replica that leaves its node (`moving`) is replaced like an old one.
+- A replica that leaves its node (`moving`) is replaced like an old one, even while the rollout is paused. The
+  last available replica is never deleted for that.
 
 The decision depends only on the live replicas. A revert, or another edit during a rollout, is an ordinary
 rollout.
@@ -37,7 +38,9 @@ class Unit:
     down: bool = False
     """True if the replica has been unready for long, or has failed."""
     moving: bool = False
-    """True if the replica's node is being drained, and no other replica serves."""
+    """True if the replica must leave its node."""
+    drained: bool = False
+    """True if an administrator has cordoned that node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,9 @@ def budget(rollout: Rollout, desired: int, units: Iterable[Unit] = (), target: s
     surge = share(rollout.max_surge, desired, up=True)
     unavailable = share(rollout.max_unavailable, desired, up=False)
     if desired == 1:
-        stuck = any(one.unplaced and one.revision == target for one in units)
+        every = list(units)
+        stuck = any(one.unplaced and one.revision == target for one in every)
+        stuck = stuck and any(one.revision != target for one in every)
         return Budget(desired, max(1, surge), min(unavailable, 1) if stuck else 0)
     if not surge and not unavailable:
         unavailable = 1
@@ -105,11 +110,21 @@ def _old(unit: Unit, goal: Goal) -> bool:
 
 
 def _held(units: Sequence[Unit], goal: Goal, limits: Budget) -> Changes:
-    """Keep the number of replicas while the rollout is paused or halted."""
+    """Keep the number of replicas while the rollout is paused or halted, and replace those that leave their
+    nodes.
+    """
+    leaving = [one for one in units if one.moving]
     begun = any(one.revision == goal.target for one in units)
-    gone = _excess(units, goal, limits, limits.desired + (limits.surge if begun else 0))
-    short = max(0, limits.desired - len(units) + len(gone))
-    return Changes((goal.fallback or goal.target,) * short, tuple(sorted(gone)))
+    most = limits.desired + (limits.surge if begun or leaving else 0)
+    gone = _excess(units, goal, limits, most)
+    left = [one for one in units if one.number not in gone]
+    gone |= {one.number for one in left if one.moving and not one.ready}
+    spare = _spare(left, goal, limits, fresh=False)
+    gone |= {number for number in spare if any(one.number == number for one in leaving)}
+    left = [one for one in units if one.number not in gone]
+    short = max(0, limits.desired - sum(not one.moving for one in left))
+    created = min(short, max(0, most - len(left)))
+    return Changes((goal.fallback or goal.target,) * created, tuple(sorted(gone)))
 
 
 def _rolling(units: Sequence[Unit], goal: Goal, limits: Budget) -> Changes:
@@ -178,7 +193,9 @@ def _spare(units: Sequence[Unit], goal: Goal, limits: Budget, *, fresh: bool) ->
     found: list[int] = []
     for one in chosen:
         cost = 1 if one.available else 0
-        if one.ready and available - cost < limits.minimum:
+        stays = one.moving and (goal.held or one.revision == goal.target)
+        least = max(limits.minimum, min(1, limits.desired)) if stays else limits.minimum
+        if one.ready and available - cost < least:
             continue
         if not one.ready and not fresh:
             continue
@@ -191,9 +208,12 @@ def _first(numbers: Sequence[int], count: int) -> set[int]:
     return set(numbers[: max(0, count)])
 
 
-def _worst_first(unit: Unit, goal: Goal) -> tuple[bool, bool, bool, bool, int]:
-    """Return the sort key for deletions: unready before ready, failed first, then the newest."""
-    return unit.available, unit.ready, not unit.failed, unit.revision == goal.fallback, -unit.number
+def _worst_first(unit: Unit, goal: Goal) -> tuple[bool, bool, bool, bool, bool, int]:
+    """Return the sort key for deletions: unready before ready, failed first, then those that leave their
+    nodes, then the newest.
+    """
+    serves = unit.available, unit.ready
+    return *serves, not unit.failed, not unit.moving, unit.revision == goal.fallback, -unit.number
 
 
 def complete(units: Sequence[Unit], target: str, desired: int) -> bool:

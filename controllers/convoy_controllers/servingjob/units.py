@@ -8,11 +8,10 @@ from datetime import datetime, timedelta
 
 from convoy_controllers.servingjob import delivery
 from convoy_controllers.servingjob.groups import Group, pod_name
+from convoy_controllers.servingjob.moving import Departure
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.rollout import Unit
-from convoy_crds.nodehealth import State
 from convoy_crds.servingjob_status import RolloutRecord
-from convoy_crds.terms import LABEL_NODE_HEALTH
 
 DOWN_SECONDS = 60.0
 """Seconds for which a replica must be unready before it may be deleted to make room for a new replica that
@@ -20,9 +19,16 @@ finds no node. A restart in place takes much less.
 """
 
 
-def unit(observed: Observed, group: Group, now: datetime, *, no_model: bool = False) -> Unit:
-    """Return the state of a group for the rollout of its role. `no_model`: True if the delivery of its model
-    has failed.
+def unit(
+    observed: Observed,
+    group: Group,
+    now: datetime,
+    *,
+    leaves: Departure | None = None,
+    no_model: bool = False,
+) -> Unit:
+    """Return the state of a group for the rollout of its role. `leaves`: the node that the group must leave;
+    `no_model`: True if the delivery of its model has failed.
     """
     record = group.record
     failed = no_model or record.failed is not None
@@ -35,7 +41,8 @@ def unit(observed: Observed, group: Group, now: datetime, *, no_model: bool = Fa
         failed=failed,
         unplaced=_unplaced(observed, group),
         down=not group.ready and (failed or idle >= DOWN_SECONDS),
-        moving=observed.job.spec.desired(record.role) == 1 and _drained(observed, group),
+        moving=leaves is not None,
+        drained=leaves is not None and leaves.by_hand,
     )
 
 
@@ -45,15 +52,6 @@ def _unplaced(observed: Observed, group: Group) -> bool:
     if any(name in observed.create_errors for name in names):
         return True
     return any(pod.unschedulable and not pod.node and not pod.gated for pod in group.pods.values())
-
-
-def _drained(observed: Observed, group: Group) -> bool:
-    """Return True if a node of the group is being drained, by hand or because of its health."""
-    nodes = (observed.nodes.get(pod.node or "") for pod in group.pods.values())
-    return any(
-        node is not None and (node.cordoned or node.labels.get(LABEL_NODE_HEALTH) == State.DRAINING)
-        for node in nodes
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,11 @@ class ServingReasons:
         "replica {replica} failed: {cause}. Convoy tries again at {until}. First fault: {why}",
         warning=True,
     )
+    REPLICA_MOVING = Reason(
+        "ReplicaMoving",
+        "replica {replica} leaves node {node}, which {why}: Convoy replaces it within spec.rollout, and "
+        "deletes it only after that",
+    )
     MODEL_CHOSEN = Reason(
         "ModelChosen",
         "the replicas load step {step} of TrainingJob {job} from CheckpointStore {store!r}",

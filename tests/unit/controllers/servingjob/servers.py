@@ -26,7 +26,7 @@ from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.servingjob_status import GroupRecord
-from convoy_crds.terms import LABEL_GROUP, LABEL_INDEX, LABEL_REVISION, LABEL_ROLE
+from convoy_crds.terms import LABEL_GROUP, LABEL_INDEX, LABEL_NODE_HEALTH, LABEL_REVISION, LABEL_ROLE
 from convoy_crds.trainingjob import TrainingJob
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -248,14 +248,19 @@ class Servers:
             self.pod(name, unschedulable="0/4 nodes are available: 4 Insufficient cpu")
             return
         free = [f"node-{number}" for number in range(NODES)]
-        free = [node for node in free if not self._dead(node) and not self._cordoned(node)]
+        free = [node for node in free if not self._dead(node) and not self._closed(node)]
+        if not free:
+            self.pod(name, unschedulable="0/4 nodes are available: 4 node(s) had untolerated taint")
+            return
         used = [one.node for one in self.pods.values()]
         node = min(free, key=used.count)
         self.pod(name, node=node, ip=f"10.0.0.{self._made}", phase="Running", unschedulable="")
         self.slots[pod.uid] = SlotView(pod.uid, node, launcher_connected=True)
 
-    def _cordoned(self, node: str) -> bool:
-        return node in self.nodes and self.nodes[node].cordoned
+    def _closed(self, node: str) -> bool:
+        """Return True if a taint keeps new pods off a node."""
+        view = self.nodes.get(node)
+        return view is not None and (view.cordoned or LABEL_NODE_HEALTH in view.labels)
 
     def _probe(self, name: str, pod: PodView) -> None:
         view = self.slots[pod.uid]
@@ -353,6 +358,12 @@ class Servers:
     def serving(self) -> int:
         """The number of ready pods in slot 0."""
         return sum(pod.ready for pod in self.live(index="0"))
+
+    def quarantine(self, *nodes: str, state: str = "Quarantined") -> Self:
+        """Give nodes the marks of a state of their health."""
+        for node in nodes:
+            self.nodes[node] = NodeView(node, labels={LABEL_NODE_HEALTH: state})
+        return self
 
     def cordon(self, node: str) -> Self:
         """Make a node unschedulable, as `kubectl drain` does first."""

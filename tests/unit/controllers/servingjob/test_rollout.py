@@ -86,6 +86,48 @@ CASES: dict[str, tuple[list[Unit], Goal, Budget, Changes]] = {
         Changes((OLD,), (3,)),
     ),
     "node is drained": ([up(0, NEW, moving=True)], Goal(NEW, NEW), Budget(1, 1, 0), Changes((NEW,))),
+    "one of three leaves its node": (
+        [up(0, NEW), up(1, NEW, moving=True), up(2, NEW)],
+        ROLL,
+        SURGE,
+        Changes((NEW,)),
+    ),
+    "the one that leaves is replaced, not the newest": (
+        [up(0, NEW), up(1, NEW, moving=True), up(2, NEW), up(3, NEW)],
+        ROLL,
+        SURGE,
+        Changes((), (1,)),
+    ),
+    "without surge the one that leaves goes first": (
+        [up(0, NEW), up(1, NEW, moving=True), up(2, NEW)],
+        ROLL,
+        SWAP,
+        Changes((NEW,), (1,)),
+    ),
+    "all leave, and all may be unavailable: one stays": (
+        [up(0, NEW, moving=True), up(1, NEW, moving=True)],
+        ROLL,
+        Budget(2, 0, 2),
+        Changes((NEW,), (1,)),
+    ),
+    "scaled down, the one that leaves first": (
+        [up(0, NEW), up(1, NEW, moving=True), up(2, NEW)],
+        Goal(NEW),
+        Budget(2, 1, 0),
+        Changes((), (1,)),
+    ),
+    "paused, one leaves its node": (
+        [up(0), up(1, moving=True), up(2, NEW)],
+        Goal(NEW, OLD, held=True),
+        SURGE,
+        Changes((OLD,)),
+    ),
+    "paused, the one that leaves is replaced": (
+        [up(0), up(1, moving=True), up(2, NEW), up(3)],
+        Goal(NEW, OLD, held=True),
+        SURGE,
+        Changes((), (1,)),
+    ),
     "drained one is replaced": (
         [up(0, NEW, moving=True), up(1, NEW)],
         Goal(NEW, NEW),
@@ -114,6 +156,13 @@ def test_the_next_changes(case: str) -> None:
 )
 def test_budgets(surge: int | str, unavailable: int | str, desired: int, expected: Budget) -> None:
     assert budget(Rollout(max_surge=surge, max_unavailable=unavailable), desired) == expected
+
+
+def test_a_single_replica_on_a_bad_node_stays_if_no_node_can_hold_another() -> None:
+    settings_of_user = Rollout(max_surge=0, max_unavailable=1)
+    units = [up(0, NEW, moving=True), idle(1, NEW, unplaced=True)]
+    limits = budget(settings_of_user, 1, units, NEW)
+    assert limits.minimum == 1 and changes(units, ROLL, limits) == Changes()
 
 
 def test_a_single_replica_is_deleted_first_only_if_its_surge_finds_no_node() -> None:
@@ -148,6 +197,7 @@ ANY_UNIT = st.builds(
     failed=st.booleans(),
     unplaced=st.booleans(),
     down=st.booleans(),
+    moving=st.booleans(),
 )
 
 
@@ -162,6 +212,7 @@ def sane(unit: Unit, number: int) -> Unit:
         failed=unit.failed and broken,
         unplaced=unit.unplaced and broken,
         down=unit.down and broken,
+        moving=unit.moving,
     )
 
 
@@ -183,8 +234,10 @@ def test_no_plan_exceeds_its_budget(
     taken = [one for one in units if one.available and one.number in made.delete]
     if taken:
         assert sum(one.available for one in left) >= limits.minimum
+        only = all(one.revision == NEW for one in units)
+        assert not (only and desired) or any(one.available for one in left), "the last one is deleted"
     assert len(left) + len(made.create) <= max(limits.desired + limits.surge, len(left))
-    fresh = [one for one in left if one.revision == NEW]
+    fresh = [one for one in left if one.revision == NEW and not one.moving]
     proven = any(one.available for one in units if one.revision == NEW)
     old = any(one.revision != NEW for one in units)
     if old and not proven and NEW in made.create:
@@ -201,9 +254,11 @@ def test_no_plan_exceeds_its_budget(
 def test_a_rollout_to_a_good_revision_ends(
     drawn: list[Unit], desired: int, surge: int, unavailable: int
 ) -> None:
-    """All new replicas become available in the next round. Unready old ones stay so."""
+    """All new replicas become available in the next round. Unready old ones stay so. Some replicas leave
+    their nodes.
+    """
     units = [sane(one, number) for number, one in enumerate(drawn) if not one.unplaced]
-    units = [up(one.number, NEW) if one.revision == NEW else one for one in units]
+    units = [up(one.number, NEW, moving=one.moving) if one.revision == NEW else one for one in units]
     rollout = Rollout(max_surge=surge, max_unavailable=unavailable or int(not surge))
     number = len(units)
     for _ in range(40):
@@ -215,7 +270,7 @@ def test_a_rollout_to_a_good_revision_ends(
         for revision in made.create:
             number += 1
             units.append(up(number, revision))
-    assert complete(units, NEW, desired), units
+    assert complete(units, NEW, desired) and not any(one.moving for one in units), units
 
 
 @settings(max_examples=200, deadline=None)

@@ -73,6 +73,9 @@ class ServingLife(RuleBasedStateMachine):
         taken = available & gone
         if taken and spec.replicas:
             assert len(available - gone) >= limits.minimum, (taken, limits)
+            revisions = {pod.labels["convoy.dev/revision"] for pod in pods.values()}
+            rolls = revisions != {self.servers.job.status.update_revision}
+            assert rolls or available - gone, "the last available replica is deleted"
         created = {body["metadata"]["labels"]["convoy.dev/group"] for body in made.manifests}
         after = (before - {name for name in gone if self.all_deleted(name, pods, made)}) | created
         most = limits.desired + max(limits.surge, 1)
@@ -158,6 +161,12 @@ class ServingLife(RuleBasedStateMachine):
     def lose_a_node(self, node: int, seconds: float) -> None:
         if len([one for one in self.servers.nodes.values() if one.silent_seconds]) < NODES - 1:
             self.servers.silence(f"node-{node}", seconds)
+        self.reconcile()
+
+    @rule(first=st.integers(0, NODES - 1), second=st.integers(0, NODES - 1), cordons=st.booleans())
+    def close_nodes(self, first: int, second: int, cordons: bool) -> None:
+        for node in {f"node-{first}", f"node-{second}"} - set(self.servers.nodes):
+            self.servers.cordon(node) if cordons else self.servers.quarantine(node)
         self.reconcile()
 
     @precondition(lambda self: self.servers.nodes)
