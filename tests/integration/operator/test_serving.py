@@ -39,13 +39,17 @@ def server(name: str, image: str = "own:1", **spec: Any) -> dict[str, Any]:
 class Node:
     """The kubelet and the agent of one node. Pods start at once, and become ready when their ranks run.
 
-    Pods whose image is in `broken` never become ready.
+    Pods whose image is in `broken` never become ready. Models are delivered at once.
     """
 
     def __init__(self, installation: Installation, agent: FakeAgent, namespace: str) -> None:
         self.installation, self.agent = installation, agent
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
         self.broken: set[str] = set()
+        self.damaged: set[int] = set()
+        """Steps of the checkpoints that cannot be delivered."""
+        self.handled: list[str] = []
+        """Kinds of the handled commands."""
         self._reports: dict[str, wire.PodReport] = {}
         self._handled = 0
 
@@ -93,17 +97,29 @@ class Node:
         fresh, self._handled = self.agent.received[self._handled :], len(self.agent.received)
         for message in fresh:
             kind = message.WhichOneof("body")
-            if kind not in ("pick_port", "assignment"):
+            if kind not in ("pick_port", "assignment", "deliver_model"):
                 continue
             given = getattr(message, kind)
+            self.handled.append(str(kind))
             report = self._reports[given.pod_uid]
             if kind == "pick_port":
                 report.port_incarnation, report.master_port = given.incarnation, 29500
+            elif kind == "deliver_model":
+                report.model.CopyFrom(self._delivery(given.source))
             else:
                 report.incarnation = given.incarnation
                 del report.ranks[:]
                 report.ranks.append(wire.RankReport(rank=0, state=wire.RankReport.State.RUNNING))
             await self.agent.send(pod=report)
+
+    def _delivery(self, source: wire.ModelSource) -> wire.ModelReport:
+        """Return the state of a delivery: it fails if its step is in `damaged`."""
+        if source.step not in self.damaged:
+            return wire.ModelReport(source=source, state=wire.ModelReport.READY)
+        failure = wire.ModelReport.DIGEST_MISMATCH
+        return wire.ModelReport(
+            source=source, state=wire.ModelReport.FAILED, failure=failure, message="a chunk is damaged"
+        )
 
     async def end_rank(self, pod: dict[str, Any], code: int) -> None:
         """Report that the rank of a pod exited."""
