@@ -10,6 +10,10 @@ import pytest
 from convoy.client import errors
 from convoy.client.errors import FieldError, Invalid, error_of
 
+NOT_INSTALLED = (
+    "the API server does not know this kind. Convoy is not installed in this cluster (see: helm list -A), or "
+    "the kubeconfig is that of another cluster"
+)
 REJECTED = "the API server rejected the credentials; check the kubeconfig or the token"
 
 
@@ -27,7 +31,7 @@ def body(message: str = "", reason: str = "", causes: Any = None) -> str:
         (409, body("changed", "Conflict"), errors.Conflict, "changed"),
         (500, body("broken"), errors.ApiError, "broken"),
         (502, "<html>", errors.ApiError, "502 Why"),
-        (404, "404 page not found", errors.NotFound, "404 Why"),
+        (404, "404 page not found", errors.NotFound, f"404 Why: {NOT_INSTALLED}"),
         (503, None, errors.ApiError, "503 Why"),
         (400, "[1]", errors.ApiError, "400 Why"),
     ],

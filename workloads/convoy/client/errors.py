@@ -129,6 +129,12 @@ def error_of(status: int, reason: str, body: Any) -> ApiError:
     message = str(found.get("message") or f"{status} {reason}")
     if status == 401:
         message += ": the API server rejected the credentials; check the kubeconfig or the token"
+    if status == 404 and not found:
+        # The API server answers with a plain text only for kinds that it does not serve.
+        message += (
+            ": the API server does not know this kind. Convoy is not installed in this cluster (see: helm "
+            "list -A), or the kubeconfig is that of another cluster"
+        )
     if status == 422:
         return Invalid(message, _causes(found))
     if status == 400 and "strict decoding error" in message:
