@@ -276,6 +276,13 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
         (Reasons.SLO_MET, Reasons.SLO_MISSED, Reasons.SLO_UNKNOWN),
         "servingjob-slo",
     ),
+    ConditionDoc(
+        _SERVING,
+        ConditionType.STRAGGLER_DETECTED,
+        "A replica is slow against its peers at like load. Absent while there is none.",
+        (Reasons.SLOW_REPLICA,),
+        "servingjob-straggler",
+    ),
     ConditionDoc(_SERVING, EVENTS, "Other events of the job.", (Reasons.RECONCILE_FAILED,)),
     ConditionDoc(
         "Engine",

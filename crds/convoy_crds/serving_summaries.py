@@ -6,9 +6,11 @@ from convoy_crds.meta import Condition
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.terms import ConditionType
 
+_BAD_WHEN_TRUE = frozenset({ConditionType.DEGRADED, ConditionType.STRAGGLER_DETECTED})
+
 
 def is_unwanted(job: ServingJob, condition: Condition) -> bool:
     """Return True if the condition has a value that the owner of the job does not want."""
     if job.spec.suspend or condition.type == ConditionType.SUSPENDED:
         return False
-    return condition.status == ("True" if condition.type == ConditionType.DEGRADED else "False")
+    return condition.status == ("True" if condition.type in _BAD_WHEN_TRUE else "False")

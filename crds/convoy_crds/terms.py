@@ -155,7 +155,9 @@ class ConditionType:
     CHECKPOINTING = "Checkpointing"
     """Condition of TrainingJob. Absent if the job has no spec.checkpoint.tiers."""
     STRAGGLER_DETECTED = "StragglerDetected"
-    """Condition of TrainingJob. Absent until the ranks of the incarnation have reported steps."""
+    """Condition of TrainingJob and ServingJob. Absent until the ranks of the incarnation have reported steps,
+    or while no replica is slow against its peers.
+    """
     METRICS_DROPPED = "MetricsDropped"
     """Condition of TrainingJob. Absent if Convoy keeps all metrics that the ranks report."""
     AVAILABLE = "Available"

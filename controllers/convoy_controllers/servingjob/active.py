@@ -84,6 +84,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         or _moving(work),
     )
     conditions.set_objectives(draft)
+    conditions.set_stragglers(draft, work.groups.values())
     draft.count(every)
     status.internal.groups = [one.record for _, one in sorted(work.groups.items())]
     kept = _kept(work)

@@ -166,6 +166,30 @@ def set_objectives(draft: Draft) -> None:
     draft.condition(ConditionType.SLO_MET, not missed, reason, message)
 
 
+def set_stragglers(draft: Draft, groups: Iterable[Group]) -> None:
+    """Set the StragglerDetected condition, or remove it if no replica is slow against its peers. It stays
+    while the operator does not know the replicas' requests.
+    """
+    traffic, kind = draft.observed.traffic, ConditionType.STRAGGLER_DETECTED
+    if traffic is None:
+        return
+    slow = {one.pod: one for one in traffic.slow}
+    found = [(group.name, pod) for group in groups for pod in group.pods.values() if pod.uid in slow]
+    if not found:
+        draft.drop(kind)
+        return
+    name, pod = max(found, key=lambda pair: slow[pair[1].uid].slowdown)
+    worst, reason = slow[pod.uid], Reasons.SLOW_REPLICA
+    before = next((one for one in draft.status.conditions if one.type == kind), None)
+    if before is not None and before.message.startswith(f"replica {name} on node {pod.node} "):
+        return  # The slowdown varies, and each change of the message would cost a write.
+    doubt = "" if worst.proven else ". With fewer than 4 replicas at like load this is only a suspicion"
+    message = reason.format(
+        replica=name, node=pod.node, slowdown=f"{worst.slowdown:.0%}", doubt=doubt, pod=pod.name
+    )
+    draft.condition(kind, True, reason, message)
+
+
 def gravest(observed: Observed, groups: Iterable[Group]) -> Violation | None:
     """Return the gravest fault of the replicas: a failed replica, then one that restarts, then one whose pods
     do not start. Return None if there is none.

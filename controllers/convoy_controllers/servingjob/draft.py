@@ -28,6 +28,7 @@ _SHOWN = (
     (ConditionType.DEGRADED, "True"),
     (ConditionType.PROGRESSING, "Unknown"),
     (ConditionType.SLO_MET, "False"),
+    (ConditionType.STRAGGLER_DETECTED, "True"),
 )
 """Conditions that `status.reason` shows, the most important first."""
 

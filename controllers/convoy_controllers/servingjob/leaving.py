@@ -38,7 +38,12 @@ def suspended(observed: Observed, now: datetime) -> Plan:
     draft.condition(ConditionType.SUSPENDED, True, reason, message)
     draft.condition(ConditionType.AVAILABLE, False, reason, message)
     conditions.set_valid(draft, violation(observed))
-    for kind in (ConditionType.PROGRESSING, ConditionType.DEGRADED, ConditionType.SLO_MET):
+    for kind in (
+        ConditionType.PROGRESSING,
+        ConditionType.DEGRADED,
+        ConditionType.SLO_MET,
+        ConditionType.STRAGGLER_DETECTED,
+    ):
         draft.drop(kind)
     status.internal.groups = []
     status.internal.rollout = RolloutRecord(revision=status.update_revision)

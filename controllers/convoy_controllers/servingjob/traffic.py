@@ -103,6 +103,18 @@ def _handled(totals: Totals) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowReplica:
+    """A replica that needs more compute time per token than its peers at like load."""
+
+    pod: str
+    """Uid of its pod in slot 0."""
+    slowdown: float
+    """Extra time as a share: 0.1 is 10 %."""
+    proven: bool
+    """True if at least three peers do the same work."""
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """The figures of a job's replicas together, over the window. Times are in seconds."""
 
@@ -117,6 +129,8 @@ class Figures:
     tokens_per_second: float = 0.0
     queue: int = 0
     in_flight: int = 0
+    slow: tuple[SlowReplica, ...] = ()
+    """Replicas that are slow against their peers (slowness.py)."""
 
 
 def figures(several: Iterable[Series], now: float) -> Figures | None:

@@ -95,6 +95,13 @@ class ServingReasons:
         "{figures}; add replicas, or see the queue and the slowest replica: convoy why servingjob/{job}",
         warning=True,
     )
+    SLOW_REPLICA = Reason(
+        "SlowReplica",
+        "replica {replica} on node {node} needs {slowdown} more compute time per token than its peers at "
+        "like load{doubt}. Convoy does nothing about it: test the node with a HealthSweep, or delete pod "
+        "{pod}",
+        warning=True,
+    )
     SLO_UNKNOWN = Reason(
         "ObjectivesUnknown",
         "no replica has reported requests in the last minute. A program without Convoy's serving front needs "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.cached import Pod
@@ -12,6 +13,7 @@ from convoy_controllers.servingjob import traffic
 from convoy_controllers.servingjob.traffic import Figures, Latencies, Series, Totals
 from convoy_controllers.views import PodView
 from convoy_operator.hub.context import HubContext
+from convoy_operator.hub.slow_replicas import SlowReplicas
 
 MAX_BOUNDS = 64
 """Maximum number of upper bounds of a histogram. A histogram with more is ignored."""
@@ -30,6 +32,7 @@ class TrafficRecords:
         """The samples of each pod in the cache, by uid."""
         self._busy: set[str] = set()
         """Uids of the pods that had requests at their last report."""
+        self._slow = SlowReplicas(context.cache, context.clock)
         self._cache.pods.listen(self._changed)
 
     def record(self, node: str, report: wire.PodTraffic) -> None:
@@ -39,14 +42,15 @@ class TrafficRecords:
         pod = self._cache.pods.by_uid(report.pod_uid)
         if pod is None or pod.view.node != node:
             return
+        key = self._cache.job_key(pod)
         series = traffic.record(self._pods.get(pod.uid, ()), _totals(report), self._clock())
         self._pods[pod.uid] = series
         busy = traffic.busy(series)
-        if busy or pod.uid in self._busy:
+        if key is not None and (busy or pod.uid in self._busy):
             # The report after the last request is used too: with it the figures return to 0.
-            key = self._cache.job_key(pod)
-            if key is not None:
-                self._queue.add(key, self._progress_delay(key))
+            self._queue.add(key, self._progress_delay(key))
+            if self._slow.advance(pod, self._pods.get):
+                self._queue.add(key, 0.0)
         (self._busy.add if busy else self._busy.discard)(pod.uid)
 
     def series(self, pods: Iterable[PodView]) -> dict[str, Series]:
@@ -55,12 +59,15 @@ class TrafficRecords:
 
     def figures(self, pods: Iterable[PodView]) -> Figures | None:
         """Return the figures of the requests of these pods; None if no pod reports its requests."""
-        return traffic.figures(self.series(pods).values(), self._clock())
+        known = list(pods)
+        found = traffic.figures(self.series(known).values(), self._clock())
+        return replace(found, slow=self._slow.found(known)) if found is not None else None
 
     def _changed(self, before: Pod | None, after: Pod | None, own: bool) -> None:
         if after is None and before is not None:
             self._pods.pop(before.uid, None)
             self._busy.discard(before.uid)
+            self._slow.drop(before)
 
 
 def _totals(report: wire.PodTraffic) -> Totals:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.unit.operator.hub_agents import AgentsHarness
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.cached import Pod
+from convoy_controllers.views import PodView
+from convoy_crds.terms import LABEL_INDEX
 
 
 def reported(requests: int = 0, uid: str = "u", **more: Any) -> wire.PodTraffic:
@@ -62,3 +66,27 @@ class TestTraffic(AgentsHarness):
             self.now += 10
         found = self.hub.reader.traffic((self.pod,))
         assert found is not None and found.p95 is None
+
+    async def test_a_slow_replica_is_named_and_queues_the_job(self) -> None:
+        uids = ["u", "v", "w", "x"]
+        pods = tuple(self.replica(uid) for uid in uids)
+        for window in range(60):
+            for uid in uids:
+                seconds = 2.0 * window + (1.2 * max(0, window - 15) if uid == "v" else 0.0)
+                more = {"tokens": 1000 * window, "compute_seconds": seconds}
+                self.hub.traffic.record("n0", reported(window, uid=uid, **more))
+            self.now += 10
+        found = self.hub.reader.traffic(pods)
+        assert found is not None and [one.pod for one in found.slow] == ["v"]
+        assert 0.0 in self.queue.drain(), "the finding is news"
+        known = self.cache.pods.by_uid("w")
+        assert known is not None
+        self.cache.pods.remove(known)
+        found = self.hub.reader.traffic(pods)
+        assert found is not None and found.slow == (), "other peers have a new detector"
+
+    def replica(self, uid: str) -> PodView:
+        """Add a pod in slot 0 of a replica."""
+        view: PodView = replace(self.pod, uid=uid, name=uid, node="n0", labels={LABEL_INDEX: "0"})
+        self.cache.pods.upsert(Pod("ns", 2, "job", view))
+        return view

@@ -36,6 +36,7 @@ _SERVING_PROBLEMS = {
     ConditionType.DEGRADED: ("Replica faulty", Tone.WARN),
     ConditionType.MODEL_READY: ("Model not ready", Tone.WARN),
     ConditionType.SLO_MET: ("Objectives missed", Tone.WARN),
+    ConditionType.STRAGGLER_DETECTED: ("Replica slow", Tone.WARN),
 }
 """Name and tone of the problem that a condition of a ServingJob reports."""
 COLUMNS = (
