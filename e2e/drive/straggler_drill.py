@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ has. Otherwise a slow rank would leave processor time to the other ranks and mak
 """
 SETTLED_STEP = 250
 """Step after which the detector knows the job's usual step times. The job makes about four steps a second."""
-_PROGRAM = Path(__file__).parent / "programs" / "drill.py"
+_PROGRAMS = Path(__file__).parent / "programs"
 _VOLUMES = "/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/drill"
 
 
@@ -37,12 +37,12 @@ def limit_cpu(cluster: Cluster, pod: Any, cores: float) -> None:
     cluster.node(pod.spec.node_name).throttle(pod.metadata.uid, cores)
 
 
-def wait_and_limit_cpu(cluster: Cluster, jobs: Jobs, name: str) -> list[Any]:
-    """Wait until a job runs and limit each of its pods to CORES. Return the pods."""
+def wait_and_limit_cpu(cluster: Cluster, jobs: Jobs, name: str, cores: float = CORES) -> list[Any]:
+    """Wait until a job runs and limit each of its pods to `cores`. Return the pods."""
     jobs.wait_phase(name, "Running", 120)
     pods = jobs.pods(name)
     for pod in pods:
-        limit_cpu(cluster, pod, CORES)
+        limit_cpu(cluster, pod, cores)
     return pods
 
 
@@ -65,28 +65,45 @@ def wait_no_straggler(jobs: Jobs, name: str) -> None:
 
 
 @dataclass(frozen=True)
+class Program:
+    """A program, and the pods that run it."""
+
+    file: str = "drill.py"
+    replicas: int = RANKS
+    processes: int = 1
+    """Number of ranks in each pod."""
+    slow: int = SLOW
+    """Number of the pod whose rank or node gets the fault."""
+    cores: float = CORES
+    """Number of processors for each pod."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+DRILL = Program()
+
+
+@dataclass(frozen=True)
 class Drill:
-    """A running job of the program drill.py."""
+    """A running job of a program."""
 
     cluster: Cluster
     jobs: Jobs
     name: str
     pods: list[Any]
-    slow: int = SLOW
-    """Rank that gets the fault."""
+    program: Program = DRILL
 
     @property
     def node(self) -> Node:
-        """Node of the rank that gets the fault."""
-        return self.cluster.node(self.pods[self.slow].spec.node_name)
+        """Node of the pod that gets the fault."""
+        return self.cluster.node(self.pods[self.program.slow].spec.node_name)
 
     def inject(self, kind: str, size: float) -> AbstractContextManager[None]:
-        """Inject a fault into rank `slow` or its node while the block runs.
+        """Inject a fault into pod `program.slow` or its node while the block runs.
 
         `kind` and the unit of `size`: `loader` (seconds per batch), `garbage` (objects), `disk` (bytes per
-        second), `network` (Mbit/s) or `cpu_pressure` (`size` is ignored).
+        second), `network` (Mbit/s), `cpu_pressure` or `slow` (`size` is ignored).
         """
-        uid = self._uid(self.slow)
+        uid = self._uid(self.program.slow)
         match kind:
             case "disk":
                 return faults.slow_disk(self.cluster, self.node, uid, int(size))
@@ -113,11 +130,11 @@ class Drill:
 
     @contextmanager
     def _file(self, name: str, size: float) -> Iterator[None]:
-        self._write(self.slow, name, size)
+        self._write(self.program.slow, name, size)
         try:
             yield
         finally:
-            self.node.run(["rm", "-f", f"{_VOLUMES.format(uid=self._uid(self.slow))}/{name}"])
+            self.node.run(["rm", "-f", f"{_VOLUMES.format(uid=self._uid(self.program.slow))}/{name}"])
 
     def reported(self, cause: str, culprits: list[int]) -> list[dict[str, Any]]:
         """Return the entries of the job's status with this cause and these ranks.
@@ -134,7 +151,7 @@ class Drill:
         return any(one["persistent"] for one in self.reported(cause, culprits))
 
 
-def _template(name: str, environment: dict[str, str]) -> dict[str, Any]:
+def _template(name: str, program: Program) -> dict[str, Any]:
     mounts = [
         {"name": "scripts", "mountPath": "/scripts", "readOnly": True},
         {"name": "drill", "mountPath": "/drill"},
@@ -142,9 +159,9 @@ def _template(name: str, environment: dict[str, str]) -> dict[str, Any]:
     container = {
         "name": "worker",
         "image": "convoy/torch:dev",
-        "command": ["torchrun", "--nproc-per-node=1", "drill.py"],
+        "command": ["torchrun", f"--nproc-per-node={program.processes}", program.file],
         "workingDir": "/scripts",
-        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "env": [{"name": key, "value": value} for key, value in program.environment.items()],
         "volumeMounts": mounts,
     }
     volumes = [{"name": "scripts", "configMap": {"name": name}}, {"name": "drill", "emptyDir": {}}]
@@ -152,25 +169,25 @@ def _template(name: str, environment: dict[str, str]) -> dict[str, Any]:
 
 
 @contextmanager
-def drill_job(
-    cluster: Cluster, jobs: Jobs, name: str, ranks: int = RANKS, slow: int = SLOW, **environment: str
-) -> Iterator[Drill]:
-    """Run a job of drill.py. Yield it when the detector has found no straggler among its ranks.
+def drill_job(cluster: Cluster, jobs: Jobs, name: str, program: Program = DRILL) -> Iterator[Drill]:
+    """Run a job of the program. Yield it when the detector has found no straggler among its ranks.
 
-    With `environment`, yield it as soon as it runs: the environment may make a rank slow.
+    With an environment, yield it as soon as it runs: the environment may make a rank slow.
     """
-    body = {"metadata": {"name": name}, "data": {"drill.py": _PROGRAM.read_text()}}
+    body = {"metadata": {"name": name}, "data": {program.file: (_PROGRAMS / program.file).read_text()}}
     with ExitStack() as stack:
         jobs.core.create_namespaced_config_map(jobs.namespace, body)
         stack.callback(jobs.core.delete_namespaced_config_map, name, jobs.namespace)
-        roles = [{"name": "worker", "replicas": ranks, "template": _template(name, environment)}]
+        role = {"name": "worker", "replicas": program.replicas, "processesPerReplica": program.processes}
+        roles = [{**role, "template": _template(name, program)}]
         jobs.create(name, engine=None, roles=roles, checkpoint=memory("10s"))
         stack.callback(lambda: jobs.delete(name) if jobs.get(name) else None)
         # Limit the processors before the training starts, because the detector compares ranks with their own
         # past.
-        drill = Drill(cluster, jobs, name, wait_and_limit_cpu(cluster, jobs, name), slow)
+        pods = wait_and_limit_cpu(cluster, jobs, name, program.cores)
+        drill = Drill(cluster, jobs, name, pods, program)
         drill.start()
-        if not environment:
+        if not program.environment:
             wait_no_straggler(jobs, name)
             # A fault that slows all ranks shows only against the job's usual step times, so wait until they
             # are known.

@@ -28,6 +28,7 @@ from e2e.drive.straggler_drill import (
     CORES,
     RANKS,
     SLOW,
+    Program,
     drill_job,
     limit_cpu,
     pods_without_straggler,
@@ -111,7 +112,7 @@ def test_a_slow_rank_of_two_is_a_suspect_and_its_node_is_left_alone(cluster: Clu
     name, slow = "suspect", 1
     with (
         policy(cluster, name, POLICY),
-        drill_job(cluster, jobs, name, ranks=2, slow=slow) as drill,
+        drill_job(cluster, jobs, name, Program(replicas=2, slow=slow)) as drill,
     ):
         limit_cpu(cluster, drill.pods[slow], 0.6 * CORES)
         jobs.wait(lambda: straggler(jobs, name).get("reason") == "StragglerSuspected", 240, "a suspect")
@@ -129,6 +130,23 @@ def test_a_slow_rank_of_two_is_a_suspect_and_its_node_is_left_alone(cluster: Clu
         assert jobs.status(name)["restarts"]["total"] == 0
         assert nodes_ever_acted_on(cluster) == set()
         assert not any(taints(cluster, node.name) for node in cluster.nodes)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+def test_a_slow_rank_of_two_pipelines_is_a_suspect(cluster: Cluster, jobs: Jobs) -> None:
+    """Two replicas of four stages, whose last stage has twice the work. The program reports its layout, so
+    no rank of the long stage is blamed.
+    """
+    name, slow = "pipelines", 5
+    program = Program("pipeline.py", replicas=2, processes=4, slow=1, cores=0.5)
+    with drill_job(cluster, jobs, name, program) as drill:
+        assert straggler(jobs, name)["reason"] == "TooFewPeers", "eight ranks would have enough peers"
+        with drill.inject("slow", 1):
+            jobs.wait(lambda: straggler(jobs, name).get("reason") == "StragglerSuspected", 240, "a suspect")
+            assert f"rank {slow} on {drill.node.name} (Compute)" in straggler(jobs, name)["message"]
+            jobs.wait(lambda: drill.is_persistent("Compute", [slow]), 240, "the suspicion lasts")
+        jobs.wait(lambda: not drill.reported("Compute", [slow]), 300, "the suspicion ends")
 
 
 def test_inventories_of_real_nodes_are_read(cluster: Cluster, jobs: Jobs) -> None:

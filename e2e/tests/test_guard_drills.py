@@ -11,7 +11,7 @@ import pytest
 from e2e.cluster.cluster import Cluster
 from e2e.drive.jobs import Jobs
 from e2e.drive.node_health import POLICY, health, last_action, nodes_ever_acted_on, policy, taints
-from e2e.drive.straggler_drill import RANKS, SLOW, drill_job, straggler
+from e2e.drive.straggler_drill import RANKS, SLOW, Program, drill_job, straggler
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -74,8 +74,8 @@ def test_a_rank_that_is_slow_by_itself_does_not_cordon_a_node(cluster: Cluster, 
     """The rank is slow on every node. The guard swaps its pod once, sees no gain, and returns the node to
     service.
     """
-    environment = {"DRILL_SLOW_RANK": str(SLOW), "DRILL_SLOW_SECONDS": "1.5"}
-    with policy(cluster, "own", POLICY), drill_job(cluster, jobs, "own", **environment) as drill:
+    slow = Program(environment={"DRILL_SLOW_RANK": str(SLOW), "DRILL_SLOW_SECONDS": "1.5"})
+    with policy(cluster, "own", POLICY), drill_job(cluster, jobs, "own", slow) as drill:
         first = drill.node.name
         jobs.wait(lambda: straggler(jobs, "own").get("status") == "True", 400, "the rank is named")
         jobs.wait(lambda: jobs.status("own")["restarts"]["total"] > 0, 600, "the pod is swapped once")
