@@ -120,6 +120,9 @@ class ModelDeliveries:
                 self._failed(uid, delivery, why)
             except OSError as error:
                 self._failed(uid, delivery, ModelError(Failure.NOT_STORED, f"the node's disk: {error}"))
+            except ValueError as error:
+                # The order's namespace or uid is no folder of a store.
+                self._failed(uid, delivery, ModelError(Failure.NOT_FOUND, str(error)))
             except Stopped:
                 pass  # The settings of the store have changed, or another pod's end cancelled the download.
             await asyncio.sleep(delivery.pause.next())

@@ -53,10 +53,10 @@ class Trained:
 async def probed(agent: FakeAgent) -> None:
     """Report that the store can be used, as the agent that probes it does."""
 
-    async def asked() -> bool:
+    async def probe_ordered() -> bool:
         return any(one.HasField("store") and one.store.probe for one in agent.received)
 
-    await eventually(asked, what="the agent must probe the store")
+    await eventually(probe_ordered, what="the agent must probe the store")
     store = next(one.store for one in agent.received if one.HasField("store"))
     report = wire.StoreReport(name=store.name, version=store.version)
     report.reached = report.conditional = report.checksums = True

@@ -37,8 +37,9 @@ class Remotes:
         self.reads = self.cancelled = 0
 
     async def read(self, name: str, job: JobFolder, do: Callable[..., Any]) -> Any:
-        assert (name, job) == ("s3", JobFolder("team", "uid-1"))
         self.reads += 1
+        store = memory_store.Store(self.blobs, job.namespace, job.uid, rules=places.RULES)
+        assert name == "s3"
         try:
             await self.open.wait()
         except asyncio.CancelledError:
@@ -46,7 +47,7 @@ class Remotes:
             raise
         if self.error is not None:
             raise self.error
-        return await asyncio.to_thread(do, self.store, threading.Event())
+        return await asyncio.to_thread(do, store, threading.Event())
 
 
 class Node:
@@ -61,10 +62,10 @@ class Node:
         self.states.setdefault(uid, []).append(state)
         self._changed.set()
 
-    def order(self, uid: str, step: int = 7, volume: bool = True) -> None:
+    def order(self, uid: str, step: int = 7, volume: bool = True, job_uid: str = "uid-1") -> None:
         if volume:
             self.folders.prepare_pod(short_name(uid))
-        source = hub_pb2.ModelSource(namespace="team", job_uid="uid-1", store="s3", incarnation=1, step=step)
+        source = hub_pb2.ModelSource(namespace="team", job_uid=job_uid, store="s3", incarnation=1, step=step)
         self.deliveries.deliver(hub_pb2.DeliverModel(pod_uid=uid, source=source))
 
     async def until(self, uid: str, wanted: Callable[[ModelState], bool]) -> ModelState:
@@ -180,3 +181,9 @@ async def test_a_shard_without_its_manifest_is_damaged(node: Node) -> None:
     node.order("a")
     failed = await node.until("a", lambda state: state.failure is not Failure.NONE)
     assert failed.failure is Failure.DIGEST_MISMATCH and "shard '0'" in failed.message
+
+
+async def test_an_order_cannot_lead_out_of_the_store(node: Node) -> None:
+    node.order("a", job_uid="../uid-1")
+    failed = await node.until("a", lambda state: state.failure is not Failure.NONE)
+    assert failed.failure is Failure.NOT_FOUND and "'../uid-1'" in failed.message
