@@ -20,6 +20,10 @@ from convoy_crds.servingjob_rollout import ENDPOINT_LAG_SECONDS
 from convoy_crds.servingjob_status import GroupRecord
 from convoy_crds.terms import LABEL_GROUP, LABEL_INDEX, LABEL_REVISION, LABEL_ROLE
 
+PROBED_SECONDS = 3.0
+"""Seconds after the start of a rank within which the kubelet has noticed that the rank is not ready: two
+probes in a row must fail.
+"""
 Key = tuple[str, int]
 """Role and number of a group."""
 
@@ -35,7 +39,9 @@ class Group:
     ready: bool = False
     """True if the group receives requests."""
     ready_since: float = 0.0
-    """Unix seconds since which all pods of the group have been ready; 0 if one is not."""
+    """Unix seconds since which all pods of the group have been ready; 0 if one is not. After a restart in
+    place the time is later, because the kubelet may still report the ranks before the restart as ready.
+    """
     changed: float = 0.0
     """Unix seconds of the last change of a pod's readiness, or of the newest pod's creation."""
 
@@ -146,7 +152,17 @@ def _group(
     ready = formed and all(_ready(observed, record, pod, lost) for pod in pods.values())
     times = [max(pod.ready_changed, pod.created) for pod in pods.values()]
     changed = max(times, default=0.0)
-    return Group(record, size, pods, ready, changed if ready else 0.0, changed)
+    since = max([changed, *(_noticed(observed, pod) for pod in pods.values())])
+    return Group(record, size, pods, ready, since if ready else 0.0, changed)
+
+
+def _noticed(observed: Observed, pod: PodView) -> float:
+    """Return the Unix seconds from which on a pod's readiness is that of its present ranks; 0 if it is so
+    already. The pod may have become ready before these ranks started.
+    """
+    view = observed.slots.get(pod.uid)
+    started = max((rank.started for rank in view.ranks), default=0.0) if view else 0.0
+    return started + PROBED_SECONDS if int(started) > pod.ready_changed else 0.0
 
 
 def _ready(observed: Observed, record: GroupRecord, pod: PodView, lost: Mapping[str, str]) -> bool:

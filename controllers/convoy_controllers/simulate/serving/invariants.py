@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from convoy_controllers.simulate.cluster import Cluster
 
 FAULT_SECONDS = 60.0
-"""Seconds after a fault in which requests may fail, and in which the operator may not know yet that a replica
-has ended.
+"""Seconds after a fault in which requests may fail."""
+REPORT_SECONDS, STALL_SECONDS, SILENT_SECONDS = 1.0, 10.0, 30.0
+"""Seconds until the operator knows that a replica does not serve: because a rank ended, because a rank hangs,
+or because a node is lost.
 """
 CONVERGE_SECONDS = 900.0
 """Seconds after the last fault or edit within which a job must reach its goal, or say why it cannot."""
@@ -43,8 +45,8 @@ class _JobHistory:
     """The job on which the newest plan was based."""
     available: set[Group] = field(default_factory=set)
     """The replicas that got requests when this was last checked."""
-    lost_at: dict[Group, float] = field(default_factory=dict)
-    """Unix time in seconds at which each replica stopped to serve without Convoy's doing."""
+    unnoticed: dict[Group, float] = field(default_factory=dict)
+    """Unix time in seconds from which on the operator must know that a replica stopped to serve."""
     calm: bool = False
     """True if all desired replicas have been ready since the last fault."""
 
@@ -139,8 +141,17 @@ class ServingInvariants:
         groups = {key: pods for role in roles for key, pods in self._groups(job, role).items()}
         now = {key for key, pods in groups.items() if self._serves(job, pods)}
         for key in history.available - now:
-            history.lost_at[key] = self._cluster.kernel.now
+            history.unnoticed[key] = self._cluster.kernel.now + self._notice_seconds(groups.get(key, []))
         history.available = now
+
+    def _notice_seconds(self, pods: list[PodView]) -> float:
+        """Return the seconds until the operator knows that these pods of a replica do not serve."""
+        ranks = self._jobs.program
+        if any(not ranks.reachable(pod.uid) for pod in pods):
+            return SILENT_SECONDS
+        replicas = [ranks.by_pod.get(pod.uid) for pod in pods]
+        ended = any(replica is None or replica.ended for replica in replicas)
+        return REPORT_SECONDS if ended else STALL_SECONDS
 
     def _check_deletion(self, job: str, pod: PodView) -> None:
         history, key = self._histories[job], group_of(pod)
@@ -152,12 +163,9 @@ class ServingInvariants:
         role, now = key[0], self._cluster.kernel.now
         history.available.discard(key)
         left = {one for one in history.available if one[0] == role}
-        # The operator may not know yet of replicas that just stopped to serve.
-        lately = {
-            one for one, at in history.lost_at.items() if one[0] == role and now < at + FAULT_SECONDS
-        } - {key}
+        unnoticed = {one for one, at in history.unnoticed.items() if one[0] == role and now < at} - {key}
         floor = limits.floor(history.spec, role)
-        if len(left | lately) < floor:
+        if len(left | unnoticed) < floor:
             raise InvariantViolation(
                 f"{job}: the deletion of {pod.name} leaves {len(left)} available replicas of role {role}, "
                 f"spec.rollout demands {floor}"

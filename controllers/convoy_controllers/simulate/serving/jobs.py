@@ -152,12 +152,19 @@ class ServingJobs:
         replica = self.program.by_pod.get(uid or "")
         if uid is None:
             self._end(job, request, Outcome.FAILED, Cause.NO_ENDPOINT)
+        elif replica is None:
+            self._end(job, request, Outcome.FAILED, self._cause_without_rank(job, uid))
         elif not self.program.reachable(uid):
             self._end(job, request, Outcome.FAILED, Cause.UNREACHABLE)
-        elif replica is None:
-            self._end(job, request, Outcome.FAILED, Cause.REFUSED)
         else:
             replica.submit(request)
+
+    def _cause_without_rank(self, job: _Job, uid: str) -> Cause:
+        """Return the cause of the failure of a request to a pod without a running rank."""
+        pods = self._cluster.api.pods_of(job.name)
+        node = next((pod.node for pod in pods if pod.uid == uid), None)
+        lost = node is not None and not self.program.node_reachable(node)
+        return Cause.UNREACHABLE if lost else Cause.REFUSED
 
     def _end(self, job: _Job, request: Request, outcome: Outcome, cause: Cause) -> None:
         job.log.record(outcome, cause, self._kernel.now - request.at)

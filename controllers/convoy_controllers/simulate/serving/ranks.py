@@ -79,7 +79,11 @@ class ServingRanks:
     def reachable(self, uid: str) -> bool:
         """Return True if clients can reach a pod's node."""
         worker = self._workers.by_uid.get(uid)
-        return worker is not None and _connected(self._machines[worker.node])
+        return worker is not None and self.node_reachable(worker.node)
+
+    def node_reachable(self, node: str) -> bool:
+        """Return True if clients can reach a node."""
+        return _connected(self._machines[node])
 
     # Calls from launchers
 
