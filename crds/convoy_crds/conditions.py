@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.checkpointing import CHECKPOINTING
 from convoy_crds.reasons.reason import Reason
+from convoy_crds.reasons.serving import MODEL, PROGRESSING
 from convoy_crds.terms import ConditionType
 
 EVENTS = "Events"
@@ -210,16 +211,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
         _SERVING,
         ConditionType.MODEL_READY,
         "The model exists, and the agents can read it. Absent without `spec.model`.",
-        (
-            Reasons.MODEL_CHOSEN,
-            Reasons.MODEL_IN_VOLUME,
-            Reasons.MODEL_MISSING,
-            Reasons.MODEL_NOT_FOUND,
-            Reasons.MODEL_DIGEST_MISMATCH,
-            Reasons.MODEL_STORE_UNREACHABLE,
-            Reasons.MODEL_NOT_STORED,
-            Reasons.MODEL_IN_JOURNAL,
-        ),
+        MODEL,
         "servingjob-model",
     ),
     ConditionDoc(
@@ -240,13 +232,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
         ConditionType.PROGRESSING,
         "The replicas run the revision of the spec, or roll to it. False: the rollout is halted. Unknown: it "
         "is paused.",
-        (
-            Reasons.ROLLING_OUT,
-            Reasons.ROLLOUT_COMPLETE,
-            Reasons.ROLLOUT_PAUSED,
-            Reasons.PROGRESS_DEADLINE,
-            Reasons.REVISION_FAILED,
-        ),
+        PROGRESSING,
         "servingjob-progressing",
     ),
     ConditionDoc(

@@ -107,3 +107,24 @@ class ServingReasons:
         "no replica has reported requests in the last minute. A program without Convoy's serving front needs "
         "spec.roles[].metrics",
     )
+
+
+MODEL = (
+    ServingReasons.MODEL_CHOSEN,
+    ServingReasons.MODEL_IN_VOLUME,
+    ServingReasons.MODEL_MISSING,
+    ServingReasons.MODEL_NOT_FOUND,
+    ServingReasons.MODEL_DIGEST_MISMATCH,
+    ServingReasons.MODEL_STORE_UNREACHABLE,
+    ServingReasons.MODEL_NOT_STORED,
+    ServingReasons.MODEL_IN_JOURNAL,
+)
+"""Reasons of the condition ModelReady, in the order of its page."""
+PROGRESSING = (
+    ServingReasons.ROLLING_OUT,
+    ServingReasons.ROLLOUT_COMPLETE,
+    ServingReasons.ROLLOUT_PAUSED,
+    ServingReasons.PROGRESS_DEADLINE,
+    ServingReasons.REVISION_FAILED,
+)
+"""Reasons of the condition Progressing, in the order of its page."""
