@@ -13,6 +13,10 @@ from convoy_workloads.bench.figures import Figures, Metric
 from e2e.cluster.cluster import Cluster
 from e2e.drive.cluster_state import leader, restore
 from e2e.drive.faults import kill_rank
+from e2e.drive.job_progress import watermark
+from e2e.drive.job_specs import ENDLESS
+from e2e.drive.jobs import Jobs
+from e2e.drive.s3_server import checkpoint_store, s3_server
 from e2e.drive.serving_jobs import ServingJobs, apart, load, seconds_until_served, seeded
 
 REQUESTS = 10_000
@@ -36,6 +40,36 @@ def rolling(jobs: ServingJobs, found: Figures, requests: int = REQUESTS) -> None
         report = running.wait(120)
     jobs.delete("rolling")
     add_load(found, "rolling update under load", report, rolls)
+
+
+def model_roll(cluster: Cluster, jobs: ServingJobs, found: Figures, requests: int = REQUESTS) -> None:
+    """Train a job that saves to an S3 server, and let two replicas follow its newest generation while
+    `requests` requests arrive.
+    """
+    training = Jobs.of(cluster, jobs.namespace, single_threaded=True)
+    with s3_server(cluster) as server, checkpoint_store(cluster, server) as store:
+        checkpoint = {"interval": "5s", "tiers": {"local": {}, "remote": {"store": store, "every": "10s"}}}
+        engine = {"name": "gpt", "params": ENDLESS}
+        roles = [{"name": "worker", "replicas": 1}]
+        training.create("writer", engine=engine, roles=roles, checkpoint=checkpoint)
+        training.wait(
+            lambda: watermark(training.status("writer"), "remote"), 120, "a generation in the store"
+        )
+        follow = {"job": "writer", "store": store, "follow": True, "minInterval": "10s"}
+        jobs.create("forward", replicas=2, rollout=_ROLLOUT, model={"checkpoint": follow})
+        jobs.wait(lambda: jobs.status("forward").get("ready") == "2/2", 120, "two replicas serve")
+        steps: set[int] = set()
+        with load(jobs.url("forward"), RATE, requests / RATE) as running:
+            ends = time.monotonic() + requests / RATE
+            while time.monotonic() < ends:
+                status = jobs.status("forward")
+                if status.get("reason") == "RolloutComplete":
+                    steps.add(status["model"]["step"])
+                time.sleep(0.5)
+            report = running.wait(120)
+        jobs.delete("forward")
+        training.delete("writer")
+    add_load(found, "model roll-forward under load", report, len(steps) - 1)
 
 
 def add_load(found: Figures, title: str, report: dict[str, Any], rolls: int) -> None:
@@ -172,6 +206,7 @@ def _plain_pods(jobs: ServingJobs, node: str) -> list[Any]:
 
 ROWS: dict[str, Callable[[Cluster, ServingJobs, Figures, int], None]] = {
     "rolling": lambda _cluster, jobs, found, _repeats: rolling(jobs, found),
+    "model-roll": lambda cluster, jobs, found, _repeats: model_roll(cluster, jobs, found),
     "killed-rank": killed_rank,
     "dead-node": lambda cluster, jobs, found, _repeats: dead_node(cluster, jobs, found),
 }
