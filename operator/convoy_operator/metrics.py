@@ -333,7 +333,7 @@ class Metrics:
             registry=registry,
         )
         self.serving_p95 = Gauge(
-            "convoy_serving_p95_seconds",
+            "convoy_serving_slowest_latency_seconds",
             "Highest 95th percentile of the duration of requests among all ServingJobs.",
             registry=registry,
         )

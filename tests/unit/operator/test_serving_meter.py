@@ -86,10 +86,10 @@ def test_the_gauges_add_up_all_jobs() -> None:
     ]
     assert replicas == [6, 4, 2]
     assert held(metrics, "convoy_serving_queue") == 4
-    assert held(metrics, "convoy_serving_p95_seconds") == 0.25
+    assert held(metrics, "convoy_serving_slowest_latency_seconds") == 0.25
     assert held(metrics, "convoy_serving_jobs_need_attention", reason="TooFewReplicas") == 1
     show_serving(metrics, [])
-    assert held(metrics, "convoy_serving_p95_seconds") == 0
+    assert held(metrics, "convoy_serving_slowest_latency_seconds") == 0
     assert held(metrics, "convoy_serving_jobs_need_attention", reason="TooFewReplicas") == 0
 
 
