@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,8 @@ class InformerCache:
         self._sent: dict[str, PodView] = {}
         """Pods by name, as the watch last sent them."""
         self._removed: set[str] = set()
+        self._nodes: dict[str, Hashable] = {}
+        """The part of each node that matters to jobs, as the watch last sent it."""
         self.jobs: dict[str, Stored[Any]] = {}
         self._pods: dict[str, dict[str, CachedPod]] = {}
         self.wake: Callable[[str, bool], None] = lambda job, urgent: None
@@ -101,6 +103,8 @@ class InformerCache:
             self._channel.send(
                 pause, lambda: self._receive_job(name, stored) if session == self._session else None
             )
+        elif kind == "nodes":
+            self._send_node(name)
         elif kind == "pods":
             before, pod = self._sent.get(name), self._api.pods.get(name)
             version = self._api.versions.get(pod.uid, 0) if pod else 0
@@ -111,6 +115,20 @@ class InformerCache:
             self._channel.send(
                 pause, lambda: self._receive_pod(before, pod, version) if session == self._session else None
             )
+
+    def _send_node(self, name: str) -> None:
+        """Wake the jobs on a node if a part of the node has changed that matters to them."""
+        node, session = self._api.nodes.get(name), self._session
+        part = (node.ready, node.cordoned, node.agent_ready) if node else None
+        if self._nodes.get(name) == part:
+            return
+        self._nodes[name] = part
+
+        def receive() -> None:
+            for job in self.jobs_on(name) if session == self._session else ():
+                self.wake(job, False)
+
+        self._kernel.after(self._latencies.watch, receive)
 
     def _receive_job(self, name: str, stored: Stored[Any] | None) -> None:
         known = self.jobs.get(name)

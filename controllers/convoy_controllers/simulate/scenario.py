@@ -5,7 +5,7 @@ All names are checked at the start. The target of an event must exist and fit th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -217,9 +217,29 @@ class Scenario(Model):
                 raise ValueError(f"{where}.pod: no job has a pod {event.pod!r}")
             if event.rank is not None and event.job is not None:
                 _check_rank(f"{where}.rank", jobs[event.job], event.rank)
-        _check_edits(jobs, self.events)
+        for _ in self.edited_jobs():
+            pass
         _check_traffic(jobs, self.traffic, self.until)
         return self
+
+    def edited_jobs(self) -> Iterator[tuple[int, Any]]:
+        """Yield the number of each edit in `events`, in the order of their times, and the job after it.
+
+        Raises ValueError if an edit makes a job invalid.
+        """
+        jobs = {run.job.metadata.name: run.job for run in self.jobs}
+        for number, event in sorted(enumerate(self.events), key=lambda one: one[1].at):
+            if event.spec is None or event.job is None:
+                continue
+            job = jobs[event.job]
+            body = job.to_dict()
+            try:
+                jobs[event.job] = type(job).model_validate({**body, "spec": merged(body["spec"], event.spec)})
+            except ValidationError as error:
+                first = error.errors()[0]
+                path = ".".join(map(str, first["loc"]))
+                raise ValueError(f"events[{number}].{path}: {first['msg']}") from error
+            yield number, jobs[event.job]
 
 
 def _unique(where: str, names: list[str]) -> set[str]:
@@ -235,22 +255,6 @@ def _check_rank(where: str, job: Any, rank: int) -> None:
         raise ValueError(f"{where}: each replica of {name} has ranks of its own; name a pod instead")
     if rank >= ranks:
         raise ValueError(f"{where}: {name} has only ranks 0 to {ranks - 1}")
-
-
-def _check_edits(jobs: Mapping[str, Any], events: list[ScenarioEvent]) -> None:
-    """Check that the spec of each job is valid after each edit."""
-    bodies = {name: job.to_dict() for name, job in jobs.items()}
-    for number, event in sorted(enumerate(events), key=lambda one: one[1].at):
-        if event.spec is None or event.job is None:
-            continue
-        body = bodies[event.job]
-        bodies[event.job] = {**body, "spec": merged(body["spec"], event.spec)}
-        try:
-            type(jobs[event.job]).model_validate(bodies[event.job])
-        except ValidationError as error:
-            first = error.errors()[0]
-            path = ".".join(map(str, first["loc"]))
-            raise ValueError(f"events[{number}].{path}: {first['msg']}") from error
 
 
 def _check_traffic(jobs: Mapping[str, Any], traffic: list[Traffic], until: float) -> None:

@@ -11,6 +11,8 @@ from pydantic import ValidationError
 
 from convoy_controllers.simulate.replay import MAX_ENTRIES, History, replay
 from convoy_controllers.simulate.scenario import ACTIONS, Scenario
+from convoy_controllers.simulate.serving.monitor import ServingResult
+from convoy_controllers.simulate.serving.requests import Cause, Outcome
 from convoy_controllers.simulate.training_jobs import TrainingResult, seconds_by_cause
 from convoy_crds.trainingjob_status import Phase
 
@@ -38,7 +40,10 @@ def test_schema_lists_exactly_the_supported_actions() -> None:
     [
         ({"events": [{"at": 1, "do": "killNode"}]}, "killNode needs node and no other"),
         ({"events": [{"at": 1, "do": "killRank", "job": "train"}]}, "killRank needs job and rank"),
-        ({"events": [{"at": 1, "do": "crashOperator", "node": "a"}]}, "takes no node, job, rank, pod or spec"),
+        (
+            {"events": [{"at": 1, "do": "crashOperator", "node": "a"}]},
+            "takes no node, job, rank, pod or spec",
+        ),
         ({"events": [{"at": 1, "do": "explode"}]}, "Input should be"),
         ({"events": [{"at": -1, "do": "crashOperator"}]}, "greater than or equal to 0"),
         (
@@ -51,6 +56,13 @@ def test_schema_lists_exactly_the_supported_actions() -> None:
             {"events": [{"at": 1, "do": "killRank", "job": "train", "rank": 2}]},
             r"events\[0\].rank: train has only ranks 0 to 1",
         ),
+        (
+            {"events": [{"at": 1, "do": "edit", "job": "train", "spec": {"roles": []}}]},
+            r"events\[0\].spec.roles",
+        ),
+        ({"events": [{"at": 1, "do": "edit", "job": "train"}]}, "edit needs job and spec"),
+        ({"jobs": [{"job": {"kind": "Engine"}}]}, "must be one of TrainingJob, ServingJob, is 'Engine'"),
+        ({"traffic": [{"job": "train", "rate": 1}]}, "is a TrainingJob, which receives no requests"),
         ({"nodes": [{"name": "a"}, {"name": "a"}]}, "nodes: 'a' is listed twice"),
         ({"nodes": []}, "at least 1 item"),
         ({"surprise": 1}, "Extra inputs are not permitted"),
@@ -71,7 +83,8 @@ def test_the_same_seed_gives_the_same_history() -> None:
 
 
 def test_examples_are_complete() -> None:
-    assert {path.name for path in EXAMPLES} == {"node-loss.yaml", "crash-loop.yaml", "control-plane.yaml"}
+    names = {"node-loss.yaml", "crash-loop.yaml", "control-plane.yaml", "serving-rollout.yaml"}
+    assert {path.name for path in EXAMPLES} == names
 
 
 def test_job_shrinks_after_a_node_loss_and_regrows() -> None:
@@ -98,6 +111,15 @@ def test_crash_loop_fails_the_job_at_the_third_error() -> None:
 def test_job_is_not_affected_by_control_plane_faults() -> None:
     status = play("control-plane.yaml").results[0].job.status
     assert (status.phase, status.restarts.total, status.incarnation) == (Phase.SUCCEEDED, 0, 1)
+
+
+def test_serving_rollout_loses_requests_only_with_the_node() -> None:
+    (result,) = play("serving-rollout.yaml").results
+    assert isinstance(result, ServingResult)
+    assert [one.result for one in result.rollouts] == ["complete", "complete", "halted", "complete"]
+    assert {one.fewest for one in result.rollouts[1:]} == {3}
+    assert result.log.outcomes[Outcome.LOST] + result.log.causes[Cause.UNREACHABLE] < 0.02 * result.log.total
+    assert set(result.log.causes) == {Cause.UNREACHABLE}
 
 
 def test_entries_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

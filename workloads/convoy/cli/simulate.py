@@ -23,6 +23,7 @@ from convoy_controllers.simulate.job_kind import Report, Table
 from convoy_controllers.simulate.replay import History, replay
 from convoy_controllers.simulate.scenario import Scenario
 from convoy_controllers.simulate.violation import InvariantViolation
+from convoy_crds.kinds import by_name
 from convoy_crds.meta import API_VERSION
 
 
@@ -72,13 +73,18 @@ def load(file: Path) -> Scenario:
     if wrong := [problem for number, body in enumerate(_jobs(bodies[0])) for problem in _check(number, body)]:
         raise Failure(f"{file}: " + "; ".join(wrong))
     try:
-        return Scenario.model_validate(bodies[0])
+        scenario = Scenario.model_validate(bodies[0])
     except ValidationError as error:
         found = [
             f"{field_path(one['loc']) or 'scenario'}: {one['msg'].removeprefix('Value error, ')}"
             for one in error.errors()
         ]
         raise Failure(f"{file}: " + "; ".join(found)) from error
+    kinds = by_name()
+    for number, job in scenario.edited_jobs():
+        if wrong := broken_rules(kinds[job.kind], job.to_dict()):
+            raise Failure(f"{file}: events[{number}]: " + "; ".join(wrong))
+    return scenario
 
 
 def _jobs(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -103,9 +109,7 @@ def as_json(history: History) -> dict[str, Any]:
         "seconds": round(history.seconds, 3),
         "lines": [{"at": entry.at, "what": entry.what} for entry in history.entries],
         "droppedLines": history.dropped,
-        "jobs": [
-            {"name": result.job.metadata.name, **result.report().values} for result in history.results
-        ],
+        "jobs": [{"name": result.job.metadata.name, **result.report().values} for result in history.results],
     }
 
 

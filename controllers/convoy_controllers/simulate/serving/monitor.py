@@ -11,6 +11,7 @@ from convoy_controllers.simulate.serving import limits
 from convoy_controllers.simulate.serving.invariants import ServingInvariants
 from convoy_controllers.simulate.serving.jobs import ServingJobs
 from convoy_controllers.simulate.serving.requests import Outcome, RequestLog
+from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.servingjob_status import ServingJobStatus
 from convoy_crds.terms import ConditionType
@@ -18,6 +19,7 @@ from convoy_crds.terms import ConditionType
 if TYPE_CHECKING:
     from convoy_controllers.simulate.cluster import Cluster
 
+HALTED = "halted"
 SHARES = (0.5, 0.95, 0.99)
 
 
@@ -137,7 +139,7 @@ class ServingMonitor:
         running = records[-1] if records and records[-1].ended is None else None
         if status.update_revision != before.update_revision and status.update_revision:
             if running is not None:
-                self._end(running, "superseded")
+                self._end(running, HALTED if running.result == HALTED else "superseded")
             floor = limits.floor(job, job.spec.serving_role) if records else 0
             records.append(RolloutRecord(status.update_revision, self._now(), floor))
             running = records[-1]
@@ -145,10 +147,10 @@ class ServingMonitor:
         progressing = next((one for one in status.conditions if one.type == ConditionType.PROGRESSING), None)
         if running is None or progressing is None:
             return
-        if status.current_revision == status.update_revision:
+        if progressing.reason == Reasons.ROLLOUT_COMPLETE.name:
             self._end(running, "complete")
         elif progressing.status == "False":
-            running.result = f"halted: {progressing.reason}"
+            running.result = HALTED
         else:
             running.result = "paused" if progressing.status == "Unknown" else "running"
 
