@@ -18,13 +18,15 @@ def test_defaults_are_those_of_the_chart() -> None:
     assert (settings.peer_port, settings.metrics_port) == (8472, 8082)
     assert settings.run_dir == Path("/run/convoy")
     assert settings.stores_dir == Path("/var/lib/convoy/stores")
+    assert settings.models_dir == Path("/var/lib/convoy/models")
 
 
 def test_every_variable_is_read() -> None:
     values = {
         "CONVOY_NODE_NAME": "n", "CONVOY_POD_IP": "::1", "CONVOY_HUB": "h:1", "CONVOY_HUB_SESSION": "h:2",
         "CONVOY_TOKEN_FILE": "/t", "CONVOY_CA_FILE": "/c", "CONVOY_RUN_DIR": "/r", "CONVOY_KUBELET_DIR": "/k",
-        "CONVOY_STORES_DIR": "/s",
+        "CONVOY_STORES_DIR": "/s", "CONVOY_MODELS_DIR": "/m",
+        "CONVOY_MODEL_LIMIT": "1", "CONVOY_MODEL_RESERVE": "2",
         "CONVOY_PEER_PORT": "3", "CONVOY_METRICS_PORT": "4", "CONVOY_GARBAGE_SECONDS": "5.5",
         "CONVOY_CHECKPOINT_MEMORY": "7", "CONVOY_COPY_RATE": "8.5", "CONVOY_SCRUB_SECONDS": "9.5",
         "CONVOY_PROBE_DIR": "/p", "CONVOY_PROBE_PYTHON": "/py",
@@ -41,6 +43,9 @@ def test_every_variable_is_read() -> None:
         Path("/r"),
         Path("/k"),
         Path("/s"),
+        Path("/m"),
+        1,
+        2,
         3,
         4,
         "10.96.0.1",
