@@ -51,6 +51,8 @@ class Latencies(Model):
     """
     endpoints: Seconds = 1.0
     """Time from a change of a pod's readiness until all proxies know it."""
+    model: Seconds = 3.0
+    """Time that an agent takes to read a model from its store and to put it into a pod."""
     term: Seconds = 0.3
     """Time from SIGTERM to a rank's end."""
     relist: Seconds = 0.5

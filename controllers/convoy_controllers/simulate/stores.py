@@ -9,8 +9,11 @@ from convoy_crds.trainingjob import TrainingJob
 def store_of(job: TrainingJob) -> CheckpointStore | None:
     """Return the store that a job names; None if the job names none."""
     name = job.spec.checkpoint.tiers.store
-    if name is None:
-        return None
+    return None if name is None else store_named(name)
+
+
+def store_named(name: str) -> CheckpointStore:
+    """Return the store with a name."""
     s3 = {"bucket": "simulated", "credentialsSecret": "simulated"}
     spec = {"s3": s3, "allowedNamespaces": ["*"]}
     return CheckpointStore.model_validate({"metadata": {"name": name}, "spec": spec})

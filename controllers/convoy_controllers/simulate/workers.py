@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from convoy_controllers.commands import Assign, JobCommand, PickPort, Shutdown
+from convoy_controllers.commands import Assign, DeliverModel, JobCommand, PickPort, Shutdown
 from convoy_controllers.simulate.cluster_events import Notify, RanksStarted
 from convoy_controllers.simulate.gang import Gang
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.latencies import Latencies
-from convoy_controllers.views import RankView, SlotView
+from convoy_controllers.views import ModelView, RankView, SlotView
 from convoy_controllers.workers.faults import PREEMPTED
 
 SIGTERM, SIGKILL = 15, 9
@@ -165,12 +165,15 @@ class Workers:
     def handle_command(self, command: JobCommand) -> None:
         """Handle a command as the pod's launcher does.
 
-        If the launcher is not connected to its agent, keep a Shutdown command for later and drop every
-        other command.
+        The agent itself delivers models. If the launcher is not connected to its agent, keep a Shutdown
+        command for later and drop every other command.
         """
         slot = self.slots.get(command.pod_uid)
         worker = self.by_uid.get(command.pod_uid)
         if slot is None or (worker is not None and not worker.live):
+            return
+        if isinstance(command, DeliverModel):
+            self._deliver(slot, command)
             return
         if not slot.launcher_connected:
             if worker is not None and isinstance(command, Shutdown):
@@ -188,6 +191,20 @@ class Workers:
                 self._shut_down(worker, command)
             case _:
                 pass
+
+    def _deliver(self, slot: SlotView, command: DeliverModel) -> None:
+        """Read a model from its store, as the agent does. The agent needs no launcher for that."""
+        if slot.model is not None and slot.model.source == command.source:
+            return
+        model = ModelView(command.source, progress=self._kernel.now)
+        self._set(slot.pod_uid, model=model)
+
+        def delivered() -> None:
+            now = self.slots.get(slot.pod_uid)
+            if now is not None and now.model is model:
+                self._set(slot.pod_uid, model=replace(model, ready=True, progress=self._kernel.now))
+
+        self._kernel.after(self._kernel.about(self._latencies.model), delivered)
 
     def _worker_of(self, command: Assign, worker: Worker | None) -> Worker:
         """Return the container to which a command is sent. Create one if a test sends a command to a pod

@@ -83,8 +83,8 @@ def test_the_same_seed_gives_the_same_history() -> None:
 
 
 def test_examples_are_complete() -> None:
-    names = {"node-loss.yaml", "crash-loop.yaml", "control-plane.yaml", "serving-rollout.yaml"}
-    assert {path.name for path in EXAMPLES} == names
+    training = {"node-loss.yaml", "crash-loop.yaml", "control-plane.yaml"}
+    assert {path.name for path in EXAMPLES} == training | {"serving-rollout.yaml", "serving-follow.yaml"}
 
 
 def test_job_shrinks_after_a_node_loss_and_regrows() -> None:
@@ -120,6 +120,14 @@ def test_serving_rollout_loses_requests_only_with_the_node() -> None:
     assert {one.fewest for one in result.rollouts[1:]} == {3}
     assert result.log.outcomes[Outcome.LOST] + result.log.causes[Cause.UNREACHABLE] < 0.02 * result.log.total
     assert set(result.log.causes) == {Cause.UNREACHABLE}
+
+
+def test_replicas_follow_the_checkpoints_of_a_job_under_load() -> None:
+    _, result = play("serving-follow.yaml").results
+    assert isinstance(result, ServingResult)
+    assert len(result.rollouts) == 5 and {one.result for one in result.rollouts} == {"complete"}
+    assert result.log.outcomes[Outcome.OK] == result.log.total > 3000
+    assert result.job.status.model is not None and result.job.status.model.step > 900
 
 
 def test_entries_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

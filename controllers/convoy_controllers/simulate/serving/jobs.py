@@ -12,17 +12,21 @@ from convoy_controllers.resources import CONTROLLER_REVISIONS
 from convoy_controllers.servingjob import revision, traffic
 from convoy_controllers.servingjob.controller import CONTROLLER
 from convoy_controllers.servingjob.observed import Observed
+from convoy_controllers.simulate.cluster_events import ClusterEvent, StatusStored
 from convoy_controllers.simulate.serving.figures import REPORT_SECONDS
 from convoy_controllers.simulate.serving.probes import Probes
 from convoy_controllers.simulate.serving.program import ServingProgram, Traffic
 from convoy_controllers.simulate.serving.proxies import Proxies
 from convoy_controllers.simulate.serving.ranks import RevisionFacts, ServingRanks
 from convoy_controllers.simulate.serving.requests import Cause, Outcome, Request, RequestLog
+from convoy_controllers.simulate.stores import store_named
 from convoy_controllers.simulate.workers import Worker
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.servingjob import ServingJob
+from convoy_crds.servingjob_model import CheckpointSource
 from convoy_crds.terms import LABEL_REVISION
+from convoy_crds.trainingjob import TrainingJob
 
 if TYPE_CHECKING:
     from convoy_controllers.simulate.cluster import Cluster
@@ -65,6 +69,7 @@ class ServingJobs:
         """Called with the name of a job whose number of serving replicas may have changed."""
         self.request_ended: list[Callable[[str, Outcome, Cause], None]] = []
         """Called with the name of the job and the outcome of each request."""
+        cluster.listeners.append(self._on_event)
         self.program.changed = self._pod_changed
         self.proxies.changed = self._availability_changed
 
@@ -82,11 +87,17 @@ class ServingJobs:
         cluster, engines = self._cluster, self._cluster.engines
         own = tuple(pod for pod in pods if pod.owner_uid == job.metadata.uid)
         named = {role.engine.name for role in job.spec.roles if role.engine is not None}
+        revisions, wanted = self._revisions(job), _checkpoint(job)
+        used = {one.spec.generation.store for one in revisions if one.spec.generation is not None}
+        source = cluster.api.jobs.get(wanted.job) if wanted is not None and wanted.job else None
         return Observed(
             job=job,
             engines={name: engines[name] for name in sorted(named & engines.keys())},
             known_engines=tuple(sorted(engines)),
-            revisions=self._revisions(job),
+            revisions=revisions,
+            store=store_named(wanted.store) if wanted is not None else None,
+            known_stores=tuple(sorted(used | ({wanted.store} if wanted is not None else set()))),
+            source=source.job if source is not None and isinstance(source.job, TrainingJob) else None,
             pods=pods,
             slots=cluster.hub.slots(own),
             nodes=cluster.hub.nodes(pods),
@@ -100,6 +111,22 @@ class ServingJobs:
         """Return True if a replica of the job has, or had lately, requests."""
         pods = self._cluster.api.pods_of(job.metadata.name)
         return any(traffic.busy(self._series[pod.uid]) for pod in pods if pod.uid in self._series)
+
+    def _on_event(self, event: ClusterEvent) -> None:
+        """Reconcile the jobs that serve the checkpoints of a TrainingJob when it has saved another one."""
+        match event:
+            case StatusStored(before, TrainingJob() as after):
+                if _stored_step(before) != _stored_step(after):
+                    self._wake_followers(after.metadata.name)
+            case _:
+                pass
+
+    def _wake_followers(self, source: str) -> None:
+        latencies = self._cluster.latencies
+        for name, stored in self._cluster.api.jobs.items():
+            found = _checkpoint(stored.job) if isinstance(stored.job, ServingJob) else None
+            if found is not None and found.job == source:
+                self._cluster.operator.add(name, latencies.watch + latencies.debounce)
 
     def term_code(self, job_uid: str) -> int:
         """Return the exit code of a rank that has drained after SIGTERM."""
@@ -229,3 +256,15 @@ class ServingJobs:
             if self.progressing(stored.job):
                 self._cluster.operator.add(name, self._cluster.latencies.progress_write)
             self._kernel.after(REPORT_SECONDS, lambda: self._report_totals(job_uid))
+
+
+def _checkpoint(job: ServingJob) -> CheckpointSource | None:
+    """Return the checkpoint that a job serves; None if it serves none."""
+    return job.spec.model.checkpoint if job.spec.model else None
+
+
+def _stored_step(job: TrainingJob) -> int:
+    """Return the step of the newest generation in the store of a job; 0 if there is none."""
+    point = job.status.checkpoint
+    mark = point.watermarks.remote if point else None
+    return mark.step if mark else 0
