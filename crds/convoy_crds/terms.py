@@ -62,6 +62,8 @@ ENV_HOME = "CONVOY_HOME"
 launcher creates a home in this folder.
 """
 ENV_SOCKET = "CONVOY_SOCKET"
+ENV_KEY_FILE = "CONVOY_KEY_FILE"
+"""Variable with the file that holds the key of the rank's incarnation. The launcher sets it."""
 ENV_SERVING_PORT = "CONVOY_SERVING_PORT"
 """Variable with the port on which a serving rank accepts requests."""
 ENV_SERVING_HOST = "CONVOY_SERVING_HOST"

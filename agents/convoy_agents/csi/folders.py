@@ -1,6 +1,6 @@
 """The pods' folders on the node, the files that describe them, and their mounts.
 
-    pods/<short>/               the folder that the pod sees, read-only: agent.sock, lib/
+    pods/<short>/               the folder that the pod sees, read-only: agent.sock, incarnation.key, lib/
                                 (a volume for a model shows another folder: models/folders.py)
     state/<short>.json          the pod's names and the paths of its mounts
     state/<short>.memory.json   the state of the pod's session (pods/state_file.py)
@@ -23,6 +23,7 @@ from convoy_agents.csi import library, mounts
 from convoy_agents.models.folders import ModelFolders
 
 SOCKET = "agent.sock"
+KEY = "incarnation.key"
 
 
 def short_name(uid: str) -> str:
@@ -59,7 +60,10 @@ class Folders:
         self._library = library_dir
         self._models = models
         self._records: dict[str, PodRecord] = {}
-        self._pods.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self._pods.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A pod sees its own folder by a mount. Users of the node other than root see none, because any user
+        # of the pod may use the socket and read the key.
+        self._pods.chmod(0o700)
         self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def records(self) -> list[PodRecord]:
@@ -140,6 +144,21 @@ class Folders:
         """Write the state of the pod's session to its file. Raises OSError if the file cannot be written."""
         if record := self._records.get(uid):
             _write_json(self._state / f"{record.short}.memory.json", memory)
+
+    def write_key(self, uid: str, key: bytes) -> None:
+        """Replace the file with the key of the pod's incarnation. Any user of the pod may read it. Raises
+        OSError if the file cannot be written.
+        """
+        if record := self._records.get(uid):
+            path = self._pods / record.short / KEY
+            fresh = path.with_name(path.name + ".new")
+            try:
+                fresh.write_text(key.hex() + "\n")
+                fresh.chmod(0o444)
+                fresh.rename(path)
+            except OSError:
+                fresh.unlink(missing_ok=True)
+                raise
 
     def read_session(self, record: PodRecord) -> dict[str, Any]:
         """Return the session state that an earlier agent wrote. Return an empty mapping if the file is

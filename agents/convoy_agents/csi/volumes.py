@@ -43,9 +43,16 @@ class NoSpace(Exception):
 
 
 def save_state(folders: Folders, state: PodState) -> None:
-    """Write a pod's state for the agent that starts after this one. If the file cannot be written, log an
-    error and continue.
+    """Write the key of the pod's incarnation, and the pod's state for the agent that starts after this one.
+    If a file cannot be written, log an error and continue.
     """
+    plan = state.assignment
+    try:
+        # An assignment that an earlier agent saved has no key. Its file is still there.
+        if plan is not None and plan.key:
+            folders.write_key(state.uid, plan.key)
+    except OSError as error:
+        log.error("incarnation key not written: its ranks may fail", pod_uid=state.uid, why=str(error))
     try:
         # Write in this thread: one small file on a tmpfs takes less time than a thread switch. The file must
         # be complete before anyone is notified of the state.

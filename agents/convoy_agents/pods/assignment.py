@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
 from typing import Any
 
@@ -128,6 +128,10 @@ class Assignment:
     """The slot token, which proves the assignment to other agents (wire/slot_tokens.py)."""
     slots: int = 0
     """Number of pods of the incarnation; 0 if the operator does not send the number."""
+    key: bytes = field(default=b"", repr=False, compare=False)
+    """Secret of the incarnation, for the pod's file. It is neither logged nor saved with the state."""
+    keyed: bool = False
+    """True if the pod's file has the key of this incarnation."""
 
     scrape: Scrape | None = None
     """The metrics to read; None if the program reports its requests itself, or has none."""
@@ -174,11 +178,12 @@ class Assignment:
             "job": self.job,
             "jobUid": self.job_uid,
             "slots": self.slots,
+            "keyed": self.keyed,
         }
 
     def to_json(self) -> dict[str, Any]:
         """Return the assignment as plain data for the agent's state file. `from_json` reads it."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "key"}
 
 
 def from_wire(message: hub_pb2.Assignment) -> Assignment:
@@ -207,6 +212,8 @@ def from_wire(message: hub_pb2.Assignment) -> Assignment:
         slot_token=message.slot_token,
         slots=message.slots,
         scrape=_scrape(message.scrape) if message.HasField("scrape") else None,
+        key=message.key,
+        keyed=bool(message.key),
     )
     _check(assignment)
     return assignment

@@ -1933,6 +1933,7 @@ class Assignment(_message.Message):
     MEMORY_FIELD_NUMBER: _builtins.int
     SLOT_TOKEN_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
     SCRAPE_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     job_uid: _builtins.str
@@ -1956,6 +1957,10 @@ class Assignment(_message.Message):
     """Proves that this node has this slot in this incarnation; signed by the authority (wire/slot_tokens.py)."""
     slots: _builtins.int
     """number of pods of the incarnation"""
+    key: _builtins.bytes
+    """Secret of the incarnation, the same for all its slots. The agent writes it to a file of the pod, and nowhere
+    else (pods/<short>/incarnation.key).
+    """
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
         """In slot order. Slot 0 and slots under Strict fencing receive all members; other slots receive slot 0 only.
@@ -1994,11 +1999,12 @@ class Assignment(_message.Message):
         memory: Global___MemoryTiers | None = ...,
         slot_token: _builtins.str = ...,
         slots: _builtins.int = ...,
+        key: _builtins.bytes = ...,
         scrape: Global___Scrape | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "scrape", b"scrape"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_uid", b"job_uid", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "memory", b"memory", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "role", b"role", "scrape", b"scrape", "slot", b"slot", "slot_token", b"slot_token", "slots", b"slots", "strict", b"strict", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_uid", b"job_uid", "key", b"key", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "memory", b"memory", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "role", b"role", "scrape", b"scrape", "slot", b"slot", "slot_token", b"slot_token", "slots", b"slots", "strict", b"strict", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

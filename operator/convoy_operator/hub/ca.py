@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from convoy_agents.wire import slot_tokens
@@ -27,6 +28,8 @@ from convoy_operator.gateway import ApiGateway, Object
 
 log = structlog.get_logger(__name__)
 
+KEY_BYTES = 32
+"""Number of bytes of an incarnation's key."""
 _CA_YEARS = 10
 _BACKDATE = timedelta(minutes=5)
 """Time by which the start of a certificate's validity precedes its creation. This is needed because the
@@ -51,7 +54,7 @@ class Identity:
 
 
 class Authority:
-    """A certificate authority that signs certificates and slot tokens."""
+    """A certificate authority. It signs certificates and slot tokens, and derives incarnations' keys."""
 
     def __init__(self, identity: Identity) -> None:
         """Load the CA.
@@ -116,6 +119,16 @@ class Authority:
         Raises ValueError if the key cannot sign tokens.
         """
         return slot_tokens.sign(slot_token, self._key)
+
+    def incarnation_key(self, job_uid: str, incarnation: int) -> bytes:
+        """Return the secret of a job's incarnation. All replicas of the hub derive the same one, so a new
+        leader hands out the same secret.
+        """
+        secret = self._key.private_bytes(
+            serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        purpose = f"convoy incarnation key\0{job_uid}\0{incarnation}".encode()
+        return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=purpose).derive(secret)
 
     def _sign(
         self,

@@ -45,6 +45,9 @@ class CommandSender:
         if store := _store(command):
             self._stores.ensure(command.node, store)
         message = messages.command(command, self._registry.peer_address, self._tokens.sign)
+        if isinstance(command, Assign):
+            key = self._tokens.incarnation_key(command.job_uid, command.incarnation)
+            message.assignment.key = key
         self._registry.put(record.stream, message)
 
 

@@ -1,4 +1,6 @@
-"""Signs and verifies slot tokens. Agents present them to one another and to the hub."""
+"""Signs and verifies slot tokens, which agents present to one another and to the hub. Derives the keys of
+incarnations, with which ranks authenticate each other.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ without the cache a repeated assignment would differ from the first one.
 
 
 class SlotTokenIssuer:
-    """Signs and verifies slot tokens with one CA. Before `start` it has no CA, so it signs and accepts no
-    token.
+    """Signs and verifies slot tokens, and derives keys, with one CA. Before `start` it has no CA, so it signs
+    and accepts no token.
     """
 
     def __init__(self) -> None:
@@ -37,6 +39,10 @@ class SlotTokenIssuer:
         while len(self._signed) > _MAX_SIGNED:
             self._signed.popitem(last=False)
         return token
+
+    def incarnation_key(self, job_uid: str, incarnation: int) -> bytes:
+        """Return the key of a job's incarnation; empty without a CA."""
+        return self._authority.incarnation_key(job_uid, incarnation) if self._authority else b""
 
     def current(self, key_id: str) -> bool:
         """Return True if tokens that were signed by the key with this id are accepted."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from convoy_commands.references import substitute
@@ -34,6 +35,8 @@ class Assignment:
     replica: int = 0
     slots: int = 0
     """Number of pods in the incarnation; 0 if the agent has not sent it."""
+    keyed: bool = False
+    """True if the agent has written the incarnation's key to a file beside the socket."""
 
     @property
     def pods(self) -> int:
@@ -79,6 +82,7 @@ def parse_assignment(message: Mapping[str, Any]) -> Assignment:
         role=str(message.get("role", "")),
         replica=int(message.get("replica", 0)),
         slots=int(message.get("slots", 0)),
+        keyed=message.get("keyed") is True,
     )
     if not assignment.command:
         raise ValueError("the command is empty")
@@ -129,6 +133,8 @@ def rank_environment(
     environment.update(
         own, CONVOY_HANG_SECONDS=f"{assignment.hang_seconds:g}", CONVOY_HEARTBEAT=heartbeat_path
     )
+    if assignment.keyed and (socket := base.get("CONVOY_SOCKET")):
+        environment["CONVOY_KEY_FILE"] = str(Path(socket).with_name("incarnation.key"))
     if launch is not None:
         environment.update(_launcher_variables(launch, assignment, local_rank, base))
     return environment

@@ -10,7 +10,9 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from convoy_workloads.runtime import incarnation_key
 from convoy_workloads.runtime.errors import PeerLost
+from convoy_workloads.serving.group_store import AuthenticatedStore
 
 FORM_SECONDS = 3600.0
 """Seconds for which a rank that has loaded waits for the others, which may load for longer."""
@@ -31,7 +33,8 @@ def form(group: Group, renew: Callable[[], None]) -> None:
     """Form the process group. Every rank calls this after it has loaded its model, so that a rank that loads
     for long does not look like a lost one. `renew` is called as long as this rank waits.
 
-    Raises PeerLost if the group does not form.
+    With the key of the incarnation, the ranks authenticate each other. Raises PeerLost if the group does not
+    form.
     """
     if group.world == 1:
         return
@@ -54,11 +57,16 @@ def form(group: Group, renew: Callable[[], None]) -> None:
 
 def _connect(group: Group) -> None:
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(  # type: ignore[attr-defined]
+    key = incarnation_key.read()
+    plain = dist.TCPStore(  # type: ignore[attr-defined]
         address, port, group.world, is_master=group.rank == 0, timeout=timedelta(seconds=FORM_SECONDS)
     )
+    store = AuthenticatedStore(plain, key) if key else plain
     store.set(f"loaded-{group.rank}", "")
-    store.wait([f"loaded-{rank}" for rank in range(group.world)], timedelta(seconds=FORM_SECONDS))
+    loaded = [f"loaded-{rank}" for rank in range(group.world)]
+    store.wait(loaded, timedelta(seconds=FORM_SECONDS))
+    for name in loaded:
+        store.get(name)
     dist.init_process_group(
         "gloo",
         store=dist.PrefixStore("serving", store),  # type: ignore[attr-defined]

@@ -43,6 +43,9 @@ def run(engine: LanguageModel) -> list[tuple[int, int, float]]:
 
 def rank(number: int, world: int, port: int, folder: str, case: str) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+    key = Path(folder) / f"key-{number}"
+    key.write_text("ab" * 32)
+    os.environ["CONVOY_KEY_FILE"] = str(key)
     torch.set_num_threads(1)
     engine = LanguageModel(PARAMS, None, torch.device("cpu"), Group(number, world))
     beat = Path(folder) / f"beat-{number}"

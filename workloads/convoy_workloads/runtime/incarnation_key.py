@@ -1,0 +1,34 @@
+"""The key of a rank's incarnation. Only the ranks of the same incarnation have it, so that they can
+authenticate each other.
+
+The node's agent writes the key into the pod's folder before the ranks start, and replaces it for each
+incarnation. The variable CONVOY_KEY_FILE names the file. It holds 32 bytes as hexadecimal digits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+VARIABLE = "CONVOY_KEY_FILE"
+BYTES = 32
+
+
+class KeyUnreadable(RuntimeError):
+    """The file with the key is missing or invalid."""
+
+
+def read(environ: Mapping[str, str] = os.environ) -> bytes | None:
+    """Return the key; None outside a cluster, where the variable is not set. Raises KeyUnreadable."""
+    path = environ.get(VARIABLE)
+    if not path:
+        return None
+    try:
+        key = bytes.fromhex(Path(path).read_text("ascii").strip())
+    except (OSError, ValueError) as error:
+        # The error text of fromhex names a position, never the contents.
+        raise KeyUnreadable(f"{VARIABLE}={path}: the incarnation's key cannot be read: {error}") from None
+    if len(key) != BYTES:
+        raise KeyUnreadable(f"{VARIABLE}={path}: the incarnation's key has {len(key)} bytes, not {BYTES}")
+    return key
