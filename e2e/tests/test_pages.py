@@ -26,6 +26,8 @@ from e2e.install import NAMESPACE
 pytestmark = pytest.mark.full
 NAME = "act"
 """Name of all objects that the tests create. The policy in examples/guard.yaml has the same name."""
+SERVING = "llm"
+"""Name of the ServingJob that the tests create. It is JOB on the pages about serving."""
 QUIET = ("No resources found", "Warning: ")
 """Beginnings of lines on standard error that are not errors."""
 PLAYED = [page for page in pages() if any(not reason_not_run(page, block) for block in commands(page))]
@@ -51,8 +53,8 @@ def given(cluster: Cluster, namespace: str) -> Iterator[dict[str, str]]:
         jobs.wait(lambda: jobs.status("gpt").get("checkpoint", {}).get("step"), 120, "a checkpoint")
         serving = ServingJobs.of(cluster, namespace)
         stack.callback(serving.delete_all)
-        serving.create("llm")
-        serving.wait_rolled("llm")
+        serving.create(SERVING)
+        serving.wait_rolled(SERVING)
         agents = ("-n", NAMESPACE, "pods", "-l", "app.kubernetes.io/component=agent")
         agent = cluster.get(*agents)["items"][0]
         yield {
@@ -72,11 +74,12 @@ def test_commands_of_pages_have_the_expected_result(
     page: Path, given: dict[str, str], cluster: Cluster, tmp_path: Path
 ) -> None:
     environment = shell(cluster, given["NAMESPACE"], tmp_path)
+    values = {**given, "JOB": SERVING} if "serving" in page.stem else given
     for block in commands(page):
         if reason_not_run(page, block):
             continue
         done = subprocess.run(
-            ["bash", "-uc", fill_in(block.text, given)],
+            ["bash", "-uc", fill_in(block.text, values)],
             cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=300, check=False,
         )  # fmt: skip
