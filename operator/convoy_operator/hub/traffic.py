@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.cached import Pod
@@ -86,7 +87,13 @@ def _totals(report: wire.PodTraffic) -> Totals:
     )
 
 
+@lru_cache(maxsize=64)
+def _shared(bounds: tuple[float, ...]) -> tuple[float, ...]:
+    """Return one object for equal bounds. Thousands of samples have the same bounds."""
+    return bounds
+
+
 def _latencies(histogram: wire.Latencies) -> Latencies:
     if not 0 < len(histogram.bounds) <= MAX_BOUNDS or len(histogram.counts) != len(histogram.bounds) + 1:
         return Latencies()
-    return Latencies(tuple(histogram.bounds), array("Q", histogram.counts))
+    return Latencies(_shared(tuple(histogram.bounds)), array("Q", histogram.counts))
