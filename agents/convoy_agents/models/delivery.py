@@ -32,6 +32,8 @@ PATIENCE_SECONDS = 20.0
 """Seconds for which a cause that may pass soon is not reported."""
 RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 120.0
 """First and longest pause between two attempts."""
+DAMAGED_SECONDS = 900.0
+"""Pause after an attempt that found damage, because it may have read a large part of the model."""
 PROGRESS_SECONDS = 1.0
 """Seconds between two reports of progress."""
 MAX_DOWNLOADS = 2
@@ -101,8 +103,11 @@ class ModelDeliveries:
     async def run(self, seconds: float) -> None:
         """Remove unused generations every `seconds`, until cancelled."""
         while True:
-            await asyncio.to_thread(self._folders.remove_unused)
-            metrics.MODEL_BYTES.set(await asyncio.to_thread(lambda: self._folders.used_bytes))
+            try:
+                await asyncio.to_thread(self._folders.remove_unused)
+                metrics.MODEL_BYTES.set(await asyncio.to_thread(lambda: self._folders.used_bytes))
+            except OSError as error:
+                log.warning("unused models not removed", why=str(error))
             await asyncio.sleep(seconds)
 
     async def _run(self, uid: str, delivery: _Delivery) -> None:
@@ -125,7 +130,8 @@ class ModelDeliveries:
                 self._failed(uid, delivery, ModelError(Failure.NOT_FOUND, str(error)))
             except Stopped:
                 pass  # The settings of the store have changed, or another pod's end cancelled the download.
-            await asyncio.sleep(delivery.pause.next())
+            damaged = delivery.state.failure is Failure.DIGEST_MISMATCH
+            await asyncio.sleep(DAMAGED_SECONDS if damaged else delivery.pause.next())
 
     async def _delivered(self, uid: str, source: ModelSource) -> bool:
         """Download the generation if it is not on this node, and link it into the pod's folder. Return False
@@ -157,8 +163,7 @@ class ModelDeliveries:
             task.exception()  # Mark it as retrieved: the pods that waited may be gone.
 
     async def _fetch(self, source: ModelSource) -> None:
-        loop, started, result = asyncio.get_running_loop(), time.monotonic(), "failed"
-        last = 0.0
+        loop, started, last = asyncio.get_running_loop(), time.monotonic(), 0.0
 
         def progress() -> None:
             nonlocal last
@@ -173,9 +178,10 @@ class ModelDeliveries:
         try:
             async with self._turns:
                 await self._remotes.read(source.store, JobFolder(source.namespace, source.job_uid), do)
-            result = "done"
-        finally:
-            metrics.MODEL_DOWNLOADS.labels(result).inc()
+        except Exception:
+            metrics.MODEL_DOWNLOADS.labels("failed").inc()
+            raise
+        metrics.MODEL_DOWNLOADS.labels("done").inc()
         log.info(
             "model downloaded",
             store=source.store,

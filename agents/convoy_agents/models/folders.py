@@ -3,10 +3,11 @@
     generations/<key>/              a generation: record.json, shards/<shard>/gen-<i>-<s>
     generations/<key>.<n>.new/      a download that has not ended
     pods/<short>/                   the folder that a pod sees, read-only: hard links to a generation
+    boot                            id of the node's boot in which the generations were written
 
 The link count of a file shows whether a pod uses it. So the count survives a restart of the agent, and a pod
-keeps its files whatever happens to the folder of the generation. Files are written without fsync: after a
-reboot of the node no pod uses them, and the next agent removes them.
+keeps its files whatever happens to the folder of the generation. Files are written without fsync, so a
+generation from before a reboot of the node may be damaged. No pod uses it any more, and it is removed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import structlog
@@ -36,16 +37,24 @@ _GIB = 2**30
 log = structlog.get_logger()
 
 
+def boot_id() -> str:
+    """Return an id that changes with each boot of the node."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
 class ModelFolders:
     """The folders of models and pods. All methods block, and are thread-safe."""
 
-    def __init__(self, root: Path, limit: int = 0, reserve: int = 0) -> None:
+    def __init__(
+        self, root: Path, limit: int = 0, reserve: int = 0, boot: Callable[[], str] = boot_id
+    ) -> None:
         """`limit`: maximum bytes of all models; 0 for no limit. `reserve`: bytes of the disk to keep free."""
         self._generations = root / "generations"
         self._pods = root / "pods"
         self._root = root
         self._limit = limit
         self._reserve = reserve
+        self._boot = boot()
         self._lock = threading.Lock()
         self._loading: dict[Path, int] = {}
         """Bytes of each download that has not ended, by its folder."""
@@ -111,6 +120,7 @@ class ModelFolders:
         folder = self._generations / f"{key}.{next(self._numbers)}{_UNFINISHED}"
         with self._lock:
             self._generations.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self._root / "boot").write_text(self._boot)
             self._make_room(size)
             folder.mkdir(mode=0o755)
             self._loading[folder] = size
@@ -145,11 +155,15 @@ class ModelFolders:
         for folder in _entries(self._pods):
             if folder.name not in shorts:
                 self.remove_pod(folder.name)
+        with contextlib.suppress(FileNotFoundError):
+            if (self._root / "boot").read_text() != self._boot:
+                self.remove_unused(keep_seconds=0)
 
     def clear(self) -> None:
         """Remove all folders. Call this only if no pod uses a model."""
         for folder in (self._generations, self._pods):
             shutil.rmtree(folder, ignore_errors=True)
+        (self._root / "boot").unlink(missing_ok=True)
 
     @property
     def used_bytes(self) -> int:

@@ -67,6 +67,7 @@ def prefix() -> str:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(delivery, "MAX_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(delivery, "DAMAGED_SECONDS", 0.2)
     monkeypatch.setattr(delivery, "PATIENCE_SECONDS", 0.0)
 
 

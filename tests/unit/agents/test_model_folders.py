@@ -139,6 +139,14 @@ def test_another_agent_keeps_only_what_pods_use(tmp_path: Path, folders: ModelFo
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_model_from_before_a_reboot_is_not_trusted(tmp_path: Path) -> None:
+    load(ModelFolders(tmp_path, boot=lambda: "first"), "a")
+    ModelFolders(tmp_path, boot=lambda: "first").recover(set())
+    assert kept(tmp_path) == {"a"}
+    ModelFolders(tmp_path, boot=lambda: "second").recover(set())
+    assert kept(tmp_path) == set()
+
+
 def test_nothing_is_created_on_a_node_without_models(tmp_path: Path) -> None:
     folders = ModelFolders(tmp_path / "models")
     folders.recover(set())
