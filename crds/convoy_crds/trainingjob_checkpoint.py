@@ -56,7 +56,7 @@ class RemoteTier(Model):
     every: Duration = "10m"
     """Minimum time between two uploaded generations."""
     keep_last: Annotated[int, Field(ge=1, le=100)] = 2
-    """Number of newest generations that the store keeps."""
+    """Number of newest generations that the store keeps, besides those that ServingJobs load."""
     keep_every_steps: Annotated[int, Field(ge=0)] = 0
     """Number of steps. The store also keeps the first generation at or after each multiple of this number.
     0 keeps no such generations.
