@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from .conftest import ROOT, Agent, Launcher, until
+from .conftest import ROOT, Agent, Launcher, Message, until
 
 Launch = Callable[..., Launcher]
 
@@ -307,6 +307,35 @@ async def test_an_unmodified_torchrun_script_trains_and_shows_its_steps(
     losses = [float(loss) for loss in re.findall(r"\[1/0\] step \d+ loss ([\d.]+)", launcher.log)]
     assert len(losses) == 4
     assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.timeout(120)
+async def test_a_pipeline_reports_its_layout_and_its_own_work(agent: Agent, launch: Launch) -> None:
+    """Two replicas of two stages. The last stage has twice the work, and the waits for it do not count."""
+    program = ROOT / "e2e" / "drive" / "programs" / "pipeline.py"
+    launch(torch=True, PIPELINE_STAGES="2", PIPELINE_SECONDS="0.05")
+    await connected(agent)
+    await agent.form(["python", str(program)], ranks=4)
+    found: dict[int, Message] = {}
+    for rank in range(4):
+
+        def whole(message: Message, rank: int = rank) -> bool:
+            """Return True for the rank's first window of at least four steps."""
+            return message["type"] == "telemetry" and message["from"] == rank and _steps(message) >= 4
+
+        message = await agent.receives(whole, 60)
+        found[rank] = message["windows"][-1]
+    assert {rank: (one["stage"], one["replica"]) for rank, one in found.items()} == {
+        0: (0, 0), 1: (1, 0), 2: (0, 1), 3: (1, 1)
+    }  # fmt: skip
+    assert all(one["exchanges"] for one in found.values())
+    for first, last in ((found[0], found[1]), (found[2], found[3])):
+        assert first["compute"] < last["compute"] and first["wait"] > last["wait"]
+
+
+def _steps(message: Message) -> int:
+    last = message["windows"][-1]
+    return int(last["last"] - last["first"] + 1)
 
 
 @pytest.mark.timeout(120)
