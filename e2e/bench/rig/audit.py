@@ -171,7 +171,10 @@ def policy(operator: str, controllers: Iterable[str]) -> dict[str, Any]:
                 "users": [operator],
                 "verbs": ["patch"],
                 "resources": [
-                    {"group": "convoy.dev", "resources": ["trainingjobs/status", "healthsweeps/status"]}
+                    {
+                        "group": "convoy.dev",
+                        "resources": ["trainingjobs/status", "servingjobs/status", "healthsweeps/status"],
+                    }
                 ],
             },
             {"level": "Metadata", "users": [operator, *controllers]},

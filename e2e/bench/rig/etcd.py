@@ -12,6 +12,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.control_plane import ETCD_PORT
 
 JOBS = f"/registry/{GROUP}/trainingjobs/"
+SERVING_JOBS = f"/registry/{GROUP}/servingjobs/"
 PODS = "/registry/pods/"
 _PAGE = 500
 _SECONDS = 30.0

@@ -1,4 +1,4 @@
-"""Makes jobs of a given number and size, as TrainingJobs and as JobSets."""
+"""Makes jobs of a given number and size, as TrainingJobs, ServingJobs and JobSets."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from e2e.bench.rig.api import Object
 SPACE = "bench"
 PODS = f"/api/v1/namespaces/{SPACE}/pods"
 TRAINING_JOBS = f"/apis/{API_VERSION}/namespaces/{SPACE}/trainingjobs"
+SERVING_JOBS = f"/apis/{API_VERSION}/namespaces/{SPACE}/servingjobs"
 JOBS = f"/apis/batch/v1/namespaces/{SPACE}/jobs"
 JOBSET_API = "jobset.x-k8s.io/v1alpha2"
 JOBSETS = f"/apis/{JOBSET_API}/namespaces/{SPACE}/jobsets"
 ENGINE = "gpt"
+SERVING_ENGINE = "lm"
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Shape:
 
 
 ONE_LARGE, HUNDRED, THOUSAND_SMALL = Shape(1, 1000), Shape(100, 10), Shape(1000, 1)
+THOUSAND_SERVERS = Shape(1000, 3)
+"""ServingJobs, and the number of replicas of each of them."""
 
 
 def training_job(name: str, workers: int, *, checkpoints: bool = False) -> Object:
@@ -53,6 +57,19 @@ def training_job(name: str, workers: int, *, checkpoints: bool = False) -> Objec
             "engine": {"name": ENGINE, "params": {"steps": 10_000_000}},
             "roles": [{"name": "worker", "replicas": workers}],
             **(kept if checkpoints else {}),
+        },
+    }
+
+
+def serving_job(name: str, replicas: int) -> Object:
+    """Return a ServingJob with an engine of the catalogue. Each replica is one pod."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ServingJob",
+        "metadata": {"name": name, "namespace": SPACE},
+        "spec": {
+            "replicas": replicas,
+            "roles": [{"name": "server", "engine": {"name": SERVING_ENGINE}}],
         },
     }
 

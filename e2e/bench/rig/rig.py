@@ -10,7 +10,17 @@ from contextlib import asynccontextmanager
 from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB
 from e2e.bench.rig.api import Api, ApiError, each
 from e2e.bench.rig.audit import Entry, Log
-from e2e.bench.rig.jobs import JOBS, JOBSETS, PODS, SPACE, TRAINING_JOBS, Shape, training_job
+from e2e.bench.rig.jobs import (
+    JOBS,
+    JOBSETS,
+    PODS,
+    SERVING_JOBS,
+    SPACE,
+    TRAINING_JOBS,
+    Shape,
+    serving_job,
+    training_job,
+)
 from e2e.bench.rig.kwok import CRASHING
 from e2e.bench.rig.machine_use import OtherLoad
 from e2e.bench.rig.operator_process import OperatorProcess
@@ -146,6 +156,14 @@ class Rig:
             ),
         )
 
+    async def create_servers(self, shape: Shape) -> None:
+        """Create the ServingJobs of a shape as fast as the API server accepts them."""
+        await each(shape.names, lambda name: self.api.create(SERVING_JOBS, serving_job(name, shape.workers)))
+
+    async def each_server(self, names: Iterable[str], patch: dict[str, object]) -> None:
+        """Apply a merge patch to the spec of each of these ServingJobs."""
+        await each(names, lambda name: self.api.patch(f"{SERVING_JOBS}/{name}", {"spec": patch}))
+
     async def each_job(self, names: Iterable[str], patch: dict[str, object]) -> None:
         """Apply a merge patch to the spec of each of these jobs."""
         await each(names, lambda name: self.api.patch(f"{TRAINING_JOBS}/{name}", {"spec": patch}))
@@ -153,7 +171,7 @@ class Rig:
     async def clear(self) -> None:
         """Delete all jobs and pods, and wait until they no longer exist."""
         background = {"propagationPolicy": "Background"}
-        for collection in (TRAINING_JOBS, JOBSETS):
+        for collection in (TRAINING_JOBS, SERVING_JOBS, JOBSETS):
             try:
                 await self.api.delete(collection, **background)
             except ApiError as error:
@@ -162,7 +180,9 @@ class Rig:
         deadline = time.monotonic() + _CLEAR_SECONDS
         while True:
             left = [
-                name for name in (PODS, JOBS, TRAINING_JOBS) if (await self.api.get(name, limit="1"))["items"]
+                name
+                for name in (PODS, JOBS, TRAINING_JOBS, SERVING_JOBS)
+                if (await self.api.get(name, limit="1"))["items"]
             ]
             if not left:
                 break

@@ -25,9 +25,9 @@ _ROLLOUTS = tuple(map(str, ROLLOUTS))
 ALL = (*_ROLLOUTS, BASELINE, *(name for name in SCENARIOS if name not in _ROLLOUTS))
 RATES = {"uncapped": UNCAPPED, "100": CAPPED}
 # Scenarios with faults or long measurements run only with the chart's own rate limit.
-_ONE_RATE = frozenset({"kill", "nodes", "steady", "everything", "everything-steady"})
+_ONE_RATE = frozenset({"kill", "nodes", "steady", "serving", "everything", "everything-steady"})
 # Scenarios that take minutes are repeated less often.
-_MAX_REPEATS = {"nodes": 3, "steady": 1, "everything-steady": 1}
+_MAX_REPEATS = {"nodes": 3, "steady": 1, "serving": 1, "everything-steady": 1}
 # Maximum number of processors that other programs may use during a measurement.
 _UNDISTURBED_CORES = 0.3
 _MAX_ATTEMPTS = 3

@@ -16,6 +16,7 @@ from e2e.bench.scale.scenarios import everything
 from e2e.bench.scale.scenarios.common import Rate
 from e2e.bench.scale.scenarios.faults import crash_nodes, kill_operator
 from e2e.bench.scale.scenarios.growth import rollout_scenario, small_beside_large
+from e2e.bench.scale.scenarios.serving import serving
 from e2e.bench.scale.scenarios.steady import steady
 from e2e.bench.scale.scenarios.storm import suspend_and_resume
 
@@ -29,6 +30,7 @@ SCENARIOS: dict[str, Scenario] = {
     "kill": kill_operator,
     "nodes": crash_nodes,
     "steady": steady,
+    "serving": serving,
     "everything": everything.rollouts,
     "everything-steady": everything.running_jobs,
 }
