@@ -181,7 +181,8 @@ class Folders:
                     data["name"],
                     data["namespace"],
                     dict(data["targets"]),
-                    tuple(data["models"]),
+                    # An agent that knew no models left none. Its pods go on under this one.
+                    tuple(data.get("models", ())),
                 )
                 if path.stem == record.short:
                     self._records[record.uid] = record
