@@ -19,7 +19,8 @@ HOOKS = {"Job convoy-has-no-jobs-left", "Job convoy-leaves-nothing", "Job convoy
 PODS = {OPERATOR, AGENT} | HOOKS
 POLICIES = {f"NetworkPolicy convoy-{part}" for part in ("operator", "agent", "hooks", "uninstalled")}
 SCRAPED = {"NetworkPolicy convoy-operator", "NetworkPolicy convoy-agent"}
-MONITORS = {"ServiceMonitor convoy-operator", "ServiceMonitor convoy-agent"}
+SERVING_MONITOR = {"ServiceMonitor convoy-serving"}
+MONITORS = {"ServiceMonitor convoy-operator", "ServiceMonitor convoy-agent", *SERVING_MONITOR}
 BOARDS = {"ConfigMap convoy-dashboard-control-plane", "ConfigMap convoy-dashboard-jobs"}
 RULE = {"PrometheusRule convoy"}
 DASHBOARD = {"Deployment convoy-dashboard"}
@@ -154,10 +155,11 @@ EFFECTS = {
     "rbac.aggregate": Effect(False, {"ClusterRole *"}),
     "monitoring.runbooks": Effect("https://x.example", RULE, "https://x.example/convoy-"),
     "monitoring.runbookSuffix": Effect(".html", RULE, "agents-unavailable.html", BOOKS),
-    "monitoring.serviceMonitor.enabled": Effect(True, MONITORS, "port: metrics", OFF),
+    "monitoring.serviceMonitor.enabled": Effect(True, MONITORS, "endpoints:", OFF),
     "monitoring.serviceMonitor.namespace": Effect("mon", MONITORS, "namespace: mon"),
     "monitoring.serviceMonitor.labels": Effect({"team-x": "mine"}, MONITORS, "team-x: mine"),
     "monitoring.serviceMonitor.interval": Effect("7s", MONITORS, "interval: 7s"),
+    "monitoring.serviceMonitor.servingJobs": Effect(False, SERVING_MONITOR),
     "monitoring.prometheusRule.enabled": Effect(True, RULE, "alert: ConvoyLeaderAbsent", OFF),
     "monitoring.prometheusRule.namespace": Effect("mon", RULE, "namespace: mon"),
     "monitoring.prometheusRule.labels": Effect({"team-x": "mine"}, RULE, "team-x: mine"),

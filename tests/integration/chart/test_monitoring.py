@@ -18,6 +18,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from convoy_agents.metrics import REGISTRY
+from convoy_controllers.servingjob import children
+from convoy_crds.servingjob import ServingJob
 from convoy_operator.metrics import Metrics
 
 from .alerts import CASES, Series
@@ -247,7 +249,27 @@ def test_prometheus_finds_the_metrics_of_every_part(helm: Path, part: str) -> No
 def test_a_disabled_dashboard_is_not_scraped(helm: Path) -> None:
     bodies = render(helm, "monitoring.serviceMonitor.enabled=true", apis=PROMETHEUS)
     names = [body["metadata"]["name"] for body in of_kind(bodies, "ServiceMonitor")]
-    assert names == ["convoy-operator", "convoy-agent"]
+    assert names == ["convoy-operator", "convoy-agent", "convoy-serving"]
+
+
+def test_prometheus_finds_the_replicas_of_serving_jobs(helm: Path) -> None:
+    monitor = one(
+        render(helm, "monitoring.serviceMonitor.enabled=true", apis=PROMETHEUS),
+        "ServiceMonitor",
+        "convoy-serving",
+    )
+    job = ServingJob.model_validate(
+        {
+            "metadata": {"name": "llm", "namespace": "team", "uid": "u"},
+            "spec": {"roles": [{"name": "server", "engine": {"name": "lm"}}]},
+        }
+    )
+    service = children.service(job).manifest
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    assert wanted.items() <= service["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] == service["spec"]["ports"][0]["name"]
+    assert monitor["spec"]["namespaceSelector"] == {"any": True}
 
 
 def test_each_dashboard_is_a_config_map_with_the_label_of_grafana(helm: Path) -> None:
