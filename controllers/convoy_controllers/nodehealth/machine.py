@@ -285,6 +285,10 @@ def granted(
 def _with_action(
     status: NodeHealthStatus, facts: HardwareFacts, now: datetime, test: bool = False
 ) -> NodeHealthStatus:
+    """Return the status with another swap of the node's jobs. The outcome of an earlier swap that is still
+    pending becomes Unknown, because the jobs change again.
+    """
+    status = outcome.without_pending(status, now)
     jobs = sorted(set(facts.node.jobs))[:64] if facts.node else []
     action = Action(at=now, test=test, rack=status.node_ref.rack, jobs=jobs, paces=list(facts.paces[:16]))
     return status.model_copy(update={"actions": [*status.actions, action][-MOST_ACTIONS:]})

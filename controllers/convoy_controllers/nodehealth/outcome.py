@@ -60,6 +60,12 @@ def with_outcome(status: NodeHealthStatus, facts: HardwareFacts, now: datetime) 
     return with_state(status, after, now, Reasons.WRONGLY_ACCUSED, Reasons.WRONGLY_ACCUSED.message)
 
 
+def without_pending(status: NodeHealthStatus, now: datetime) -> NodeHealthStatus:
+    """Return the status with the outcome of the last action decided as Unknown if it is pending."""
+    pending = bool(status.actions) and status.actions[-1].outcome is Outcome.PENDING
+    return _decided(status, Outcome.UNKNOWN, now) if pending else status
+
+
 def _decided(
     status: NodeHealthStatus, outcome: Outcome, now: datetime, followed: frozenset[str] = frozenset()
 ) -> NodeHealthStatus:

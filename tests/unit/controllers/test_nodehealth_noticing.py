@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.nodehealth.machine import RequestKind, granted, next_status, requests
+from convoy_controllers.nodehealth.machine import Request, RequestKind, granted, next_status, requests
 from convoy_controllers.nodehealth.observed import HardwareFacts, Member, NodeFacts, Suspicion, SweepResult
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.nodehealth import (
+    Action,
     NodeHealth,
     NodeHealthInternal,
     NodeHealthStatus,
+    Outcome,
     State,
     SweepCause,
     SweepRef,
@@ -162,3 +164,26 @@ def test_verdict_of_a_hint_sweep_decides(before: State, verdict: Verdict, state:
     found = after(replace(IDLE, sweep=SweepResult(started.sweep.name, NOW, verdict)), started)
     assert (found.state, found.noticed, found.sweep, found.internal.looked_at) == (state, None, None, NOW)
     assert wants(IDLE, found) == []
+
+
+def test_another_swap_ends_the_wait_for_the_outcome_of_a_test() -> None:
+    """Otherwise the pending outcome would excuse the same ranks on other nodes forever."""
+    tested = Action(at=NOW - HOUR, test=True, jobs=["ns/j"])
+    stored = NodeHealthStatus(state=State.QUARANTINED, since=NOW - HOUR, actions=[tested])
+    drained = granted(stored, IDLE, "hw", Request(RequestKind.DRAIN, "it is idle"), NOW)
+    assert [one.outcome for one in drained.actions] == [Outcome.UNKNOWN, Outcome.PENDING]
+
+
+def test_wrong_test_of_a_suspect_corrects_nothing() -> None:
+    earlier = [NOW - 99 * HOUR]
+    stored = NodeHealthStatus(
+        state=State.UNVERIFIED,
+        since=NOW - HOUR,
+        quarantines=earlier,
+        actions=[Action(at=NOW - HOUR, test=True, jobs=["ns/j"])],
+        internal=NodeHealthInternal(clean_since=NOW - HOUR),
+    )
+    found = after(replace(IDLE, recovered=0.1), stored)
+    assert (found.state, found.quarantines, found.actions[-1].outcome) == (
+        State.UNVERIFIED, earlier, Outcome.WRONG
+    )  # fmt: skip
