@@ -55,7 +55,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         now,
         LostNodes(lost, deadnode.replaceable(observed, lost)),
         revisions,
-        {one.key: one for one in groups(observed, revisions, lost)},
+        {one.key: one for one in groups(observed, revisions, lost, now.timestamp())},
     )
     work.deletions += [delete_pod(pod.name, pod.uid) for pod in strays(observed, work.groups.values())]
     work.waits += [deadnode.wait_seconds(observed, lost), chosen.wait_seconds]
@@ -274,9 +274,13 @@ def _fallback(work: Work, role: str, found: Sequence[Unit], target: Revision) ->
 
 
 def _wait_for_lag(work: Work) -> None:
-    """Plan again when the next ready group counts as available, or the next idle group as down."""
+    """Plan again when the next ready group counts as available, the next idle group as down, or when the
+    kubelet has noticed the next restart in place.
+    """
     now = work.now.timestamp()
     for group in work.groups.values():
+        if now < group.noticed:
+            work.waits.append(group.noticed - now)
         if group.ready and not group.settled(work.now):
             work.waits.append(group.ready_since + ENDPOINT_LAG_SECONDS - now)
         elif not group.ready and group.changed and now < group.changed + units.DOWN_SECONDS:

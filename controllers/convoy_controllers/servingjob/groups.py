@@ -8,7 +8,7 @@ Pods without a record, for example after the status was restored from a backup, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from convoy_controllers.servingjob.observed import Observed
@@ -39,11 +39,13 @@ class Group:
     ready: bool = False
     """True if the group receives requests."""
     ready_since: float = 0.0
-    """Unix seconds since which all pods of the group have been ready; 0 if one is not. After a restart in
-    place the time is later, because the kubelet may still report the ranks before the restart as ready.
-    """
+    """Unix seconds since which all pods of the group have been ready; 0 if one is not."""
     changed: float = 0.0
     """Unix seconds of the last change of a pod's readiness, or of the newest pod's creation."""
+    noticed: float = 0.0
+    """Unix seconds until which the kubelet may still report the ranks before a restart in place as ready; 0
+    if it has noticed the restart.
+    """
 
     @property
     def key(self) -> Key:
@@ -87,10 +89,10 @@ def slot_of(pod: PodView) -> int:
 
 
 def groups(
-    observed: Observed, revisions: Mapping[str, Revision], lost: Mapping[str, str]
+    observed: Observed, revisions: Mapping[str, Revision], lost: Mapping[str, str], now: float
 ) -> tuple[Group, ...]:
     """Return the groups that exist, in the order of roles and numbers. `revisions` are all revisions by
-    name, `lost` the lost nodes.
+    name, `lost` the lost nodes, and `now` is in Unix seconds.
     """
     records = {(one.role, one.number): one for one in observed.job.status.internal.groups}
     pods: dict[Key, dict[int, PodView]] = {}
@@ -105,7 +107,8 @@ def groups(
             continue
         revision = revisions.get(record.revision)
         role = revision.spec.role(record.role) if revision else None
-        found.append(_group(observed, record, role.group_size if role else 0, own, lost))
+        group = _group(observed, record, role.group_size if role else 0, own, lost)
+        found.append(replace(group, ready=False, ready_since=0.0) if now < group.noticed else group)
     return tuple(found)
 
 
@@ -152,8 +155,9 @@ def _group(
     ready = formed and all(_ready(observed, record, pod, lost) for pod in pods.values())
     times = [max(pod.ready_changed, pod.created) for pod in pods.values()]
     changed = max(times, default=0.0)
-    since = max([changed, *(_noticed(observed, pod) for pod in pods.values())])
-    return Group(record, size, pods, ready, since if ready else 0.0, changed)
+    noticed = max((_noticed(observed, pod) for pod in pods.values()), default=0.0)
+    since = max(changed, noticed) if ready else 0.0
+    return Group(record, size, pods, ready, since, changed, noticed)
 
 
 def _noticed(observed: Observed, pod: PodView) -> float:
@@ -167,11 +171,19 @@ def _noticed(observed: Observed, pod: PodView) -> float:
 
 def _ready(observed: Observed, record: GroupRecord, pod: PodView, lost: Mapping[str, str]) -> bool:
     """Return True if a pod is ready and nothing shows that it will stop to be so. The kubelet learns of the
-    end of a rank later than the agent.
+    end or the restart of a rank later than the agent.
     """
     if not pod.ready or pod.deleting or ended(pod) or pod.node in lost:
         return False
-    return not rank_ended(observed.slots.get(pod.uid), record.incarnation)
+    view = observed.slots.get(pod.uid)
+    return not rank_ended(view, record.incarnation) and not _starting(view, record.incarnation)
+
+
+def _starting(view: SlotView | None, incarnation: int) -> bool:
+    """Return True if the ranks of the incarnation have not started yet, according to the pod's agent."""
+    if view is None or view.incarnation > incarnation:
+        return False
+    return view.incarnation < incarnation or any(rank.state == "STARTING" for rank in view.ranks)
 
 
 def rank_ended(view: SlotView | None, incarnation: int) -> bool:

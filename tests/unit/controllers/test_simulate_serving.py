@@ -88,6 +88,9 @@ def test_fault_costs_only_the_requests_at_the_replica(
 
 def test_replica_that_restarts_in_place_counts_as_available_only_after_a_probe() -> None:
     """The kubelet reports the restarted pod as ready for up to 2 s more. A rollout must not count on it: the
-    invariants of the simulation check each deletion.
+    invariants of the simulation check each deletion. The conditions must not change back and forth.
     """
     play(EDIT, at(69.38, "killRank", pod="llm-server-0-0"), seed=13, rate=2)
+    history, _ = play(at(60, "killRank", pod="llm-server-0-0"), until=90, rate=2)
+    lines = [line.what.split(",")[0] for line in history.entries if line.at > 60]
+    assert lines == ["llm: TooFewReplicas", "llm: RolloutComplete"]
