@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from convoy_agents.settings import Settings as AgentSettings
+from convoy_crds.terms import LABEL_KIND
 from convoy_operator.dashboard.settings import from_environment
 from convoy_operator.hub import node_prober
 from convoy_operator.settings import Settings
@@ -38,8 +39,10 @@ def selector(component: str) -> dict[str, Any]:
     }
 
 
-PEERS = {part: {"podSelector": selector(part)} for part in ("agent", "operator")}
-"""Peer of a rule for each component. Without a namespaceSelector, a peer is in the namespace of the policy.
+SERVERS = {"namespaceSelector": {}, "podSelector": {"matchLabels": {LABEL_KIND: "ServingJob"}}}
+PEERS = {part: {"podSelector": selector(part)} for part in ("agent", "operator")} | {"servers": SERVERS}
+"""Peer of a rule for each component, and for the pods of ServingJobs. Without a namespaceSelector, a peer is
+in the namespace of the policy.
 """
 
 
@@ -55,7 +58,8 @@ def pairs(rules: list[dict[str, Any]], side: str) -> set[tuple[str, int]]:
         assert rule.keys() <= {side, "ports"}
         # A rule without peers allows connections of all peers.
         peers = [named(peer) for peer in rule.get(side, [])] or ["any"]
-        found |= {(peer, port["port"]) for peer in peers for port in rule["ports"]}
+        # A rule without ports allows all ports, here written as 0.
+        found |= {(peer, port["port"]) for peer in peers for port in rule.get("ports", [{"port": 0}])}
     return found
 
 
@@ -87,7 +91,7 @@ def test_network_policies_are_disabled_by_default(helm: Path) -> None:
         (
             "convoy-agent",
             {("agent", PEER), ("operator", PEER)},
-            COMMON | {("operator", port) for port in HUB} | {("agent", PEER)},
+            COMMON | {("operator", port) for port in HUB} | {("agent", PEER), ("servers", 0)},
         ),
         ("convoy-dashboard", {("any", PAGES.port)}, COMMON),
         ("convoy-hooks", set(), COMMON),
