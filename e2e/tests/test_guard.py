@@ -133,6 +133,34 @@ def test_a_slow_rank_of_two_is_a_suspect_and_its_node_is_left_alone(cluster: Clu
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_a_suspect_s_job_is_swapped_after_a_checkpoint_and_its_node_is_tested(
+    cluster: Cluster, jobs: Jobs
+) -> None:
+    name, slow = "tested", 1
+    if len(cluster.nodes) < 3:
+        pytest.skip("needs two nodes for the ranks and a spare one: set CONVOY_E2E_NODES=3")
+    with (
+        policy(cluster, name, {**POLICY, "sweeps": {"deadline": "5m"}}),
+        drill_job(cluster, jobs, name, Program(replicas=2, slow=slow)) as drill,
+    ):
+        node = drill.node.name
+        limit_cpu(cluster, drill.pods[slow], 0.6 * CORES)
+        jobs.wait(lambda: jobs.status(name)["restarts"]["total"] > 0, 600, "the pod is swapped")
+        last = jobs.status(name)["restarts"]["last"]
+        assert (last["reason"], last["counted"], last["node"]) == ("SuspectSwapped", False, node)
+        jobs.wait_phase(name, "Running", 180)
+        assert node not in {pod.spec.node_name for pod in jobs.pods(name)}
+        found = jobs.wait(lambda: cluster.get("healthsweeps")["items"], 60, "a HealthSweep of its node")
+        assert [one["spec"]["nodes"] for one in found] == [[node]]
+        assert taints(cluster, node) == {"convoy.dev/unqualified": "NoSchedule"}
+        step = last_step(jobs, name)
+        jobs.wait(lambda: last_step(jobs, name) > step, 180, "the job makes further steps")
+        jobs.wait(lambda: not taints(cluster, node), 900, "the test ends, and the node is in service again")
+        assert nodes_ever_acted_on(cluster) == set()
+
+
+@pytest.mark.full
 @pytest.mark.timeout(1200)
 def test_a_slow_rank_of_two_pipelines_is_a_suspect(cluster: Cluster, jobs: Jobs) -> None:
     """Two replicas of four stages, whose last stage has twice the work. The program reports its layout, so
