@@ -19,6 +19,7 @@ from convoy_crds.summaries import (
     shorten_list,
     tier_names,
 )
+from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Progress, Proof
 from convoy_operator.dashboard.core.formatting import (
@@ -210,6 +211,14 @@ def straggler_rows(job: TrainingJob) -> list[Row]:
         )
         for number, one in enumerate(job.status.stragglers)
     ]
+
+
+def straggler_note(job: TrainingJob) -> str:
+    """Return why a slow rank might not be found; empty if the ranks are compared, or if the job has ended."""
+    found = (one for one in job.status.conditions if one.type == ConditionType.STRAGGLER_DETECTED)
+    known = next(found, None)
+    unknown = known is not None and known.status == "Unknown" and job.status.phase not in TERMINAL
+    return f"{known.reason}: {known.message}" if known is not None and unknown else ""
 
 
 def ranks(job: TrainingJob) -> dict[str, str]:

@@ -90,8 +90,9 @@ class JobPage:
             "Stragglers",
             "stragglers",
             job.STRAGGLERS,
-            "No stragglers.",
+            "No straggler is named.",
         )
+        self._straggler_note = text("p", "", "quiet")
         self._timeline = self._table(
             "Timeline",
             "timeline",
@@ -180,6 +181,7 @@ class JobPage:
         self._metric_charts.show(curve.metrics if curve else {}, metrics.declared(engine))
         self._goodput.show(job.shares(model, now))
         self._stragglers.show(job.straggler_rows(model))
+        set_text(self._straggler_note, job.straggler_note(model))
         self._show_timeline(parsed.uid, model, now)
         self._checkpoints.show(job.checkpoint_rows(model, now))
         set_text(self._saves, job.checkpoint_note(model))

@@ -107,6 +107,20 @@ def test_every_configured_tier_has_a_row() -> None:
     assert job.checkpoint_rows(training(), NOW) == []
 
 
+def test_note_explains_why_a_slow_rank_might_not_be_found() -> None:
+    condition = {
+        "type": "StragglerDetected",
+        "status": "Unknown",
+        "reason": "LayoutUnknown",
+        "message": "call job.report_layout",
+        "lastTransitionTime": ago(seconds=10),
+    }
+    assert job.straggler_note(training(conditions=[condition])) == "LayoutUnknown: call job.report_layout"
+    assert job.straggler_note(training(phase="Succeeded", conditions=[condition])) == ""
+    assert job.straggler_note(training(conditions=[{**condition, "status": "False"}])) == ""
+    assert job.straggler_note(training()) == ""
+
+
 def test_stragglers_are_shown_with_evidence_until_the_job_ends() -> None:
     slow = {
         "cause": "Thermal",
