@@ -11,7 +11,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
-from tests.integration.dashboard import llama, samples
+from tests.integration.dashboard import chat, llama, samples
 from tests.integration.dashboard.conftest import ROOT, Browser, Cluster, Process, eventually
 from tests.integration.dashboard.times import at
 
@@ -46,9 +46,10 @@ class Picture:
 
 
 PICTURES = (
-    Picture("overview", "/", "node-10", 1280, 1480),
+    Picture("overview", "/", "node-10", 1280, 2080),
     Picture("phone", "/", "node-10", 390, 1300, dark=True),
     Picture("job-dark", f"/jobs/default/{llama.NAME}", "NodeLost", 1280, 1930, dark=True),
+    Picture("serving", "/serving/default/chat", "ran in all replicas", 1280, 1900),
     Picture("node", "/nodes/node-06", "sweep-64", 1280, 1240),
 )
 
@@ -63,9 +64,9 @@ def etcd_request(cluster: Cluster, verb: str, **body: bytes) -> Any:
         return json.load(response)
 
 
-def set_age(cluster: Cluster, namespace: str, name: str, minutes: float) -> None:
+def set_age(cluster: Cluster, plural: str, namespace: str, name: str, minutes: float) -> None:
     """Set a job's creation time directly in etcd, because the API server rejects such a change."""
-    key = f"/registry/convoy.dev/trainingjobs/{namespace}/{name}".encode()
+    key = f"/registry/convoy.dev/{plural}/{namespace}/{name}".encode()
     (found,) = etcd_request(cluster, "range", key=key)["kvs"]
     body = json.loads(base64.b64decode(found["value"]))
     body["metadata"]["creationTimestamp"] = at(minutes=minutes)
@@ -77,7 +78,8 @@ def test_pictures(cluster: Cluster, dashboard: Process, browser: Browser) -> Non
     cluster.plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": RESEARCH}})
     samples.fill(cluster, RESEARCH)
     for (namespace, name), minutes in AGES.items():
-        set_age(cluster, namespace, name, minutes)
+        set_age(cluster, "trainingjobs", namespace, name, minutes)
+    set_age(cluster, "servingjobs", "default", chat.NAME, 200)
     for one in PICTURES:
         browser.size(one.width, one.height)
         browser.dark(one.dark)
