@@ -46,6 +46,7 @@ class Jobs:
         (["resume", "servingjobs/llm"], ["resume ServingJob"], "servingjob/llm resumes"),
         (["delete", "trainingjob/job", "--yes"], ["delete TrainingJob"], "trainingjob/job deleted"),
         (["delete", "llm", "--yes"], [], "there are trainingjob/job and servingjob/llm: write the kind"),
+        (["restart", "sj/llm"], [], "restart is for TrainingJobs"),
         (["delete", "node/llm", "--yes"], [], "'node/llm' names no job"),
     ],
 )

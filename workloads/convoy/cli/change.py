@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from convoy.cli.cluster import Context, Failure, Name, Namespace, connect
+from convoy.cli.cluster import Context, Failure, Namespace, connect
 from convoy.cli.jobs import JobName, collection, find, full_name
 from convoy.client.job_actions import refusal
 from convoy_crds.summaries import saves
@@ -79,18 +79,22 @@ def resume(name: JobName, namespace: Namespace = None, context: Context = None) 
     typer.echo(f"{full_name(job)} resumes")
 
 
-def restart(name: Name, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
+def restart(name: JobName, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
     """Restart all ranks of a TrainingJob in the same pods.
 
     The job continues from its last checkpoint, or from step 0 if it saves no checkpoints.
     """
     client = connect(namespace, context)
-    job = client.training_jobs.get(name)
+    job = find(client, name)
+    if not isinstance(job, TrainingJob):
+        raise Failure(
+            f"{full_name(job)}: restart is for TrainingJobs; Convoy replaces a replica whose pods you delete"
+        )
     if why := refusal(job, "restart"):
         raise Failure(why)
     _confirm_loss(job, yes)
-    restarted = client.training_jobs.restart(name)
-    typer.echo(f"trainingjob/{name} restarts (restartId {restarted.spec.recovery.restart_id})")
+    restarted = client.training_jobs.restart(job.metadata.name)
+    typer.echo(f"{full_name(job)} restarts (restartId {restarted.spec.recovery.restart_id})")
 
 
 def delete(name: JobName, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
