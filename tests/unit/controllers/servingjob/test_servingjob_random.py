@@ -1,4 +1,4 @@
-"""Random lives of a ServingJob: edits, scaling, pauses, faults and lost nodes in any order.
+"""Random lives of a ServingJob: edits, scaling, pauses, checkpoints, faults and lost nodes in any order.
 
 In every life the plan keeps its budget, and it converges once the faults stop and the revision is good.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.unit.controllers.servingjob.servers import NODES, Servers
+from tests.unit.controllers.servingjob.servers import NODES, Servers, make_store, make_trained
 
 from convoy_controllers.servingjob.rollout import budget
 from convoy_controllers.views import PodView
@@ -21,11 +21,23 @@ PICK = st.integers(0, 30)
 class ServingLife(RuleBasedStateMachine):
     """A life of one job. Revisions with an odd `size` never become ready."""
 
-    @initialize(replicas=st.integers(1, 4), group_size=st.integers(1, 2), limits=BUDGETS)
-    def start(self, replicas: int, group_size: int, limits: tuple[int | str, int | str]) -> None:
+    @initialize(
+        replicas=st.integers(1, 4), group_size=st.integers(1, 2), limits=BUDGETS, follows=st.booleans()
+    )
+    def start(
+        self, replicas: int, group_size: int, limits: tuple[int | str, int | str], follows: bool
+    ) -> None:
         self.group_size = group_size
         self.size = 0
-        self.servers = Servers(replicas=replicas, roles=[self.role()])
+        source = {"job": "train", "store": "s3", "follow": True, "minInterval": "10s"}
+        more = {"model": {"checkpoint": source}} if follows else {}
+        self.servers = Servers(replicas=replicas, roles=[self.role()], **more)
+        self.servers.store, self.servers.source = make_store(), make_trained(1)
+        self.saved = 1
+        self.damaged: set[int] = set()
+        self.servers.model = lambda order: (
+            ("DIGEST_MISMATCH", "it is damaged") if order.source.step in self.damaged else ("", "")
+        )
         self.servers.rollout(maxSurge=limits[0], maxUnavailable=limits[1])
         self.flaky: set[str] = set()
         self.servers.good = self.is_good
@@ -102,6 +114,21 @@ class ServingLife(RuleBasedStateMachine):
     def edit(self, size: int) -> None:
         self.size = size
         self.servers.edit(roles=[self.role()])
+        self.reconcile()
+
+    @rule(damaged=st.booleans())
+    def save(self, damaged: bool) -> None:
+        """Save a checkpoint that replicas with `follow` roll to."""
+        self.saved += 1
+        self.damaged |= {self.saved} if damaged else set()
+        self.servers.source = make_trained(self.saved)
+        self.reconcile()
+
+    @precondition(lambda self: self.damaged)
+    @rule()
+    def repair_checkpoints(self) -> None:
+        self.damaged = set()
+        self.servers.retry_deliveries()
         self.reconcile()
 
     @rule(replicas=st.integers(0, 5))
@@ -190,6 +217,8 @@ class ServingLife(RuleBasedStateMachine):
             return
         self.flaky, self.size = set(), 4
         self.servers.nodes, self.servers.drains = {}, True
+        self.damaged = set()
+        self.servers.retry_deliveries()
         self.servers.edit(roles=[self.role()])
         self.servers.rollout(paused=False, revision="")
         for _ in range(250):
