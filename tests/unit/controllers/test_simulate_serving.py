@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from convoy_controllers.servingjob import rollout
+from convoy_controllers.servingjob.rollout import Budget, Changes
 from convoy_controllers.simulate.job_kind import JobResult
 from convoy_controllers.simulate.replay import History, replay
 from convoy_controllers.simulate.scenario import Scenario
+from convoy_controllers.simulate.serving import ranks
 from convoy_controllers.simulate.serving.monitor import ServingResult
+from convoy_controllers.simulate.serving.program import Amount, Distribution, ServingProgram
 from convoy_controllers.simulate.serving.requests import Cause, Outcome
+from convoy_controllers.simulate.violation import InvariantViolation
 
 ROLLOUT = {"maxSurge": 1, "maxUnavailable": 0}
 
@@ -94,3 +103,106 @@ def test_replica_that_restarts_in_place_counts_as_available_only_after_a_probe()
     history, _ = play(at(60, "killRank", pod="llm-server-0-0"), until=90, rate=2)
     lines = [line.what.split(",")[0] for line in history.entries if line.at > 60]
     assert lines == ["llm: TooFewReplicas", "llm: RolloutComplete"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        (lambda found: replace(found, unavailable=found.desired), "demands 3"),
+        (lambda found: replace(found, surge=3), "allows 4"),
+    ],
+)
+def test_violated_budget_is_found(
+    monkeypatch: pytest.MonkeyPatch, budget: Callable[[Budget], Budget], words: str
+) -> None:
+    real = rollout.budget
+    monkeypatch.setattr(rollout, "budget", lambda *facts: budget(real(*facts)))
+    with pytest.raises(InvariantViolation, match=words):
+        play(EDIT, until=90, rate=1, nodes=4)
+
+
+def test_replica_that_refuses_requests_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "ENDPOINT_LAG_SECONDS", 0)
+    with pytest.raises(InvariantViolation, match="refused although no fault was injected"):
+        play(EDIT, until=110, rate=30)
+
+
+def test_job_without_progress_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollout, "changes", lambda *_: Changes())
+    with pytest.raises(InvariantViolation, match="no progress for 900 s without a reason"):
+        play(until=910, rate=0.01, spec={"rollout": {"progressDeadlineSeconds": 86_400}})
+
+
+@pytest.mark.parametrize("failure", ["NeverReady", "Crash"])
+def test_broken_revision_halts_and_costs_no_request(failure: str) -> None:
+    program = {"brokenRevisions": [2], "failure": failure}
+    spec = {"rollout": {**ROLLOUT, "progressDeadlineSeconds": 20}, "recovery": {"maxRestarts": 1}}
+    back = at(100, "edit", job="llm", spec={"roles": roles(1)})
+    _, result = play(EDIT, back, until=115, program=program, spec=spec)
+    assert [one.result for one in result.rollouts] == ["complete", "halted", "complete"]
+    assert result.log.outcomes[Outcome.OK] == result.log.total
+
+
+def test_requests_beyond_the_drain_time_fail_and_a_full_queue_sheds() -> None:
+    _, result = play(
+        EDIT,
+        until=110,
+        rate=4,
+        program={"serviceSeconds": 5, "slots": 2, "queue": 2},
+        spec={"rollout": {**ROLLOUT, "drainSeconds": 1}},
+    )
+    assert set(result.log.causes) == {Cause.DRAIN}
+    assert result.log.outcomes[Outcome.SHED] > 0 and not result.log.outcomes[Outcome.LOST]
+
+
+def test_suspended_job_ends_its_requests_and_serves_again() -> None:
+    _, result = play(at(60, "suspend", job="llm"), at(80, "resume", job="llm"), until=110)
+    log = result.log
+    assert (
+        set(log.causes) == {Cause.NO_ENDPOINT} and log.total == log.outcomes[Outcome.OK] + log.causes.total()
+    )
+    assert result.job.status.ready == "3/3"
+
+
+def test_rank_of_another_slot_ends_the_whole_replica() -> None:
+    fault = at(60, "killRank", pod="llm-server-0-1")
+    history, result = play(fault, until=90, nodes=4, spec={"roles": roles(1, size=2)}, seed=1)
+    assert result.log.causes[Cause.REFUSED] and result.job.status.ready == "3/3"
+    assert any("llm-server-0-1 ends" in line.what for line in history.entries)
+
+
+def test_the_same_seed_sends_the_same_requests_whatever_fails() -> None:
+    first, second = play(EDIT, until=80), play(EDIT, until=80)
+    assert first[0].entries == second[0].entries and first[1].report() == second[1].report()
+    _, third = play(at(60, "deletePod", pod="llm-server-0-0"), until=80)
+    assert third.log.total == first[1].log.total
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"events": [at(1, "killRank", job="llm", rank=0)]}, "ranks of its own; name a pod instead"),
+        ({"events": [at(1, "killRank", pod="llm-server-0-1")]}, "no job has a pod 'llm-server-0-1'"),
+        ({"traffic": [{"job": "x", "rate": 1}]}, r"traffic\[0\].job: job 'x' is not in jobs"),
+        (
+            {"traffic": [{"job": "llm", "rate": 1, "from": 10, "to": 5}]},
+            r"traffic\[0\].to: must be after from",
+        ),
+        ({"traffic": [{"job": "llm", "rate": 9999}], "until": 3600}, "lower rate, to or until"),
+    ],
+)
+def test_inconsistent_serving_scenario_is_rejected(change: dict[str, Any], words: str) -> None:
+    body = scenario().model_dump(by_alias=True)
+    with pytest.raises(ValidationError, match=words):
+        Scenario.model_validate({**body, **change})
+
+
+def test_program_has_one_speed() -> None:
+    with pytest.raises(ValidationError, match="set either serviceSeconds or tokensPerSecond"):
+        ServingProgram.model_validate({"serviceSeconds": 1, "tokensPerSecond": 1})
+
+
+@pytest.mark.parametrize("distribution", list(Distribution))
+def test_random_amounts_have_their_mean(distribution: Distribution) -> None:
+    rng, amount = random.Random(1), Amount(mean=3, distribution=distribution)
+    assert sum(amount.draw(rng) for _ in range(20_000)) / 20_000 == pytest.approx(3, rel=0.05)

@@ -11,15 +11,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from convoy_controllers.servingjob.groups import group_of
-from convoy_controllers.simulate.cluster_events import ClusterEvent, FaultInjected, PlanMade, PodDeleted
+from convoy_controllers.simulate.cluster_events import (
+    ClusterEvent,
+    FaultInjected,
+    PlanMade,
+    PodDeleted,
+    StatusStored,
+)
 from convoy_controllers.simulate.serving import limits
 from convoy_controllers.simulate.serving.jobs import ServingJobs
 from convoy_controllers.simulate.serving.requests import Cause, Outcome
 from convoy_controllers.simulate.violation import InvariantViolation
 from convoy_controllers.views import PodView
+from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.servingjob_rollout import ENDPOINT_LAG_SECONDS
-from convoy_crds.terms import LABEL_INDEX
+from convoy_crds.servingjob_status import ServingJobStatus
+from convoy_crds.terms import LABEL_INDEX, ConditionType
 
 if TYPE_CHECKING:
     from convoy_controllers.simulate.cluster import Cluster
@@ -31,7 +39,15 @@ REPORT_SECONDS, STALL_SECONDS, SILENT_SECONDS = 1.0, 10.0, 30.0
 or because a node is lost.
 """
 CONVERGE_SECONDS = 900.0
-"""Seconds after the last fault or edit within which a job must reach its goal, or say why it cannot."""
+"""Seconds within which a job that has not reached its goal must make progress, or say why it does not."""
+_SOUND = {
+    ConditionType.VALID: "True",
+    ConditionType.PROGRESSING: "True",
+    ConditionType.MODEL_READY: "True",
+    ConditionType.DEGRADED: "False",
+    ConditionType.SUSPENDED: "False",
+}
+"""Status of the conditions of a job that lacks nothing. Another status is a reason for missing progress."""
 
 Group = tuple[str, int]
 """Role and number of a replica."""
@@ -47,6 +63,8 @@ class _JobHistory:
     """The replicas that got requests when this was last checked."""
     unnoticed: dict[Group, float] = field(default_factory=dict)
     """Unix time in seconds from which on the operator must know that a replica stopped to serve."""
+    progress_at: float = 0.0
+    """Unix time in seconds of the last status that differs from the one before in more than its traffic."""
     calm: bool = False
     """True if all desired replicas have been ready since the last fault."""
 
@@ -81,6 +99,9 @@ class ServingInvariants:
                 pod = self._cluster.api.pods.get(name)
                 if job in self._histories and pod is not None and pod.uid == uid and not pod.deleting:
                     self._check_deletion(job, pod)
+            case StatusStored(before, ServingJob() as after):
+                if _without_traffic(before) != _without_traffic(after):
+                    self._histories[after.metadata.name].progress_at = self._cluster.kernel.now
             case FaultInjected(_, harmless):
                 self._edited_at = self._cluster.kernel.now
                 if not harmless:
@@ -201,20 +222,22 @@ class ServingInvariants:
     # The end
 
     def check_end(self, job: ServingJob) -> None:
-        """Check that a job has reached its goal, or says why it has not, if it had time since the last
-        change.
-        """
-        created = job.metadata.creation_timestamp
-        since = max(self._edited_at, created.timestamp() if created else 0.0)
-        if self._cluster.kernel.now < since + CONVERGE_SECONDS or not self._cluster.operator.leading:
+        """Check that a job has reached its goal, still makes progress, or says why it does not."""
+        name, now = job.metadata.name, self._cluster.kernel.now
+        since = max(self._edited_at, self._histories[name].progress_at)
+        if now < since + CONVERGE_SECONDS or not self._cluster.operator.leading or self._loads(name):
             return
-        status = job.status
-        desired = sum(job.spec.desired(role.name) for role in job.spec.roles)
-        complete = (
-            status.current_revision == status.update_revision and status.ready == f"{desired}/{desired}"
-        )
-        if not complete and status.reason == "RollingOut":
+        status = {one.type: one.status for one in job.status.conditions}
+        explained = any(status.get(kind, holds) != holds for kind, holds in _SOUND.items())
+        if not explained and job.status.reason != Reasons.ROLLOUT_COMPLETE.name:
             raise InvariantViolation(
-                f"{job.metadata.name}: still rolls out, {CONVERGE_SECONDS:.0f} s after the last change: "
-                f"{status.message}"
+                f"{name}: no progress for {CONVERGE_SECONDS:.0f} s without a reason: {job.status.message}"
             )
+
+    def _loads(self, job: str) -> bool:
+        replicas = self._jobs.program.by_pod.values()
+        return any(one.job == job and not one.loaded and not one.ended for one in replicas)
+
+
+def _without_traffic(job: ServingJob) -> ServingJobStatus:
+    return job.status.model_copy(update={"traffic": None})
