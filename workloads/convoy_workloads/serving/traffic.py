@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from convoy_workloads.runtime.frames import Message
-from convoy_workloads.runtime.heartbeat import STARTED, HeartbeatWriter
+from convoy_workloads.runtime.heartbeat import SILENT, STARTED, HeartbeatWriter
 from convoy_workloads.runtime.link import RankLink
+from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.rank_context import RankContext
 
 BOUNDS = tuple(0.001 * 1.25**power for power in range(52))
@@ -81,6 +82,7 @@ class Reporter:
         self.traffic: Callable[[], Message | None] = lambda: None
         """Function that returns the message about requests. Only rank 0 of a replica has requests."""
         self._heartbeat = heartbeat
+        self._failed = False
         if context.launched and context.socket:
             hello: Message = {
                 "type": "hello",
@@ -92,7 +94,18 @@ class Reporter:
 
     def message(self) -> Message | None:
         """Return the message to send now; None if there is nothing to report."""
+        if self._heartbeat.state == SILENT:
+            return None
         if self._heartbeat.state != STARTED:
-            return self.traffic()
+            return self._traffic()
         ago = max(0.0, time.monotonic() - self._heartbeat.at)
         return {"type": "loading", "timeMs": int((time.time() - ago) * 1000)}
+
+    def _traffic(self) -> Message | None:
+        try:
+            return self.traffic()
+        except Exception as error:  # An engine's fault must not end the connection to the agent.
+            if not self._failed:
+                self._failed = True
+                log_line(f"requests not reported: {type(error).__name__}: {error}")
+            return None

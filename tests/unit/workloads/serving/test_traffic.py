@@ -95,3 +95,17 @@ def test_a_rank_reports_its_load_then_its_requests(tmp_path: Path, monkeypatch: 
             assert abs(next_of("loading")["timeMs"] / 1000 - time.time()) < 30
             heartbeat.serve()
             assert next_of("traffic")["thread"] == "convoy-link"
+
+
+def test_an_engine_that_cannot_report_keeps_the_connection(capfd: pytest.CaptureFixture[str]) -> None:
+    heartbeat = HeartbeatWriter("")
+    reporter = Reporter(RankContext(), heartbeat)
+
+    def broken() -> dict[str, Any]:
+        raise RuntimeError("no usage")
+
+    reporter.traffic = broken
+    assert reporter.message() is None, "nothing is known before the load"
+    heartbeat.serve()
+    assert reporter.message() is None and reporter.message() is None
+    assert capfd.readouterr().err.count("no usage") == 1
