@@ -64,6 +64,11 @@ class Traffic(StatusModel):
     ttft_ms: float | None = None
     """95th percentile of the time to the first token, in milliseconds."""
     requests_per_second: float | None = None
+    errors_per_second: float | None = None
+    """Number of requests per second that ended with an error of the replica, or at their deadline."""
+    refused_per_second: float | None = None
+    """Number of requests per second that replicas refused, for example because their queue was full."""
+    tokens_per_second: float | None = None
     queue: int | None = None
     """Number of requests that wait for the compute loop."""
     in_flight: int | None = None

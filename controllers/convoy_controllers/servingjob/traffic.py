@@ -185,10 +185,14 @@ def quantile(several: Iterable[Latencies], share: float = QUANTILE) -> float | N
 def shown(found: Figures, stored: Traffic | None) -> Traffic:
     """Return the figures for the status: rounded, and unchanged where they are close to the stored ones."""
     before = stored or Traffic()
+    known = found.requests_per_second is not None
     return Traffic(
         p95_ms=_steady(_milliseconds(found.p95), before.p95_ms),
         ttft_ms=_steady(_milliseconds(found.ttft), before.ttft_ms),
         requests_per_second=_steady(found.requests_per_second, before.requests_per_second),
+        errors_per_second=_steady(found.errors_per_second, before.errors_per_second) if known else None,
+        refused_per_second=_steady(found.refused_per_second, before.refused_per_second) if known else None,
+        tokens_per_second=_steady(found.tokens_per_second, before.tokens_per_second) if known else None,
         queue=_steady_count(found.queue, before.queue),
         in_flight=_steady_count(found.in_flight, before.in_flight),
     )

@@ -68,10 +68,17 @@ def facts(job: ServingJob, now: datetime) -> list[Fact]:
         _latency("P95", traffic.p95_ms, slo.p95_ms if slo else None),
         _latency("First token P95", traffic.ttft_ms, slo.ttft_ms if slo else None),
         Fact("Requests/s", figure(traffic.requests_per_second)),
+        _rate("Errors/s", traffic.errors_per_second),
+        _rate("Refused/s", traffic.refused_per_second),
+        Fact("Tokens/s", figure(traffic.tokens_per_second)),
         Fact("Waiting", f"{traffic.queue:,}" if traffic.queue is not None else "-"),
         Fact("In flight", f"{traffic.in_flight:,}" if traffic.in_flight is not None else "-"),
         Fact("Created", ago(job.metadata.creation_timestamp, now)),
     ]
+
+
+def _rate(label: str, value: float | None) -> Fact:
+    return Fact(label, figure(value), Tone.WARN if value else Tone.PLAIN)
 
 
 def _latency(label: str, value: float | None, limit: float | None) -> Fact:

@@ -128,10 +128,27 @@ def test_the_status_has_the_figures_and_no_write_at_rest() -> None:
     servers = Servers(slo={"p95Ms": 200}).settle()
     assert servers.job.status.traffic is None
     assert servers.condition["SLOMet"] == ("Unknown", "ObjectivesUnknown")
-    servers.traffic = Figures(p95=0.15, ttft=0.05, requests_per_second=12.0, queue=2, in_flight=3)
+    servers.traffic = Figures(
+        p95=0.15,
+        ttft=0.05,
+        requests_per_second=12.0,
+        errors_per_second=0.5,
+        tokens_per_second=123.0,
+        queue=2,
+        in_flight=3,
+    )
     servers.settle()
     stored = servers.job.status.traffic
-    assert stored == Traffic(p95_ms=150.0, ttft_ms=50.0, requests_per_second=12.0, queue=2, in_flight=3)
+    assert stored == Traffic(
+        p95_ms=150.0,
+        ttft_ms=50.0,
+        requests_per_second=12.0,
+        errors_per_second=0.5,
+        refused_per_second=0.0,
+        tokens_per_second=120.0,
+        queue=2,
+        in_flight=3,
+    )
     servers.traffic = replace(servers.traffic, p95=0.155, requests_per_second=12.4)
     assert servers.step().status is None
 
