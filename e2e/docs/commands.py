@@ -44,7 +44,7 @@ NOT_RUN = {
     ("docs/security.md", "kubectl -n convoy-system delete secret convoy-ca"): "restarts all agents",
 }
 """Page and first words of a block, and the reason why no test runs the block. All were run by hand."""
-_WORD = re.compile(r"\b(?:JOB|NODE|NAMESPACE|NAME|POD|ADDRESS|ENGINE|R)\b")
+_WORD = re.compile(r"\b(?:JOB|SOURCE|NODE|NAMESPACE|NAME|POD|ADDRESS|ENGINE|R)\b")
 
 
 def pages() -> list[Path]:

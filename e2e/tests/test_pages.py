@@ -59,6 +59,7 @@ def given(cluster: Cluster, namespace: str) -> Iterator[dict[str, str]]:
         agent = cluster.get(*agents)["items"][0]
         yield {
             "JOB": "gpt",
+            "SOURCE": "gpt",
             "ENGINE": "gpt",
             "NAMESPACE": namespace,
             "NAME": NAME,
