@@ -1,7 +1,7 @@
-"""Random lives of ServingJobs in the simulated cluster: whatever fails, the invariants hold, and at the end the
-job runs its newest revision in all replicas.
+"""Random lives of ServingJobs in the simulated cluster: whatever fails, the invariants hold, and at the end
+the job runs its newest revision in all replicas.
 
-`convoy_controllers.simulate.serving.invariants` lists the invariants. `make fuzz` plays a hundred times as many.
+`convoy_controllers.simulate.serving.invariants` lists the invariants. `make fuzz` plays 200 lives.
 """
 
 from __future__ import annotations
@@ -91,12 +91,9 @@ def life(seed: int) -> Scenario:
 
 
 def test_random_serving_lives_keep_the_invariants() -> None:
-    for seed in range(cases(3)):
+    for seed in range(cases(2)):
         scenario = life(seed)
         (result,) = replay(scenario).results
         status, wanted = result.job.status, result.job.spec.replicas
-        found = (status.reason, status.ready, status.current_revision)
-        assert found == ("RolloutComplete", f"{wanted}/{wanted}", status.update_revision), (
-            seed,
-            status.message,
-        )
+        assert status.current_revision == status.update_revision, (seed, status.message)
+        assert (status.reason, status.ready) == ("RolloutComplete", f"{wanted}/{wanted}"), (seed, status)
