@@ -88,8 +88,7 @@ def _fault(observed: Observed, group: Group, wanted: Generation) -> Violation | 
             f"allow jobs of namespace {namespace!r}; add the namespace to the store's spec.allowedNamespaces"
         )
         return Violation(reason, reason.format(path="spec.model.checkpoint.store", why=why))
-    model = observed.job.status.model
-    job = model.job if model is not None and model.uid == wanted.uid and model.job else wanted.uid
+    job = _command_arguments(observed, wanted)
     for _, pod in sorted(group.pods.items()):
         report = _report(observed, pod, wanted)
         if report is not None and report.failure:
@@ -97,6 +96,14 @@ def _fault(observed: Observed, group: Group, wanted: Generation) -> Violation | 
             facts = {"pod": pod.name, "node": pod.node, "why": report.message.rstrip(".")}
             return Violation(reason, reason.format(store=wanted.store, job=job, **facts))
     return None
+
+
+def _command_arguments(observed: Observed, wanted: Generation) -> str:
+    """Return the arguments by which `convoy checkpoint` finds the TrainingJob of a generation."""
+    model = observed.job.status.model
+    if model is not None and model.uid == wanted.uid and model.job:
+        return model.job
+    return f"NAME --store {wanted.store} --uid {wanted.uid}"
 
 
 def waiting(observed: Observed, groups: Iterable[Group], revisions: Mapping[str, Revision]) -> str:

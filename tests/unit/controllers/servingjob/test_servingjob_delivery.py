@@ -41,7 +41,7 @@ def test_every_pod_gets_one_order_before_its_ranks_start() -> None:
 
 def test_a_rank_waits_as_long_as_its_model_is_read() -> None:
     servers = serving(replicas=1)
-    servers.model = lambda order: ("LOADING", "")  # The harness only passes the kind of a failure.
+    servers.model = lambda order: ("LOADING", "")  # Replaced below: a delivery that has not ended.
     servers.step()
     servers.run(2)
     (uid,) = servers.slots
@@ -69,6 +69,16 @@ def test_a_failed_delivery_is_named_and_starts_no_rank(kind: str) -> None:
     assert servers.job.status.reason == FAILURES[kind]
     assert servers.events.count(FAILURES[kind]) == 1
     assert not servers.assigned and not servers.record().times, "nothing crashes, so nothing restarts"
+
+
+def test_a_message_about_a_deleted_job_shows_how_to_find_its_checkpoints() -> None:
+    checkpoint = {"uid": "uid-gone", "store": "s3", "step": 7}
+    servers = Servers(model={"checkpoint": checkpoint}, replicas=1)
+    servers.store = make_store()
+    fails(servers, 7, "NOT_FOUND")
+    servers.settle()
+    message = next(one.message for one in servers.job.status.conditions if one.type == "ModelReady")
+    assert "convoy checkpoint ls NAME --store s3 --uid uid-gone" in message
 
 
 def test_a_failed_delivery_halts_the_rollout_and_the_older_replicas_serve() -> None:
