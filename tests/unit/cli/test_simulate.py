@@ -73,3 +73,34 @@ def test_a_violated_invariant_fails_the_command(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(InvariantChecker, "check", violate)
     result = CliRunner().invoke(app, ["simulate", str(EXAMPLE)])
     assert result.exit_code != 0
+
+
+SERVING = """
+nodes: [{name: node-0}, {name: node-1}]
+jobs:
+  - job:
+      kind: ServingJob
+      metadata: {name: llm}
+      spec: {roles: [{name: server, engine: {name: lm}}]}
+    program: {loadSeconds: 1}
+traffic: [{job: llm, from: 15, to: 35, rate: 10}]
+events: [{at: 20, do: edit, job: llm, spec: {rollout: {maxSurge: 1}}}]
+until: 40
+"""
+
+
+def test_requests_of_a_serving_job_are_in_both_outputs() -> None:
+    text = CliRunner().invoke(app, ["simulate", "-"], input=SERVING).output
+    assert "REQUESTS" in text and "llm: RolloutComplete, 1/1 replicas ready" in text
+    (job,) = json.loads(CliRunner().invoke(app, ["simulate", "-", "-o", "json"], input=SERVING).output)[
+        "jobs"
+    ]
+    assert job["requests"]["ok"] > 100 and job["requests"]["lost"] == 0 and job["requests"]["p95Ms"] > 0
+    assert [one["result"] for one in job["rollouts"]] == ["complete"]
+
+
+def test_an_edit_that_breaks_a_rule_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(SERVING.replace("maxSurge: 1", "maxSurge: 0, maxUnavailable: 0"))
+    with pytest.raises(Failure, match=r"events\[0\]: spec.rollout.maxSurge: .* must not both be 0"):
+        load(path)
