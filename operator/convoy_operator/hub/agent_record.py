@@ -32,8 +32,8 @@ Example: a pod of 64 ranks flaps, and its agent sends twenty reports a second wi
 reports cost 700 units a second.
 """
 _WINDOWS = 4
-"""Number of step windows for which a message costs one more unit of the rate limit. The cost stays small,
-because a node has few ranks and each rank reports one window per second.
+"""Number of step windows, or of pods with totals of requests, for which a message costs one more unit of the
+rate limit. The cost stays small, because a node has few ranks and each reports once per second.
 """
 _PEERS = 8
 """Number of peers in a pod's report for which a message costs one more unit of the rate limit."""
@@ -76,7 +76,8 @@ class AgentRecord:
         pods, reports = message.telemetry.pods, [message.pod, *message.hello.pods[:MAX_PODS]]
         windows = sum(len(pod.windows) for pod in pods[:MAX_PODS])
         peers = sum(min(len(pod.peers), _MAX_PEERS) for pod in reports)
-        self.pace.reserve(1 + message.ByteSize() / _UNIT + (len(pods) + windows) / _WINDOWS + peers / _PEERS)
+        parts = len(pods) + windows + len(message.traffic.pods)
+        self.pace.reserve(1 + message.ByteSize() / _UNIT + parts / _WINDOWS + peers / _PEERS)
 
     def fits(self, report: wire.PodReport) -> bool:
         """Return True if the record can store the report without exceeding the maximum number of pods or

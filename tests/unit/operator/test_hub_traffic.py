@@ -90,3 +90,9 @@ class TestTraffic(AgentsHarness):
         view: PodView = replace(self.pod, uid=uid, name=uid, node="n0", labels={LABEL_INDEX: "0"})
         self.cache.pods.upsert(Pod("ns", 2, "job", view))
         return view
+
+    async def test_an_agent_is_charged_for_each_pod_with_requests(self) -> None:
+        record = self.hub.registry.ensure("n0")
+        message = wire.AgentMessage(traffic=wire.Traffic(pods=[wire.PodTraffic()] * 100_000))
+        record.charge(message)
+        assert record.pace.debt > 10
