@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from convoy_controllers.servingjob.observed import Observed
-from convoy_controllers.servingjob.revision import Revision
+from convoy_controllers.servingjob.revision import Revision, RoleRevision
 from convoy_controllers.views import PodView, SlotView
 from convoy_controllers.workers.pod_ends import ended
 from convoy_crds.layout import Slot
@@ -21,9 +21,11 @@ from convoy_crds.servingjob_status import GroupRecord
 from convoy_crds.terms import LABEL_GROUP, LABEL_INDEX, LABEL_REVISION, LABEL_ROLE
 
 PROBED_SECONDS = 3.0
-"""Seconds after the start of a rank within which the kubelet has noticed that the rank is not ready: two
-probes in a row must fail.
+"""Seconds after the start of an engine's rank within which the kubelet has noticed that the rank is not
+ready: two probes in a row must fail.
 """
+MAX_PROBED_SECONDS = 120.0
+"""Maximum of these seconds for a template's own readiness probe."""
 Key = tuple[str, int]
 """Role and number of a group."""
 
@@ -107,7 +109,7 @@ def groups(
             continue
         revision = revisions.get(record.revision)
         role = revision.spec.role(record.role) if revision else None
-        group = _group(observed, record, role.group_size if role else 0, own, lost)
+        group = _group(observed, record, role, own, lost)
         found.append(replace(group, ready=False, ready_since=0.0) if now < group.noticed else group)
     return tuple(found)
 
@@ -148,25 +150,41 @@ def _exists(record: GroupRecord, pods: Mapping[int, PodView], *, known: bool) ->
 
 
 def _group(
-    observed: Observed, record: GroupRecord, size: int, pods: Mapping[int, PodView], lost: Mapping[str, str]
+    observed: Observed,
+    record: GroupRecord,
+    role: RoleRevision | None,
+    pods: Mapping[int, PodView],
+    lost: Mapping[str, str],
 ) -> Group:
+    size = role.group_size if role else 0
     whole = size > 0 and all(slot in pods for slot in range(size))
     formed = whole and bool(record.membership)
     ready = formed and all(_ready(observed, record, pod, lost) for pod in pods.values())
     times = [max(pod.ready_changed, pod.created) for pod in pods.values()]
     changed = max(times, default=0.0)
-    noticed = max((_noticed(observed, pod) for pod in pods.values()), default=0.0)
-    since = max(changed, noticed) if ready else 0.0
-    return Group(record, size, pods, ready, since, changed, noticed)
+    restarted = max((_restarted(observed, pod) for pod in pods.values()), default=0.0)
+    since = max(changed, restarted + _probe_seconds(role) if restarted else 0.0) if ready else 0.0
+    return Group(record, size, pods, ready, since, changed, restarted + PROBED_SECONDS if restarted else 0.0)
 
 
-def _noticed(observed: Observed, pod: PodView) -> float:
-    """Return the Unix seconds from which on a pod's readiness is that of its present ranks; 0 if it is so
-    already. The pod may have become ready before these ranks started.
+def _restarted(observed: Observed, pod: PodView) -> float:
+    """Return the Unix seconds at which ranks of a pod started after the pod had become ready; 0 if they
+    started before.
     """
     view = observed.slots.get(pod.uid)
     started = max((rank.started for rank in view.ranks), default=0.0) if view else 0.0
-    return started + PROBED_SECONDS if int(started) > pod.ready_changed else 0.0
+    return started if int(started) > pod.ready_changed else 0.0
+
+
+def _probe_seconds(role: RoleRevision | None) -> float:
+    """Return the seconds after which the kubelet has noticed that a rank of the role is not ready."""
+    containers = role.template.spec.containers if role and role.template and not role.engine else []
+    probe = containers[0].readiness_probe if containers else None
+    if probe is None:
+        return PROBED_SECONDS
+    period, failures = probe.get("periodSeconds", 10), probe.get("failureThreshold", 3)
+    known = isinstance(period, int) and isinstance(failures, int)
+    return min(period * failures + PROBED_SECONDS, MAX_PROBED_SECONDS) if known else MAX_PROBED_SECONDS
 
 
 def _ready(observed: Observed, record: GroupRecord, pod: PodView, lost: Mapping[str, str]) -> bool:

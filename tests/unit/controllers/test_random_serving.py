@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from tests.cases import cases
 
 from convoy_controllers.simulate.replay import replay
@@ -90,6 +91,7 @@ def life(seed: int) -> Scenario:
     )
 
 
+@pytest.mark.timeout(cases(60))
 def test_random_serving_lives_keep_the_invariants() -> None:
     for seed in range(cases(2)):
         scenario = life(seed)

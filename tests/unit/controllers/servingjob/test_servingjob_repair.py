@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from tests.unit.controllers.servingjob.servers import START, Servers
 
 from convoy_controllers.commands import Assign
 from convoy_controllers.resources import CONTROLLER_REVISIONS, POD_DISRUPTION_BUDGETS, SERVICES
+from convoy_controllers.servingjob.groups import groups
 from convoy_controllers.servingjob.plan import plan
 from convoy_controllers.servingjob.restarts import after_fault, refreshed
 from convoy_controllers.workers.faults import Fault
@@ -177,3 +179,30 @@ def test_a_failed_replica_rests_for_a_window(seconds: int, fails: bool) -> None:
     now = START + timedelta(seconds=seconds)
     found = refreshed(record, settled=False, recovery=RECOVERY, now=now)
     assert (found.failed is not None) is fails
+
+
+@pytest.mark.parametrize(
+    ("probe", "seconds"),
+    [
+        (None, 6),
+        ({"httpGet": {"port": 8080}}, 36),
+        ({"httpGet": {"port": 8080}, "periodSeconds": 2, "failureThreshold": 1}, 8),
+        ({"httpGet": {"port": 8080}, "periodSeconds": "no number"}, 123),
+    ],
+)
+def test_restarted_replica_is_available_after_its_probe_may_have_failed(
+    probe: dict[str, Any] | None, seconds: int
+) -> None:
+    """The kubelet may still report the ranks before the restart as ready."""
+    container = {"name": "main", "image": "mine", "command": ["serve"], "readinessProbe": probe}
+    own = {"template": {"spec": {"containers": [container]}}} if probe else {"engine": {"name": "lm"}}
+    servers = Servers(roles=[{"name": "worker", **own}], replicas=1).settle()
+    servers.wait(10)
+    servers.rank("llm-worker-0-0", started=servers.now.timestamp())
+
+    def available(after: float) -> bool:
+        now = servers.now + timedelta(seconds=after)
+        (found,) = groups(servers.observed(), servers.revisions, {}, now.timestamp())
+        return found.settled(now)
+
+    assert not available(seconds - 0.1) and available(seconds)
