@@ -74,7 +74,8 @@ values of each job are in its `status.progress.metrics` and on its page of the d
 Engine have no series.
 
 `convoy_serving_*` are sums over all ServingJobs, from their status. The latencies of one job are in its
-`status.traffic` and on its page of the dashboard. Each replica also serves [metrics of its own](serving.md#metrics).
+`status.traffic` and on its page of the dashboard. Each replica also serves
+[metrics of its own](serving.md#metrics).
 """
 AGENT = """\
 ## Agent

@@ -6,9 +6,9 @@ Three kinds of fenced blocks are used:
 - A block that begins with ```output has the output of the commands before it (`e2e.docs.shown_output`).
 - A block with a `title` is a file.
 
-The commands run in order, in a folder with the files and links to the checkout's `examples` and `charts`. Each block
-runs in its own shell, which stops at the first error. When a block ends, its background processes are
-killed.
+The commands run in order, in a folder with the files and links to the checkout's `examples` and `charts`.
+Each block runs in its own shell, which stops at the first error. When a block ends, its background processes
+are killed.
 """
 
 from __future__ import annotations

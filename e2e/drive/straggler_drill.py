@@ -143,7 +143,9 @@ class Drill:
         limits the processors of all ranks, which may slow all of them.
         """
         found = self.jobs.status(self.name).get("stragglers", [])
-        assert [one for one in found if one["persistent"] and one.get("ranks", []) not in ([], culprits)] == []
+        assert [
+            one for one in found if one["persistent"] and one.get("ranks", []) not in ([], culprits)
+        ] == []
         return [one for one in found if (one["cause"], one.get("ranks")) == (cause, culprits)]
 
     def is_persistent(self, cause: str, culprits: list[int]) -> bool:

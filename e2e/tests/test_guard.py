@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
