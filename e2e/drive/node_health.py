@@ -52,6 +52,17 @@ def health(cluster: Cluster, node: str) -> dict[str, Any]:
     return next((one for one in found if one.get("nodeRef", {}).get("name") == node), {})
 
 
+def condemn(cluster: Cluster, node: str) -> None:
+    """Take the hardware of a node out of service, as `convoy guard condemn` does."""
+    (name,) = (
+        one["metadata"]["name"]
+        for one in cluster.get("nodehealths")["items"]
+        if one.get("status", {}).get("nodeRef", {}).get("name") == node
+    )
+    spec = {"condemned": {"reason": "a test", "user": "tests"}}
+    cluster.kubectl("patch", "nodehealth", name, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+
 def nodes_ever_acted_on(cluster: Cluster) -> set[str]:
     """Return the nodes that the guard has ever taken out of service."""
     found = set()

@@ -11,6 +11,7 @@ import pytest
 from e2e.cluster.cluster import Cluster
 from e2e.drive.cluster_state import leader, restore
 from e2e.drive.faults import kill_rank
+from e2e.drive.node_health import POLICY, condemn, health, policy, taints
 from e2e.drive.serving_jobs import ServingJobs, apart, complete, lm_role, load, seconds_until_served, seeded
 
 FAST = {"drainSeconds": 5}
@@ -150,6 +151,30 @@ def test_two_roles_and_groups_of_two_serve_in_one_job(serving: ServingJobs) -> N
     assert complete(serving.url("single"), max_tokens=8)["choices"][0]["text"] == alone, (
         "a pipeline of two pods computes the same text as one pod"
     )
+
+
+@pytest.mark.full
+def test_replicas_leave_a_condemned_node_without_a_lost_request(
+    cluster: Cluster, serving: ServingJobs
+) -> None:
+    serving.create("spared", replicas=1, rollout=FAST)
+    serving.wait_rolled("spared")
+    url = serving.url("spared")
+    (pod,) = serving.pods("spared")
+    node = pod.spec.node_name
+    with policy(cluster, "condemns", POLICY):
+        serving.wait(lambda: bool(health(cluster, node)), 60, "the node has a NodeHealth")
+        with load(url, 10) as running:
+            condemn(cluster, node)
+            serving.wait(
+                lambda: all(pod.spec.node_name != node for pod in serving.pods("spared")),
+                90,
+                "no replica is left on the node",
+            )
+            serving.wait_rolled("spared")
+            report = running.report()
+        assert taints(cluster, node) == {"convoy.dev/quarantined": "NoSchedule"}
+    assert_none_lost(report)
 
 
 @pytest.mark.full
