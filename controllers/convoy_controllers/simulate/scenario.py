@@ -198,7 +198,9 @@ class Scenario(Model):
     """Tiers of jobs without `spec.checkpoint.tiers`: the chart's value `checkpoints.default`."""
     latencies: Latencies = Field(default_factory=Latencies)
     until: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = 3600.0
-    """Virtual seconds after which the scenario ends. It ends earlier if all jobs have ended."""
+    """Virtual seconds after which the scenario ends. It ends earlier if all jobs have ended. ServingJobs do
+    not end.
+    """
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:

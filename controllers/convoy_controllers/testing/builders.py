@@ -92,7 +92,7 @@ class ToyCluster:
         self._cache = InformerCache(self._cluster.kernel, self._cluster.latencies, self._api)
         self._name = job.metadata.name
         self._cluster.submit(job)
-        self._last = self._api.jobs[self._name].job
+        self._last: TrainingJob = self._api.jobs[self._name].job
         self.engine = engine
         self.stores: dict[str, CheckpointStore] = {}
         self.source: TrainingJob | None = None
