@@ -176,7 +176,7 @@ def test_each_host_access_of_the_agent_has_a_comment() -> None:
     needs = [
         n for n, line in enumerate(lines) if "mountPath:" in line or line.startswith(("privileged", "runAs"))
     ]
-    assert len(needs) == 8
+    assert len(needs) == 9
     for number in needs:
         above = next(line for line in reversed(lines[:number]) if not line.startswith("{{"))
         assert above.startswith("#"), lines[number]
