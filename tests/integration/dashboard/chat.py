@@ -31,7 +31,7 @@ def create(cluster: Cluster, points: int) -> None:
     }
     made = cluster.make("servingjobs", body)
     for number, (node, revision, ready) in enumerate(
-        (("node-01", "chat-5c", True), ("node-02", "chat-5c", True), ("node-03", "chat-7f", False))
+        (("node-01", "chat-5c", True), ("node-02", "chat-5c", True), ("node-06", "chat-7f", False))
     ):
         _pod(cluster, made["metadata"]["uid"], number, node, revision, ready=ready)
     for number in range(min(points, 20)):
