@@ -11,6 +11,7 @@ import pytest
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_crds.terms import LABEL_AGENT_READY
 from convoy_operator.app import Operator
+from convoy_operator.hub.ca import KEY_BYTES
 
 from .conftest import FakeAgent, Installation, eventually, running
 from .test_operator import JOBS, Kubelet, job, ranks
@@ -113,6 +114,7 @@ async def test_a_job_without_tiers_gets_memory(
             assert values["CONVOY_CHECKPOINT_TIERS"] == "local,peer"
             assert values["CONVOY_CHECKPOINT_BY_DEFAULT"] == "true"
         first, second = await it.form()
+        assert first.key == second.key and len(first.key) == KEY_BYTES, "ranks can authenticate each other"
         for one, other in ((first, 1), (second, 0)):
             assert (one.memory.by_default, one.memory.copies, one.memory.limit) == (True, 1, 256 * MIB)
             assert [host.node for host in one.memory.hosts] == [it.agents[other].node]
