@@ -64,6 +64,9 @@ class ServingResult:
         """Return the report of the job."""
         status, log = self.job.status, self.log
         tables = [self._requests()] if log.total or self.left else []
+        if log.causes:
+            causes = [(str(cause), str(count)) for cause, count in sorted(log.causes.items())]
+            tables.append(Table(("FAILED BY", "REQUESTS"), causes))
         tables.append(self._rollouts())
         percentiles = log.percentiles(*SHARES)
         values = {
