@@ -43,7 +43,8 @@ async def traffic(hub: FakeHub, wanted: Any) -> hub_pb2.PodTraffic:
         return any(wanted(one) for one in message.traffic.pods)
 
     message = await hub.until(check)
-    return next(one for one in message.traffic.pods if wanted(one))
+    found: hub_pb2.PodTraffic = next(one for one in message.traffic.pods if wanted(one))
+    return found
 
 
 async def test_the_load_and_the_requests_of_a_rank_reach_the_hub(make_host: HostMaker, hub: FakeHub) -> None:

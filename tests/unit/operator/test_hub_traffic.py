@@ -96,3 +96,8 @@ class TestTraffic(AgentsHarness):
         message = wire.AgentMessage(traffic=wire.Traffic(pods=[wire.PodTraffic()] * 100_000))
         record.charge(message)
         assert record.pace.debt > 10
+
+    async def test_the_progress_of_a_load_is_part_of_the_rank(self) -> None:
+        loading = wire.RankReport(rank=0, loading_unix_ms=5_000)
+        self.join("n0", wire.PodReport(pod_uid="u", ranks=[loading]))
+        assert self.hub.reader.slots((self.pod,))["u"].ranks[0].loading == 5.0
