@@ -53,8 +53,9 @@ class NodeHealthReasons:
     )
     JOB_STAYS = Reason(
         "JobStays",
-        "the drain waits for the end of these jobs: {jobs}. Convoy cannot swap them, because their "
-        "spec.guard.action is Observe, or because they have no saved state to resume from",
+        "the drain waits until these jobs have left the node: {jobs}. A ServingJob replaces its replicas "
+        "itself. Convoy cannot swap a TrainingJob whose spec.guard.action is Observe, or that has no saved "
+        "state to resume from",
     )
     DRAIN_BLOCKED = Reason(
         "DrainBlocked",
