@@ -21,6 +21,8 @@ import pytest
 
 from convoy_agents.guard import windows
 from convoy_agents.pods import messages
+from convoy_agents.pods.rank_events import parse_from_rank
+from convoy_agents.traffic import totals
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKLOADS = ROOT / "workloads"
@@ -172,9 +174,10 @@ class Agent:
                 assert messages.parse_from_launcher(message) is not None
             elif message["type"] == "telemetry":
                 windows.parse(message, rank)
+            elif message["type"] == "traffic":
+                totals.parse(message, "uid", 1)
             else:
-                assert message["type"] == "progress"
-                messages.parse_progress(message)
+                assert parse_from_rank(message, messages.RankHello(1, rank)) is not None
         except (messages.MessageError, AssertionError) as error:
             self.refused.append(f"{error!r}: {message}")
 
