@@ -64,6 +64,7 @@ def _replaced(work: Work, group: Group, fault: Fault | None) -> list[Delete]:
     """Return the deletions of pods that cannot go on, or that the restart after `fault` replaces."""
     found: list[Delete] = []
     whole = fault is not None and fault.counted and len(group.record.times) >= FUTILE_RESTARTS
+    whole = whole or _loses_a_pod(group)
     for one in group.pods.values():
         if one.node in work.lost.replaceable:
             # The kubelet of a lost node cannot confirm the deletion.
@@ -73,6 +74,16 @@ def _replaced(work: Work, group: Group, fault: Fault | None) -> list[Delete]:
         elif ended(one) or whole or _replaces(fault, one) or _stranded(work, group, one):
             found.append(delete_pod(one.name, one.uid))
     return found
+
+
+def _loses_a_pod(group: Group) -> bool:
+    """Return True if somebody deletes a pod of a formed group of several pods.
+
+    Slot 0 would serve without that pod until the pod's ranks have ended. If it is deleted too, it drains.
+    """
+    return (
+        group.size > 1 and bool(group.record.membership) and any(one.deleting for one in group.pods.values())
+    )
 
 
 def _replaces(fault: Fault | None, one: PodView) -> bool:

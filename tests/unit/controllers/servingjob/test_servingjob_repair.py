@@ -90,6 +90,17 @@ def test_an_evicted_replica_gets_another_number_at_once() -> None:
     assert servers.job.status.ready == "2/2" and not servers.record(2).times
 
 
+def test_a_group_that_loses_a_pod_drains_whole() -> None:
+    servers = Servers(replicas=2, roles=PAIRS).settle()
+    servers.drains = False
+    servers.pod("llm-worker-0-1", deleting=True, ready=False)
+    servers.step()
+    assert {name for name, pod in servers.pods.items() if pod.deleting} == {"llm-worker-0-0", "llm-worker-0-1"}
+    servers.drains = True
+    servers.settle()
+    assert servers.job.status.ready == "2/2"
+
+
 def test_pods_without_a_record_are_adopted() -> None:
     servers = Servers().settle()
     uids = {pod.uid for pod in servers.pods.values()}
