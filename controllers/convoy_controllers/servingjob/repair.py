@@ -19,6 +19,7 @@ from convoy_controllers.workers.faults import Fault
 from convoy_controllers.workers.pod import with_incarnation
 from convoy_controllers.workers.pod_ends import ended
 from convoy_crds.layout import Slot
+from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob_status import RestartScope
 
 RESEND_SECONDS = 5.0
@@ -64,7 +65,7 @@ def _replaced(work: Work, group: Group, fault: Fault | None) -> list[Delete]:
     """Return the deletions of pods that cannot go on, or that the restart after `fault` replaces."""
     found: list[Delete] = []
     whole = fault is not None and fault.counted and len(group.record.times) >= FUTILE_RESTARTS
-    whole = whole or _loses_a_pod(group)
+    whole = whole or _loses_a_pod(group, fault)
     for one in group.pods.values():
         if one.node in work.lost.replaceable:
             # The kubelet of a lost node cannot confirm the deletion.
@@ -76,14 +77,13 @@ def _replaced(work: Work, group: Group, fault: Fault | None) -> list[Delete]:
     return found
 
 
-def _loses_a_pod(group: Group) -> bool:
-    """Return True if somebody deletes a pod of a formed group of several pods.
+def _loses_a_pod(group: Group, fault: Fault | None) -> bool:
+    """Return True if somebody has just deleted a pod of a group of several pods.
 
-    Slot 0 would serve without that pod until the pod's ranks have ended. If it is deleted too, it drains.
+    Slot 0 would go on serving without that pod, and lose its requests. If it is deleted too, it drains.
     """
-    return (
-        group.size > 1 and bool(group.record.membership) and any(one.deleting for one in group.pods.values())
-    )
+    deleted = fault is not None and fault.reason is Reasons.POD_DELETED
+    return deleted and any(one.deleting for one in group.pods.values())
 
 
 def _replaces(fault: Fault | None, one: PodView) -> bool:
