@@ -78,6 +78,9 @@ def commands(
     placed = [(slot, group.pods[slot.index]) for slot in layout if slot.index in group.pods]
     if not record.membership or len(placed) < len(layout) or not placed:
         return ()
+    if membership(pod.uid for _, pod in placed) != record.membership:
+        # A pod was replaced before the fault of the others has a cause. It joins the next incarnation.
+        return ()
     first = placed[0][1]
     view = observed.slots.get(first.uid)
     if view is None or first.node is None:

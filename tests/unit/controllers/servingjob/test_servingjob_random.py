@@ -211,6 +211,11 @@ class ServingLife(RuleBasedStateMachine):
         if hasattr(self, "servers"):
             assert len(self.servers.records) <= 16
 
+    def converged(self) -> bool:
+        status, wanted = self.servers.job.status, self.servers.job.spec.replicas
+        settled = status.ready == f"{wanted}/{wanted}" and status.current_revision == status.update_revision
+        return settled and len(self.servers.pods) == wanted * self.group_size
+
     def teardown(self) -> None:
         """Stop all faults, and check that the job converges to a good revision."""
         if not hasattr(self, "servers"):
@@ -222,6 +227,13 @@ class ServingLife(RuleBasedStateMachine):
         self.servers.edit(roles=[self.role()])
         self.servers.rollout(paused=False, revision="")
         for _ in range(250):
+            self.reconcile()
+            self.servers.wait(30)
+            if self.converged():
+                break
+        # It stays so when restarts have left the window of the budget.
+        self.servers.wait(2 * self.servers.job.spec.recovery.window_seconds)
+        for _ in range(20):
             self.reconcile()
             self.servers.wait(30)
         status, wanted = self.servers.job.status, self.servers.job.spec.replicas
