@@ -107,7 +107,7 @@ async def _on_client_left(_: Request, error: Exception) -> Response:
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - Starlette calls this only for an HTTPException
     words = {
-        404: f"there is no route {request.url.path}",
+        404: f"there is no route {request.url.path}; the API is below /v1, such as /v1/chat/completions",
         405: f"{request.url.path} does not accept {request.method}",
     }
     message = words.get(error.status_code, str(error.detail))

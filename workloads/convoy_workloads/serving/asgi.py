@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -16,10 +17,21 @@ class ClientLeft(Exception):
     """Raised if the client has left before it has sent its request."""
 
 
-async def read_body(scope_headers: dict[bytes, bytes], receive: Receive, most: int) -> bytes:
-    """Return the body of a request. Raises RequestError if it has more than `most` bytes, and ClientLeft."""
+async def read_body(headers: dict[bytes, bytes], receive: Receive, most: int, deadline: float) -> bytes:
+    """Return the body of a request. Raises RequestError if it has more than `most` bytes or does not arrive
+    before `deadline` (monotonic time), and ClientLeft.
+    """
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await _read_body(headers, receive, most)
+    except TimeoutError as error:
+        why = "body: did not arrive before the request's deadline; send it again"
+        raise RequestError(408, why, "body", "request_timeout") from error
+
+
+async def _read_body(headers: dict[bytes, bytes], receive: Receive, most: int) -> bytes:
     too_long = RequestError(413, f"body: must have at most {most} bytes", "body", "body_too_large")
-    length = scope_headers.get(b"content-length", b"0")
+    length = headers.get(b"content-length", b"0")
     if length.isdigit() and int(length) > most:
         raise too_long
     message = await receive()

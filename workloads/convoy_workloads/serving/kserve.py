@@ -139,7 +139,7 @@ class Routes:
         front.check(headers)
         deadline = front.deadline(headers)
         card = self._card(http)
-        body = await read_body(headers, http.receive, front.limits.body_bytes)
+        body = await read_body(headers, http.receive, front.limits.body_bytes, deadline)
         try:
             wanted = Inference.model_validate_json(body)
         except ValidationError as error:

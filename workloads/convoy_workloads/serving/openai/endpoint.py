@@ -31,7 +31,12 @@ from convoy_workloads.serving.openai.requests import (
 from convoy_workloads.serving.protocol import Sampling, Token
 
 JSON = b"application/json"
-EVENTS = b"text/event-stream; charset=utf-8"
+EVENTS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    # nginx would otherwise collect the tokens, and send them when its buffer is full.
+    (b"x-accel-buffering", b"no"),
+]
 CLOSE = (b"connection", b"close")
 """Header that makes the client connect anew, and so reach another replica, while this replica is ending."""
 
@@ -68,7 +73,8 @@ class Endpoint:
                 raise RequestError(405, f"send a POST request to {scope['path']}", code="method_not_allowed")
             front.check(headers)
             deadline = front.deadline(headers)
-            call = self.prepare(await read_body(headers, receive, front.limits.body_bytes), request.id)
+            body = await read_body(headers, receive, front.limits.body_bytes, deadline)
+            call = self.prepare(body, request.id)
             front.submit(request, call.prompts, call.options.stops, deadline)
             watching = asyncio.ensure_future(watch(request, receive))
             try:
@@ -78,9 +84,9 @@ class Endpoint:
         except ClientLeft:
             return
         except RequestError as error:
-            if error.status in (400, 404, 405, 413):
+            if error.status in (400, 404, 405, 408, 413):
                 front.metrics.refused("invalid")
-            closing = [CLOSE] if front.lifecycle.ending or error.status == 413 else []
+            closing = [CLOSE] if front.lifecycle.ending or error.status in (408, 413) else []
             await respond(send, error.status, [*common, *error.headers, *closing], error.body(), JSON)
         finally:
             front.close(request)
@@ -116,15 +122,16 @@ class CompletionEndpoint(Endpoint):
                 "n",
                 "invalid_value",
             )
+        # The length is checked first: a long prompt must not block the event loop.
+        lengths = [check_length(tokens, options.max_tokens, card, "prompt") for tokens in prompts]
         for tokens in prompts:
-            if any(token >= front.tokenizer.vocabulary for token in tokens):
+            if max(tokens) >= front.tokenizer.vocabulary:
                 raise RequestError(
                     400,
                     f"prompt: the model has tokens from 0 to {front.tokenizer.vocabulary - 1}",
                     "prompt",
                     "invalid_value",
                 )
-        lengths = [check_length(tokens, options.max_tokens, card, "prompt") for tokens in prompts]
         chosen = _choices(options, list(zip(prompts, lengths, strict=True)), options.logprobs)
         return Call(options, form, chosen, sum(map(len, prompts)))
 
@@ -152,7 +159,7 @@ def _choices(
     temperature = 1.0 if options.temperature is None else options.temperature
     top_p = 1.0 if options.top_p is None else options.top_p
     return [
-        (tokens, Sampling(length, seed + number, temperature, top_p, options.top_k, logprobs))
+        (tokens, Sampling(length, seed + number, temperature, top_p, options.candidates, logprobs))
         for tokens, length in prompts
         for number in range(options.n)
     ]
@@ -167,7 +174,7 @@ async def _stream(
         {
             "type": "http.response.start",
             "status": 200,
-            "headers": [(b"content-type", EVENTS), (b"cache-control", b"no-store"), *common],
+            "headers": [*EVENTS, *common],
         }
     )
     started: set[int] = set()
