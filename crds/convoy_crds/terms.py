@@ -21,6 +21,8 @@ LABEL_GROUP = "convoy.dev/group"
 """Label of a ServingJob's pod with the number of its replica within the role."""
 LABEL_REVISION = "convoy.dev/revision"
 """Label of a ServingJob's pod with the name of its revision."""
+LABEL_ENDPOINT = "convoy.dev/endpoint"
+"""Label of the ServingJob's pods that receive requests. Its value is `true`."""
 LABEL_AGENT_READY = "convoy.dev/agent-ready"
 
 DEFAULT_POLICY = "default"

@@ -24,6 +24,10 @@ for long, and a rank that loads but makes no progress is ended by the launcher.
 """
 
 
+PORT_NAME = "convoy-http"
+"""Name of the container's port that receives requests. Pods of two revisions may have two numbers for it."""
+
+
 def probe_port(port: int) -> int:
     """Return the port on which the launcher answers the kubelet's probes, next to the serving port."""
     return port + 1 if port < 65_535 else port - 1
@@ -48,16 +52,27 @@ def pod(job: ServingJob, revision: Revision, slot: Slot) -> dict[str, Any]:
                 terms.LABEL_GROUP: str(slot.replica),
                 terms.LABEL_INDEX: str(slot.index),
                 terms.LABEL_REVISION: revision.name,
-            },
+            }
+            | ({terms.LABEL_ENDPOINT: "true"} if _receives(spec, slot) else {}),
             template=template,
             image=role.image,
             environment=_environment(spec, role),
             grace_seconds=grace,
-            container=_probes(role, spec, slot, template),
+            container=_probes(role, spec, slot, template) | _ports(spec, slot, template),
             volumes=volumes,
             mounts=mounts,
         )
     )
+
+
+def _receives(spec: RevisionSpec, slot: Slot) -> bool:
+    """Return True if a slot's pod receives requests."""
+    return slot.role == spec.serving_role and slot.index == 0
+
+
+def endpoints(job: str) -> dict[str, str]:
+    """Return the labels that select the pods that receive requests, whichever role their revision names."""
+    return {terms.LABEL_JOB: job, terms.LABEL_KIND: KIND.name, terms.LABEL_ENDPOINT: "true"}
 
 
 def labels(job: str, role: str) -> dict[str, str]:
@@ -109,6 +124,15 @@ def _probes(role: RoleRevision, spec: RevisionSpec, slot: Slot, template: dict[s
         "readinessProbe": get("/ready", failureThreshold=2),
         "livenessProbe": get("/live", periodSeconds=10, failureThreshold=3, timeoutSeconds=5),
     }
+
+
+def _ports(spec: RevisionSpec, slot: Slot, template: dict[str, Any]) -> dict[str, Any]:
+    """Return the ports of the ranks' container, if the pod receives requests."""
+    if not _receives(spec, slot):
+        return {}
+    containers = (template.get("spec") or {}).get("containers") or [{}]
+    own = {"name": PORT_NAME, "containerPort": spec.port, "protocol": "TCP"}
+    return {"ports": [*(containers[0].get("ports") or ()), own]}
 
 
 def _volumes(spec: RevisionSpec) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

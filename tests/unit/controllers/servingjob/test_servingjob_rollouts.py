@@ -139,8 +139,52 @@ def test_two_roles_have_replicas_of_their_own() -> None:
     assert servers.job.status.ready == "5/5" and servers.job.status.replicas == 2
     assert len(servers.live(role="worker")) == 4
     body = servers.objects[SERVICES, "llm"]
-    assert body["spec"]["selector"]["convoy.dev/role"] == "router"
-    assert body["spec"]["selector"]["convoy.dev/index"] == "0"
+    wanted = body["spec"]["selector"].items()
+    found = sorted(pod.name for pod in servers.pods.values() if wanted <= pod.labels.items())
+    assert found == ["llm-router-0-0", "llm-router-1-0", "llm-router-2-0"]
+
+
+def endpoints(servers: Servers) -> list[str]:
+    """Return the ready pods that the Service selects."""
+    wanted = servers.objects[SERVICES, "llm"]["spec"]["selector"].items()
+    return [pod.name for pod in servers.live() if pod.ready and wanted <= pod.labels.items()]
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_renamed_role_serves_until_the_other_one_does(breaks: bool) -> None:
+    servers = Servers().settle()
+    old = servers.job.status.update_revision
+    if breaks:
+        servers.good = lambda pod: pod.labels["convoy.dev/revision"] == old
+    servers.edit(roles=[{"name": "other", "engine": {"name": "lm"}}])
+    for _ in range(20):
+        servers.step()
+        assert len(endpoints(servers)) >= 2
+        servers.wait(2)
+    roles = {pod.labels["convoy.dev/role"] for pod in servers.live()}
+    assert roles == ({"worker", "other"} if breaks else {"other"})
+
+
+def test_a_broken_revision_with_another_role_halts_and_leaves_the_old_one() -> None:
+    servers = Servers(recovery={"maxRestarts": 0}).settle()
+    servers.edit(roles=[{"name": "other", "engine": {"name": "lm"}}]).run(3)
+    servers.exit("llm-other-0-0").exit("llm-other-1-0").run(5)
+    assert servers.condition["Progressing"] == ("False", "RevisionFailed")
+    assert len(servers.live(role="worker")) == 2 and len(endpoints(servers)) >= 2
+
+
+def test_another_port_reaches_the_pods_of_both_revisions() -> None:
+    servers = Servers().settle()
+    servers.edit(service={"port": 9000}).step()
+    (port,) = servers.objects[SERVICES, "llm"]["spec"]["ports"]
+    assert port["port"] == 9000 and len(endpoints(servers)) == 2
+    servers.run(3)
+    numbers = set()
+    for name in endpoints(servers):
+        ports = servers.manifests[name]["spec"]["containers"][0]["ports"]
+        (own,) = (one["containerPort"] for one in ports if one["name"] == port["targetPort"])
+        numbers.add(own)
+    assert numbers == {8080, 9000}
 
 
 def test_a_removed_role_is_deleted() -> None:
@@ -228,6 +272,27 @@ def test_a_bad_spec_is_named_and_running_replicas_go_on(case: str) -> None:
     servers.settle().edit(**spec).settle()
     assert servers.condition["Valid"] == ("False", reason) and servers.message("Valid").startswith(words)
     assert servers.job.status.ready == "2/2" and servers.job.status.reason == reason
+
+
+def test_a_bad_spec_keeps_the_service_although_the_status_is_lost() -> None:
+    servers = Servers().settle()
+    servers.engines.clear()
+    servers.job = servers.job.model_copy(update={"status": type(servers.job.status)()})
+    servers.settle()
+    assert len(endpoints(servers)) == 2 and servers.condition["Valid"] == ("False", "UnknownEngine")
+
+
+def test_replicas_of_a_deleted_revision_are_replaced_within_the_budget() -> None:
+    servers = Servers(replicas=4).settle()
+    first = servers.job.status.update_revision
+    servers.size(1).run(7)
+    del servers.objects[CONTROLLER_REVISIONS, f"llm-{first}"]
+    for _ in range(25):
+        servers.step()
+        assert servers.serving >= 4
+        servers.wait(2)
+    assert {pod.labels["convoy.dev/revision"] for pod in servers.live()} != {first}
+    assert servers.job.status.ready == "4/4"
 
 
 @pytest.mark.parametrize("case", BAD)
