@@ -38,7 +38,7 @@ def read(text: str, uid: str, incarnation: int) -> hub_pb2.PodTraffic:
     lines = "\n".join(line for line in text.splitlines() if _WANTED.match(line))
     try:
         samples = [one for family in text_string_to_metric_families(lines + "\n") for one in family.samples]
-    except ValueError as error:
+    except Exception as error:  # The parser raises several kinds of errors for malformed lines.
         raise ScrapeError(f"invalid metrics: {error}") from error
     found: dict[str, list[Sample]] = defaultdict(list)
     for one in samples:
@@ -72,7 +72,7 @@ def _short(name: str) -> str:
 
 
 def _sum(samples: Iterable[Sample]) -> float:
-    return sum(one.value for one in samples if math.isfinite(one.value) and one.value > 0)
+    return sum(min(one.value, MAX_COUNT) for one in samples if math.isfinite(one.value) and one.value > 0)
 
 
 def _count(samples: Iterable[Sample]) -> int:

@@ -20,6 +20,7 @@ from convoy_agents.traffic.buffer import TrafficBuffer
 from convoy_agents.traffic.fetch import MAX_BYTES, FetchError, fetch
 from convoy_agents.traffic.scrape import ScrapeError, read
 from convoy_agents.traffic.scraper import Scraper
+from convoy_agents.traffic.totals import MAX_COUNT
 from convoy_agents.wire import hub_pb2
 
 VLLM = """\
@@ -90,6 +91,22 @@ def test_values_that_are_no_numbers_of_requests_count_as_none() -> None:
         'vllm:num_requests_waiting NaN\nvllm:request_success_total{finished_reason="stop"} -4\n', "u", 1
     )
     assert (found.queue, found.requests) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "convoy_num_requests_running 1e308\n" * 2 + 'convoy_num_requests_running{a="b"} 1e308\n',
+        'convoy_num_requests_running{, =\te=\t}"\n',
+        "convoy_num_requests_running{a=\n",
+    ],
+)
+def test_no_text_of_a_program_ends_the_scraper(text: str) -> None:
+    try:
+        found = read(text, "u", 1)
+    except ScrapeError:
+        return
+    assert found.in_flight <= MAX_COUNT
 
 
 def test_a_histogram_with_too_many_buckets_is_left_out() -> None:
