@@ -1,7 +1,7 @@
 """The models on this node's disk.
 
     generations/<key>/              a generation: record.json, shards/<shard>/gen-<i>-<s>
-    generations/<key>.<n>.new/      a download that has not ended
+    generations/<key>.<n>.new/      a download that has not ended, or a generation that is being removed
     pods/<short>/                   the folder that a pod sees, read-only: hard links to a generation
     boot                            id of the node's boot in which the generations were written
 
@@ -190,7 +190,10 @@ class ModelFolders:
         return sorted(found, key=lambda one: one[1])
 
     def _remove(self, generation: Path) -> None:
-        shutil.rmtree(generation, ignore_errors=True)
+        # An agent that is killed here must not leave a part of a generation under its name.
+        leftover = generation.with_name(f"{generation.name}.{next(self._numbers)}{_UNFINISHED}")
+        generation.rename(leftover)
+        shutil.rmtree(leftover, ignore_errors=True)
         log.info("unused model removed", key=generation.name)
 
     def _make_room(self, size: int) -> None:

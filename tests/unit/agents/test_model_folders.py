@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -88,6 +89,19 @@ def test_room_is_made_at_the_expense_of_the_model_that_was_unused_longest(
         os.utime(tmp_path / "generations" / key, (at, at))
     load(folders, "c")
     assert kept(tmp_path) == {"a", "c"}
+
+
+def test_a_removal_that_is_interrupted_leaves_no_part_of_a_model(
+    tmp_path: Path, folders: ModelFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(folders, "a")
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    folders.remove_unused(keep_seconds=0)
+    assert not folders.has("a")
+    monkeypatch.undo()
+    again = ModelFolders(tmp_path)
+    again.recover(set())
+    assert kept(tmp_path) == set()
 
 
 def test_a_model_is_refused_if_those_in_use_leave_no_room(tmp_path: Path, folders: ModelFolders) -> None:
