@@ -130,6 +130,11 @@ class ModelDeliveries:
                 self._failed(uid, delivery, ModelError(Failure.NOT_FOUND, str(error)))
             except Stopped:
                 pass  # The settings of the store have changed, or another pod's end cancelled the download.
+            except Exception as error:
+                # A delivery must never end without a result, because the pod would wait for ever.
+                log.exception("delivery failed", pod_uid=uid)
+                message = f"an error of the agent, see its log: {type(error).__name__}: {error}"
+                self._failed(uid, delivery, ModelError(Failure.NOT_STORED, message))
             damaged = delivery.state.failure is Failure.DIGEST_MISMATCH
             await asyncio.sleep(DAMAGED_SECONDS if damaged else delivery.pause.next())
 

@@ -110,6 +110,15 @@ async def test_two_pods_share_a_download_and_one_may_leave(node: Node) -> None:
     assert not any(state.ready for state in node.states["a"])
 
 
+async def test_an_unexpected_error_is_reported_and_the_delivery_goes_on(node: Node) -> None:
+    node.remotes.error = RuntimeError("cannot schedule new futures")
+    node.order("a")
+    state = await node.until("a", lambda state: state.failure is not Failure.NONE)
+    assert "RuntimeError: cannot schedule new futures" in state.message
+    node.remotes.error = None
+    assert await node.ready("a") == b"".join(PIECES)
+
+
 async def test_a_download_that_no_pod_wants_ends(node: Node) -> None:
     node.remotes.open.clear()
     node.order("a")
