@@ -19,6 +19,8 @@ from convoy_crds.servingjob_status import ModelStatus
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
 
+MAX_INTERVAL_SECONDS = 366 * 86_400
+"""Maximum of `minInterval` that is counted, in seconds. Python knows no date after the year 9999."""
 _JOB, _STORE = "spec.model.checkpoint.job", "spec.model.checkpoint.store"
 
 
@@ -45,32 +47,33 @@ def choose(observed: Observed, now: datetime, *, rolling: bool) -> Choice:
         return Choice()
     wanted, chosen = source.checkpoint, observed.job.status.model
     if problem := _store_problem(observed, wanted):
-        return Choice(chosen if chosen and _same_source(observed, wanted, chosen) else None, problem)
+        return Choice(chosen if chosen and _same_source(wanted, chosen) else None, problem)
     if wanted.uid is not None:
         fixed = ModelStatus(uid=wanted.uid, store=wanted.store, step=wanted.step, since=now)
         return Choice(_unless_same(chosen, fixed))
+    # The generation stays in the store after its job is deleted, so replicas that load it go on. They also do
+    # if another job gets the name.
+    kept = chosen if chosen and _same_source(wanted, chosen) else None
     if observed.source is None:
-        # The generation stays in the store after its job is deleted, so replicas that load it go on.
-        kept = chosen if chosen and chosen.job == wanted.job and chosen.store == wanted.store else None
         return Choice(kept, None if kept else _missing(_JOB, f"there is no TrainingJob {wanted.job!r}"))
     newest = _newest(observed.source, wanted, now)
     if isinstance(newest, Violation):
-        kept = chosen if chosen and _same_source(observed, wanted, chosen) else None
         return Choice(kept, None if kept else newest)
-    if chosen is None or not _same_source(observed, wanted, chosen):
+    if kept is None:
         return Choice(newest)
     if not wanted.follow:
-        return Choice(newest if wanted.step and wanted.step != chosen.step else chosen)
-    if not _newer(newest, chosen):
-        return Choice(chosen)
-    return _paced(chosen, newest, wanted, now, rolling=rolling)
+        return Choice(newest if wanted.step and wanted.step != kept.step else kept)
+    if newest.uid == kept.uid and not _newer(newest, kept):
+        return Choice(kept)
+    return _paced(kept, newest, wanted, now, rolling=rolling)
 
 
 def _paced(
     chosen: ModelStatus, newest: ModelStatus, wanted: CheckpointSource, now: datetime, *, rolling: bool
 ) -> Choice:
     """Return the newer generation, if a roll may start now."""
-    due = (chosen.since or now) + timedelta(seconds=seconds(wanted.min_interval))
+    interval = min(seconds(wanted.min_interval), MAX_INTERVAL_SECONDS)
+    due = (chosen.since or now) + timedelta(seconds=interval)
     if due > now:
         return Choice(chosen, wait_seconds=(due - now).total_seconds())
     return Choice(chosen if rolling else newest)
@@ -124,15 +127,13 @@ def _store_problem(observed: Observed, wanted: CheckpointSource) -> Violation | 
     return None
 
 
-def _same_source(observed: Observed, wanted: CheckpointSource, chosen: ModelStatus) -> bool:
+def _same_source(wanted: CheckpointSource, chosen: ModelStatus) -> bool:
     """Return True if the chosen generation comes from the job and store that the spec names."""
     if chosen.store != wanted.store:
         return False
     if wanted.uid is not None:
         return chosen.uid == wanted.uid and chosen.step == wanted.step
-    if observed.source is None:
-        return chosen.job == wanted.job
-    return chosen.uid == observed.source.metadata.uid
+    return chosen.job == wanted.job
 
 
 def _unless_same(chosen: ModelStatus | None, wanted: ModelStatus) -> ModelStatus:

@@ -49,6 +49,13 @@ def test_a_newer_generation_waits_for_the_interval() -> None:
     assert chosen(servers)[3] == 20 and servers.job.status.ready == "2/2"
 
 
+def test_an_interval_beyond_all_dates_is_an_interval() -> None:
+    servers = following(minInterval="99999999999h").settle().wait(7200)
+    servers.source = make_trained(20)
+    servers.settle()
+    assert chosen(servers)[3] == 10
+
+
 def test_no_roll_to_a_newer_generation_starts_during_a_rollout() -> None:
     servers = following().settle().wait(700)
     servers.places = lambda pod: False
@@ -103,11 +110,23 @@ def test_replicas_go_on_after_the_training_job_was_deleted() -> None:
     assert chosen(servers)[3] == 10 and servers.job.status.ready == "2/2"
 
 
-def test_another_job_of_the_same_name_is_another_source() -> None:
+def test_another_job_of_the_same_name_waits_for_the_interval_too() -> None:
     servers = following().settle()
+    servers.source = make_trained(uid="uid-second")
+    servers.settle()
+    assert chosen(servers)[1] == "uid-train", "the other job has saved nothing yet"
+    servers.source = make_trained(3, uid="uid-second")
+    servers.run(3)
+    assert chosen(servers)[1] == "uid-train"
+    servers.wait(600).settle()
+    assert chosen(servers) == ("train", "uid-second", 1, 3)
+
+
+def test_another_job_of_the_same_name_changes_nothing_without_follow() -> None:
+    servers = following(follow=False).settle().wait(7200)
     servers.source = make_trained(3, uid="uid-second")
     servers.settle()
-    assert chosen(servers) == ("train", "uid-second", 1, 3)
+    assert chosen(servers) == ("train", "uid-train", 1, 10) and servers.job.status.ready == "2/2"
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
