@@ -147,7 +147,7 @@ class ServingInvariants:
             return False
         head = next((pod for pod in pods if pod.labels.get(LABEL_INDEX) == "0"), None)
         replica = ranks.by_pod.get(head.uid) if head else None
-        if head is None or replica is None or not replica.whole:
+        if head is None or replica is None or not replica.whole or len(pods) < replica.size:
             return False
         spec = self._histories[job].spec
         serving = spec is not None and replica.role == spec.spec.serving_role
@@ -163,6 +163,10 @@ class ServingInvariants:
         now = {key for key, pods in groups.items() if self._serves(job, pods)}
         for key in history.available - now:
             history.unnoticed[key] = self._cluster.kernel.now + self._notice_seconds(groups.get(key, []))
+        for key in groups.keys() - now - history.unnoticed.keys():
+            if not all(self._jobs.program.reachable(pod.uid) for pod in groups[key]):
+                # A replica whose node was lost before it got requests.
+                history.unnoticed[key] = self._cluster.kernel.now + SILENT_SECONDS
         history.available = now
 
     def _notice_seconds(self, pods: list[PodView]) -> float:
