@@ -11,6 +11,9 @@ from convoy_crds.meta import Bookkeeping, Condition, StatusModel, map_list
 
 MAX_REVISIONS = 5
 """Number of the newest revisions that are kept for an undo. Revisions in use are kept too."""
+MAX_LISTED = 64
+"""Maximum number of revisions in `status.revisions`. Many edits during one rollout leave more of them in use.
+"""
 MAX_GROUPS = 1_000
 """Maximum number of replicas of one role."""
 _MAX_RECORDS = 16_000
@@ -150,9 +153,9 @@ class ServingJobStatus(StatusModel):
     roles: Annotated[list[ServingRoleStatus], Field(max_length=8, json_schema_extra=map_list("name"))] = (
         Field(default_factory=list)
     )
-    revisions: Annotated[list[RevisionStatus], Field(max_length=64, json_schema_extra=map_list("name"))] = (
-        Field(default_factory=list)
-    )
+    revisions: Annotated[
+        list[RevisionStatus], Field(max_length=MAX_LISTED, json_schema_extra=map_list("name"))
+    ] = Field(default_factory=list)
     """Stored revisions, the newest first. `spec.rollout.revision` may name one of them."""
     model: ModelStatus | None = None
     """Absent unless `spec.model.checkpoint` is set."""

@@ -32,7 +32,7 @@ from convoy_controllers.servingjob.work import Work
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.servingjob_rollout import ENDPOINT_LAG_SECONDS
-from convoy_crds.servingjob_status import GroupRecord, RevisionStatus
+from convoy_crds.servingjob_status import MAX_LISTED, GroupRecord, RevisionStatus
 from convoy_crds.terms import ConditionType
 
 
@@ -88,7 +88,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     draft.count(every)
     status.internal.groups = [one.record for _, one in sorted(work.groups.items())]
     kept = _kept(work)
-    status.revisions = [RevisionStatus(name=one.name, number=one.number) for one in kept]
+    status.revisions = [RevisionStatus(name=one.name, number=one.number) for one in kept[:MAX_LISTED]]
     inspected, later = repair.inspect(work)
     work.waits.append(later)
     return Plan(
@@ -122,12 +122,14 @@ def _target(
 ) -> Revision | None:
     """Return the revision to which the replicas roll; None if there is none yet.
 
-    While the spec is invalid or its model is missing, it is the last valid revision.
+    While the spec is invalid or its model is missing, it is the last valid revision. A lost status does not
+    name it; then it is the newest.
     """
     pinned = observed.job.spec.rollout.revision
     stored = {one.name: one for one in observed.revisions}
     if wrong is not None or (chosen.missing and not pinned):
-        return stored.get(draft.status.update_revision)
+        newest = max(observed.revisions, key=lambda one: one.number, default=None)
+        return stored.get(draft.status.update_revision, newest)
     if pinned:
         return revision.target(stored[pinned].spec, observed.revisions)
     wanted = revision.wanted(observed.job, observed.engines, draft.status.model)
@@ -155,7 +157,17 @@ def _departure(work: Work, group: Group) -> Departure | None:
     """Return the node that a replica must leave; None if it may stay."""
     revision = work.revisions.get(group.record.revision)
     role = revision.spec.role(group.record.role) if revision else None
-    return moving.departure(work.observed, group, role)
+    return moving.departure(work.observed, group, role, protected=_protected(work, group))
+
+
+def _protected(work: Work, group: Group) -> bool:
+    """Return True if the PodDisruptionBudget forbids a replica's eviction, and waiting would not change that:
+    the replica is the only one of its role, or another one is down.
+    """
+    role = group.record.role
+    others = [one for one in work.groups.values() if one.record.role == role and one.key != group.key]
+    single = work.observed.job.spec.desired(role) == 1
+    return single or any(units.down(one, work.now, no_model=one.key in work.model_faults) for one in others)
 
 
 def _moving(work: Work) -> Violation | None:
@@ -225,14 +237,12 @@ def _cause(work: Work, updated: Sequence[Group]) -> str:
 
 def _broken(state: Mapping[str, Sequence[Unit]], target: str) -> bool:
     """Return True if in one role a replica of the target revision failed, none is available, and older
-    replicas exist.
+    replicas exist. These may be of another role, which the revision lacks.
     """
-    for role in state.values():
-        fresh = [one for one in role if one.revision == target]
-        tried = any(one.failed for one in fresh) and not any(one.available for one in fresh)
-        if tried and len(fresh) < len(role):
-            return True
-    return False
+    if all(one.revision == target for role in state.values() for one in role):
+        return False
+    fresh = [[one for one in role if one.revision == target] for role in state.values()]
+    return any(any(one.failed for one in role) and not any(one.available for one in role) for role in fresh)
 
 
 def _desired(work: Work, target: Revision, role: str) -> int:
@@ -242,7 +252,13 @@ def _desired(work: Work, target: Revision, role: str) -> int:
 
 def _roll(work: Work, target: Revision, state: Mapping[str, Sequence[Unit]], *, held: bool) -> None:
     """Delete and add groups of all roles as the rollout demands."""
+    served = all(
+        rollout.complete(state.get(role.name, ()), target.name, _desired(work, target, role.name))
+        for role in target.spec.roles
+    )
     for name in sorted({role.name for role in target.spec.roles} | set(state)):
+        if target.spec.role(name) is None and not served:
+            continue  # The replicas of a role that the revision lacks serve until its own roles do.
         found = list(state.get(name, ()))
         limits = rollout.budget(
             work.observed.job.spec.rollout, _desired(work, target, name), found, target.name

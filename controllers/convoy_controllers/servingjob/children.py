@@ -13,8 +13,9 @@ from convoy_controllers.resources import (
     SERVICES,
     Resource,
 )
+from convoy_controllers.servingjob import pods
 from convoy_controllers.servingjob.observed import Observed
-from convoy_controllers.servingjob.pods import labels, selector
+from convoy_controllers.servingjob.pods import labels
 from convoy_controllers.servingjob.revision import RevisionSpec
 from convoy_controllers.servingjob.rollout import Unit
 from convoy_controllers.workers import network
@@ -22,7 +23,7 @@ from convoy_controllers.workers.violation import Violation
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.servingjob import KIND, ServingJob
 from convoy_crds.servingjob_rollout import ServiceType
-from convoy_crds.terms import LABEL_JOB, LABEL_KIND
+from convoy_crds.terms import LABEL_JOB, LABEL_KIND, LABEL_REVISION
 
 PORT_NAME = "http"
 PRUNED = (SERVICES, POD_DISRUPTION_BUDGETS, NETWORK_POLICIES, CONTROLLER_REVISIONS)
@@ -56,22 +57,22 @@ def reached(observed: Observed) -> Iterator[Apply]:
     """Yield the Service, and the NetworkPolicies that limit who reaches the pods."""
     job = observed.job
     wanted = job.spec.service
-    served = network.ServedPort(
-        wanted.port,
-        selector(job.metadata.name, job.spec.serving_role),
-        outside=wanted.type is not ServiceType.CLUSTER_IP,
-    )
+    used = {pod.labels.get(LABEL_REVISION) for pod in observed.own_pods}
+    ports = {wanted.port, *(one.spec.port for one in observed.revisions if one.name in used)}
+    outside = wanted.type is not ServiceType.CLUSTER_IP
+    served = network.ServedPorts(sorted(ports), pods.endpoints(job.metadata.name), outside)
     read = {role.metrics.port or wanted.port for role in job.spec.roles if role.metrics}
     yield service(job)
     yield from network.policies(observed.network, KIND, job.metadata, served=served, metrics_ports=read)
 
 
 def service(job: ServingJob) -> Apply:
-    """Return the Service. It selects slot 0 of each replica of the serving role."""
+    """Return the Service. It sends requests to slot 0 of each replica of the serving role. During a rollout
+    that changes the role or the port, it sends them to pods of both revisions.
+    """
     wanted = job.spec.service
-    port = {"name": PORT_NAME, "port": wanted.port, "targetPort": wanted.port, "protocol": "TCP"}
-    selected = selector(job.metadata.name, job.spec.serving_role)
-    spec = {"type": str(wanted.type), "selector": selected, "ports": [port]}
+    port = {"name": PORT_NAME, "port": wanted.port, "targetPort": pods.PORT_NAME, "protocol": "TCP"}
+    spec = {"type": str(wanted.type), "selector": pods.endpoints(job.metadata.name), "ports": [port]}
     return _owned(job, SERVICES, job.metadata.name, spec)
 
 

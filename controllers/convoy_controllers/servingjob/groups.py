@@ -14,6 +14,7 @@ from datetime import datetime
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.revision import Revision, RoleRevision
 from convoy_controllers.views import PodView, SlotView
+from convoy_controllers.workers.membership import membership
 from convoy_controllers.workers.pod_ends import ended
 from convoy_crds.layout import Slot
 from convoy_crds.servingjob_rollout import ENDPOINT_LAG_SECONDS
@@ -24,6 +25,8 @@ PROBED_SECONDS = 3.0
 """Seconds after the start of an engine's rank within which the kubelet has noticed that the rank is not
 ready: two probes in a row must fail.
 """
+SKEW_SECONDS = 2.0
+"""Maximum difference between the clocks of a node and of the operator."""
 MAX_PROBED_SECONDS = 120.0
 """Maximum of these seconds for a template's own readiness probe."""
 Key = tuple[str, int]
@@ -104,13 +107,15 @@ def groups(
     found = []
     for key in sorted({*records, *pods}):
         own = pods.get(key, {})
-        record = records.get(key) or _adopted(key, own)
+        record = records.get(key) or _adopted(observed, key, own)
         if not _exists(record, own, known=key in records):
             continue
         revision = revisions.get(record.revision)
         role = revision.spec.role(record.role) if revision else None
         group = _group(observed, record, role, own, lost)
-        found.append(replace(group, ready=False, ready_since=0.0) if now < group.noticed else group)
+        # A node whose clock is far ahead reports a start in the future. Its group is not held unready for it.
+        unnoticed = now < group.noticed <= now + PROBED_SECONDS + SKEW_SECONDS
+        found.append(replace(group, ready=False, ready_since=0.0) if unnoticed else group)
     return tuple(found)
 
 
@@ -134,10 +139,16 @@ def used_numbers(observed: Observed, role: str) -> set[int]:
     return {key[1] for key in keys if key is not None and key[0] == role}
 
 
-def _adopted(key: Key, pods: Mapping[int, PodView]) -> GroupRecord:
-    """Return a record for pods that have none."""
+def _adopted(observed: Observed, key: Key, pods: Mapping[int, PodView]) -> GroupRecord:
+    """Return a record for pods that have none. If all of them run one incarnation, they go on with it."""
     revision = min((pod.labels.get(LABEL_REVISION, "") for pod in pods.values()), default="")
-    return GroupRecord(role=key[0], number=key[1], revision=revision)
+    record = GroupRecord(role=key[0], number=key[1], revision=revision)
+    views = [observed.slots.get(pod.uid) for _, pod in sorted(pods.items())]
+    incarnations = {view.incarnation if view else 0 for view in views}
+    if len(incarnations) != 1 or 0 in incarnations or any(pod.deleting for pod in pods.values()):
+        return record
+    uids = membership(pod.uid for _, pod in sorted(pods.items()))
+    return record.model_copy(update={"incarnation": min(incarnations), "membership": uids})
 
 
 def _exists(record: GroupRecord, pods: Mapping[int, PodView], *, known: bool) -> bool:
@@ -157,7 +168,8 @@ def _group(
     lost: Mapping[str, str],
 ) -> Group:
     size = role.group_size if role else 0
-    whole = size > 0 and all(slot in pods for slot in range(size))
+    # Without its revision, a group counts as whole: it serves until it is replaced.
+    whole = all(slot in pods for slot in range(size)) if size else bool(pods)
     formed = whole and bool(record.membership)
     ready = formed and all(_ready(observed, record, pod, lost) for pod in pods.values())
     times = [max(pod.ready_changed, pod.created) for pod in pods.values()]

@@ -41,20 +41,21 @@ class Departure:
     """True if an administrator has cordoned the node."""
 
 
-def departure(observed: Observed, group: Group, role: RoleRevision | None) -> Departure | None:
+def departure(
+    observed: Observed, group: Group, role: RoleRevision | None, *, protected: bool
+) -> Departure | None:
     """Return the node that a replica must leave; None if the replica may stay. `role` has the template of its
-    pods.
+    pods. `protected`: True if the PodDisruptionBudget forbids the replica's eviction.
     """
     spec = role.template.spec.to_dict() if role and role.template else {}
     if spec.get("nodeName"):
         return None
     tolerations = spec.get("tolerations") or ()
-    single = observed.job.spec.desired(group.record.role) == 1
     for pod in group.pods.values():
         node = observed.nodes.get(pod.node or "")
         if node is None:
             continue
-        if single and node.cordoned and not tolerates(tolerations, _CORDONED):
+        if protected and node.cordoned and not tolerates(tolerations, _CORDONED):
             return Departure(node.name, "is cordoned", by_hand=True)
         if (taint := OUT_OF_SERVICE.get(health(node))) and not tolerates(tolerations, taint):
             why = f"has the health {health(node)} (convoy guard why {node.name})"

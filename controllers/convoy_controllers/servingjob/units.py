@@ -31,19 +31,24 @@ def unit(
     `no_model`: True if the delivery of its model has failed.
     """
     record = group.record
-    failed = no_model or record.failed is not None
-    idle = now.timestamp() - group.changed if group.changed else 0.0
     return Unit(
         number=record.number,
         revision=record.revision,
         available=group.settled(now),
         ready=group.ready,
-        failed=failed,
+        failed=no_model or record.failed is not None,
         unplaced=_unplaced(observed, group),
-        down=not group.ready and (failed or idle >= DOWN_SECONDS),
+        down=down(group, now, no_model=no_model),
         moving=leaves is not None,
         drained=leaves is not None and leaves.by_hand,
     )
+
+
+def down(group: Group, now: datetime, *, no_model: bool) -> bool:
+    """Return True if a replica has been unready for long, or has failed."""
+    failed = no_model or group.record.failed is not None
+    idle = now.timestamp() - group.changed if group.changed else 0.0
+    return not group.ready and (failed or idle >= DOWN_SECONDS)
 
 
 def _unplaced(observed: Observed, group: Group) -> bool:

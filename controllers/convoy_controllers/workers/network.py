@@ -15,7 +15,7 @@ incarnation therefore authenticate each other by its key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +39,10 @@ class NetworkSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedPort:
-    """The port on which a job receives requests."""
+class ServedPorts:
+    """The ports on which a job receives requests. During a rollout there may be two."""
 
-    port: int
+    ports: Sequence[int]
     selector: Mapping[str, str]
     """Labels of the pods that receive the requests."""
     outside: bool
@@ -62,7 +62,7 @@ def policies(
     kind: Kind[Any],
     metadata: ObjectMeta,
     *,
-    served: ServedPort | None = None,
+    served: ServedPorts | None = None,
     metrics_ports: Iterable[int] = (),
 ) -> Iterator[Apply]:
     """Yield the policies of a job; nothing if the chart does not enable them."""
@@ -78,7 +78,7 @@ def policies(
         ingress.append({"from": [_convoy(settings, "agent")], "ports": ports})
     yield _apply(kind, metadata, first, own, ingress)
     if served is not None:
-        allowed: dict[str, Any] = {"ports": [_tcp(served.port)]}
+        allowed: dict[str, Any] = {"ports": [_tcp(port) for port in served.ports]}
         if not served.outside:
             allowed["from"] = [{"namespaceSelector": {}}]
         yield _apply(kind, metadata, second, served.selector, [allowed])

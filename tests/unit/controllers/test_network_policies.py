@@ -111,6 +111,7 @@ def test_clients_reach_the_port_of_the_service_only(type: str, outside: bool) ->
     now = ToyCluster(make_job(), engine=make_engine()).now
     found = applied(serving.plan(serving_observed(ON, type), now))
     front, rank = own("llm", "ServingJob", "router"), own("llm", "ServingJob", "server", "1")
+    front = replace(front, labels={**front.labels, "convoy.dev/endpoint": "true"})
     assert may_connect(found, STRANGER, front, 8080)
     assert may_connect(found, OUTSIDE, front, 8080) is outside
     for target, port in ((front, 29500), (rank, 8080), (own("llm", "ServingJob", "server"), 8080)):

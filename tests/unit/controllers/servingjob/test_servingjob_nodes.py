@@ -78,6 +78,16 @@ def test_two_nodes_of_two_replicas_are_left_one_after_the_other() -> None:
     assert not bad & {pod.node for pod in servers.settle().pods.values()}
 
 
+def test_a_failed_replica_does_not_block_the_drain_of_another_ones_node() -> None:
+    servers = Servers(replicas=3, recovery={"maxRestarts": 0}).settle()
+    servers.exit("llm-worker-0-0").run(3)
+    assert servers.condition["Degraded"] == ("True", "ReplicaFailed")
+    servers.cordon(node_of(servers, 1))
+    servers.run(8)
+    least = servers.objects[POD_DISRUPTION_BUDGETS, "llm-worker"]["spec"]["minAvailable"]
+    assert ready(servers) == 3 > least, "a surge makes the eviction possible"
+
+
 def test_replicas_leave_while_a_rollout_is_paused() -> None:
     servers = Servers(replicas=2).settle()
     servers.rollout(paused=True)

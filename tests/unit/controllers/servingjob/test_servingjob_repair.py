@@ -102,15 +102,43 @@ def test_a_group_that_loses_a_pod_drains_whole() -> None:
     assert servers.job.status.ready == "2/2"
 
 
-def test_pods_without_a_record_are_adopted() -> None:
-    servers = Servers().settle()
-    uids = {pod.uid for pod in servers.pods.values()}
+def without_status(servers: Servers) -> Servers:
     raw = servers.job.to_dict()
     del raw["status"]
     servers.job = type(servers.job).model_validate(raw)
-    servers.settle()
-    assert {pod.uid for pod in servers.pods.values()} == uids and servers.job.status.ready == "2/2"
-    assert min(one.incarnation for one in servers.records) > 2, "agents have already seen incarnation 2"
+    return servers
+
+
+def test_running_pods_without_a_record_go_on() -> None:
+    servers = Servers(roles=PAIRS).settle()
+    records, assigned = servers.records, len(servers.assigned)
+    without_status(servers)
+    for _ in range(5):
+        servers.step()
+        assert servers.job.status.ready == "2/2"
+        servers.wait(2)
+    assert servers.records == records and len(servers.assigned) == assigned
+    servers.edit(replicas=3).settle()
+    assert servers.record(2).incarnation == 3, "agents have already seen incarnation 2"
+
+
+def test_pods_without_a_record_form_anew_if_their_incarnations_differ() -> None:
+    servers = Servers(replicas=1, roles=PAIRS).settle()
+    uid = servers.pods["llm-worker-0-1"].uid
+    servers.slots[uid] = replace(servers.slots[uid], incarnation=0, ranks=())
+    without_status(servers).settle()
+    assert servers.job.status.ready == "1/1" and servers.record().incarnation == 2
+
+
+def test_a_node_whose_clock_is_ahead_does_not_hold_its_replicas_unready() -> None:
+    servers = Servers(replicas=3).settle()
+    for number in range(3):
+        servers.rank(f"llm-worker-{number}-0", started=servers.now.timestamp() + 120)
+    servers.size(1)
+    for _ in range(20):
+        servers.step()
+        assert servers.serving >= 3
+        servers.wait(2)
 
 
 def test_a_new_operator_leaves_running_replicas_alone() -> None:
