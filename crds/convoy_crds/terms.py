@@ -82,6 +82,11 @@ ENV_ENDPOINT_LAG_SECONDS = "CONVOY_ENDPOINT_LAG_SECONDS"
 """Variable with the time for which a serving rank still accepts requests after SIGTERM. In this time all
 proxies drop the pod's endpoint.
 """
+ENV_TERM_DELAY_SECONDS = "CONVOY_TERM_DELAY_SECONDS"
+"""Variable with the time for which the launcher holds back SIGTERM from its ranks when the pod ends. In this
+time all proxies drop the pod's endpoint, and slot 0 finishes its requests before the other slots end. Only
+pods of a ServingJob's role without an engine have it.
+"""
 ENV_STALL_SECONDS = "CONVOY_STALL_SECONDS"
 """Variable with the time without a heartbeat after which a serving rank is no longer ready."""
 ENV_MODEL_PATH = "CONVOY_MODEL_PATH"

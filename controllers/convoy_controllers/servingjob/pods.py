@@ -56,9 +56,9 @@ def pod(job: ServingJob, revision: Revision, slot: Slot) -> dict[str, Any]:
             | ({terms.LABEL_ENDPOINT: "true"} if _receives(spec, slot) else {}),
             template=template,
             image=role.image,
-            environment=_environment(spec, role),
+            environment=_environment(spec, role, slot),
             grace_seconds=grace,
-            container=_probes(role, spec, slot, template) | _ports(spec, slot, template),
+            container=_probes(role, spec, slot, template) | _ports(role, spec, slot, template),
             volumes=volumes,
             mounts=mounts,
         )
@@ -85,15 +85,20 @@ def selector(job: str, role: str) -> dict[str, str]:
     return labels(job, role) | {terms.LABEL_INDEX: "0"}
 
 
-def _environment(spec: RevisionSpec, role: RoleRevision) -> dict[str, str]:
+def _environment(spec: RevisionSpec, role: RoleRevision, slot: Slot) -> dict[str, str]:
     values = {
         terms.ENV_SERVING_PORT: str(spec.port),
         terms.ENV_DRAIN_SECONDS: str(spec.drain_seconds),
-        terms.ENV_ENDPOINT_LAG_SECONDS: str(ENDPOINT_LAG_SECONDS),
     }
     if role.engine:
+        values[terms.ENV_ENDPOINT_LAG_SECONDS] = str(ENDPOINT_LAG_SECONDS)
         values[terms.ENV_READY_PORT] = str(probe_port(spec.port))
         values[terms.ENV_PARAMS] = kubelet_literal(json.dumps(role.params, sort_keys=True))
+    else:
+        # Most programs close their port at SIGTERM, although proxies still send them requests. Slot 0 needs
+        # the other slots until it has finished its requests.
+        delay = ENDPOINT_LAG_SECONDS + (spec.drain_seconds if slot.index else 0)
+        values[terms.ENV_TERM_DELAY_SECONDS] = str(delay)
     if spec.generation:
         values[terms.ENV_MODEL_PATH] = terms.MODEL_PATH
     elif spec.claim:
@@ -126,13 +131,22 @@ def _probes(role: RoleRevision, spec: RevisionSpec, slot: Slot, template: dict[s
     }
 
 
-def _ports(spec: RevisionSpec, slot: Slot, template: dict[str, Any]) -> dict[str, Any]:
-    """Return the ports of the ranks' container, if the pod receives requests."""
-    if not _receives(spec, slot):
-        return {}
-    containers = (template.get("spec") or {}).get("containers") or [{}]
-    own = {"name": PORT_NAME, "containerPort": spec.port, "protocol": "TCP"}
-    return {"ports": [*(containers[0].get("ports") or ()), own]}
+def _ports(role: RoleRevision, spec: RevisionSpec, slot: Slot, template: dict[str, Any]) -> dict[str, Any]:
+    """Return the ports of the ranks' container, if the pod receives requests or uses the node's network. The
+    scheduler places no two pods with the same port of the node's network on a node.
+    """
+    pod_spec = template.get("spec") or {}
+    given = (pod_spec.get("containers") or [{}])[0].get("ports") or ()
+    own: list[dict[str, Any]] = []
+    if _receives(spec, slot):
+        own.append({"name": PORT_NAME, "containerPort": spec.port, "protocol": "TCP"})
+    if pod_spec.get("hostNetwork"):
+        if role.engine:
+            own.append({"containerPort": probe_port(spec.port), "protocol": "TCP"})
+        # The API server refuses a pod that has a port of the node's network twice.
+        taken = [(one["containerPort"], one["protocol"]) for one in own]
+        given = [one for one in given if (one["containerPort"], one.get("protocol", "TCP")) not in taken]
+    return {"ports": [*given, *own]} if own else {}
 
 
 def _volumes(spec: RevisionSpec) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -225,6 +225,25 @@ async def test_sigterm_reaches_the_ranks_and_their_exit_codes_are_reported(
     assert (await agent.receives_exit(1))["exitCode"] == 75
 
 
+async def test_a_server_goes_on_after_sigterm_while_proxies_still_send_requests(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    launcher = launch(CONVOY_TERM_DELAY_SECONDS="1000")
+    await agent.receives(lambda m: m["type"] == "hello")
+    last_request = tmp_path / "last"
+    source = (
+        "import os, time\n"
+        "print('up', flush=True)\n"
+        f"while not os.path.exists({str(last_request)!r}): time.sleep(0.1)\n"
+    )
+    await agent.form(script(tmp_path, source), ranks=1)
+    await until(lambda: "] up" in launcher.log)
+    launcher.signal(signal.SIGTERM)
+    await until(lambda: "serve for another 1000 s" in launcher.log)
+    last_request.touch()
+    assert await launcher.ends() == 0
+
+
 @pytest.mark.parametrize("terminated", [True, False], ids=["before its end", "after it"])
 async def test_a_terminated_rank_with_exit_code_0_has_not_completed(
     agent: Agent, launch: Launch, tmp_path: Path, terminated: bool

@@ -67,6 +67,23 @@ async def test_a_rank_that_survives_sigkill_ends_the_launcher(
     assert "SIGKILL has not ended rank 3 (process 4321)" in capsys.readouterr().err
 
 
+async def test_ranks_get_sigterm_after_the_proxies_have_dropped_the_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CONVOY_GRACE_SECONDS", "38")
+    monkeypatch.setenv("CONVOY_TERM_DELAY_SECONDS", "3")
+    launcher = Supervisor()
+    acts: list[tuple[str, float]] = []
+
+    async def record(act: str, seconds: float) -> None:
+        acts.append((act, seconds))
+
+    monkeypatch.setattr(stopping, "wait_for", lambda _, seconds: record("wait", seconds))
+    monkeypatch.setattr(launcher, "_stop", lambda grace: record("stop", grace))
+    await launcher._terminate()
+    assert acts == [("wait", 3.0), ("stop", 35.0)]
+
+
 @pytest.mark.usefixtures("short_patience")
 async def test_a_rank_that_is_still_being_started_is_not_stuck() -> None:
     launcher = Supervisor()

@@ -70,6 +70,7 @@ class Supervisor:
     def __init__(self) -> None:
         self._environment = dict(os.environ)
         self._grace = float(self._environment.get("CONVOY_GRACE_SECONDS") or GRACE_SECONDS)
+        self._term_delay = float(self._environment.get("CONVOY_TERM_DELAY_SECONDS") or 0)
         self._agent_wait = float(self._environment.get("CONVOY_AGENT_WAIT_SECONDS") or AGENT_WAIT_SECONDS)
         self._link = AgentLink(
             self._environment.get("CONVOY_SOCKET", ""), self._hello_messages, self._on_message
@@ -360,8 +361,13 @@ class Supervisor:
 
     async def _terminate(self) -> None:
         """Stop the ranks because the pod ends. The ranks may save their state before they end."""
-        log(f"SIGTERM: the ranks get {self._grace:g} s to save their state")
-        await self._stop(self._grace)
+        grace = self._grace
+        if self._term_delay:
+            log(f"SIGTERM: the ranks serve for another {self._term_delay:g} s, until all proxies know")
+            await stopping.wait_for(self._ranks, self._term_delay)
+            grace = max(1.0, grace - self._term_delay)
+        log(f"SIGTERM: the ranks get {grace:g} s to save their state")
+        await self._stop(grace)
         codes = [rank.exit_code for rank in self._ranks]
         if not self._exit_code_ordered:
             self._set_exit_code(self._stopped_exit_code(codes))

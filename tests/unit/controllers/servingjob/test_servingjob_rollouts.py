@@ -140,8 +140,8 @@ def test_two_roles_have_replicas_of_their_own() -> None:
     assert len(servers.live(role="worker")) == 4
     body = servers.objects[SERVICES, "llm"]
     wanted = body["spec"]["selector"].items()
-    found = sorted(pod.name for pod in servers.pods.values() if wanted <= pod.labels.items())
-    assert found == ["llm-router-0-0", "llm-router-1-0", "llm-router-2-0"]
+    selected = sorted(pod.name for pod in servers.pods.values() if wanted <= pod.labels.items())
+    assert selected == ["llm-router-0-0", "llm-router-1-0", "llm-router-2-0"]
 
 
 def endpoints(servers: Servers) -> list[str]:
@@ -211,6 +211,32 @@ def test_an_own_readiness_probe_applies_to_slot_0() -> None:
     assert first["readinessProbe"] == TEMPLATE["readinessProbe"] and "readinessProbe" not in second
     assert "startupProbe" not in first and first["command"][0] == "python3"
     assert servers.assigned[0].command == ("serve",)
+
+
+def test_an_own_program_serves_until_the_proxies_have_dropped_it() -> None:
+    for roles, delays, lag in ((own(), ["3", "33"], None), ([{**WORKER, "groupSize": 2}], [None, None], "3")):
+        servers = Servers(replicas=1, roles=roles).settle()
+        for slot, delay in enumerate(delays):
+            container = servers.manifests[f"llm-worker-0-{slot}"]["spec"]["containers"][0]
+            variables = {one["name"]: one.get("value") for one in container["env"]}
+            assert variables.get("CONVOY_TERM_DELAY_SECONDS") == delay
+            assert variables.get("CONVOY_ENDPOINT_LAG_SECONDS") == lag
+
+
+@pytest.mark.parametrize("own_ports", [[], [8080], [9000], [8080, 9000]])
+@pytest.mark.parametrize("host", [True, False])
+def test_a_port_of_the_nodes_network_is_declared_once(host: bool, own_ports: list[int]) -> None:
+    template = {
+        "hostNetwork": host,
+        "containers": [{"ports": [{"containerPort": one} for one in own_ports]}],
+    }
+    roles = [{**WORKER, "groupSize": 2, "template": {"spec": template}}]
+    servers = Servers(replicas=1, roles=roles).settle()
+    first, second = (servers.manifests[f"llm-worker-0-{slot}"]["spec"]["containers"][0] for slot in (0, 1))
+    numbers = [[one["containerPort"] for one in pod["ports"]] for pod in (first, second)]
+    others = [one for one in own_ports if one != 8080]
+    expected = [[*others, 8080, 8081], [*own_ports, 8081]] if host else [[*own_ports, 8080], own_ports]
+    assert numbers == expected
 
 
 def test_the_launcher_answers_the_probes_of_an_engine() -> None:
