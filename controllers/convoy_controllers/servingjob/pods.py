@@ -136,7 +136,9 @@ def _ports(role: RoleRevision, spec: RevisionSpec, slot: Slot, template: dict[st
     scheduler places no two pods with the same port of the node's network on a node.
     """
     pod_spec = template.get("spec") or {}
-    given = (pod_spec.get("containers") or [{}])[0].get("ports") or ()
+    given = (pod_spec.get("containers") or [{}])[0].get("ports") or []
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        return {}  # The API server refuses them with a message that names the field.
     own: list[dict[str, Any]] = []
     if _receives(spec, slot):
         own.append({"name": PORT_NAME, "containerPort": spec.port, "protocol": "TCP"})
@@ -145,7 +147,7 @@ def _ports(role: RoleRevision, spec: RevisionSpec, slot: Slot, template: dict[st
             own.append({"containerPort": probe_port(spec.port), "protocol": "TCP"})
         # The API server refuses a pod that has a port of the node's network twice.
         taken = [(one["containerPort"], one["protocol"]) for one in own]
-        given = [one for one in given if (one["containerPort"], one.get("protocol", "TCP")) not in taken]
+        given = [one for one in given if (one.get("containerPort"), one.get("protocol", "TCP")) not in taken]
     return {"ports": [*given, *own]} if own else {}
 
 

@@ -239,6 +239,15 @@ def test_a_port_of_the_nodes_network_is_declared_once(host: bool, own_ports: lis
     assert numbers == expected
 
 
+@pytest.mark.parametrize("ports", [5, "8080", ["8080"], [{"name": "x"}], {"containerPort": 8080}])
+def test_malformed_ports_are_left_to_the_api_server(ports: Any) -> None:
+    roles = own(hostNetwork=True, containers=[{**TEMPLATE, "ports": ports}])
+    servers = Servers(replicas=1, roles=roles)
+    servers.step()
+    found = servers.manifests["llm-worker-0-0"]["spec"]["containers"][0]["ports"]
+    assert found == ports or ports[0] in found
+
+
 def test_the_launcher_answers_the_probes_of_an_engine() -> None:
     servers = Servers(replicas=1).settle()
     container = servers.manifests["llm-worker-0-0"]["spec"]["containers"][0]
