@@ -119,7 +119,8 @@ class ServingInvariants:
             history.calm = False
         elif self._cluster.kernel.now >= self._fault_at + FAULT_SECONDS:
             enough = self._jobs.serving(job.metadata.name) >= spec.desired(role)
-            history.calm = history.calm or enough
+            # While the API server is away, no proxy learns of a replica that stopped to serve.
+            history.calm = history.calm or (enough and self._cluster.api.up)
 
     def _on_change(self, kind: str, name: str) -> None:
         pod = self._cluster.api.pods.get(name) if kind == "pods" else None
