@@ -60,7 +60,8 @@ class Scraper:
                 return
         self._failing.pop(pod.uid, None)
         metrics.SCRAPES.labels("done").inc()
-        self._found(totals)
+        if any(one.uid == pod.uid for one in self._pods()):  # The pod may have left the node meanwhile.
+            self._found(totals)
 
     def _fail(self, pod: PodState, why: str) -> None:
         metrics.SCRAPES.labels("failed").inc()

@@ -188,6 +188,15 @@ async def test_only_running_pods_with_metrics_are_scraped() -> None:
     assert [(one.pod_uid, one.incarnation, one.queue) for one in found] == [("u", 3, 3)]
 
 
+async def test_a_pod_that_has_left_during_its_scrape_leaves_nothing() -> None:
+    found: list[hub_pb2.PodTraffic] = []
+    async with server(OK, VLLM.encode()) as port:
+        plan = replace(LONELY, scrape=Scrape("127.0.0.1", port, "/metrics"))
+        pods = iter([[running(plan)], []])
+        await Scraper(lambda: next(pods), found.append).scrape_all()
+    assert found == []
+
+
 async def test_a_failed_scrape_is_counted_and_stores_nothing() -> None:
     def failed() -> float:
         return metrics.REGISTRY.get_sample_value("convoy_agent_scrapes_total", {"result": "failed"}) or 0
