@@ -102,7 +102,8 @@ def _environment(spec: RevisionSpec, role: RoleRevision, slot: Slot) -> dict[str
     if spec.generation:
         values[terms.ENV_MODEL_PATH] = terms.MODEL_PATH
     elif spec.claim:
-        values[terms.ENV_MODEL_PATH] = f"{terms.MODEL_PATH}/{spec.claim_path}".rstrip("/")
+        path = f"{terms.MODEL_PATH}/{spec.claim_path}".rstrip("/")
+        values[terms.ENV_MODEL_PATH] = kubelet_literal(path)
     if spec.token_secret:
         values[terms.ENV_AUTH_TOKEN_FILE] = f"{terms.AUTH_PATH}/token"
     return values

@@ -173,6 +173,13 @@ def test_a_later_step_than_the_newest_is_named() -> None:
     )
 
 
+def test_a_folder_of_a_volume_is_no_variable() -> None:
+    servers = Servers(model={"volume": {"claimName": "weights", "path": "a$(HOME)"}}).settle()
+    container = servers.manifests["llm-worker-0-0"]["spec"]["containers"][0]
+    variables = {one["name"]: one.get("value") for one in container["env"]}
+    assert variables["CONVOY_MODEL_PATH"] == "/var/run/convoy-model/a$$(HOME)"
+
+
 def test_a_volume_is_mounted_read_only() -> None:
     servers = Servers(model={"volume": {"claimName": "models", "path": "llama/7b"}}).settle()
     spec = servers.manifests["llm-worker-0-0"]["spec"]

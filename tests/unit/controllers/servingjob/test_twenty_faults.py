@@ -196,9 +196,14 @@ def test_15_members_wait_without_limit_for_one_that_still_loads() -> None:
 
 
 def test_16_a_crash_restarts_in_place_and_fetches_nothing_again() -> None:
-    servers = Servers(replicas=1).settle()
+    servers = Servers(replicas=1, model={"checkpoint": {"job": "train", "store": "s3"}})
+    servers.store, servers.source = make_store(), make_trained(10)
+    servers.settle()
+    assert len(servers.delivered) == 1
     made = servers.exit("llm-worker-0-0").step()
     assert not made.creations and not made.deletions
+    servers.settle()
+    assert servers.job.status.ready == "1/1" and len(servers.delivered) == 1
 
 
 def test_19_autoscalers_find_one_pod_of_each_replica() -> None:
