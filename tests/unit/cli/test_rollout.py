@@ -22,6 +22,8 @@ ROLLING = condition(reason="RollingOut", message="revision two: 1 of 2 replicas 
 PAUSED = condition("Unknown", "RolloutPaused", "the rollout is paused")
 HALTED = condition("False", "RevisionFailed", "the rollout is halted")
 INVALID = condition("False", "UnknownEngine", "there is no Engine", kind="Valid")
+NO_MODEL = condition("False", "ModelMissing", "it has no checkpoint in the store yet", kind="ModelReady")
+DAMAGED = condition("False", "ModelDigestMismatch", "the checkpoint is damaged", kind="ModelReady")
 SHORT = [{"name": "server", "desired": 2, "replicas": 2, "updatedReady": 1}]
 OLD = {"currentRevision": "one"}
 
@@ -39,6 +41,8 @@ OLD = {"currentRevision": "one"}
         (serving_job(suspend=True), RolloutState.PAUSED, "convoy resume servingjob/llm"),
         (serving_job(conditions=[HALTED], **OLD), RolloutState.HALTED, "is halted"),
         (serving_job(conditions=[INVALID, condition()]), RolloutState.HALTED, "there is no Engine"),
+        (serving_job(conditions=[NO_MODEL]), RolloutState.PROGRESSING, "no checkpoint in the store yet"),
+        (serving_job(conditions=[DAMAGED]), RolloutState.HALTED, "the checkpoint is damaged"),
         (serving_job(rollout={"revision": "two"}), RolloutState.COMPLETE, "convoy rollout unpin llm"),
     ],
 )

@@ -39,18 +39,21 @@ def state(job: ServingJob) -> tuple[RolloutState, str]:
     for kind in (ConditionType.VALID, ConditionType.MODEL_READY):
         wrong = _condition(job, kind)
         if wrong is not None and wrong.status == "False":
-            return RolloutState.HALTED, f"{full}: {wrong.message}"
-    found = _condition(job, ConditionType.PROGRESSING)
-    if found is None:
+            # A checkpoint or a store that is missing may still come, for example from a job that trains.
+            waits = wrong.reason == Reasons.MODEL_MISSING.name
+            found = RolloutState.PROGRESSING if waits else RolloutState.HALTED
+            return found, f"{full}: {wrong.message}"
+    progress = _condition(job, ConditionType.PROGRESSING)
+    if progress is None:
         return RolloutState.PROGRESSING, f"{full}: no revision exists yet"
-    if found.status == "Unknown":
-        return RolloutState.PAUSED, f"{full}: {found.message}"
-    if found.status == "False":
-        return RolloutState.HALTED, f"{full}: {found.message}"
-    if found.reason != Reasons.ROLLOUT_COMPLETE.name:
-        return RolloutState.PROGRESSING, f"{full}: {found.message}"
+    if progress.status == "Unknown":
+        return RolloutState.PAUSED, f"{full}: {progress.message}"
+    if progress.status == "False":
+        return RolloutState.HALTED, f"{full}: {progress.message}"
+    if progress.reason != Reasons.ROLLOUT_COMPLETE.name:
+        return RolloutState.PROGRESSING, f"{full}: {progress.message}"
     over = RolloutState.COMPLETE if _is_complete(job) else RolloutState.PROGRESSING
-    return over, f"{full}: {found.message}, and {status.ready} replicas are ready{_pin(job)}"
+    return over, f"{full}: {progress.message}, and {status.ready} replicas are ready{_pin(job)}"
 
 
 def _pin(job: ServingJob) -> str:
