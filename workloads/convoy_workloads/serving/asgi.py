@@ -18,9 +18,12 @@ class ClientLeft(Exception):
 
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, most: int, deadline: float) -> bytes:
-    """Return the body of a request. Raises RequestError if it has more than `most` bytes or does not arrive
-    before `deadline` (monotonic time), and ClientLeft.
+    """Return the body of a request. Raises RequestError if it is compressed, has more than `most` bytes or
+    does not arrive before `deadline` (monotonic time), and ClientLeft.
     """
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        why = "Content-Encoding: this server reads no compressed bodies; send the body as it is"
+        raise RequestError(415, why, "Content-Encoding", "unsupported_encoding")
     try:
         async with asyncio.timeout_at(deadline):
             return await _read_body(headers, receive, most)

@@ -113,6 +113,12 @@ async def test_a_stream_is_not_collected_by_proxies(tmp_path: Path) -> None:
             assert response.headers["Cache-Control"] == "no-store"
 
 
+async def test_a_compressed_body_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as rank:
+        status, body, _ = await rank.post("/v1/completions", b"\x1f\x8b", {"Content-Encoding": "gzip"})
+        assert (status, body["error"]["param"]) == (415, "Content-Encoding")
+
+
 async def test_a_body_must_arrive_before_the_deadline(tmp_path: Path) -> None:
     async with serving(tmp_path) as rank:
         for path in ("/v1/completions", "/v2/models/echo/infer"):

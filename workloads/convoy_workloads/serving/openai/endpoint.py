@@ -84,9 +84,9 @@ class Endpoint:
         except ClientLeft:
             return
         except RequestError as error:
-            if error.status in (400, 404, 405, 408, 413):
+            if error.status in (400, 404, 405, 408, 413, 415):
                 front.metrics.refused("invalid")
-            closing = [CLOSE] if front.lifecycle.ending or error.status in (408, 413) else []
+            closing = [CLOSE] if front.lifecycle.ending or error.status in (408, 413, 415) else []
             await respond(send, error.status, [*common, *error.headers, *closing], error.body(), JSON)
         finally:
             front.close(request)
