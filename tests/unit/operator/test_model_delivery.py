@@ -103,8 +103,11 @@ async def test_an_agent_gets_the_stores_of_the_serving_pods_on_its_node(it: Harn
 
 def revise(it: Harness, step: int, job_uid: str = "uid-job", store: str = "s3") -> None:
     """Store a revision of a ServingJob that loads a generation."""
-    generation = {"uid": job_uid, "store": store, "incarnation": 1, "step": step}
-    metadata = {"name": f"llm-{step}", "namespace": "default", "uid": f"r-{step}", "resourceVersion": "1"}
+    store_revision(it, f"{step}", {"uid": job_uid, "store": store, "incarnation": 1, "step": step})
+
+
+def store_revision(it: Harness, name: str, generation: object) -> None:
+    metadata = {"name": f"llm-{name}", "namespace": "default", "uid": f"r-{name}", "resourceVersion": "1"}
     raw = {"metadata": metadata, "data": {"generation": generation}}
     it.cache.store(CONTROLLER_REVISIONS).upsert(views.cached_object(raw))
 
@@ -119,6 +122,8 @@ async def test_agents_of_a_job_keep_the_generations_that_revisions_load(it: Harn
     revise(it, 20)
     revise(it, 30, store="other")
     revise(it, 40, job_uid="uid-gone")
+    for number, malformed in enumerate(("x", [], {"uid": "uid-job", "store": "s3", "step": "x"})):
+        store_revision(it, f"malformed-{number}", malformed)
     sent = it.poll()
     assert list(sent) == ["n0"], "the other job's agents need not keep it"
     assert [(one.job_uid, one.incarnation, one.step) for one in sent["n0"][-1].pinned] == [
