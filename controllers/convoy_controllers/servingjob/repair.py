@@ -19,7 +19,6 @@ from convoy_controllers.workers.faults import Fault
 from convoy_controllers.workers.pod import with_incarnation
 from convoy_controllers.workers.pod_ends import ended
 from convoy_crds.layout import Slot
-from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob_status import RestartScope
 
 RESEND_SECONDS = 5.0
@@ -78,12 +77,11 @@ def _replaced(work: Work, group: Group, fault: Fault | None) -> list[Delete]:
 
 
 def _loses_a_pod(group: Group, fault: Fault | None) -> bool:
-    """Return True if somebody has just deleted a pod of a group of several pods.
+    """Return True if somebody has just deleted or evicted a pod of a group of several pods.
 
     Slot 0 would go on serving without that pod, and lose its requests. If it is deleted too, it drains.
     """
-    deleted = fault is not None and fault.reason is Reasons.POD_DELETED
-    return deleted and any(one.deleting for one in group.pods.values())
+    return fault is not None and any(one.deleting and one.name == fault.pod for one in group.pods.values())
 
 
 def _replaces(fault: Fault | None, one: PodView) -> bool:

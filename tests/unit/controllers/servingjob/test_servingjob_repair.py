@@ -90,10 +90,14 @@ def test_an_evicted_replica_gets_another_number_at_once() -> None:
     assert servers.job.status.ready == "2/2" and not servers.record(2).times
 
 
-def test_a_group_that_loses_a_pod_drains_whole() -> None:
+@pytest.mark.parametrize("disruption", ["", "EvictionByEvictionAPI", "DeletionByTaintManager"])
+@pytest.mark.parametrize("cordoned", [False, True])
+def test_a_group_that_loses_a_pod_drains_whole(disruption: str, cordoned: bool) -> None:
     servers = Servers(replicas=2, roles=PAIRS).settle()
     servers.drains = False
-    servers.pod("llm-worker-0-1", deleting=True, ready=False)
+    if cordoned:
+        servers.cordon(servers.pods["llm-worker-0-1"].node or "")
+    servers.pod("llm-worker-0-1", deleting=True, ready=False, disruption=disruption)
     servers.step()
     drained = {name for name, pod in servers.pods.items() if pod.deleting}
     assert drained == {"llm-worker-0-0", "llm-worker-0-1"}
