@@ -61,6 +61,8 @@ class _JobHistory:
     """The job on which the newest plan was based."""
     available: set[Group] = field(default_factory=set)
     """The replicas that got requests when this was last checked."""
+    lost: set[Group] = field(default_factory=set)
+    """The replicas with a pod on a node that cannot be reached."""
     unnoticed: dict[Group, float] = field(default_factory=dict)
     """Unix time in seconds from which on the operator must know that a replica stopped to serve."""
     progress_at: float = 0.0
@@ -164,11 +166,12 @@ class ServingInvariants:
         now = {key for key, pods in groups.items() if self._serves(job, pods)}
         for key in history.available - now:
             history.unnoticed[key] = self._cluster.kernel.now + self._notice_seconds(groups.get(key, []))
-        for key in groups.keys() - now - history.unnoticed.keys():
-            if not all(self._jobs.program.reachable(pod.uid) for pod in groups[key]):
-                # A replica whose node was lost before it got requests.
-                history.unnoticed[key] = self._cluster.kernel.now + SILENT_SECONDS
-        history.available = now
+        reachable = self._jobs.program.reachable
+        lost = {key for key, pods in groups.items() if not all(reachable(pod.uid) for pod in pods)}
+        for key in lost - history.lost:
+            # The replica may not have got requests before, or its ranks may have ended a moment earlier.
+            history.unnoticed[key] = self._cluster.kernel.now + SILENT_SECONDS
+        history.available, history.lost = now, lost
 
     def _notice_seconds(self, pods: list[PodView]) -> float:
         """Return the seconds until the operator knows that these pods of a replica do not serve."""
