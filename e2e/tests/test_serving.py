@@ -40,7 +40,7 @@ def test_a_job_answers_scales_and_rolls_without_a_lost_request(
     url = serving.url("roll")
     before = complete(url, max_tokens=8)["choices"][0]["text"]
     assert complete(url, max_tokens=8)["choices"][0]["text"] == before, "a seed repeats its text"
-    with load(url, 20) as running:
+    with load(url, 20, 600, "--no-keep-alive") as running:
         serving.patch("roll", roles=[seeded(2)])
         rolled = serving.wait_rolled("roll")
         cluster.kubectl("-n", serving.namespace, "scale", "servingjob/roll", "--replicas=1")
@@ -104,7 +104,7 @@ def test_a_dead_node_gets_no_further_requests(cluster: Cluster, serving: Serving
     if not victims:
         pytest.skip(f"both replicas are on nodes that must live: {placed}")
     try:
-        with load(url, 10, 600, "--timeout=5") as running:
+        with load(url, 10, 600, "--timeout=5", "--no-keep-alive") as running:
             at = time.time()
             cluster.node(victims[0]).kill()
 

@@ -26,12 +26,15 @@ UNREADY_LIMIT = 120.0
 _ROLLOUT = {"drainSeconds": 5}
 
 
-def rolling(jobs: ServingJobs, found: Figures, requests: int = REQUESTS) -> None:
-    """Roll a job of two replicas from revision to revision while `requests` requests arrive."""
+def rolling(jobs: ServingJobs, found: Figures, title: str, *arguments: str) -> None:
+    """Roll a job of two replicas from revision to revision while REQUESTS requests arrive. `arguments`: those
+    of `convoy load`.
+    """
+    requests = REQUESTS
     jobs.create("rolling", replicas=2, rollout=_ROLLOUT)
     jobs.wait_rolled("rolling")
     rolls = 0
-    with load(jobs.url("rolling"), RATE, requests / RATE) as running:
+    with load(jobs.url("rolling"), RATE, requests / RATE, *arguments) as running:
         ends = time.monotonic() + requests / RATE
         while time.monotonic() < ends:
             rolls += 1
@@ -39,7 +42,7 @@ def rolling(jobs: ServingJobs, found: Figures, requests: int = REQUESTS) -> None
             jobs.wait_rolled("rolling")
         report = running.wait(120)
     jobs.delete("rolling")
-    add_load(found, "rolling update under load", report, rolls)
+    add_load(found, title, report, rolls)
 
 
 def model_roll(cluster: Cluster, jobs: ServingJobs, found: Figures, requests: int = REQUESTS) -> None:
@@ -83,24 +86,20 @@ def add_load(found: Figures, title: str, report: dict[str, Any], rolls: int) -> 
 
 def killed_rank(cluster: Cluster, jobs: ServingJobs, found: Figures, repeats: int) -> None:
     """Kill the rank of a single replica, and measure the time to the next complete response."""
-    jobs.create("killed", replicas=1)
-    jobs.wait_rolled("killed")
-    url, uids = jobs.url("killed"), set()
-    for _ in range(repeats):
-        (pod,) = jobs.pods("killed")
-        uids.add(pod.metadata.uid)
-        before = jobs.incarnation("killed")
+    replaced = 0
+    # Each repeat has a job of its own, because faults that repeat are restarted with a back-off.
+    for name in (f"killed-{number}" for number in range(repeats)):
+        jobs.create(name, replicas=1)
+        jobs.wait_rolled(name)
+        (pod,) = jobs.pods(name)
         at = time.monotonic()
         kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 0)
-        seconds = seconds_until_served(url, at, 60)
+        seconds = seconds_until_served(jobs.url(name), at, 60)
         cluster.progress.report(f"killed rank: served again after {seconds:.2f} s")
         found.add(Metric("kill -9 of a replica's rank: served again in place", "seconds", 1.5), seconds)
-        jobs.wait(lambda before=before: jobs.incarnation("killed") > before, 10, "the next incarnation")  # type: ignore[misc]
-        # A series of faults without a quiet time in between would be restarted with a back-off.
-        quiet = time.monotonic() + 20
-        jobs.wait(lambda quiet=quiet: time.monotonic() > quiet, 30, "a quiet time")  # type: ignore[misc]
-    found.add(Metric("kill -9 of a replica's rank: pods that were replaced", "pods", 0), len(uids) - 1)
-    jobs.delete("killed")
+        replaced += [one.metadata.uid for one in jobs.pods(name)] != [pod.metadata.uid]
+        jobs.delete(name)
+    found.add(Metric("kill -9 of a replica's rank: pods that were replaced", "pods", 0), replaced)
 
 
 @dataclass
@@ -133,7 +132,7 @@ def dead_node(cluster: Cluster, jobs: ServingJobs, found: Figures) -> None:
     _plain(cluster, jobs, victim)
     before = {pod.metadata.uid for pod in jobs.pods("dead")}
     try:
-        with load(jobs.url("dead"), 20, 600, "--timeout=5") as running:
+        with load(jobs.url("dead"), 20, 600, "--timeout=5", "--no-keep-alive") as running:
             begun = time.monotonic()
             settle = begun + 5
             jobs.wait(lambda: time.monotonic() > settle, 10, "requests arrive")
@@ -205,7 +204,10 @@ def _plain_pods(jobs: ServingJobs, node: str) -> list[Any]:
 
 
 ROWS: dict[str, Callable[[Cluster, ServingJobs, Figures, int], None]] = {
-    "rolling": lambda _cluster, jobs, found, _repeats: rolling(jobs, found),
+    "rolling": lambda _cluster, jobs, found, _repeats: rolling(jobs, found, "rolling update under load"),
+    "rolling-spread": lambda _cluster, jobs, found, _repeats: rolling(
+        jobs, found, "rolling update under load, a connection for each request", "--no-keep-alive"
+    ),
     "model-roll": lambda cluster, jobs, found, _repeats: model_roll(cluster, jobs, found),
     "killed-rank": killed_rank,
     "dead-node": lambda cluster, jobs, found, _repeats: dead_node(cluster, jobs, found),

@@ -79,6 +79,8 @@ class Service:
         self.bodies: list[Any] = []
         self.authorizations: list[str | None] = []
         self.paths: list[str] = []
+        self.clients: set[Any] = set()
+        """Address of the other end of each connection."""
         self.port = 0
 
     @property
@@ -89,6 +91,7 @@ class Service:
         self.bodies.append(await request.json())
         self.authorizations.append(request.headers.get("Authorization"))
         self.paths.append(request.path)
+        self.clients.add(request.transport.get_extra_info("peername") if request.transport else None)
         return await self.handler(request)
 
     async def good(self, request: web.Request) -> web.StreamResponse:
@@ -121,6 +124,16 @@ async def run(service: Service, times: list[float], most: int = 64, **target: An
     made = Load(Target(service.url, ("p",), 4, **target), seed=3, max_in_flight=most)
     await made.run(times)
     return made.outcomes
+
+
+@pytest.mark.parametrize(("keep_alive", "connections"), [(True, 1), (False, 4)])
+async def test_connections_are_used_again_unless_refused(
+    service: Service, keep_alive: bool, connections: int
+) -> None:
+    # Each request ends before the next: the service responds at once.
+    found = await run(service, [0.0, 0.2, 0.4, 0.6], keep_alive=keep_alive)
+    assert [one.kind for one in found] == [Kind.OK] * 4
+    assert len(service.clients) < 4 if keep_alive else len(service.clients) == 4
 
 
 async def test_complete_responses_are_ok_and_have_their_own_seeds(service: Service) -> None:

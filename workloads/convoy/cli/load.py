@@ -43,6 +43,13 @@ def load(
     max_in_flight: Annotated[
         int, typer.Option(min=1, help="Requests in flight. Beyond it, requests count as unsent.")
     ] = 1024,
+    keep_alive: Annotated[
+        bool,
+        typer.Option(
+            "--keep-alive/--no-keep-alive",
+            help="Use connections again. Without, the Service spreads each request.",
+        ),
+    ] = True,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File with the service's bearer token.")
     ] = None,
@@ -70,6 +77,7 @@ def load(
         model,
         _read(token_file).strip() if token_file else None,
         timeout,
+        keep_alive,
     )
 
     async def run() -> tuple[Load, float]:

@@ -37,6 +37,10 @@ class Target:
     token: str | None = None
     timeout: float = 30.0
     """Seconds from the scheduled arrival after which a request counts as lost."""
+    keep_alive: bool = True
+    """False: each request opens a connection of its own. So a Service spreads the requests over all replicas,
+    and not only the connections.
+    """
 
     @property
     def address(self) -> str:
@@ -75,7 +79,11 @@ class Load:
         drawn = random.Random(self.seed)  # noqa: S311 - a repeatable load, no secret
         start = time.perf_counter()
         headers = {"Authorization": f"Bearer {self.target.token}"} if self.target.token else {}
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS)
+        connector = (
+            aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS)
+            if self.target.keep_alive
+            else aiohttp.TCPConnector(limit=0, force_close=True)
+        )
         async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
             for number, at in enumerate(times):
                 if await self._stops_before(start + at):
