@@ -29,7 +29,7 @@ def test_the_examples_work(
     path.write_text(text.replace("context:\n", f"context:\n    namespace: {client.namespace}\n", 1))
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
     monkeypatch.setenv("KUBECONFIG", str(path))
-    first, second = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    first, serving, second = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
 
     def operate() -> None:
         """Complete the job, as the operator would do."""
@@ -46,6 +46,10 @@ def test_the_examples_work(
     operator.join()
     assert capsys.readouterr().out == "gpt Succeeded\n"
     assert client.training_jobs.list() == []
+
+    # A rollout needs an operator. tests/unit/client has tests of these calls.
+    calls = re.findall(r"^client\.serving_jobs\.(\w+)\(", serving, re.M)
+    assert calls and all(callable(getattr(client.serving_jobs, call)) for call in calls)
 
     exec(second, names)
     output = capsys.readouterr().out

@@ -164,8 +164,9 @@ def test_an_unavailable_log_is_an_error(client: Client, control_plane: Any, repo
     client.training_jobs.create({"metadata": {"name": "gpt"}, "spec": SPEC})
     with pytest.raises(Refused, match="has no pods"):
         client.training_jobs.logs("gpt")
+    labels = {"convoy.dev/job": "gpt", "convoy.dev/kind": "TrainingJob", "convoy.dev/index": "0"}
     pod = {
-        "metadata": {"name": "gpt-worker-0", "labels": {"convoy.dev/job": "gpt", "convoy.dev/index": "0"}},
+        "metadata": {"name": "gpt-worker-0", "labels": labels},
         "spec": {"nodeName": "client-gone", "containers": [{"name": "worker", "image": "i"}]},
     }
     path = f"/api/v1/namespaces/{client.namespace}/pods"
