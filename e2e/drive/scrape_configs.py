@@ -23,10 +23,12 @@ def scrapes(monitor: Body, discovery: str) -> list[Body]:
     """Return the `scrape_configs` of a ServiceMonitor.
 
     Targets also have the labels `namespace`, `pod` and `job`. `discovery` is the address of the server that
-    lists the targets of a namespace. Raises ValueError for unsupported fields.
+    lists the targets of a namespace, or of all. Raises ValueError for unsupported fields.
     """
     spec = _only(monitor["spec"], "namespaceSelector", "selector", "endpoints")
-    namespaces = _only(spec["namespaceSelector"], "matchNames")["matchNames"]
+    selected = _only(spec["namespaceSelector"], "matchNames", "any")
+    # An empty name stands for all namespaces.
+    namespaces = [""] if selected.get("any") else selected["matchNames"]
     found = [{"url": f"{discovery}/{name}", "refresh_interval": "1s"} for name in namespaces]
     labels = _only(spec["selector"], "matchLabels")["matchLabels"]
     return [

@@ -27,8 +27,8 @@ _SECONDS = 5
 
 @contextmanager
 def discovery(cluster: Cluster) -> Iterator[str]:
-    """Run a server that lists the targets of a namespace. Yield its address, to which a client appends the
-    namespace.
+    """Run a server that lists the targets of a namespace, or of all. Yield its address, to which a client
+    appends `/` and the namespace; nothing more for all namespaces.
     """
     api = client.DiscoveryV1Api(config.new_client_from_config(str(cluster.kubeconfig)))
 
@@ -38,7 +38,11 @@ def discovery(cluster: Cluster) -> Iterator[str]:
         def do_GET(self) -> None:
             namespace = urlsplit(self.path).path.removeprefix("/")
             try:
-                slices = api.list_namespaced_endpoint_slice(namespace, _request_timeout=_SECONDS).items
+                slices = (
+                    api.list_namespaced_endpoint_slice(namespace, _request_timeout=_SECONDS)
+                    if namespace
+                    else api.list_endpoint_slice_for_all_namespaces(_request_timeout=_SECONDS)
+                ).items
             except (client.ApiException, HTTPError) as error:
                 # Prometheus keeps its previous targets when a request fails, so report the failure.
                 self.send_error(503, type(error).__name__)
@@ -64,9 +68,11 @@ def discovery(cluster: Cluster) -> Iterator[str]:
 
 
 def targets(endpoints: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a target for each port of each endpoint of an EndpointSlice, with the Service's labels."""
+    """Yield a target for each port of each pod of an EndpointSlice, with the Service's labels."""
     labels = endpoints["metadata"]["labels"]
     for endpoint in endpoints.get("endpoints") or ():
+        if "targetRef" not in endpoint:
+            continue  # The API server's own Service has endpoints without pods.
         for port in endpoints.get("ports") or ():
             yield {
                 "targets": [f"{endpoint['addresses'][0]}:{port['port']}"],

@@ -37,16 +37,20 @@ def test_a_monitor_picks_services_by_label_and_ports_by_name() -> None:
     }
 
 
+def test_a_monitor_may_select_all_namespaces() -> None:
+    [config] = scrapes(monitor({"namespaceSelector": {"any": True}}), "http://targets")
+    assert [found["url"] for found in config["http_sd_configs"]] == ["http://targets/"]
+
+
 @pytest.mark.parametrize(
     "given",
     [
         monitor(path="/other"),
         monitor(relabelings=[{"action": "drop", "sourceLabels": ["a"]}]),
         monitor({"selector": {"matchExpressions": []}}),
-        monitor({"namespaceSelector": {"any": True}}),
         monitor({"jobLabel": "app"}),
     ],
-    ids=["path", "action", "expressions", "any", "job"],
+    ids=["path", "action", "expressions", "job"],
 )
 def test_unsupported_fields_of_a_monitor_are_an_error(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="unsupported fields"):
