@@ -115,7 +115,7 @@ def test_commands_options_and_files_exist(page: Path) -> None:
     assert len(found) >= 3
     files |= {after for words in found for before, after in pairwise(words) if before == ">"}
     for words in found:
-        assert re.fullmatch(r"kubectl|convoy|helm|timeout|cat|wait|\w+=\$\(kubectl", words[0]), words
+        assert re.fullmatch(r"kubectl|convoy|helm|timeout|cat|wait|\w+=\$!|\w+=\$\(kubectl", words[0]), words
         if words[0] == "convoy":
             command = root.commands[words[1]]  # type: ignore[attr-defined]
             below = getattr(command, "commands", None)
