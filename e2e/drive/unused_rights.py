@@ -13,27 +13,37 @@ STORES = (
     "::test_an_agent_probes_a_store_and_probes_again_when_its_keys_change"
 )
 SERVING = f"{INTEGRATION}/operator/test_serving.py"
-NO_SERVING_JOB = "no test of the slice creates a ServingJob"
+NETWORK = f"{INTEGRATION}/operator/test_network_policies.py"
 USED_ELSEWHERE = (
     UsedElsewhere(
         OPERATOR,
-        "get create patch delete",
+        "get delete",
         "services poddisruptionbudgets.policy controllerrevisions.apps",
-        NO_SERVING_JOB,
+        "used only for objects of other owners, removed roles, and revisions beyond the last 5",
         f"{SERVING}::test_a_job_serves_scales_and_rolls",
+        uncertain=True,
+    ),
+    UsedElsewhere(
+        OPERATOR,
+        "get create patch delete",
+        "networkpolicies.networking.k8s.io",
+        "used only with networkPolicies.enabled",
+        f"{NETWORK}::test_the_api_server_stores_the_policies_of_both_kinds",
+        uncertain=True,
     ),
     UsedElsewhere(
         OPERATOR,
         "patch",
-        "pods/status servingjobs/status.convoy.dev",
-        NO_SERVING_JOB,
+        "pods/status",
+        "no replica of the slice is on a node that dies",
         f"{SERVING}::test_pods_of_a_deleted_node_are_not_ready_and_are_replaced",
+        uncertain=True,
     ),
     UsedElsewhere(
         OPERATOR,
         "update",
         "servingjobs/finalizers.convoy.dev",
-        NO_SERVING_JOB,
+        "an admission plugin of this cluster checks it when an object is created with an owner",
         f"{SERVING}::test_a_job_serves_scales_and_rolls",
         uncertain=True,
     ),
@@ -100,9 +110,8 @@ USED_ELSEWHERE = (
         f"{INTEGRATION}/operator/test_default_policy.py::test_the_policy_follows_the_value_of_the_chart",
         name="default",
     ),
-    UsedElsewhere(OPERATOR, "get", "secrets", "the slice has no CheckpointStore", STORES),
     UsedElsewhere(
-        OPERATOR, "patch", "checkpointstores/status.convoy.dev", "the slice has no CheckpointStore", STORES
+        OPERATOR, "get", "secrets", "no CheckpointStore of the slice has credentials", STORES, uncertain=True
     ),
     UsedElsewhere(
         "convoy-uninstall",
