@@ -104,14 +104,14 @@ def killed_rank(cluster: Cluster, jobs: ServingJobs, found: Figures, repeats: in
 
 @dataclass
 class _Watch:
-    """Watches pods of a dead node until each has been not ready for the first time."""
+    """Records the times after a fault at which something was seen for the first time."""
 
     at: float
     seconds: dict[str, float]
 
-    def see(self, name: str, pods: list[Any]) -> bool:
-        """Record the time at which all these pods are not ready. Return True once it is known."""
-        if name not in self.seconds and all(not ready(pod) for pod in pods):
+    def see(self, name: str, holds: bool) -> bool:
+        """Record the time at which something holds for the first time. Return True once it is known."""
+        if holds and name not in self.seconds:
             self.seconds[name] = time.monotonic() - self.at
         return name in self.seconds
 
@@ -140,14 +140,15 @@ def dead_node(cluster: Cluster, jobs: ServingJobs, found: Figures) -> None:
             threading.Thread(target=cluster.node(victim).kill, daemon=True).start()
             watch = _Watch(at, {})
 
-            def both() -> bool:
-                pods = [pod for pod in jobs.pods("dead") if pod.spec.node_name == victim]
-                ours = [pod for pod in pods if pod.metadata.uid in before]
-                return watch.see("ours", ours) & watch.see("plain", _plain_pods(jobs, victim))
+            def over() -> bool:
+                pods = jobs.pods("dead")
+                victims = [pod for pod in pods if pod.spec.node_name == victim and pod.metadata.uid in before]
+                unready = watch.see("ours", not any(map(ready, victims)))
+                restored = watch.see("restored", unready and sum(map(ready, pods)) >= 2)
+                plain = watch.see("plain", not any(map(ready, _plain_pods(jobs, victim))))
+                return restored and plain
 
-            jobs.wait(both, UNREADY_LIMIT, "the pods of the dead node are not ready")
-            jobs.wait(lambda: sum(ready(pod) for pod in jobs.pods("dead")) >= 2, 120, "two replicas serve")
-            restored = time.monotonic() - at
+            jobs.wait(over, UNREADY_LIMIT, "the pods are not ready, and two replicas serve")
             report = running.report()
     finally:
         restore(cluster)
@@ -155,7 +156,7 @@ def dead_node(cluster: Cluster, jobs: ServingJobs, found: Figures) -> None:
     own = f"{title}: a Deployment's pod is not ready (the cluster's own time)"
     found.add(Metric(own, "seconds"), watch.seconds["plain"])
     found.add(Metric(f"{title}: its pods are not ready", "seconds", 10, baseline=own), watch.seconds["ours"])
-    found.add(Metric(f"{title}: as many replicas as before serve", "seconds"), restored)
+    found.add(Metric(f"{title}: as many replicas as before serve", "seconds"), watch.seconds["restored"])
     _add_failures(found, title, report, at - begun)
     jobs.delete("dead")
     jobs.cluster.kubectl("-n", jobs.namespace, "delete", "deployment", "plain", "--wait=false")
