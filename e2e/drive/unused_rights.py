@@ -87,6 +87,14 @@ USED_ELSEWHERE = (
         f"{INTEGRATION}/operator/test_mutated_pods.py::test_a_sidecar_is_ended_with_the_job_and_its_pod_stays",
         uncertain=True,
     ),
+    UsedElsewhere(
+        OPERATOR,
+        "patch",
+        "nodes/status",
+        "a node's condition is set only if a sweep tests it under a GuardPolicy of mode Act",
+        GUARDING,
+        uncertain=True,
+    ),
     UsedElsewhere(OPERATOR, "create", "pods/eviction", "no GuardPolicy of the slice drains a node", GUARDING),
     UsedElsewhere(
         OPERATOR,
