@@ -86,6 +86,11 @@ class ServingJobs(Objects):
         return 0
 
 
+def is_ready(pod: Any) -> bool:
+    """Return True if a pod's condition Ready is True."""
+    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
+
+
 def complete(url: str, prompt: str = "def ", max_tokens: int = 4, seed: int = 1) -> dict[str, Any]:
     """Return the response to a completion. Raises OSError if there is no complete response."""
     body = json.dumps({"prompt": prompt, "max_tokens": max_tokens, "seed": seed}).encode()

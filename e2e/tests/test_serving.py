@@ -12,7 +12,16 @@ from e2e.cluster.cluster import Cluster
 from e2e.drive.cluster_state import leader, restore
 from e2e.drive.faults import kill_rank
 from e2e.drive.node_health import POLICY, condemn, health, policy, taints
-from e2e.drive.serving_jobs import ServingJobs, apart, complete, lm_role, load, seconds_until_served, seeded
+from e2e.drive.serving_jobs import (
+    ServingJobs,
+    apart,
+    complete,
+    is_ready,
+    lm_role,
+    load,
+    seconds_until_served,
+    seeded,
+)
 
 FAST = {"drainSeconds": 5}
 """A `spec.rollout` whose replicas end soon, because the requests of these tests are short."""
@@ -120,7 +129,9 @@ def test_a_dead_node_gets_no_further_requests(cluster: Cluster, serving: Serving
             quiet = time.monotonic() + 3
             serving.wait(lambda: time.monotonic() > quiet, 5, "all proxies know")
             after = time.time() - at
-            serving.wait(lambda: len(_ready(serving, "dead")) == 2, 90, "two replicas serve again")
+            serving.wait(
+                lambda: sum(map(is_ready, serving.pods("dead"))) == 2, 90, "two replicas serve again"
+            )
             report = running.report()
     finally:
         restore(cluster)
@@ -128,14 +139,6 @@ def test_a_dead_node_gets_no_further_requests(cluster: Cluster, serving: Serving
     late = [one for one in report["causes"] if one["lastAtSeconds"] > after + 1]
     assert not late, f"requests failed after {after:.1f} s: {report}"
     assert report["ok"] > 0
-
-
-def _ready(serving: ServingJobs, name: str) -> list[Any]:
-    return [
-        pod
-        for pod in serving.pods(name)
-        if any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
-    ]
 
 
 @pytest.mark.full

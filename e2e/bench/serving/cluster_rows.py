@@ -17,7 +17,7 @@ from e2e.drive.job_progress import watermark
 from e2e.drive.job_specs import ENDLESS
 from e2e.drive.jobs import Jobs
 from e2e.drive.s3_server import checkpoint_store, s3_server
-from e2e.drive.serving_jobs import ServingJobs, apart, load, seconds_until_served, seeded
+from e2e.drive.serving_jobs import ServingJobs, apart, is_ready, load, seconds_until_served, seeded
 
 REQUESTS = 10_000
 RATE = 60.0
@@ -116,11 +116,6 @@ class _Watch:
         return name in self.seconds
 
 
-def ready(pod: Any) -> bool:
-    """Return True if a pod's condition Ready is True."""
-    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
-
-
 def dead_node(cluster: Cluster, jobs: ServingJobs, found: Figures) -> None:
     """Kill the node of a replica. Measure when its pods stop being ready, beside a pod of a Deployment on the
     same node, and when the last request failed.
@@ -143,9 +138,9 @@ def dead_node(cluster: Cluster, jobs: ServingJobs, found: Figures) -> None:
             def over() -> bool:
                 pods = jobs.pods("dead")
                 victims = [pod for pod in pods if pod.spec.node_name == victim and pod.metadata.uid in before]
-                unready = watch.see("ours", not any(map(ready, victims)))
-                restored = watch.see("restored", unready and sum(map(ready, pods)) >= 2)
-                plain = watch.see("plain", not any(map(ready, _plain_pods(jobs, victim))))
+                unready = watch.see("ours", not any(map(is_ready, victims)))
+                restored = watch.see("restored", unready and sum(map(is_ready, pods)) >= 2)
+                plain = watch.see("plain", not any(map(is_ready, _plain_pods(jobs, victim))))
                 return restored and plain
 
             jobs.wait(over, UNREADY_LIMIT, "the pods are not ready, and two replicas serve")
@@ -196,7 +191,7 @@ def _plain(cluster: Cluster, jobs: ServingJobs, node: str) -> None:
         "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
     }
     cluster.kubectl("apply", "-f", "-", text=json.dumps(body))
-    jobs.wait(lambda: any(ready(pod) for pod in _plain_pods(jobs, node)), 60, "the plain pod is ready")
+    jobs.wait(lambda: any(is_ready(pod) for pod in _plain_pods(jobs, node)), 60, "the plain pod is ready")
 
 
 def _plain_pods(jobs: ServingJobs, node: str) -> list[Any]:
