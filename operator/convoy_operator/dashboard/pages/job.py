@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from fastapi import Request
 from nicegui import ui
 
+from convoy_controllers.resources import TRAINING_JOBS
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.auth.request_guard import SESSION, location_of
@@ -15,18 +16,14 @@ from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.core import charts, job, jobs, metrics, timeline
 from convoy_operator.dashboard.core.formatting import clock
 from convoy_operator.dashboard.core.objects import ParsedObject
-from convoy_operator.dashboard.core.rows import Column, Tone
 from convoy_operator.dashboard.pages import live
 from convoy_operator.dashboard.pages.components import Chart
-from convoy_operator.dashboard.pages.elements import box, set_classes, set_text, show, text, tone_class
-from convoy_operator.dashboard.pages.frame import Frame
-from convoy_operator.dashboard.pages.job_events import JobEvents
+from convoy_operator.dashboard.pages.elements import box, set_text, text
 from convoy_operator.dashboard.pages.logs import Logs
 from convoy_operator.dashboard.pages.metric_charts import MetricCharts
+from convoy_operator.dashboard.pages.one_job import OneJobPage
 from convoy_operator.dashboard.pages.parts import FactList, StackedBar
-from convoy_operator.dashboard.pages.table import Table
 
-DELETED = "The job was deleted. It was last seen at {}."
 NO_STEPS = "No step is recorded yet."
 
 
@@ -40,31 +37,19 @@ def register(context: Context) -> None:
         await live.keep_updated(context, page)
 
 
-class JobPage:
+class JobPage(OneJobPage[TrainingJob]):
     """The page of one job, opened by one user."""
+
+    RESOURCE = TRAINING_JOBS
+    NOUN = "job"
 
     def __init__(
         self, context: Context, session: Session, namespace: str, name: str, location: str, rank: str
     ) -> None:
         """Build the page. `rank` is the rank in the page's address, whose log is preselected."""
-        self._context = context
-        self.session = session
-        self._namespace, self._name = namespace, name
-        self._last_seen: datetime | None = None
-        """Time when the page last showed the job; None if it never did."""
         self._rank = rank
-        self._allowed = self._sees_nodes = False
         self._logs: Logs | None = None
-        self._events = JobEvents(context, namespace, self._on_events)
-        self.frame = Frame(context, session, name, location)
-        with self.frame.content:
-            with box("div", "title"):
-                text("h1", f"{namespace}/{name}")
-                self._phase = text("span", "", "badge", role="status")
-            self._why = text("p", "", "sum")
-            self._body = box("div")
-            with self._body:
-                self._build()
+        super().__init__(context, session, namespace, name, location)
 
     def _build(self) -> None:
         self._facts = FactList()
@@ -114,49 +99,8 @@ class JobPage:
                     "empty",
                 )
 
-    def _table(self, title: str, key: str, columns: tuple[Column, ...], empty: str) -> Table:
-        with box("section", aria_labelledby=key):
-            text("h2", title, id=key)
-            return Table(
-                title, columns, empty, used=lambda: self._context.session_resolver.sessions.use(self.session)
-            )
-
-    async def check_access(self) -> None:
-        """See `live.Page.check_access`."""
-        access = self.session.access
-        self._allowed = bool(await access.namespaces([self._namespace]))
-        self._sees_nodes = await access.nodes()
-
-    def show(self) -> None:
-        """See `live.Page.show`."""
-        parsed = self._context.cache.jobs.get(self._namespace, self._name)
-        if parsed is None or not self._allowed:
-            # Show the same text if the job does not exist and if the user may not see it. Otherwise the text
-            # would reveal which jobs exist.
-            seen = self._allowed and self._last_seen is not None
-            self._show_missing(
-                DELETED.format(clock(self._last_seen))
-                if seen
-                else "There is no such job, or you may not see it."
-            )
-        elif parsed.model is None:
-            self._show_missing(f"This version of the dashboard cannot read the job: {parsed.parse_error}")
-        else:
-            show(self._body, True)
-            self._last_seen = datetime.now(UTC)
-            self._show(parsed, parsed.model, self._last_seen)
-            self._events.refresh(parsed.uid)
-
-    def _show_missing(self, why: str) -> None:
-        set_text(self._phase, "")
-        set_text(self._why, why)
-        set_classes(self._why, "sum")
-        show(self._body, False)
-
-    def _on_events(self, uid: str) -> None:
-        parsed = self._context.cache.jobs.get(self._namespace, self._name)
-        if self._allowed and parsed is not None and parsed.uid == uid and parsed.model is not None:
-            self._show_timeline(uid, parsed.model, datetime.now(UTC))
+    def _found(self) -> ParsedObject[TrainingJob] | None:
+        return self._context.cache.jobs.get(self._namespace, self._name)
 
     def _show_timeline(self, uid: str, model: TrainingJob, now: datetime) -> None:
         seen = self._context.cache.restarts.get(uid)
@@ -164,10 +108,7 @@ class JobPage:
 
     def _show(self, parsed: ParsedObject[TrainingJob], model: TrainingJob, now: datetime) -> None:
         cache = self._context.cache
-        set_text(self._phase, jobs.phase_name(model))
-        set_classes(self._phase, tone_class(jobs.phase_tone(model), badge=True))
-        set_text(self._why, jobs.why(model))
-        set_classes(self._why, "sum tone-bad" if jobs.phase_tone(model) is Tone.BAD else "sum")
+        self._show_state(jobs.phase_name(model), jobs.phase_tone(model), jobs.why(model))
         self._facts.show(job.facts(model, now))
         curve = cache.curves.get(parsed.uid)
         self._loss.draw(charts.line(curve, "losses", "", charts.BLUE))
@@ -196,8 +137,7 @@ class JobPage:
             self._logs.set_rank_count(world_size(present(model)))
 
     def _find_rank(self, rank: int) -> tuple[str, str] | str:
-        cache = self._context.cache
-        parsed = cache.jobs.get(self._namespace, self._name)
+        cache, parsed = self._context.cache, self._found()
         if parsed is None or parsed.model is None:
             return "the job no longer exists"
         for slot in present(parsed.model):

@@ -18,7 +18,7 @@ from convoy_operator.dashboard.pages import live
 from convoy_operator.dashboard.pages.components import Chart
 from convoy_operator.dashboard.pages.elements import box, set_classes, set_text, show, text, tone_class
 from convoy_operator.dashboard.pages.frame import Frame
-from convoy_operator.dashboard.pages.parts import FactList
+from convoy_operator.dashboard.pages.parts import FactList, table_section
 from convoy_operator.dashboard.pages.table import Table
 
 NOT_COMPARED = "No sweep has measured this node yet, or too few similar nodes have been measured."
@@ -76,9 +76,7 @@ class NodePage:
         self._context.session_resolver.sessions.use(self.session)
 
     def _table(self, title: str, key: str, columns: tuple[Column, ...], empty: str) -> Table:
-        with box("section", aria_labelledby=key):
-            text("h2", title, id=key)
-            return Table(title, columns, empty, used=self._used)
+        return table_section(title, key, columns, empty, used=self._used)
 
     async def check_access(self) -> None:
         """See `live.Page.check_access`."""

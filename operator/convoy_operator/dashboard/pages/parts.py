@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nicegui import ui
@@ -10,10 +10,22 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from convoy_crds.goodput import Cause
 from convoy_operator.dashboard.core.job import Fact, Share
-from convoy_operator.dashboard.core.rows import Tone
+from convoy_operator.dashboard.core.rows import Column, Tone
 from convoy_operator.dashboard.pages.elements import box, set_classes, set_text, show, text, tone_class
+from convoy_operator.dashboard.pages.table import Table
 
 _CAUSES = frozenset(Cause)
+
+
+def table_section(
+    title: str, key: str, columns: tuple[Column, ...], empty: str, used: Callable[[], None]
+) -> Table:
+    """Create a section with a table, and return the table. `key` is the id of the section's heading, and
+    `used` is called when the user works with the table.
+    """
+    with box("section", aria_labelledby=key):
+        text("h2", title, id=key)
+        return Table(title, columns, empty, used=used)
 
 
 class FactList:

@@ -13,6 +13,7 @@ from nicegui.page import page
 from starlette.requests import Request
 from tests.unit.operator.dashboard.builders import health, node, parsed, pod, texts
 
+from convoy_controllers.resources import Resource
 from convoy_operator.dashboard.auth.identity import Identity
 from convoy_operator.dashboard.cache import DashboardCache
 from convoy_operator.dashboard.core.objects import ParsedObject
@@ -29,7 +30,8 @@ class User:
     def __init__(self, nodes: bool) -> None:
         self._nodes = nodes
 
-    async def namespaces(self, present: Iterable[str]) -> frozenset[str]:
+    async def namespaces(self, present: Iterable[str], resource: Resource) -> frozenset[str]:
+        assert resource.plural == "trainingjobs"
         return frozenset(present)
 
     async def nodes(self) -> bool:
