@@ -29,7 +29,6 @@ USED_ELSEWHERE = (
         "networkpolicies.networking.k8s.io",
         "used only with networkPolicies.enabled",
         f"{NETWORK}::test_the_api_server_stores_the_policies_of_both_kinds",
-        uncertain=True,
     ),
     UsedElsewhere(
         OPERATOR,
@@ -118,9 +117,7 @@ USED_ELSEWHERE = (
         f"{INTEGRATION}/operator/test_default_policy.py::test_the_policy_follows_the_value_of_the_chart",
         name="default",
     ),
-    UsedElsewhere(
-        OPERATOR, "get", "secrets", "no CheckpointStore of the slice has credentials", STORES, uncertain=True
-    ),
+    UsedElsewhere(OPERATOR, "get", "secrets", "no CheckpointStore of the slice has credentials", STORES),
     UsedElsewhere(
         "convoy-uninstall",
         "list",
