@@ -22,8 +22,9 @@ from convoy_workloads.runtime.process_exit import exit_process
 from convoy_workloads.runtime.rank_context import from_environment
 from convoy_workloads.serving.front import Limits
 from convoy_workloads.serving.group import Group
+from convoy_workloads.serving.listener import PortInUse
 from convoy_workloads.serving.protocol import ModelError, ServingEngine
-from convoy_workloads.serving.server import Identity, PortInUse, ServingProcess
+from convoy_workloads.serving.server import Identity, ServingProcess
 from convoy_workloads.serving.settings import from_environment as settings_from_environment
 from convoy_workloads.serving.traffic import Reporter
 

@@ -13,11 +13,11 @@ import pytest
 from tests.unit.workloads.serving.harness import Scripted, parse_events, serving
 
 from convoy_workloads.runtime.heartbeat import DRAINING, SERVING, STARTED, ready
-from convoy_workloads.serving import compute, server
+from convoy_workloads.serving import compute, listener
 from convoy_workloads.serving.front import Limits
 from convoy_workloads.serving.lifecycle import Lifecycle, State
+from convoy_workloads.serving.listener import PortInUse
 from convoy_workloads.serving.protocol import ModelError, SelfTestFailed
-from convoy_workloads.serving.server import PortInUse
 
 
 async def test_a_rank_is_ready_after_its_load_and_its_self_test(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ async def test_a_rank_that_still_loads_ends_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_used_port_is_an_error_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "BIND_SECONDS", 0.0)
+    monkeypatch.setattr(listener, "BIND_SECONDS", 0.0)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

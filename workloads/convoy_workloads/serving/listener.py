@@ -1,0 +1,98 @@
+"""The sockets and the HTTP servers of a serving rank: one for clients, and one for administration."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+
+BIND_SECONDS = 5.0
+"""Seconds to retry if the port is in use. A replaced rank may still be ending."""
+KEEP_ALIVE_SECONDS = 75
+"""Seconds until an idle connection is closed. Proxies usually close theirs after 60 s."""
+BACKLOG = 2048
+END_SECONDS = 5.0
+"""Seconds for the last responses to be sent."""
+
+
+class PortInUse(Exception):
+    """Raised if the port cannot be opened. The message says why and what to do."""
+
+
+class HttpServer(uvicorn.Server):
+    """A server that leaves the signals to the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle no signal."""
+        yield
+
+
+def http_server(app: object) -> HttpServer:
+    """Return a server for an application. uvicorn's own limits and logs are off."""
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=int(END_SECONDS),
+        backlog=BACKLOG,
+    )
+    return HttpServer(config)
+
+
+async def bind(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises PortInUse."""
+    deadline = asyncio.get_running_loop().time() + BIND_SECONDS
+    while True:
+        listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+            return listener
+        except OSError as error:
+            listener.close()
+            if asyncio.get_running_loop().time() > deadline:
+                raise PortInUse(
+                    f"port {port} of {host} cannot be opened: {os.strerror(error.errno or 0)}. End the "
+                    "process that uses the port, or set spec.service.port to another one"
+                ) from error
+        await asyncio.sleep(0.1)
+
+
+@contextlib.contextmanager
+def admin_listener(socket_path: Path | None) -> Iterator[socket.socket]:
+    """Yield a listening Unix socket that only this user can connect to. Without a path, it is below the
+    temporary folder.
+    """
+    with tempfile.TemporaryDirectory(prefix="convoy-admin-") as folder:
+        path = socket_path or Path(folder) / "admin.sock"
+        path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        mask = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(mask)
+        try:
+            listener.listen(16)
+            listener.setblocking(False)
+            yield listener
+        finally:
+            listener.close()
+            path.unlink(missing_ok=True)
