@@ -8,6 +8,7 @@ import json
 import os
 import re
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,9 @@ def test_the_report_counts_every_request_once() -> None:
         ("shed", "status 429", 1),
     ]
     assert found["causes"][0]["firstAtSeconds"] == 7 and found["causes"][0]["message"] == "x"
+    assert [(one["atSeconds"], one["outcome"]) for one in found["failures"]] == [
+        (7, "lost"), (8, "shed"), (8.5, "unsent"), (9, "lost"),
+    ]  # fmt: skip
     assert lines(found)[0] == "8 requests in 2 s: 4 ok, 1 shed, 2 lost, 1 unsent"
     assert "lost: 2 x no connection: refused, from 7 s to 9 s: x" in lines(found)
 
@@ -302,9 +306,10 @@ async def test_the_command_prints_or_writes_the_report(service: Service, tmp_pat
         assert {one["prompt"] for one in service.bodies} == {"one", "two"}
         assert set(service.authorizations) == {"Bearer secret"}
         service.handler = status(500)
-        file = tmp_path / "report.json"
+        file, before = tmp_path / "report.json", round(time.time(), 3)
         assert (await invoke("--json", str(file))).exit_code == 1
-        assert json.loads(file.read_text())["failed"] == 20
+        stored = json.loads(file.read_text())
+        assert stored["failed"] == 20 and before <= stored["startedAt"] <= time.time()
         assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]  # noqa: PTH208
         service.handler = status(429)
         done = await invoke("--json", "-")

@@ -87,9 +87,8 @@ def load(
 
     made, took = asyncio.run(run())
     found = report(made.outcomes, took)
-    text = json.dumps(
-        {"url": target.address, "rate": rate, "arrivals": kind, "seed": seed, **found}, indent=2
-    )
+    options = {"url": target.address, "rate": rate, "arrivals": kind, "seed": seed}
+    text = json.dumps({**options, "startedAt": round(made.started, 3), **found}, indent=2)
     if output == Path("-"):
         typer.echo(text)
     else:

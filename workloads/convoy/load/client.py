@@ -65,6 +65,8 @@ class Load:
     seed: int
     max_in_flight: int
     outcomes: list[Outcome] = field(default_factory=list)
+    started: float = 0.0
+    """Unix time in seconds from which the scheduled times count."""
     _stopped: asyncio.Event = field(default_factory=asyncio.Event)
     _in_flight: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -77,7 +79,7 @@ class Load:
         took.
         """
         drawn = random.Random(self.seed)  # noqa: S311 - a repeatable load, no secret
-        start = time.perf_counter()
+        start, self.started = time.perf_counter(), time.time()
         headers = {"Authorization": f"Bearer {self.target.token}"} if self.target.token else {}
         connector = (
             aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS)

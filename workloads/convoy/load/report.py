@@ -10,6 +10,8 @@ from typing import Any
 from convoy.load.outcome import Kind, Outcome
 
 PERCENTILES = (50, 95, 99)
+MAX_FAILURES = 1_000
+"""Maximum number of requests that `failures` lists. `causes` counts all of them."""
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
@@ -32,6 +34,7 @@ def report(outcomes: Iterable[Outcome], seconds: float) -> dict[str, Any]:
         "scheduled": len(every),
         **{kind.value: counts[kind] for kind in Kind},
         "causes": _causes(every),
+        "failures": _failures(every),
         "seconds": round(seconds, 3),
         "okPerSecond": round(counts[Kind.OK] / seconds, 3) if seconds else 0.0,
         "eventsPerSecond": round(sum(one.events for one in complete) / seconds, 3) if seconds else 0.0,
@@ -59,6 +62,15 @@ def _causes(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
         for (kind, cause), those in found.items()
     ]
     return sorted(rows, key=lambda row: (-int(str(row["count"])), str(row["cause"])))
+
+
+def _failures(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """Return the last outcomes that are not OK, in the order of their scheduled times."""
+    found = sorted((one for one in outcomes if one.kind is not Kind.OK), key=lambda one: one.scheduled)
+    return [
+        {"atSeconds": round(one.scheduled, 3), "outcome": one.kind.value, "cause": one.cause}
+        for one in found[-MAX_FAILURES:]
+    ]
 
 
 def _summary(values: Iterable[float]) -> dict[str, float | None]:
