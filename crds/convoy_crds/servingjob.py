@@ -20,12 +20,17 @@ from convoy_crds.servingjob_rollout import (
     ServingRecovery,
     Slo,
 )
+from convoy_crds.servingjob_scaling import Scaling
 from convoy_crds.servingjob_status import MAX_GROUPS, ServingJobStatus
 from convoy_crds.template_cel import has_container, has_field
 from convoy_crds.trainingjob import EngineRef
 
 _CONTAINER = has_container("self")
 _SCALED = "(has(self.scaledRole) ? self.scaledRole : self.roles[0].name)"
+_BY_CONVOY = "(has(r.scaling) && (!has(r.scaling.mode) || r.scaling.mode == 'Convoy'))"
+_BY_HPA = "(has(r.scaling) && has(r.scaling.mode) && r.scaling.mode == 'HorizontalPodAutoscaler')"
+_TO_ZERO = "(has(r.scaling) && has(r.scaling.minReplicas) && r.scaling.minReplicas == 0)"
+_SERVING = f"(has(self.service) && has(self.service.role) ? self.service.role : {_SCALED})"
 _GRACE = "r.template.spec.terminationGracePeriodSeconds"
 _HAS_GRACE = (
     "has(r.template) && r.template != null && has(r.template.spec) && r.template.spec != null"
@@ -80,8 +85,12 @@ class ServingRole(Model):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=24)]
     replicas: Annotated[int, Field(ge=0, le=MAX_GROUPS)] | None = None
-    """Number of replicas of this role. The scaled role has none here, because `spec.replicas` is its
-    number.
+    """Number of replicas of this role. The scaled role has none here, because `spec.replicas` is its number.
+    A role whose `scaling` has mode Convoy has none either.
+    """
+    scaling: Scaling | None = None
+    """Limits and metrics by which the number of replicas follows the load. If absent, nothing scales the
+    role.
     """
     group_size: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of pods of each replica. Slot 0 receives the requests."""
@@ -112,9 +121,28 @@ class ServingJobSpec(Model):
             ".scaledRole",
         ),
         Rule(
-            f"self.roles.all(r, has(r.replicas) != (r.name == {_SCALED}))",
+            f"self.roles.all(r, has(r.replicas) == (r.name != {_SCALED} && !{_BY_CONVOY}))",
             "spec.replicas is the number of replicas of the scaled role; every other role needs its own "
-            "replicas, and the scaled role must have none",
+            "replicas or scaling with mode Convoy; the scaled role, and a role with mode Convoy, must have "
+            "no replicas of its own",
+            ".roles",
+        ),
+        Rule(
+            f"!has(self.replicas) || !self.roles.exists(r, r.name == {_SCALED} && {_BY_CONVOY})",
+            "spec.replicas must be absent, because Convoy itself scales the role: change "
+            "scaling.minReplicas and maxReplicas, or set scaling.mode: None to choose the number yourself",
+            ".replicas",
+        ),
+        Rule(
+            f"self.roles.all(r, !{_TO_ZERO} || r.name == {_SERVING})",
+            "scaling.minReplicas: 0 is only for the role that receives requests (service.role), because "
+            "only requests can start its replicas again",
+            ".roles",
+        ),
+        Rule(
+            f"self.roles.all(r, !{_BY_HPA} || (r.name == {_SCALED} && has(self.replicas)))",
+            "scaling.mode HorizontalPodAutoscaler is only for the scaled role, because the scale subresource "
+            "has no path to another; it needs spec.replicas, which the HorizontalPodAutoscaler then changes",
             ".roles",
         ),
         Rule(
@@ -137,8 +165,10 @@ class ServingJobSpec(Model):
     )
 
     roles: Annotated[list[ServingRole], Field(min_length=1, max_length=8, json_schema_extra=map_list("name"))]
-    replicas: Annotated[int, Field(ge=0, le=MAX_GROUPS)] = 1
-    """Number of replicas of the scaled role."""
+    replicas: Annotated[int, Field(ge=0, le=MAX_GROUPS)] | None = None
+    """Number of replicas of the scaled role. If absent, the number stays as it is, and a job starts with 1.
+    If `scaling` of the role has mode Convoy, it must be absent.
+    """
     scaled_role: Annotated[str, Field(max_length=24)] | None = None
     """Role whose number of replicas is `spec.replicas`. If absent, it is the only role."""
     model: ModelSource | None = None
@@ -164,11 +194,29 @@ class ServingJobSpec(Model):
         """Return the name of the role that receives the requests."""
         return self.service.role or self.scaled
 
-    def desired(self, role: str) -> int:
-        """Return the desired number of replicas of a role; 0 for an unknown role."""
-        if role == self.scaled:
-            return self.replicas
-        return next((one.replicas or 0 for one in self.roles if one.name == role), 0)
+    @property
+    def scales_to_zero(self) -> bool:
+        """Return True if the role that receives requests may have 0 replicas while there are no requests."""
+        found = self.role(self.serving_role)
+        return bool(found and found.scaling and found.scaling.decides and found.scaling.min_replicas == 0)
+
+    def role(self, name: str) -> ServingRole | None:
+        """Return the role of this name; None if there is none."""
+        return next((one for one in self.roles if one.name == name), None)
+
+    def fixed(self, role: str) -> int | None:
+        """Return the number of replicas that the spec demands of a role; 0 for an unknown role. None if
+        Convoy decides the number, or if it stays as it is.
+        """
+        found = self.role(role)
+        if found is None:
+            return 0
+        return self.replicas if role == self.scaled else found.replicas
+
+    def least(self, role: str) -> int:
+        """Return the number of replicas with which a role starts if the spec demands none."""
+        found = self.role(role)
+        return max(1, found.scaling.min_replicas) if found and found.scaling else 1
 
 
 class ServingJob(Model):
@@ -193,6 +241,16 @@ class ServingJob(Model):
     spec: ServingJobSpec
     status: ServingJobStatus = Field(default_factory=ServingJobStatus)
 
+    def desired(self, role: str) -> int:
+        """Return the desired number of replicas of a role: that of the spec, else the newest decision of the
+        autoscaler; 0 for an unknown role.
+        """
+        fixed = self.spec.fixed(role)
+        if fixed is not None:
+            return fixed
+        held = next((one.desired for one in self.status.roles if one.name == role), None)
+        return self.spec.least(role) if held is None else held
+
 
 KIND = Kind(
     ServingJob,
@@ -207,6 +265,7 @@ KIND = Kind(
         Column("Queue", ".status.traffic.queue", "integer"),
         Column("Reason", ".status.reason"),
         Column("Age", ".metadata.creationTimestamp", "date"),
+        Column("Scaled", ".status.lastScaleTime", "date", wide=True),
         Column("Step", ".status.model.step", "integer", wide=True),
         Column("Message", ".status.message", wide=True),
     ),

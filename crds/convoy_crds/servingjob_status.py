@@ -14,6 +14,8 @@ MAX_REVISIONS = 5
 MAX_LISTED = 64
 """Maximum number of revisions in `status.revisions`. Many edits during one rollout leave more of them in use.
 """
+MAX_DECISIONS = 5
+"""Maximum number of the autoscaler's decisions that the status keeps for a role."""
 MAX_GROUPS = 1_000
 """Maximum number of replicas of one role."""
 _MAX_RECORDS = 16_000
@@ -76,6 +78,25 @@ class Traffic(StatusModel):
     """Number of requests that wait for the compute loop."""
     in_flight: int | None = None
     """Number of requests that are being computed."""
+
+
+class ScalingDecision(StatusModel):
+    """A change of a role's number of replicas by the autoscaler."""
+
+    time: datetime
+    from_replicas: int = 0
+    to_replicas: int = 0
+    reason: str = ""
+    """Reason of the change, as in the condition AbleToScale or ScalingLimited."""
+    message: str = ""
+
+
+class ScalingStatus(StatusModel):
+    """The newest decisions about one role."""
+
+    role: str
+    decisions: Annotated[list[ScalingDecision], Field(max_length=MAX_DECISIONS)] = Field(default_factory=list)
+    """Changes of the number of replicas, the newest first."""
 
 
 class GroupRecord(Bookkeeping):
@@ -161,4 +182,10 @@ class ServingJobStatus(StatusModel):
     """Absent unless `spec.model.checkpoint` is set."""
     traffic: Traffic | None = None
     """Absent until an agent has reported requests."""
+    last_scale_time: datetime | None = None
+    """Time of the newest change of a number of replicas by Convoy's autoscaler."""
+    scaling: Annotated[list[ScalingStatus], Field(max_length=8, json_schema_extra=map_list("role"))] = Field(
+        default_factory=list
+    )
+    """The autoscaler's decisions, for each role whose `scaling` has mode Convoy."""
     internal: ServingInternal = Field(default_factory=ServingInternal)

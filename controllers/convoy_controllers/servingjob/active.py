@@ -166,7 +166,7 @@ def _protected(work: Work, group: Group) -> bool:
     """
     role = group.record.role
     others = [one for one in work.groups.values() if one.record.role == role and one.key != group.key]
-    single = work.observed.job.spec.desired(role) == 1
+    single = work.observed.desired(role) == 1
     return single or any(units.down(one, work.now, no_model=one.key in work.model_faults) for one in others)
 
 
@@ -247,7 +247,7 @@ def _broken(state: Mapping[str, Sequence[Unit]], target: str) -> bool:
 
 def _desired(work: Work, target: Revision, role: str) -> int:
     """Return the desired number of replicas of a role; 0 if the target revision does not have the role."""
-    return work.observed.job.spec.desired(role) if target.spec.role(role) else 0
+    return work.observed.desired(role) if target.spec.role(role) else 0
 
 
 def _roll(work: Work, target: Revision, state: Mapping[str, Sequence[Unit]], *, held: bool) -> None:

@@ -38,7 +38,7 @@ def applied(
     yield from reached(observed)
     for role in spec.roles:
         there = units.get(role.name, ())
-        most = min_available_pods(job.spec.desired(role.name), role.group_size, there, held=held)
+        most = min_available_pods(observed.desired(role.name), role.group_size, there, held=held)
         if most is not None:
             yield disruption_budget(job, role.name, most)
 

@@ -87,7 +87,7 @@ def set_available(draft: Draft, groups: Mapping[str, Sequence[Group]], why: str)
     spec = draft.observed.job.spec
     ready = desired = 0
     for role in spec.roles:
-        limits = rollout.budget(spec.rollout, spec.desired(role.name))
+        limits = rollout.budget(spec.rollout, draft.observed.desired(role.name))
         there = sum(one.ready for one in groups.get(role.name, ()))
         ready, desired = ready + there, desired + limits.desired
         least = least_ready(limits)

@@ -65,9 +65,9 @@ class Draft:
 
     def count(self, groups: Mapping[str, Sequence[Group]]) -> None:
         """Count the replicas of each role, by the live pods."""
-        status, spec = self.status, self.observed.job.spec
+        status, spec, desired = self.status, self.observed.job.spec, self.observed.desired
         status.roles = [
-            self._role(role.name, spec.desired(role.name), groups.get(role.name, ())) for role in spec.roles
+            self._role(role.name, desired(role.name), groups.get(role.name, ())) for role in spec.roles
         ]
         scaled = next(one for one in status.roles if one.name == spec.scaled)
         status.replicas, status.ready_replicas = scaled.replicas, scaled.ready

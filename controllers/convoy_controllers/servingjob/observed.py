@@ -52,6 +52,13 @@ class Observed:
     """The API server's reasons for refusing children at the last attempt, by name of the child."""
     traffic: Figures | None = None
     """Figures of all replicas together; None if no replica reports its requests."""
+    decided: Mapping[str, int] = field(default_factory=dict)
+    """Number of replicas of each role for which the autoscaler has decided in this plan."""
+
+    def desired(self, role: str) -> int:
+        """Return the desired number of replicas of a role; 0 for an unknown role."""
+        decided = self.decided.get(role)
+        return self.job.desired(role) if decided is None else decided
 
     @property
     def own_pods(self) -> tuple[PodView, ...]:

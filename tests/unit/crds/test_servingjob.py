@@ -136,11 +136,23 @@ def test_shares_round_a_surge_up_and_the_unavailable_down(
 
 def test_the_scaled_role_is_the_only_role_by_default() -> None:
     body = {"metadata": {"name": "a"}, "spec": {"roles": [ENGINE], "replicas": 3}}
-    spec = ServingJob.model_validate(body).spec
-    assert (spec.scaled, spec.serving_role, spec.desired("w"), spec.desired("x")) == ("w", "w", 3, 0)
+    job = ServingJob.model_validate(body)
+    assert (job.spec.scaled, job.spec.serving_role, job.desired("w"), job.desired("x")) == ("w", "w", 3, 0)
 
 
 def test_each_role_has_its_own_number_of_replicas() -> None:
     body = {"metadata": {"name": "a"}, "spec": {"roles": TWO, "scaledRole": "w", "replicas": 5}}
-    spec = ServingJob.model_validate(body).spec
-    assert (spec.desired("w"), spec.desired("router")) == (5, 2)
+    job = ServingJob.model_validate(body)
+    assert (job.desired("w"), job.desired("router")) == (5, 2)
+
+
+def test_a_number_that_the_spec_leaves_open_is_that_of_the_status() -> None:
+    role = {**ENGINE, "scaling": {"minReplicas": 2, "maxReplicas": 9}}
+    body: dict[str, Any] = {"metadata": {"name": "a"}, "spec": {"roles": [role]}}
+    assert ServingJob.model_validate(body).desired("w") == 2
+    body["status"] = {"roles": [{"name": "w", "desired": 7}]}
+    assert ServingJob.model_validate(body).desired("w") == 7
+    body["spec"] = {"roles": [ENGINE]}
+    assert ServingJob.model_validate(body).desired("w") == 7
+    body["status"] = {}
+    assert ServingJob.model_validate(body).desired("w") == 1

@@ -78,7 +78,7 @@ def _plans(job: ServingJob, engines: Mapping[str, Engine], machine: Machine) -> 
     """Return the plan of each replica. Raises LocalError if a port is in use."""
     plans = []
     for role in job.spec.roles:
-        for number in range(job.spec.desired(role.name)):
+        for number in range(job.desired(role.name)):
             serves = role.name == job.spec.serving_role
             port = job.spec.service.port + number if serves else free_port()
             if why := port_error(port):

@@ -120,7 +120,7 @@ class ServingInvariants:
         if spec.suspend or limits.floor(job, role) < 1:
             history.calm = False
         elif self._cluster.kernel.now >= self._fault_at + FAULT_SECONDS:
-            enough = self._jobs.serving(job.metadata.name) >= spec.desired(role)
+            enough = self._jobs.serving(job.metadata.name) >= job.desired(role)
             # While the API server is away, no proxy learns of a replica that stopped to serve.
             history.calm = history.calm or (enough and self._cluster.api.up)
 

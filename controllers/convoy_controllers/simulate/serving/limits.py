@@ -8,7 +8,7 @@ from convoy_crds.servingjob_rollout import share
 
 def floor(job: ServingJob, role: str) -> int:
     """Return the number of available replicas that a rollout must leave."""
-    rollout, desired = job.spec.rollout, job.spec.desired(role)
+    rollout, desired = job.spec.rollout, job.desired(role)
     unavailable = share(rollout.max_unavailable, desired, up=False)
     if not unavailable and not share(rollout.max_surge, desired, up=True) and desired > 1:
         unavailable = 1
@@ -17,6 +17,6 @@ def floor(job: ServingJob, role: str) -> int:
 
 def most(job: ServingJob, role: str) -> int:
     """Return the number of replicas that may exist, apart from those that drain."""
-    desired = job.spec.desired(role)
+    desired = job.desired(role)
     surge = share(job.spec.rollout.max_surge, desired, up=True)
     return desired + (max(1, surge) if desired == 1 else surge)
