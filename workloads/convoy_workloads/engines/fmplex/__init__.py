@@ -1,0 +1,1 @@
+"""The engine fmplex: many tasks on one shared backbone, with fair queueing."""
