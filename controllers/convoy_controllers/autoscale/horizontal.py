@@ -1,0 +1,111 @@
+"""One decision by the rules of HorizontalPodAutoscaler v2, for a workload with a minimum above zero."""
+
+from __future__ import annotations
+
+from convoy_controllers.autoscale.conditions import Condition, ConditionReason, ConditionType
+from convoy_controllers.autoscale.decision import Decision, Reason
+from convoy_controllers.autoscale.limits import limit
+from convoy_controllers.autoscale.proposals import Choice, choose
+from convoy_controllers.autoscale.replicas import ReplicaCalculator
+from convoy_controllers.autoscale.samples import Observed
+from convoy_controllers.autoscale.spec import Scaling
+from convoy_controllers.autoscale.stabilize import stabilize
+from convoy_controllers.autoscale.state import State
+
+_READ = Condition(
+    ConditionType.ABLE_TO_SCALE,
+    True,
+    ConditionReason.SUCCEEDED_GET_SCALE,
+    "the present number of replicas is known",
+)
+_DISABLED = Condition(
+    ConditionType.SCALING_ACTIVE,
+    False,
+    ConditionReason.SCALING_DISABLED,
+    "the workload is set to zero replicas; set a number above zero to turn the autoscaler on",
+)
+
+
+def decide_horizontal(scaling: Scaling, observed: Observed, state: State, now: float) -> Decision:
+    """Return the decision by the rules of HorizontalPodAutoscaler v2."""
+    present = observed.spec_replicas
+    state = state.started(present, now)
+    if present == 0:
+        message = "the workload is set to zero replicas"
+        return Decision(0, 0, Reason.DISABLED, message, state, state, (_READ, _DISABLED))
+    if present > scaling.max_replicas:
+        message = f"{present} replicas are more than maxReplicas, {scaling.max_replicas}"
+        kept = Decision(present, present, Reason.ABOVE_MAX_REPLICAS, message, state, state, (_READ,))
+        return changed(scaling, kept, scaling.max_replicas, now)
+    if present < scaling.min_replicas:
+        message = f"{present} replicas are fewer than minReplicas, {scaling.min_replicas}"
+        kept = Decision(present, present, Reason.BELOW_MIN_REPLICAS, message, state, state, (_READ,))
+        return changed(scaling, kept, scaling.min_replicas, now)
+    calculator = ReplicaCalculator(
+        present, observed.status_replicas, observed.pods, scaling.tolerances(), scaling.settings, now
+    )
+    choice = choose(calculator, scaling.metrics, observed.readings)
+    return _by_choice(scaling, choice, state, present, now)
+
+
+def changed(scaling: Scaling, kept: Decision, replicas: int, now: float) -> Decision:
+    """Return the decision `kept` with a number of replicas that shall be written."""
+    state = kept.unwritten.scaled(scaling, kept.present, replicas, now)
+    written = Condition(
+        ConditionType.ABLE_TO_SCALE,
+        True,
+        ConditionReason.SUCCEEDED_RESCALE,
+        f"the number of replicas was changed from {kept.present} to {replicas}",
+    )
+    return Decision(
+        kept.present,
+        replicas,
+        kept.reason,
+        kept.message,
+        state,
+        kept.unwritten,
+        kept.conditions,
+        kept.proposals,
+    ).setting(written)
+
+
+def _by_choice(scaling: Scaling, choice: Choice, state: State, present: int, now: float) -> Decision:
+    if choice.replicas is None:
+        return Decision(
+            present,
+            present,
+            Reason.METRICS_FAILED,
+            choice.condition.message,
+            state,
+            state,
+            (_READ, choice.condition),
+            choice.proposals,
+        )
+    wanted = max(0, choice.replicas)
+    stable = stabilize(scaling, state, present, wanted, now)
+    replicas, limited = limit(scaling, stable.state, present, stable.replicas, now)
+    reason, message = _explain(choice, present, replicas)
+    kept = Decision(
+        present,
+        present,
+        reason,
+        message,
+        stable.state,
+        stable.state,
+        (stable.condition, choice.condition, limited),
+        choice.proposals,
+    )
+    return kept if replicas == present else changed(scaling, kept, replicas, now)
+
+
+def _explain(choice: Choice, present: int, replicas: int) -> tuple[Reason, str]:
+    """Return the reason of a number of replicas, and a sentence for users."""
+    name = choice.metric.name if choice.metric else ""
+    if replicas > present:
+        return Reason.ABOVE_TARGET, f"{name} is above its target: {present} replicas become {replicas}"
+    if replicas < present:
+        return (
+            Reason.BELOW_TARGET,
+            f"all metrics are below their targets: {present} replicas become {replicas}",
+        )
+    return Reason.AT_TARGET, f"{present} replicas stay"
