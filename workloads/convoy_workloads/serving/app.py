@@ -88,7 +88,7 @@ def _entry(card: ModelCard) -> dict[str, Any]:
         "object": "model",
         "created": 0,
         "owned_by": "convoy",
-        "max_model_len": card.context,
+        **({"max_model_len": card.context} if card.context else {}),
         "source": card.source,
         **card.facts,
     }

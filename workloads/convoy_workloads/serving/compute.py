@@ -1,5 +1,5 @@
-"""The compute thread: it admits prompts to the engine, runs its iterations and hands the tokens to the event
-loop. It alone calls the engine.
+"""The compute thread: it admits work to the engine, runs the engine's iterations and hands the results to the
+event loop. It alone calls the engine.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.log import log_line
-from convoy_workloads.serving.generation import CANCELLED, DEADLINE, ERROR, Delta, Generation
 from convoy_workloads.serving.lifecycle import Lifecycle
 from convoy_workloads.serving.metrics import Metrics
-from convoy_workloads.serving.protocol import ModelCard, ServingEngine, Token, Usage
+from convoy_workloads.serving.protocol import Engine, ModelCard, Usage
+from convoy_workloads.serving.work_item import CANCELLED, DEADLINE, ERROR, Delta, WorkItem
 
 IDLE_SECONDS = 0.25
 """Seconds between two heartbeats without a request."""
@@ -37,13 +38,13 @@ class ComputeLoop:
 
     def __init__(
         self,
-        engine: ServingEngine,
+        engine: Engine[Any, Any],
         heartbeat: HeartbeatWriter,
         lifecycle: Lifecycle,
         metrics: Metrics,
         queue_limit: int,
     ) -> None:
-        """`queue_limit`: maximum number of generations that wait for admission."""
+        """`queue_limit`: maximum number of work items that wait for admission."""
         self.card: ModelCard | None = None
         """The loaded model; None before the first load has ended."""
         self.error: BaseException | None = None
@@ -55,10 +56,10 @@ class ComputeLoop:
         self._queue_limit = queue_limit
         self._loop = asyncio.get_running_loop()
         self._changed = threading.Condition()
-        self._waiting: deque[Generation] = deque()
-        self._leaving: list[Generation] = []
-        """Generations that must be cancelled."""
-        self._running: dict[int, Generation] = {}
+        self._waiting: deque[WorkItem] = deque()
+        self._leaving: list[WorkItem] = []
+        """Work items that must be cancelled."""
+        self._running: dict[int, WorkItem] = {}
         self._reload: list[asyncio.Future[ModelCard]] = []
         self._stopping = False
         self._front_at = time.monotonic()
@@ -73,9 +74,9 @@ class ComputeLoop:
         self._show_alive()
         self._thread.start()
 
-    def submit(self, generations: Iterable[Generation]) -> None:
-        """Queue the generations of one request. Raises QueueFull if they do not fit into the queue."""
-        added = list(generations)
+    def submit(self, items: Iterable[WorkItem]) -> None:
+        """Queue the work items of one request. Raises QueueFull if they do not fit into the queue."""
+        added = list(items)
         now = time.monotonic()
         with self._changed:
             if len(self._waiting) + len(added) > self._queue_limit:
@@ -85,14 +86,14 @@ class ComputeLoop:
             self._waiting.extend(added)
             self._changed.notify()
 
-    def cancel(self, generations: Iterable[Generation]) -> None:
-        """Stop generations whose client has left. An ended generation is ignored."""
+    def cancel(self, items: Iterable[WorkItem]) -> None:
+        """Stop work items whose client has left. An ended one is ignored."""
         with self._changed:
-            self._leaving.extend(generations)
+            self._leaving.extend(items)
             self._changed.notify()
 
     async def reload(self) -> ModelCard:
-        """Load the model again when the running generations have ended. Raises ModelError or SelfTestFailed
+        """Load the model again when the running work items have ended. Raises ModelError or SelfTestFailed
         if that fails; the process then ends.
         """
         done: asyncio.Future[ModelCard] = self._loop.create_future()
@@ -103,12 +104,12 @@ class ComputeLoop:
 
     @property
     def pending(self) -> int:
-        """Number of generations that wait or run."""
+        """Number of work items that wait or run."""
         return len(self._waiting) + len(self._running)
 
     @property
     def waiting(self) -> int:
-        """Number of generations that wait for admission."""
+        """Number of work items that wait for admission."""
         return len(self._waiting)
 
     def usage(self) -> Usage:
@@ -116,7 +117,7 @@ class ComputeLoop:
         return self._engine.usage()
 
     def stop(self) -> None:
-        """End the thread. Generations that still run end with the reason `CANCELLED`."""
+        """End the thread. Work items that still run end with the reason `CANCELLED`."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -163,7 +164,7 @@ class ComputeLoop:
             if not (self._waiting or self._leaving or self._running or self._reload or self._stopping):
                 self._changed.wait(IDLE_SECONDS)
             leaving, self._leaving = self._leaving, []
-        posts: list[tuple[Generation, Delta]] = []
+        posts: list[tuple[WorkItem, Delta]] = []
         for one in leaving:
             self._drop(one, CANCELLED, "the client has left", posts)
         if self._reload and not self._running:
@@ -174,9 +175,9 @@ class ComputeLoop:
         for one in [one for one in self._running.values() if one.deadline <= now]:
             self._drop(one, DEADLINE, "the request's deadline has passed", posts)
         if self._running:
-            tokens = self._engine.step()
+            results = self._engine.step()
             self._metrics.computed(time.monotonic() - now)
-            self._distribute(tokens, posts)
+            self._distribute(results, posts)
         else:
             self._engine.idle()
         if posts:
@@ -193,7 +194,7 @@ class ComputeLoop:
         else:
             self._heartbeat.touch()
 
-    def _admit(self, posts: list[tuple[Generation, Delta]]) -> None:
+    def _admit(self, posts: list[tuple[WorkItem, Delta]]) -> None:
         now = time.monotonic()
         with self._changed:
             late = [one for one in self._waiting if one.deadline <= now]
@@ -201,42 +202,35 @@ class ComputeLoop:
             self._drop(one, DEADLINE, "the request's deadline passed in the queue", posts)
         while self._waiting:
             one = self._waiting[0]
-            if not self._engine.admit(one.prompt):
+            if not self._engine.admit(one.payload):
                 if self._running:
                     return
-                raise RuntimeError(f"an empty engine refuses a prompt of {len(one.prompt.tokens)} tokens")
+                raise RuntimeError(f"an empty engine does not admit request {one.payload.id}")
             self._waiting.popleft()
             one.admitted_at = now
-            self._running[one.prompt.id] = one
-            self._metrics.admitted(now - one.submitted_at, len(one.prompt.tokens))
+            self._running[one.payload.id] = one
+            self._metrics.admitted(now - one.submitted_at, one.prompt_tokens)
 
-    def _distribute(self, tokens: list[Token], posts: list[tuple[Generation, Delta]]) -> None:
+    def _distribute(self, results: Sequence[Any], posts: list[tuple[WorkItem, Delta]]) -> None:
         now = time.monotonic()
-        for token in tokens:
-            one = self._running.get(token.sequence)
+        for result in results:
+            one = self._running.get(result.sequence)
             if one is None:
                 continue
-            delta = one.accept(token)
-            if one.first_at:
-                self._metrics.next_token(now - one.last_at)
-            else:
-                one.first_at = now
-                self._metrics.first_token(now - one.submitted_at)
-            one.last_at = now
+            delta = one.accept(result)
+            one.measure(self._metrics, now)
             if one.ended:
                 self._remove(one)
                 self._metrics.ended(delta.finish if delta else ERROR, now - one.submitted_at, one.reused)
             if delta is not None:
                 posts.append((one, delta))
 
-    def _drop(
-        self, one: Generation, reason: str, message: str, posts: list[tuple[Generation, Delta]]
-    ) -> None:
-        """End a generation before its time."""
+    def _drop(self, one: WorkItem, reason: str, message: str, posts: list[tuple[WorkItem, Delta]]) -> None:
+        """End a work item before its time."""
         if one.ended:
             return
         delta = one.end(reason, message=message)
-        if one.prompt.id in self._running:
+        if one.payload.id in self._running:
             self._remove(one)
         else:
             with self._changed:
@@ -244,9 +238,9 @@ class ComputeLoop:
         self._metrics.ended(reason, time.monotonic() - one.submitted_at, one.reused)
         posts.append((one, delta))
 
-    def _remove(self, one: Generation) -> None:
-        if self._running.pop(one.prompt.id, None) is not None:
-            self._engine.cancel(one.prompt.id)
+    def _remove(self, one: WorkItem) -> None:
+        if self._running.pop(one.payload.id, None) is not None:
+            self._engine.cancel(one.payload.id)
 
     def _load_again(self) -> None:
         self._lifecycle.loading()
@@ -257,7 +251,7 @@ class ComputeLoop:
             self._loop.call_soon_threadsafe(_resolve, one, card)
 
     def _end_all(self, reason: str, message: str) -> None:
-        posts: list[tuple[Generation, Delta]] = []
+        posts: list[tuple[WorkItem, Delta]] = []
         with self._changed:
             left = [*self._running.values(), *self._waiting]
             self._waiting.clear()
@@ -272,7 +266,7 @@ class ComputeLoop:
         self._loop.call_soon_threadsafe(_deliver, posts)
 
 
-def _deliver(posts: list[tuple[Generation, Delta]]) -> None:
+def _deliver(posts: list[tuple[WorkItem, Delta]]) -> None:
     for one, delta in posts:
         one.sink(one.choice, delta)
 

@@ -1,4 +1,4 @@
-"""The requests in flight. The front checks requests, queues their generations and hands out their deltas."""
+"""The requests in flight. The front checks requests, queues their work items and hands out their deltas."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from convoy_workloads.serving.asgi import Receive
 from convoy_workloads.serving.auth import TokenFile
 from convoy_workloads.serving.compute import ComputeLoop, QueueFull
 from convoy_workloads.serving.errors import RequestError, not_ready, queue_full
-from convoy_workloads.serving.generation import CANCELLED, DEADLINE, Delta, Generation
+from convoy_workloads.serving.generation import Generation
 from convoy_workloads.serving.lifecycle import Lifecycle
 from convoy_workloads.serving.metrics import Metrics
 from convoy_workloads.serving.protocol import ModelCard, Prompt, Sampling, Tokenizer
+from convoy_workloads.serving.work_item import CANCELLED, DEADLINE, LENGTH, STOP, Delta, WorkItem
 
 RETRY_SECONDS = 1.0
 """Value of Retry-After for a full queue."""
@@ -31,7 +32,7 @@ class Limits:
     """The limits of a serving rank."""
 
     queue: int = 256
-    """Maximum number of generations that wait for admission."""
+    """Maximum number of work items that wait for admission."""
     body_bytes: int = 1 << 20
     request_seconds: float = 600.0
     """Longest time for a request. A client may ask for a shorter time by the header X-Request-Timeout."""
@@ -43,14 +44,14 @@ class Request:
     def __init__(self, id_: str) -> None:
         self.id = id_
         """Id that the client has chosen, or a random one. Several requests may have the same id."""
-        self.generations: list[Generation] = []
+        self.items: list[WorkItem] = []
         self.left = False
         """True if the client has left."""
         self._deltas: list[tuple[int, Delta]] = []
         self._waiter: asyncio.Future[None] | None = None
 
     def push(self, choice: int, delta: Delta) -> None:
-        """Add a delta of a choice."""
+        """Add a delta of a work item. `choice`: number of the item in the request."""
         self._deltas.append((choice, delta))
         self._wake()
 
@@ -80,14 +81,15 @@ class Front:
         compute: ComputeLoop,
         lifecycle: Lifecycle,
         metrics: Metrics,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | None,
         limits: Limits,
         token: TokenFile | None,
     ) -> None:
+        """`tokenizer`: that of a text model; None if the engine serves tensors."""
         self.compute = compute
         self.lifecycle = lifecycle
         self.metrics = metrics
-        self.tokenizer = tokenizer
+        self._tokenizer = tokenizer
         self.limits = limits
         self.idle = asyncio.Event()
         """Set if no request is in flight."""
@@ -151,7 +153,19 @@ class Front:
             )
         return time.monotonic() + min(seconds, longest)
 
-    def submit(
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Return the tokenizer. Raises RequestError if the engine serves tensors."""
+        if self._tokenizer is None:
+            why = "this model continues no text: send tensors to POST /v2/models/NAME/infer"
+            raise RequestError(404, why, code="not_found")
+        return self._tokenizer
+
+    def new_id(self) -> int:
+        """Return an id that no other work item has."""
+        return next(self._numbers)
+
+    def submit_prompts(
         self,
         request: Request,
         prompts: list[tuple[tuple[int, ...], Sampling]],
@@ -162,28 +176,35 @@ class Front:
 
         Raises RequestError if the queue is full.
         """
-        request.generations = [
-            Generation(
-                Prompt(next(self._numbers), tokens, sampling),
-                self.tokenizer,
-                stop,
-                deadline,
-                (choice, request.push),
-            )
-            for choice, (tokens, sampling) in enumerate(prompts)
-        ]
+        tokenizer = self.tokenizer
+        self.submit(
+            request,
+            [
+                Generation(
+                    Prompt(self.new_id(), tokens, sampling), tokenizer, stop, deadline, (choice, request.push)
+                )
+                for choice, (tokens, sampling) in enumerate(prompts)
+            ],
+        )
+
+    def submit(self, request: Request, items: Iterable[WorkItem]) -> None:
+        """Queue the work items of a request. The caller must call `close` afterwards, whatever happens.
+
+        Raises RequestError if the queue is full.
+        """
+        request.items = list(items)
         try:
-            self.compute.submit(request.generations)
+            self.compute.submit(request.items)
         except QueueFull:
-            request.generations = []
+            request.items = []
             self.metrics.refused("queue_full")
             raise queue_full(self.limits.queue, RETRY_SECONDS) from None
         self._live[id(request)] = request
         self.idle.clear()
 
     def close(self, request: Request) -> None:
-        """End a request. Its generations that still run are cancelled."""
-        left = [one for one in request.generations if not one.ended]
+        """End a request. Its work items that still run are cancelled."""
+        left = [one for one in request.items if not one.ended]
         if left:
             self.compute.cancel(left)
         if self._live.pop(id(request), None) is not None and not self._live:
@@ -193,7 +214,7 @@ class Front:
         """Cancel the requests with this id. Return their number."""
         found = [one for one in self._live.values() if one.id == request_id]
         for one in found:
-            self.compute.cancel(one.generations)
+            self.compute.cancel(one.items)
         return len(found)
 
 
@@ -245,8 +266,10 @@ def check_length(tokens: tuple[int, ...], max_tokens: int | None, card: ModelCar
 
 
 def failure(delta: Delta) -> RequestError | None:
-    """Return the error that a delta ends with; None if its generation has succeeded or goes on."""
-    if delta.finish in ("", "stop", "length"):
+    """Return the error that a delta ends with; None if its work item has succeeded or goes on."""
+    if delta.error is not None:
+        return delta.error
+    if delta.finish in ("", STOP, LENGTH):
         return None
     if delta.finish == DEADLINE:
         return RequestError(504, delta.message, code="deadline_exceeded")

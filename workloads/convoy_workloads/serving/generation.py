@@ -2,64 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
+from convoy_workloads.serving.metrics import Metrics
 from convoy_workloads.serving.protocol import Decoder, Prompt, Token, Tokenizer
-
-STOP = "stop"
-"""Finish reason: the model has ended the text, or a stop string has occurred."""
-LENGTH = "length"
-"""Finish reason: the continuation has the maximum number of tokens."""
-CANCELLED = "cancelled"
-"""Finish reason: the client has left, or an administrator has cancelled the request."""
-DEADLINE = "deadline"
-"""Finish reason: the request's deadline has passed."""
-ERROR = "error"
-"""Finish reason: the engine has failed."""
+from convoy_workloads.serving.work_item import LENGTH, STOP, Delta, Sink, WorkItem
 
 
-@dataclass(slots=True)
-class Delta:
-    """The part of a continuation that one iteration has added."""
-
-    text: str = ""
-    tokens: tuple[Token, ...] = ()
-    """The new tokens, if the request wants their probabilities."""
-    finish: str = ""
-    """Reason of the end; empty if the continuation goes on."""
-    message: str = ""
-    """Cause of an end with the reason `ERROR` or `DEADLINE`."""
-    generated: int = 0
-    """Number of tokens so far. Only the last delta has it."""
-    reused: int = 0
-    """Number of tokens of the prompt that were in the cache. Only the last delta has it."""
-
-
-Sink = Callable[[int, Delta], None]
-"""A function that receives the number of a choice and its next delta, on the event loop."""
-
-
-class Generation:
+class Generation(WorkItem):
     """One continuation of a prompt."""
 
-    __slots__ = (
-        "_decoder",
-        "_held",
-        "_stop",
-        "_tokenizer",
-        "admitted_at",
-        "choice",
-        "deadline",
-        "ended",
-        "first_at",
-        "generated",
-        "last_at",
-        "prompt",
-        "reused",
-        "sink",
-        "submitted_at",
-    )
+    __slots__ = ("_decoder", "_held", "_stop", "_tokenizer", "generated", "prompt")
 
     def __init__(
         self,
@@ -69,22 +20,24 @@ class Generation:
         deadline: float,
         sink: tuple[int, Sink],
     ) -> None:
-        """`deadline`: monotonic time at which the continuation ends at the latest. `sink`: number of the
-        choice, and the function that receives its deltas.
-        """
+        super().__init__(deadline, sink)
         self.prompt = prompt
-        self.deadline = deadline
-        self.choice, self.sink = sink
         self.generated = 0
-        self.reused = 0
-        self.ended = False
-        self.submitted_at = self.admitted_at = self.first_at = self.last_at = 0.0
-        """Monotonic times in seconds; 0 before the event."""
         self._tokenizer = tokenizer
         self._decoder: Decoder = tokenizer.decoder()
         self._stop = stop
         self._held = ""
         """Text that is not sent yet, because it may be the beginning of a stop string."""
+
+    @property
+    def payload(self) -> Prompt:
+        """Return the prompt."""
+        return self.prompt
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Return the number of tokens of the prompt."""
+        return len(self.prompt.tokens)
 
     def accept(self, token: Token) -> Delta | None:
         """Add a token. Return the delta to send; None if the token completes no text."""
@@ -92,18 +45,30 @@ class Generation:
         if token.reused is not None:
             self.reused = token.reused
         if token.token == self._tokenizer.end:
-            return self.end(STOP, self._held + self._decoder.flush())
+            return self._end(STOP, self._held + self._decoder.flush())
         text, found = self._match(self._held + self._decoder.feed(token.token))
         tokens = (token,) if self.prompt.sampling.logprobs is not None else ()
         if found:
-            return self.end(STOP, text, tokens=tokens)
+            return self._end(STOP, text, tokens)
         if self.generated >= self.prompt.sampling.max_tokens:
             rest, found = self._match(self._held + self._decoder.flush())
-            return self.end(STOP if found else LENGTH, text + rest + self._held, tokens=tokens)
+            return self._end(STOP if found else LENGTH, text + rest + self._held, tokens)
         return Delta(text, tokens) if text or tokens else None
 
-    def end(self, reason: str, text: str = "", message: str = "", tokens: tuple[Token, ...] = ()) -> Delta:
+    def measure(self, metrics: Metrics, now: float) -> None:
+        """Record the token that `accept` has added at the monotonic time `now`."""
+        if self.first_at:
+            metrics.next_token(now - self.last_at)
+        else:
+            self.first_at = now
+            metrics.first_token(now - self.submitted_at)
+        self.last_at = now
+
+    def end(self, reason: str, message: str = "") -> Delta:
         """End the continuation. Return its last delta."""
+        return self._end(reason, message=message)
+
+    def _end(self, reason: str, text: str = "", tokens: tuple[Token, ...] = (), message: str = "") -> Delta:
         self.ended = True
         self._held = ""
         return Delta(text, tokens, reason, message, self.generated, self.reused)

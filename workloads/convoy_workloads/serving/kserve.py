@@ -156,11 +156,11 @@ class Routes:
         request = Request(wanted.id or request_id(headers))
         watching = asyncio.ensure_future(watch(request, http.receive))
         try:
-            self._front.submit(request, prompts, tuple(options.stop), deadline)
+            front.submit_prompts(request, prompts, tuple(options.stop), deadline)
             texts = await _texts(request, len(prompts))
         finally:
             watching.cancel()
-            self._front.close(request)
+            front.close(request)
         output = {"name": OUTPUT, "datatype": "BYTES", "shape": given.shape, "data": texts}
         answer = {"model_name": card.name, "model_version": VERSION, "id": request.id, "outputs": [output]}
         return JSONResponse(answer, headers={"x-request-id": request.id})

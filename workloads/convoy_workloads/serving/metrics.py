@@ -45,18 +45,19 @@ class Metrics:
         )
         self._prompt = counter("convoy_prompt_tokens", "Tokens of admitted prompts.")
         self._generation = counter("convoy_generation_tokens", "Generated tokens.")
+        self._rows = counter("convoy_inference_rows", "Rows of tensors with computed outputs.")
         self._reused = counter(
             "convoy_prefix_cache_hit_tokens", "Tokens of prompts whose keys and values were in the cache."
         )
         ended = Counter(
             "convoy_request_success",
-            "Ended requests by reason: stop, length, cancelled, deadline or error.",
+            "Ended requests by reason: stop, length, cancelled, deadline, invalid or error.",
             (*LABELS, "finished_reason"),
             registry=self.registry,
         )
         self._ended = {
             reason: ended.labels(*values, reason)
-            for reason in ("stop", "length", "cancelled", "deadline", "error")
+            for reason in ("stop", "length", "cancelled", "deadline", "invalid", "error")
         }
         refused = Counter(
             "convoy_requests_refused",
@@ -92,8 +93,13 @@ class Metrics:
         self._generation.inc()
         self.totals.tokens += 1
 
+    def computed_rows(self, rows: int) -> None:
+        """Record an inference on tensors with that many rows."""
+        self._rows.inc(rows)
+        self.totals.tokens += rows
+
     def ended(self, reason: str, seconds: float, reused: int) -> None:
-        """Record the end of a generation. `reused`: tokens of its prompt that were in the cache."""
+        """Record the end of a work item. `reused`: tokens of its prompt that were in the cache."""
         self._ended[reason].inc()
         self._whole.observe(seconds)
         self._reused.inc(reused)

@@ -1,4 +1,4 @@
-"""The protocol between the serving front and an engine that generates tokens.
+"""The protocol between the serving front and an engine. An engine generates tokens, or computes tensors.
 
 The compute thread calls all methods of an engine, except those of its tokenizer. So an engine needs no lock.
 """
@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from convoy_workloads.serving.errors import RequestError
 
 
 class SelfTestFailed(Exception):
@@ -57,17 +62,60 @@ class Token:
     """Number of the prompt's tokens whose keys and values were in the cache. Only the first token has it."""
 
 
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """The form of an input or an output of a model."""
+
+    name: str
+    datatype: str
+    """Datatype of the Open Inference Protocol, such as FP64 or BYTES."""
+    shape: tuple[int, ...]
+    """Sizes of the dimensions. -1 stands for any size. The first dimension counts the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """A request to compute output tensors from input tensors. The front has checked the inputs against the
+    model's card.
+    """
+
+    id: int
+    model: str
+    """Name of the model in the request."""
+    inputs: Mapping[str, np.ndarray[Any, np.dtype[Any]]]
+    """The input tensors by name. Tensors of BYTES are arrays of str objects."""
+    outputs: tuple[str, ...]
+    """Names of the outputs to compute."""
+    rows: int
+    """Size of the first dimension of all inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The result of an inference."""
+
+    sequence: int
+    """Id of the inference."""
+    outputs: Mapping[str, np.ndarray[Any, np.dtype[Any]]] = field(default_factory=dict)
+    error: RequestError | None = None
+    """Error of this inference alone, such as an input that the model refuses."""
+
+
 @dataclass(frozen=True)
 class ModelCard:
     """Facts about the loaded model."""
 
     name: str
     context: int
-    """Maximum number of tokens of a prompt and its continuation together."""
+    """Maximum number of tokens of a prompt and its continuation together; 0 if the model serves tensors."""
     source: str
     """Origin of the weights, in one sentence for users."""
     facts: Mapping[str, object] = field(default_factory=dict)
     """Further facts for `/v1/models`, such as the job and the step of the checkpoint."""
+    inputs: tuple[TensorSpec, ...] = ()
+    """The input tensors; empty if the model continues text."""
+    outputs: tuple[TensorSpec, ...] = ()
+    """The output tensors. A request that names none gets the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +123,9 @@ class Usage:
     """The engine's use of its resources."""
 
     running: int = 0
-    """Number of sequences in the batch."""
+    """Number of sequences or inferences in the batch."""
     preempted: int = 0
-    """Number of admitted sequences that wait for memory."""
+    """Number of admitted sequences or inferences that wait."""
     cache_share: float = 0.0
     """Share of the cache that running sequences use, from 0 to 1."""
 
@@ -121,10 +169,12 @@ class Tokenizer(Protocol):
         ...
 
 
-class ServingEngine(Protocol):
-    """An engine that continues sequences, many at a time."""
+Payload_contra = TypeVar("Payload_contra", contravariant=True)
+Result_co = TypeVar("Result_co", covariant=True)
 
-    tokenizer: Tokenizer
+
+class Engine(Protocol[Payload_contra, Result_co]):
+    """An engine that computes many requests at a time."""
 
     def load(self, renew: Callable[[], None]) -> ModelCard:
         """Load the model. Call `renew` at least once a second as long as the load makes progress.
@@ -137,23 +187,23 @@ class ServingEngine(Protocol):
         """Compute known results. Raises SelfTestFailed if they are wrong on this machine."""
         ...
 
-    def admit(self, prompt: Prompt) -> bool:
-        """Add a prompt to the batch. Return False if the batch is full; the front then retries later."""
+    def admit(self, payload: Payload_contra) -> bool:
+        """Add a payload to the batch. Return False if the batch is full; the front then retries later."""
         ...
 
-    def step(self) -> list[Token]:
-        """Run one iteration and return the generated tokens. A sequence stays in the batch until it has
-        `max_tokens` tokens or is cancelled.
+    def step(self) -> Sequence[Result_co]:
+        """Run one iteration and return its results. Each has the id of its payload as `sequence`. A payload
+        stays in the batch until the front cancels it, which the front also does when it has ended.
         """
         ...
 
     def cancel(self, sequence: int) -> None:
-        """Remove a sequence from the batch. An unknown id is ignored."""
+        """Remove a payload from the batch. An unknown id is ignored."""
         ...
 
     def idle(self) -> None:
-        """Keep the engine's other ranks alive. The front calls this at least once a second if there is no
-        sequence.
+        """Keep the engine's other ranks alive. The front calls this at least once a second if the batch is
+        empty.
         """
         ...
 
@@ -164,3 +214,13 @@ class ServingEngine(Protocol):
     def close(self) -> None:
         """Release the engine's resources at the end of the process."""
         ...
+
+
+class ServingEngine(Engine[Prompt, Token], Protocol):
+    """An engine that continues sequences, one token for each in an iteration."""
+
+    tokenizer: Tokenizer
+
+
+class TensorEngine(Engine[Inference, Prediction], Protocol):
+    """An engine that computes output tensors from input tensors."""

@@ -23,7 +23,7 @@ from convoy_workloads.runtime.rank_context import from_environment
 from convoy_workloads.serving.front import Limits
 from convoy_workloads.serving.group import Group
 from convoy_workloads.serving.listener import PortInUse
-from convoy_workloads.serving.protocol import ModelError, ServingEngine
+from convoy_workloads.serving.protocol import Engine, ModelError
 from convoy_workloads.serving.server import Identity, ServingProcess
 from convoy_workloads.serving.settings import from_environment as settings_from_environment
 from convoy_workloads.serving.traffic import Reporter
@@ -31,7 +31,7 @@ from convoy_workloads.serving.traffic import Reporter
 P = TypeVar("P")
 
 
-class RankEngine(ServingEngine, Protocol):
+class RankEngine(Engine[Any, Any], Protocol):
     """The engine of one rank. Only rank 0 of a replica serves."""
 
     def follow(self, heartbeat: HeartbeatWriter) -> None:

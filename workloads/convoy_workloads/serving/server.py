@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 
@@ -20,7 +21,7 @@ from convoy_workloads.serving.front import Front, Limits
 from convoy_workloads.serving.lifecycle import Lifecycle, State
 from convoy_workloads.serving.listener import admin_listener, bind, http_server
 from convoy_workloads.serving.metrics import Metrics
-from convoy_workloads.serving.protocol import ServingEngine
+from convoy_workloads.serving.protocol import Engine, Tokenizer
 from convoy_workloads.serving.settings import Settings
 
 END_SECONDS = 5.0
@@ -41,7 +42,7 @@ class ServingProcess:
 
     def __init__(
         self,
-        engine: ServingEngine,
+        engine: Engine[Any, Any],
         settings: Settings,
         limits: Limits,
         heartbeat: HeartbeatWriter,
@@ -53,7 +54,9 @@ class ServingProcess:
         metrics = Metrics(identity.engine, identity.model, identity.job)
         self.compute = ComputeLoop(engine, heartbeat, self.lifecycle, metrics, limits.queue)
         token = TokenFile(settings.token_file) if settings.token_file else None
-        self.front = Front(self.compute, self.lifecycle, metrics, engine.tokenizer, limits, token)
+        # Only engines that continue text have a tokenizer.
+        tokenizer: Tokenizer | None = getattr(engine, "tokenizer", None)
+        self.front = Front(self.compute, self.lifecycle, metrics, tokenizer, limits, token)
         self._departure = Departure(settings, self.lifecycle, self.front.idle, lambda: self.front.in_flight)
         self._metrics = metrics
         _add_gauges(metrics, self.front)

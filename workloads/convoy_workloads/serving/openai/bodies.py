@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from convoy_workloads.serving.generation import Delta
 from convoy_workloads.serving.protocol import Token, Tokenizer
+from convoy_workloads.serving.work_item import Delta
 
 DONE = b"data: [DONE]\n\n"
 

@@ -20,7 +20,6 @@ from convoy_workloads.serving.front import (
     request_id,
     watch,
 )
-from convoy_workloads.serving.generation import Delta
 from convoy_workloads.serving.openai.bodies import DONE, Chat, Completion, Form, event
 from convoy_workloads.serving.openai.requests import (
     MAX_CHOICES,
@@ -29,6 +28,7 @@ from convoy_workloads.serving.openai.requests import (
     parse_completion,
 )
 from convoy_workloads.serving.protocol import Sampling, Token
+from convoy_workloads.serving.work_item import Delta
 
 JSON = b"application/json"
 EVENTS = [
@@ -75,7 +75,7 @@ class Endpoint:
             deadline = front.deadline(headers)
             body = await read_body(headers, receive, front.limits.body_bytes, deadline)
             call = self.prepare(body, request.id)
-            front.submit(request, call.prompts, call.options.stops, deadline)
+            front.submit_prompts(request, call.prompts, call.options.stops, deadline)
             watching = asyncio.ensure_future(watch(request, receive))
             try:
                 await self._respond(request, call, send, common)
