@@ -146,16 +146,12 @@ class ReplicaCalculator:
         if self.tolerances.allow(usage_ratio):
             return self.spec_replicas
         self._need_pods()
-        replicas = usage_ratio * float(sum(map(_serves, self.pods)))
+        replicas = usage_ratio * float(sum(pod.serves for pod in self.pods))
         return MAX_INT32 if replicas > MAX_INT32 else ceil32(replicas)
 
     def _need_pods(self) -> None:
         if not self.pods:
             raise MetricError(FailureKind.NO_PODS, "the workload has no pods")
-
-
-def _serves(pod: Pod) -> bool:
-    return pod.phase == "Running" and pod.readiness is not None and pod.readiness.status == "True"
 
 
 def _saturated_sum(values: Values) -> int:

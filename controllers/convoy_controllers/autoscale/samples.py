@@ -42,6 +42,11 @@ class Pod:
     requests: Mapping[str, int] | None = None
     """Requests of the whole pod, if its spec sets some (`spec.resources`), in thousandths."""
 
+    @property
+    def serves(self) -> bool:
+        """True if the pod runs and is ready."""
+        return self.phase == "Running" and self.readiness is not None and self.readiness.status == "True"
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:

@@ -2,8 +2,8 @@
 
 A metric is active while its value is above its activation threshold. Only activity decides between zero and
 one replica; above that the rules of HorizontalPodAutoscaler hold. The workload goes to zero, from whatever
-number, once no metric was active for `Scaling.cooldown_seconds`. It leaves zero at once. A failed metric
-keeps the workload above zero.
+number, once no metric was active for `Scaling.cooldown_seconds`. It leaves zero at once. A metric whose
+value is not known keeps the workload above zero.
 
 Source: kedacore/keda, pkg/scaling/executor/scale_scaledobjects.go (Apache-2.0).
 """
@@ -32,9 +32,9 @@ def decide_zero(scaling: Scaling, observed: Observed, state: State, now: float) 
     if observed.spec_replicas == 0:
         return _at_zero(scaling, observed, state, active, now)
     decision = decide_horizontal(replace(scaling, min_replicas=1), observed, state, now)
-    idle_since = now if state.active_at is None else state.active_at
-    failed = any(_failed(metric, reading) for metric, reading in _demand(scaling, observed))
-    if active is not None or failed or idle_since + scaling.cooldown_seconds >= now:
+    known = all(_failure(observed, *one) is None for one in _demand(scaling, observed))
+    idle_seconds = 0.0 if state.active_at is None else now - state.active_at
+    if active is not None or not known or idle_seconds <= scaling.cooldown_seconds:
         return decision.setting(_condition(False))
     present = observed.spec_replicas
     return Decision(
@@ -78,8 +78,11 @@ def _at_zero(
             state,
             (_able(0, 1), _found(f"{active.name} is above its activation threshold"), _condition(False)),
         )
-    failed = next((one for one in _demand(scaling, observed) if _failed(*one)), None)
-    idle = _found("no metric is above its activation threshold") if failed is None else _missing(*failed)
+    idle = _found("no metric is above its activation threshold")
+    for metric, reading in _demand(scaling, observed):
+        if (failure := _failure(observed, metric, reading)) is not None:
+            idle = _missing(metric, failure)
+            break
     return Decision(0, 0, Reason.IDLE, idle.message, state, state, (idle, _condition(True)))
 
 
@@ -104,9 +107,14 @@ def _value(reading: Reading) -> int:
     return sum(reading) if isinstance(reading, tuple) else sum(one.value for one in reading.values())
 
 
-def _failed(metric: Metric, reading: Reading) -> bool:
-    # Without pods, a metric of pods has no samples: that is no failure.
-    return isinstance(reading, Unavailable) or (reading == () and metric.type is not MetricType.PODS)
+def _failure(observed: Observed, metric: Metric, reading: Reading) -> str | None:
+    """Return the reason why the value of a metric is not known; None if it is known."""
+    if isinstance(reading, Unavailable):
+        return reading.message
+    if metric.type is not MetricType.PODS:
+        return None if reading else "it has no value"
+    unknown = [pod.name for pod in observed.pods if pod.serves and pod.name not in reading]
+    return f"pod {unknown[0]} is ready but has no sample" if unknown else None
 
 
 def _able(before: int, after: int) -> Condition:
@@ -122,10 +130,9 @@ def _found(message: str) -> Condition:
     return Condition(ConditionType.SCALING_ACTIVE, True, ConditionReason.VALID_METRIC_FOUND, message)
 
 
-def _missing(metric: Metric, reading: Reading) -> Condition:
-    message = reading.message if isinstance(reading, Unavailable) else "it has no value"
+def _missing(metric: Metric, failure: str) -> Condition:
     return Condition(
-        ConditionType.SCALING_ACTIVE, False, FAILED_GET[metric.type], f"metric {metric.name}: {message}"
+        ConditionType.SCALING_ACTIVE, False, FAILED_GET[metric.type], f"metric {metric.name}: {failure}"
     )
 
 
