@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kubernetes import client
+
 from e2e.drive.job_specs import on_separate_nodes, single_threaded
 from e2e.drive.jobs import Objects
 
@@ -59,6 +61,15 @@ class ServingJobs(Objects):
         """Return the address of the job's Service, which the machine reaches like a pod does."""
         spec = self.core.read_namespaced_service(name, self.namespace).spec
         return f"http://{spec.cluster_ip}:{spec.ports[0].port}"
+
+    def endpoints(self, name: str) -> list[str]:
+        """Return the ready endpoints of the job's Service, as the proxies get them: `POD on NODE`."""
+        api: Any = client.DiscoveryV1Api(self.core.api_client)
+        slices = api.list_namespaced_endpoint_slice(
+            self.namespace, label_selector=f"kubernetes.io/service-name={name}"
+        )
+        ready = [one for found in slices.items for one in found.endpoints or () if one.conditions.ready]
+        return sorted(f"{one.target_ref.name} on {one.node_name}" for one in ready)
 
     def wait_rolled(self, name: str, seconds: float = 120) -> dict[str, Any]:
         """Wait until all replicas are ready and run the revision of the spec. Return the status."""
@@ -116,6 +127,23 @@ def seconds_until_served(url: str, since: float, limit: float) -> float:
             last = error
             time.sleep(0.02)
     raise AssertionError(f"{url} did not serve within {limit:.0f} s: {last}")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A request of a load that got no complete response."""
+
+    seconds: float
+    """Seconds from a fault to the request's scheduled arrival."""
+    outcome: str
+    cause: str
+
+
+def failures_after(report: dict[str, Any], at: float) -> list[Failure]:
+    """Return the requests of a load's report that arrived after the Unix time `at` and were not ok."""
+    start = report["startedAt"] - at
+    every = [Failure(start + one["atSeconds"], one["outcome"], one["cause"]) for one in report["failures"]]
+    return [one for one in every if one.seconds >= 0]
 
 
 class Load:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from convoy_workloads.bench.figures import Figures, Metric
+from e2e.bench.serving.dead_node import dead_node
 from e2e.cluster.cluster import Cluster
-from e2e.drive.cluster_state import leader, restore
 from e2e.drive.faults import kill_rank
 from e2e.drive.job_progress import watermark
 from e2e.drive.job_specs import ENDLESS
 from e2e.drive.jobs import Jobs
 from e2e.drive.s3_server import checkpoint_store, s3_server
-from e2e.drive.serving_jobs import ServingJobs, apart, is_ready, load, seconds_until_served, seeded
+from e2e.drive.serving_jobs import ServingJobs, load, seconds_until_served, seeded
 
 REQUESTS = 10_000
 RATE = 60.0
 """Requests per second of the load on a rollout."""
-UNREADY_LIMIT = 120.0
 _ROLLOUT = {"drainSeconds": 5}
 
 
@@ -100,103 +96,6 @@ def killed_rank(cluster: Cluster, jobs: ServingJobs, found: Figures, repeats: in
         replaced += [one.metadata.uid for one in jobs.pods(name)] != [pod.metadata.uid]
         jobs.delete(name)
     found.add(Metric("kill -9 of a replica's rank: pods that were replaced", "pods", 0), replaced)
-
-
-@dataclass
-class _Watch:
-    """Records the times after a fault at which something was seen for the first time."""
-
-    at: float
-    seconds: dict[str, float]
-
-    def see(self, name: str, holds: bool) -> bool:
-        """Record the time at which something holds for the first time. Return True once it is known."""
-        if holds and name not in self.seconds:
-            self.seconds[name] = time.monotonic() - self.at
-        return name in self.seconds
-
-
-def dead_node(cluster: Cluster, jobs: ServingJobs, found: Figures) -> None:
-    """Kill the node of a replica. Measure when its pods stop being ready, beside a pod of a Deployment on the
-    same node, and when the last request failed.
-    """
-    jobs.create("dead", replicas=2, roles=[apart("dead")])
-    jobs.wait_rolled("dead")
-    spared = {leader(cluster)[1], cluster.nodes[0].name}
-    victim = next(pod.spec.node_name for pod in jobs.pods("dead") if pod.spec.node_name not in spared)
-    _plain(cluster, jobs, victim)
-    before = {pod.metadata.uid for pod in jobs.pods("dead")}
-    try:
-        with load(jobs.url("dead"), 20, 600, "--timeout=5", "--no-keep-alive") as running:
-            begun = time.monotonic()
-            settle = begun + 5
-            jobs.wait(lambda: time.monotonic() > settle, 10, "requests arrive")
-            at = time.monotonic()
-            threading.Thread(target=cluster.node(victim).kill, daemon=True).start()
-            watch = _Watch(at, {})
-
-            def over() -> bool:
-                pods = jobs.pods("dead")
-                victims = [pod for pod in pods if pod.spec.node_name == victim and pod.metadata.uid in before]
-                unready = watch.see("ours", not any(map(is_ready, victims)))
-                restored = watch.see("restored", unready and sum(map(is_ready, pods)) >= 2)
-                plain = watch.see("plain", not any(map(is_ready, _plain_pods(jobs, victim))))
-                return restored and plain
-
-            jobs.wait(over, UNREADY_LIMIT, "the pods are not ready, and two replicas serve")
-            report = running.report()
-    finally:
-        restore(cluster)
-    title = "death of a replica's node"
-    own = f"{title}: a Deployment's pod is not ready (the cluster's own time)"
-    found.add(Metric(own, "seconds"), watch.seconds["plain"])
-    found.add(Metric(f"{title}: its pods are not ready", "seconds", 10, baseline=own), watch.seconds["ours"])
-    found.add(Metric(f"{title}: as many replicas as before serve", "seconds"), watch.seconds["restored"])
-    _add_failures(found, title, report, at - begun)
-    jobs.delete("dead")
-    jobs.cluster.kubectl("-n", jobs.namespace, "delete", "deployment", "plain", "--wait=false")
-
-
-def _add_failures(found: Figures, title: str, report: dict[str, Any], at: float) -> None:
-    """Add the rows about requests that failed. `at`: time of the fault, in seconds from the load's start."""
-    last = max((one["lastAtSeconds"] - at for one in report["causes"]), default=0.0)
-    found.add(Metric(f"{title}: the last request that failed had arrived after", "seconds", 15), last)
-    failed = report["scheduled"] - report["ok"]
-    found.add(Metric(f"{title}: requests without a complete response", "requests"), failed)
-    known = sum(report[kind] for kind in ("ok", "shed", "failed", "lost", "unsent"))
-    found.add(Metric(f"{title}: requests without any outcome", "requests", 0), report["scheduled"] - known)
-
-
-def _plain(cluster: Cluster, jobs: ServingJobs, node: str) -> None:
-    """Run a pod of a Deployment on a node, and wait until it is ready."""
-    security = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "runAsNonRoot": True,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    container = {
-        "name": "plain",
-        "image": "convoy/torch:dev",
-        "command": ["sleep", "3600"],
-        "imagePullPolicy": "Never",
-        "securityContext": security,
-    }
-    labels = {"app": "plain"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container], "nodeName": node}}
-    body = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "plain", "namespace": jobs.namespace},
-        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
-    }
-    cluster.kubectl("apply", "-f", "-", text=json.dumps(body))
-    jobs.wait(lambda: any(is_ready(pod) for pod in _plain_pods(jobs, node)), 60, "the plain pod is ready")
-
-
-def _plain_pods(jobs: ServingJobs, node: str) -> list[Any]:
-    found = jobs.core.list_namespaced_pod(jobs.namespace, label_selector="app=plain").items
-    return [pod for pod in found if pod.spec.node_name == node]
 
 
 ROWS: dict[str, Callable[[Cluster, ServingJobs, Figures, int], None]] = {
