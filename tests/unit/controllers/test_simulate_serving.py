@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from convoy_controllers.servingjob import rollout
 from convoy_controllers.servingjob.rollout import Budget, Changes
 from convoy_controllers.simulate.job_kind import JobResult
+from convoy_controllers.simulate.kernel import EPOCH
 from convoy_controllers.simulate.replay import History, replay
 from convoy_controllers.simulate.scenario import Scenario
 from convoy_controllers.simulate.serving import ranks
@@ -93,6 +94,15 @@ def test_fault_costs_only_the_requests_at_the_replica(
     assert set(log.causes) == ({cause} if cause else set())
     assert log.outcomes[Outcome.OK] > 0.9 * log.total
     assert result.job.status.ready == "3/3" and result.job.status.reason == "RolloutComplete"
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_after_a_node_death_requests_fail_only_until_its_pods_are_not_ready(seed: int) -> None:
+    """50 s after the death the node controller marks the node NotReady. No request fails at that time."""
+    dead = at(60, "killNode", node="node-2")
+    _, result = play(dead, until=130, spec={"replicas": 4}, rate=20, seed=seed)
+    assert 60 < result.log.failed_at - EPOCH.timestamp() < 70
+    assert result.job.status.ready == "4/4"
 
 
 def test_replica_that_restarts_in_place_counts_as_available_only_after_a_probe() -> None:

@@ -194,7 +194,7 @@ class ServingJobs:
         return Cause.UNREACHABLE if lost else Cause.REFUSED
 
     def _end(self, job: _Job, request: Request, outcome: Outcome, cause: Cause) -> None:
-        job.log.record(outcome, cause, self._kernel.now - request.at)
+        job.log.record(outcome, cause, request.at, self._kernel.now - request.at)
         for listener in self.request_ended:
             listener(job.name, outcome, cause)
 

@@ -57,18 +57,22 @@ class RequestLog:
     """Number of failed requests by cause."""
     seconds: array[float] = field(default_factory=lambda: array("d"))
     """Duration of each request that ended well, from its arrival."""
+    failed_at: float = 0.0
+    """Unix time in seconds at which the last request without a response arrived; 0 if there is none."""
 
     @property
     def total(self) -> int:
         """Return the number of requests that have ended."""
         return self.outcomes.total()
 
-    def record(self, outcome: Outcome, cause: Cause, seconds: float) -> None:
-        """Record the end of a request that took `seconds`."""
+    def record(self, outcome: Outcome, cause: Cause, at: float, seconds: float) -> None:
+        """Record the end of a request that arrived at the Unix time `at` and took `seconds`."""
         self.outcomes[outcome] += 1
         if outcome is Outcome.OK:
             self.seconds.append(seconds)
-        elif cause is not Cause.NONE:
+        elif outcome in (Outcome.FAILED, Outcome.LOST):
+            self.failed_at = max(self.failed_at, at)
+        if cause is not Cause.NONE:
             self.causes[cause] += 1
 
     def percentiles(self, *shares: float) -> list[float | None]:
