@@ -24,7 +24,8 @@ _ROLLOUT = {"drainSeconds": 5}
 
 def rolling(jobs: ServingJobs, found: Figures, title: str, *arguments: str) -> None:
     """Roll a job of two replicas from revision to revision while REQUESTS requests arrive. `arguments`: those
-    of `convoy load`.
+    of `convoy load`. With kept connections, most requests go to one replica until it ends. With a connection
+    for each request, the proxy chooses a replica for each, so a wrong endpoint shows at once.
     """
     requests = REQUESTS
     jobs.create("rolling", replicas=2, rollout=_ROLLOUT)
@@ -38,7 +39,7 @@ def rolling(jobs: ServingJobs, found: Figures, title: str, *arguments: str) -> N
             jobs.wait_rolled("rolling")
         report = running.wait(120)
     jobs.delete("rolling")
-    add_load(found, title, report, rolls)
+    add_load(jobs, found, title, report, rolls)
 
 
 def model_roll(cluster: Cluster, jobs: ServingJobs, found: Figures, requests: int = REQUESTS) -> None:
@@ -68,11 +69,13 @@ def model_roll(cluster: Cluster, jobs: ServingJobs, found: Figures, requests: in
             report = running.wait(120)
         jobs.delete("forward")
         training.delete("writer")
-    add_load(found, "model roll-forward under load", report, len(steps) - 1)
+    add_load(jobs, found, "model roll-forward under load", report, len(steps) - 1)
 
 
-def add_load(found: Figures, title: str, report: dict[str, Any], rolls: int) -> None:
-    """Add the rows of a load on a job that rolled `rolls` times."""
+def add_load(jobs: ServingJobs, found: Figures, title: str, report: dict[str, Any], rolls: int) -> None:
+    """Add the rows of a load on a job that rolled `rolls` times, and report the causes of failures."""
+    for cause in report["causes"]:
+        jobs.cluster.progress.report(f"{title}: {cause}")
     found.add(Metric(f"{title}: requests", "requests", REQUESTS, higher_is_better=True), report["scheduled"])
     found.add(Metric(f"{title}: rollouts during the load", "rollouts"), rolls)
     not_ok = report["scheduled"] - report["ok"]
