@@ -221,7 +221,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
         (
             Reasons.SERVING,
             Reasons.SCALED_TO_ZERO,
-            Reasons.TOO_FEW_REPLICAS,
+            Reasons.MINIMUM_REPLICAS_UNAVAILABLE,
             Reasons.SUSPENDING,
             Reasons.SUSPENDED,
         ),

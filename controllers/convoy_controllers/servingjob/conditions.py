@@ -92,7 +92,7 @@ def set_available(draft: Draft, groups: Mapping[str, Sequence[Group]], why: str)
         ready, desired = ready + there, desired + limits.desired
         least = least_ready(limits)
         if there < least:
-            reason = Reasons.TOO_FEW_REPLICAS
+            reason = Reasons.MINIMUM_REPLICAS_UNAVAILABLE
             cause = why or "the others are starting"
             facts = {"role": role.name, "ready": there, "desired": limits.desired, "minimum": least}
             message = reason.format(why=cause, **facts)

@@ -9,8 +9,8 @@ class ServingReasons:
     """Reasons about the replicas, revisions and models of a ServingJob."""
 
     SERVING = Reason("Serving", "{ready} of {desired} replicas are ready")
-    TOO_FEW_REPLICAS = Reason(
-        "TooFewReplicas",
+    MINIMUM_REPLICAS_UNAVAILABLE = Reason(
+        "MinimumReplicasUnavailable",
         "role {role}: {ready} of {desired} replicas are ready, and spec.rollout demands {minimum}: {why}",
         warning=True,
     )

@@ -288,11 +288,11 @@ CASES = {
         {"reason": "InvalidSpec"},
     ),
     "ConvoyServingUnavailable": Case(
-        {**LEADS, serving("TooFewReplicas"): "1x500"},
+        {**LEADS, serving("MinimumReplicasUnavailable"): "1x500"},
         {
-            "none": {**LEADS, serving("TooFewReplicas"): "0x500"},
-            "for a moment": {**LEADS, serving("TooFewReplicas"): "0x59 1x440"},
-            "a standby's series": {**LEADS, serving("TooFewReplicas", STANDBY): "1x500"},
+            "none": {**LEADS, serving("MinimumReplicasUnavailable"): "0x500"},
+            "for a moment": {**LEADS, serving("MinimumReplicasUnavailable"): "0x59 1x440"},
+            "a standby's series": {**LEADS, serving("MinimumReplicasUnavailable", STANDBY): "1x500"},
             "another reason": {**LEADS, serving("ModelMissing"): "1x500"},
         },
     ),

@@ -112,7 +112,7 @@ def test_replica_that_restarts_in_place_counts_as_available_only_after_a_probe()
     play(EDIT, at(69.38, "killRank", pod="llm-server-0-0"), seed=13, rate=2)
     history, _ = play(at(60, "killRank", pod="llm-server-0-0"), until=90, rate=2)
     lines = [line.what.split(",")[0] for line in history.entries if line.at > 60]
-    assert lines == ["llm: TooFewReplicas", "llm: RolloutComplete"]
+    assert lines == ["llm: MinimumReplicasUnavailable", "llm: RolloutComplete"]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_the_gauges_add_up_all_jobs() -> None:
     metrics = Metrics()
     roles = [{"name": "a", "desired": 3, "ready": 2, "updatedReady": 1}]
     available = {"type": "Available", "status": "True", "reason": "Serving"}
-    missing = {"type": "Available", "status": "False", "reason": "TooFewReplicas"}
+    missing = {"type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable"}
     asleep = {"type": "Suspended", "status": "True", "reason": "Suspended"}
     traffic = {"p95Ms": 250.0, "requestsPerSecond": 4.0, "queue": 2, "inFlight": 1}
     jobs = [
@@ -87,15 +87,15 @@ def test_the_gauges_add_up_all_jobs() -> None:
     assert replicas == [6, 4, 2]
     assert held(metrics, "convoy_serving_queue") == 4
     assert held(metrics, "convoy_serving_slowest_latency_seconds") == 0.25
-    assert held(metrics, "convoy_serving_jobs_need_attention", reason="TooFewReplicas") == 1
+    assert held(metrics, "convoy_serving_jobs_need_attention", reason="MinimumReplicasUnavailable") == 1
     show_serving(metrics, [])
     assert held(metrics, "convoy_serving_slowest_latency_seconds") == 0
-    assert held(metrics, "convoy_serving_jobs_need_attention", reason="TooFewReplicas") == 0
+    assert held(metrics, "convoy_serving_jobs_need_attention", reason="MinimumReplicasUnavailable") == 0
 
 
 def test_every_alerting_reason_needs_attention() -> None:
     for reason in (
-        Reasons.TOO_FEW_REPLICAS,
+        Reasons.MINIMUM_REPLICAS_UNAVAILABLE,
         Reasons.REVISION_FAILED,
         Reasons.PROGRESS_DEADLINE,
         Reasons.REPLICA_FAILED,

@@ -114,7 +114,7 @@ def test_a_job_in_a_row() -> None:
         ([condition("Progressing", "True", "RollingOut")], "", "Starting"),
         ([condition("Progressing", "True", "RollingOut"), READY], "r1", "Rolling out"),
         ([condition("Progressing", "False", "RevisionFailed"), READY], "r1", "Halted"),
-        ([condition("Available", "False", "TooFewReplicas"), COMPLETE], "r1", "Unavailable"),
+        ([condition("Available", "False", "MinimumReplicasUnavailable"), COMPLETE], "r1", "Unavailable"),
         ([READY, condition("Degraded", "True", "ReplicaFailed")], "r1", "Degraded"),
         ([condition("Suspended", "True", "Suspended")], "r1", "Suspended"),
     ],
@@ -232,7 +232,7 @@ def test_the_number_of_curves_is_bounded() -> None:
 
 def test_problems_are_listed_with_an_action() -> None:
     conditions = [
-        condition("Available", "False", "TooFewReplicas"),
+        condition("Available", "False", "MinimumReplicasUnavailable"),
         condition("Progressing", "False", "RevisionFailed"),
         condition("SLOMet", "Unknown", "ObjectivesUnknown"),
     ]
