@@ -2,92 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from convoy_crds.condition_doc import BREAKER, CONTAINERS, EVENTS, FAULTS, HISTORY, INCURABLE, ConditionDoc
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.checkpointing import CHECKPOINTING
-from convoy_crds.reasons.reason import Reason
-from convoy_crds.reasons.serving import MODEL, PROGRESSING
+from convoy_crds.serving_conditions import SERVING_CONDITIONS
 from convoy_crds.terms import ConditionType
 
-EVENTS = "Events"
-"""Value of `ConditionDoc.name` in an entry for reasons that appear only in Events."""
-HISTORY = "status.history"
-"""Value of `ConditionDoc.name` in an entry for reasons in `status.history` of a NodeHealth. These reasons
-also appear in Events.
-"""
-BREAKER = "status.breaker"
-"""Value of `ConditionDoc.name` in an entry for reasons in `status.breaker` of a GuardPolicy."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionDoc:
-    """An entry about one condition of a kind and its reasons. An entry may instead be about reasons that
-    appear outside of conditions; its name is then `EVENTS`, `HISTORY` or `BREAKER`.
-    """
-
-    kind: str
-    name: str
-    true_means: str
-    """The situation in which the condition is True. In an entry that is not about a condition: the subject
-    of the reasons.
-    """
-    reasons: tuple[Reason, ...]
-    page: str = ""
-    """Name of the page in docs/runbooks/conditions that explains the reasons of this entry, without `.md`.
-    If an earlier entry contains the same reason, the page of the earlier entry explains it. Empty if
-    earlier entries contain all reasons.
-    """
-
-
-_CONTAINERS = (
-    Reasons.WAITING_FOR_PODS,
-    Reasons.WAITING_FOR_AGENT,
-    Reasons.UNSCHEDULABLE,
-    Reasons.IMAGE_PULL,
-    Reasons.CONTAINER_CONFIG,
-    Reasons.CONTAINER_FAILING,
-    Reasons.POD_NOT_STARTING,
-    Reasons.POD_REJECTED,
-    Reasons.POD_CONFLICT,
-    Reasons.STARTING_PODS,
-    Reasons.FENCING,
-    Reasons.FENCING_COMPANY,
-    Reasons.FENCING_ANSWERED,
-)
-_INCURABLE = (Reasons.BAD_PARAMS_EXIT, Reasons.DATA_ERROR, Reasons.COMMAND_NOT_FOUND, Reasons.NO_PYTHON)
-"""Faults that end the job, because a restart cannot help."""
-_FAULTS = (
-    Reasons.RANK_FAILED,
-    Reasons.RANK_KILLED,
-    Reasons.RANK_CRASHED,
-    Reasons.RANK_OOM,
-    Reasons.CONTAINER_OOM,
-    Reasons.RANK_HUNG,
-    Reasons.RANK_NOT_ENDING,
-    Reasons.ENDED_EARLY,
-    Reasons.PEER_LOST,
-    Reasons.PREEMPTED,
-    Reasons.STORE_UNAVAILABLE,
-    Reasons.POD_LOST,
-    Reasons.INIT_FAILED,
-    Reasons.CONTAINER_FAILED,
-    Reasons.CONTAINER_STOPPED,
-    Reasons.POD_DEADLINE,
-    Reasons.STORAGE_LIMIT,
-    Reasons.POD_UNFIT,
-    Reasons.POD_NOT_ADMITTED,
-    Reasons.POD_DELETED,
-    Reasons.POD_PREEMPTED,
-    Reasons.POD_EVICTED,
-    Reasons.NODE_DRAINED,
-    Reasons.STRAGGLER_SWAPPED,
-    Reasons.SUSPECT_SWAPPED,
-    Reasons.NODE_LOST,
-    Reasons.REGROW,
-    Reasons.RESTART_REQUESTED,
-    Reasons.STATUS_BEHIND,
-)
 _REFUSED = (
     Reasons.UNKNOWN_ENGINE,
     Reasons.ENGINE_NOT_READY,
@@ -99,8 +19,8 @@ _REFUSED = (
     Reasons.INVALID_SPEC,
     Reasons.SPLIT_GROUP,
 )
-_ENDS = (Reasons.MAX_RESTARTS, Reasons.REPEATED_ERROR, Reasons.DEADLINE_EXCEEDED, *_INCURABLE)
-_JOB, _SERVING, _HEALTH = "TrainingJob", "ServingJob", "NodeHealth"
+_ENDS = (Reasons.MAX_RESTARTS, Reasons.REPEATED_ERROR, Reasons.DEADLINE_EXCEEDED, *INCURABLE)
+_JOB, _HEALTH = "TrainingJob", "NodeHealth"
 
 CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ConditionDoc(
@@ -114,14 +34,14 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
         _JOB,
         ConditionType.SCHEDULED,
         "Every pod has a node.",
-        (Reasons.ALL_SCHEDULED, *_CONTAINERS),
+        (Reasons.ALL_SCHEDULED, *CONTAINERS),
         "trainingjob-scheduled",
     ),
     ConditionDoc(
         _JOB,
         ConditionType.RESTARTING,
         "After a fault, the next incarnation is starting. Absent otherwise.",
-        _FAULTS,
+        FAULTS,
         "trainingjob-restarting",
     ),
     ConditionDoc(
@@ -194,82 +114,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
         (Reasons.RESUMED, Reasons.EXPIRED, Reasons.RECONCILE_FAILED),
         "trainingjob-ending",
     ),
-    ConditionDoc(
-        _SERVING,
-        ConditionType.VALID,
-        "The spec is valid. If not, running replicas go on with the last valid spec.",
-        (
-            Reasons.ACCEPTED,
-            Reasons.UNKNOWN_ENGINE,
-            Reasons.ENGINE_NOT_READY,
-            Reasons.WRONG_ROLE_KIND,
-            Reasons.INVALID_PARAMS,
-            Reasons.INVALID_SPEC,
-        ),
-    ),
-    ConditionDoc(
-        _SERVING,
-        ConditionType.MODEL_READY,
-        "The model exists, and the agents can read it. Absent without `spec.model`.",
-        MODEL,
-        "servingjob-model",
-    ),
-    ConditionDoc(
-        _SERVING,
-        ConditionType.AVAILABLE,
-        "Each role has as many ready replicas as `spec.rollout` demands.",
-        (
-            Reasons.SERVING,
-            Reasons.SCALED_TO_ZERO,
-            Reasons.MINIMUM_REPLICAS_UNAVAILABLE,
-            Reasons.SUSPENDING,
-            Reasons.SUSPENDED,
-        ),
-        "servingjob-available",
-    ),
-    ConditionDoc(
-        _SERVING,
-        ConditionType.PROGRESSING,
-        "The replicas run the revision of the spec, or roll to it. False: the rollout is halted. Unknown: it "
-        "is paused.",
-        PROGRESSING,
-        "servingjob-progressing",
-    ),
-    ConditionDoc(
-        _SERVING,
-        ConditionType.DEGRADED,
-        "A replica is faulty. The reason is that of the gravest fault.",
-        (
-            Reasons.REPLICAS_HEALTHY,
-            Reasons.REPLICA_MOVING,
-            Reasons.REPLICA_FAILED,
-            *_FAULTS,
-            *_INCURABLE,
-            *_CONTAINERS,
-        ),
-        "servingjob-degraded",
-    ),
-    ConditionDoc(
-        _SERVING,
-        ConditionType.SUSPENDED,
-        "The pods are deleted. Absent while `spec.suspend` is false.",
-        (Reasons.SUSPENDING, Reasons.SUSPENDED),
-    ),
-    ConditionDoc(
-        _SERVING,
-        ConditionType.SLO_MET,
-        "The replicas meet `spec.slo`. Unknown until they have reported requests. Absent without `spec.slo`.",
-        (Reasons.SLO_MET, Reasons.SLO_MISSED, Reasons.SLO_UNKNOWN),
-        "servingjob-slo",
-    ),
-    ConditionDoc(
-        _SERVING,
-        ConditionType.STRAGGLER_DETECTED,
-        "A replica is slow against its peers at like load. Absent while there is none.",
-        (Reasons.SLOW_REPLICA,),
-        "servingjob-straggler",
-    ),
-    ConditionDoc(_SERVING, EVENTS, "Other events of the job.", (Reasons.RECONCILE_FAILED,)),
+    *SERVING_CONDITIONS,
     ConditionDoc(
         "Engine",
         ConditionType.READY,

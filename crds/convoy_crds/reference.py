@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from convoy_crds import meta
-from convoy_crds.conditions import ConditionDoc, condition_docs, reason_pages
+from convoy_crds.condition_doc import ConditionDoc
+from convoy_crds.conditions import condition_docs, reason_pages
 from convoy_crds.enum_docs import enum_docs
 from convoy_crds.generate import definition
 from convoy_crds.generated import with_block, write_or_check

@@ -177,6 +177,14 @@ class ConditionType:
     """Condition of ServingJob: a replica is faulty."""
     SLO_MET = "SLOMet"
     """Condition of ServingJob: the replicas meet `spec.slo`. Absent without `spec.slo`."""
+    ABLE_TO_SCALE = "AbleToScale"
+    """Condition of ServingJob: its autoscaler may change the number of replicas. Absent unless a role has
+    `scaling` with mode Convoy.
+    """
+    SCALING_ACTIVE = "ScalingActive"
+    """Condition of ServingJob: the metrics give its autoscaler a number of replicas."""
+    SCALING_LIMITED = "ScalingLimited"
+    """Condition of ServingJob: a limit keeps the number of replicas from the one that the metrics ask for."""
     MODEL_READY = "ModelReady"
     """Condition of ServingJob: the model exists and may be read. Absent without `spec.model`."""
     READY = "Ready"

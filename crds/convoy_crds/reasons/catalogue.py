@@ -13,6 +13,7 @@ from convoy_crds.reasons.metrics import MetricReasons
 from convoy_crds.reasons.nodehealth import NodeHealthReasons
 from convoy_crds.reasons.pods import PodReasons
 from convoy_crds.reasons.reason import Reason
+from convoy_crds.reasons.scaling import ScalingReasons
 from convoy_crds.reasons.serving import ServingReasons
 from convoy_crds.reasons.spec import SpecReasons
 from convoy_crds.reasons.stores import StoreReasons
@@ -30,6 +31,7 @@ class Reasons(
     StragglerReasons,
     MetricReasons,
     ServingReasons,
+    ScalingReasons,
     NodeHealthReasons,
     GuardingReasons,
 ):

@@ -12,7 +12,8 @@ import pytest
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.trainingjob.checkpointing import GRAVEST_FIRST
 from convoy_controllers.workers.policy import POLICIES
-from convoy_crds.conditions import BREAKER, CONDITION_DOCS, EVENTS, HISTORY, reason_pages
+from convoy_crds.condition_doc import BREAKER, EVENTS, HISTORY
+from convoy_crds.conditions import CONDITION_DOCS, reason_pages
 from convoy_crds.kinds import KINDS
 from convoy_crds.reasons.catalogue import Reasons, all_reasons
 from convoy_crds.terms import ConditionType
