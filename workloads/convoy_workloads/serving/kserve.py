@@ -1,10 +1,11 @@
 """The routes of the Open Inference Protocol (KServe V2). A text model has one input, `text_input`, and one
-output, `text_output`.
+output, `text_output`. The card of a tensor model lists its inputs and outputs.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -12,6 +13,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from convoy_workloads.serving import kserve_tensors
 from convoy_workloads.serving.asgi import ClientLeft, read_body
 from convoy_workloads.serving.errors import RequestError, not_ready
 from convoy_workloads.serving.front import (
@@ -24,9 +26,12 @@ from convoy_workloads.serving.front import (
     watch,
 )
 from convoy_workloads.serving.openai.requests import DEFAULT_MAX_TOKENS, MAX_CHOICES, StopString, invalid
-from convoy_workloads.serving.protocol import ModelCard, Sampling
+from convoy_workloads.serving.protocol import Inference, ModelCard, Sampling, TensorSpec
+from convoy_workloads.serving.tensor_work import TensorWork
 
 INPUT, OUTPUT = "text_input", "text_output"
+TEXT = (TensorSpec(INPUT, "BYTES", (-1,)),)
+TEXT_OUT = (TensorSpec(OUTPUT, "BYTES", (-1,)),)
 VERSION = "1"
 """The only version of a model, because a replica serves one."""
 
@@ -65,8 +70,8 @@ class OutputName(BaseModel):
     parameters: dict[str, Any] | None = None
 
 
-class Inference(BaseModel):
-    """The body of `POST /v2/models/NAME/infer`."""
+class TextInference(BaseModel):
+    """The body of `POST /v2/models/NAME/infer` for a text model."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -101,7 +106,7 @@ class Routes:
 
     async def server(self, _: HttpRequest) -> Response:
         """Return the name of the server."""
-        return JSONResponse({"name": "convoy", "version": VERSION, "extensions": []})
+        return JSONResponse({"name": "convoy", "version": VERSION, "extensions": ["binary_tensor_data"]})
 
     async def live(self, _: HttpRequest) -> Response:
         """Return that the server runs."""
@@ -121,8 +126,8 @@ class Routes:
                 "name": card.name,
                 "versions": [VERSION],
                 "platform": "convoy",
-                "inputs": [{"name": INPUT, "datatype": "BYTES", "shape": [-1]}],
-                "outputs": [{"name": OUTPUT, "datatype": "BYTES", "shape": [-1]}],
+                "inputs": [asdict(one) for one in card.inputs or TEXT],
+                "outputs": [asdict(one) for one in card.outputs or TEXT_OUT],
             }
         )
 
@@ -133,15 +138,28 @@ class Routes:
         return JSONResponse({"name": card.name, "ready": ready}, 200 if ready else 503)
 
     async def infer(self, http: HttpRequest) -> Response:
-        """Continue each text of the input."""
+        """Compute the outputs for the inputs in a request."""
         front = self._front
         headers: dict[bytes, bytes] = dict(http.scope["headers"])
         front.check(headers)
         deadline = front.deadline(headers)
         card = self._card(http)
         body = await read_body(headers, http.receive, front.limits.body_bytes, deadline)
+        request = Request(request_id(headers))
+        watching = asyncio.ensure_future(watch(request, http.receive))
         try:
-            wanted = Inference.model_validate_json(body)
+            if card.inputs:
+                return await self._tensors(request, card, (body, headers), deadline)
+            return await self._texts(request, card, body, deadline)
+        finally:
+            watching.cancel()
+            front.close(request)
+
+    async def _texts(self, request: Request, card: ModelCard, body: bytes, deadline: float) -> Response:
+        """Continue each text of the input."""
+        front = self._front
+        try:
+            wanted = TextInference.model_validate_json(body)
         except ValidationError as error:
             raise invalid(error) from error
         given, options = wanted.inputs[0], wanted.parameters
@@ -153,17 +171,36 @@ class Routes:
             seed = random_seed() if options.seed is None else options.seed
             sampling = Sampling(length, seed, options.temperature, options.top_p, options.top_k)
             prompts.append((tokens, sampling))
-        request = Request(wanted.id or request_id(headers))
-        watching = asyncio.ensure_future(watch(request, http.receive))
-        try:
-            front.submit_prompts(request, prompts, tuple(options.stop), deadline)
-            texts = await _texts(request, len(prompts))
-        finally:
-            watching.cancel()
-            front.close(request)
+        request.id = wanted.id or request.id
+        front.submit_prompts(request, prompts, tuple(options.stop), deadline)
+        texts = await _texts(request, len(prompts))
         output = {"name": OUTPUT, "datatype": "BYTES", "shape": given.shape, "data": texts}
-        answer = {"model_name": card.name, "model_version": VERSION, "id": request.id, "outputs": [output]}
+        answer = {**_head(request, card), "outputs": [output]}
         return JSONResponse(answer, headers={"x-request-id": request.id})
+
+    async def _tensors(
+        self, request: Request, card: ModelCard, message: tuple[bytes, dict[bytes, bytes]], deadline: float
+    ) -> Response:
+        """Compute the output tensors. `message`: the body and the headers of the request."""
+        front = self._front
+        wanted = kserve_tensors.parse(*message, card)
+        request.id = wanted.id or request.id
+        inference = Inference(front.new_id(), card.name, wanted.inputs, wanted.outputs, wanted.rows)
+        front.submit(request, [TensorWork(inference, deadline, request.push)])
+        deltas = await request.next()
+        if not deltas:
+            raise ClientLeft
+        delta = deltas[-1][1]
+        if error := failure(delta):
+            raise error
+        content, headers = kserve_tensors.render(_head(request, card), wanted, card, delta.outputs or {})
+        response = Response(content)
+        response.raw_headers = [
+            (b"content-length", str(len(content)).encode()),
+            (b"x-request-id", request.id.encode()),
+            *headers,
+        ]
+        return response
 
     def _card(self, request: HttpRequest) -> ModelCard:
         """Return the model that the path names. Raises RequestError if there is none."""
@@ -174,6 +211,11 @@ class Routes:
         if version != VERSION:
             raise RequestError(404, f"version: the model has only version {VERSION}", "version", "not_found")
         return self._front.card(request.path_params["model"])
+
+
+def _head(request: Request, card: ModelCard) -> dict[str, str]:
+    """Return the first entries of a response."""
+    return {"model_name": card.name, "model_version": VERSION, "id": request.id}
 
 
 def _check_shape(given: Input) -> None:

@@ -12,11 +12,17 @@ from pathlib import Path
 
 import uvicorn
 
+from convoy_workloads.serving.bounded_http import BoundedHttp
+
 BIND_SECONDS = 5.0
 """Seconds to retry if the port is in use. A replaced rank may still be ending."""
 KEEP_ALIVE_SECONDS = 75
 """Seconds until an idle connection is closed. Proxies usually close theirs after 60 s."""
 BACKLOG = 2048
+UNREAD_SECONDS = 30
+"""Seconds after which the kernel ends a connection whose client reads nothing although data waits, or is gone
+without a word.
+"""
 END_SECONDS = 5.0
 """Seconds for the last responses to be sent."""
 
@@ -35,11 +41,11 @@ class HttpServer(uvicorn.Server):
 
 
 def http_server(app: object) -> HttpServer:
-    """Return a server for an application. uvicorn's own limits and logs are off."""
+    """Return a server for an application. uvicorn's logs are off."""
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         loop="none",
-        http="httptools",
+        http=BoundedHttp,
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -61,6 +67,9 @@ async def bind(host: str, port: int) -> socket.socket:
         listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Connections inherit this option. Only Linux has it.
+            if option := getattr(socket, "TCP_USER_TIMEOUT", None):
+                listener.setsockopt(socket.IPPROTO_TCP, option, UNREAD_SECONDS * 1000)
             listener.bind((host, port))
             listener.listen(BACKLOG)
             listener.setblocking(False)

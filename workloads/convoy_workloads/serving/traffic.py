@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from bisect import bisect_left
 from collections.abc import Callable
@@ -17,6 +18,8 @@ BOUNDS = tuple(0.001 * 1.25**power for power in range(52))
 """Upper bounds of the latency buckets, from 1 ms to 87 s. The buckets are narrow enough for percentiles with
 an error of at most 12 %.
 """
+URGENT_SECONDS = 0.25
+"""Minimum seconds between two urgent reports."""
 _FAILED = frozenset({"error", "deadline"})
 """Reasons for which a request ends without a complete result that its client still waited for."""
 
@@ -77,12 +80,21 @@ class Totals:
 class Reporter:
     """Reports to the agent what a rank does: first the progress of loading its model, then its requests."""
 
-    def __init__(self, context: RankContext, heartbeat: HeartbeatWriter) -> None:
-        """Connect to the agent, if there is one."""
+    def __init__(
+        self,
+        context: RankContext,
+        heartbeat: HeartbeatWriter,
+        on_message: Callable[[Message], None] = lambda _: None,
+    ) -> None:
+        """Connect to the agent, if there is one. `on_message` is called with each message of the agent, in a
+        thread of its own.
+        """
         self.traffic: Callable[[], Message | None] = lambda: None
         """Function that returns the message about requests. Only rank 0 of a replica has requests."""
         self._heartbeat = heartbeat
         self._failed = False
+        self._urgent_at = -math.inf
+        self._link: RankLink | None = None
         if context.launched and context.socket:
             hello: Message = {
                 "type": "hello",
@@ -90,7 +102,14 @@ class Reporter:
                 "incarnation": context.incarnation,
                 "rank": context.rank,
             }
-            RankLink(context.socket, hello, lambda _: None, self.message)
+            self._link = RankLink(context.socket, hello, on_message, self.message)
+
+    def report_now(self) -> None:
+        """Report without waiting for the next second, but at most every `URGENT_SECONDS`."""
+        now = time.monotonic()
+        if self._link is not None and now - self._urgent_at >= URGENT_SECONDS:
+            self._urgent_at = now
+            self._link.poll_soon()
 
     def message(self) -> Message | None:
         """Return the message to send now; None if there is nothing to report."""

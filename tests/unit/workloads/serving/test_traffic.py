@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import queue
 import socket
 import threading
 import time
@@ -16,6 +18,7 @@ from convoy_workloads.runtime import link
 from convoy_workloads.runtime.frames import MAX_FRAME, Decoder, encode
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.rank_context import RankContext
+from convoy_workloads.serving import traffic
 from convoy_workloads.serving.traffic import BOUNDS, Latencies, Reporter, Totals
 
 
@@ -95,6 +98,34 @@ def test_a_rank_reports_its_load_then_its_requests(tmp_path: Path, monkeypatch: 
             assert abs(next_of("loading")["timeMs"] / 1000 - time.time()) < 30
             heartbeat.serve()
             assert next_of("traffic")["thread"] == "convoy-link"
+
+
+def test_an_urgent_report_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "PROGRESS_SECONDS", 1000.0)
+    monkeypatch.setattr(traffic, "URGENT_SECONDS", 1000.0)
+    heartbeat = HeartbeatWriter("")
+    heartbeat.start()
+    heartbeat.serve()
+    path = str(tmp_path / "agent")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        listener.settimeout(30)
+        heard: queue.Queue[Any] = queue.Queue()
+        reporter = Reporter(RankContext(incarnation=3, socket=path), heartbeat, heard.put)
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(30)
+            connection.sendall(encode({"type": "endpoints"}))
+            assert heard.get(timeout=30) == {"type": "endpoints"}
+            numbers = itertools.count()
+            reporter.traffic = lambda: {"type": "traffic", "number": next(numbers)}
+            reporter.report_now()
+            reporter.report_now()
+            decoder, found = Decoder(), []
+            while {"type": "traffic", "number": 0} not in found:
+                found.extend(decoder.feed(connection.recv(65536)))
+            assert next(numbers) == 1, "two urgent reports in a row are one"
 
 
 def test_an_engine_that_cannot_report_keeps_the_connection(capfd: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,8 @@ EVENTS = [
     # nginx would otherwise collect the tokens, and send them when its buffer is full.
     (b"x-accel-buffering", b"no"),
 ]
+SEND_SECONDS = 5.0
+"""Seconds after a request's deadline in which the client may read the rest of the response."""
 CLOSE = (b"connection", b"close")
 """Header that makes the client connect anew, and so reach another replica, while this replica is ending."""
 
@@ -78,10 +80,12 @@ class Endpoint:
             front.submit_prompts(request, call.prompts, call.options.stops, deadline)
             watching = asyncio.ensure_future(watch(request, receive))
             try:
-                await self._respond(request, call, send, common)
+                async with asyncio.timeout_at(deadline + SEND_SECONDS):
+                    await self._respond(request, call, send, common)
             finally:
                 watching.cancel()
-        except ClientLeft:
+        except (ClientLeft, TimeoutError):
+            # After a timeout the client does not read. The server closes its connection.
             return
         except RequestError as error:
             if error.status in (400, 404, 405, 408, 413, 415):

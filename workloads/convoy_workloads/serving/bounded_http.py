@@ -1,0 +1,94 @@
+"""The HTTP protocol of the server. It bounds what a client may use before the application sees its request.
+
+The application bounds the body. uvicorn and its parser bound neither the size of a header nor the time until
+it is complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEADER_BYTES = 64 * 1024
+"""Maximum number of bytes of a request's URL, headers and trailers, and of one part that is not complete."""
+HEADER_SECONDS = 30.0
+"""Seconds from a connection's begin, or from the first byte of a request, until the headers are complete."""
+_TOO_LONG = f"The URL and the headers must have at most {HEADER_BYTES} bytes."
+
+
+class HeadersTooLong(Exception):
+    """Raised in the parser's callbacks. uvicorn then responds with status 400 and closes the connection."""
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """A connection whose headers have a limit of size and of time."""
+
+    _header_bytes = 0
+    """Bytes of the URL, headers and trailers of the present request."""
+    _pending_bytes = 0
+    """Bytes received since the parser has completed a part, such as a header."""
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the time for the headers of the first request."""
+        super().connection_made(transport)
+        self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the connection."""
+        self._end_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse bytes of the client. Refuse a part that does not end."""
+        self._pending_bytes += len(data)
+        super().data_received(data)
+        if self._pending_bytes > HEADER_BYTES and not self.transport.is_closing():
+            self.send_400_response(_TOO_LONG)
+
+    def on_message_begin(self) -> None:
+        """Begin a request, and start the time for its headers."""
+        self._header_bytes = self._pending_bytes = 0
+        self._await_headers()
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Add a part of the URL."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header or a trailer."""
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Let the application handle the request."""
+        self._end_timer()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Add a part of the body."""
+        self._pending_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End the request's body."""
+        self._pending_bytes = 0
+        super().on_message_complete()
+
+    def _count(self, size: int) -> None:
+        self._pending_bytes = 0
+        self._header_bytes += size
+        if self._header_bytes > HEADER_BYTES:
+            raise HeadersTooLong
+
+    def _await_headers(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+
+    def _end_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
