@@ -1,0 +1,133 @@
+"""Tests of whole decisions by the rules of HorizontalPodAutoscaler v2."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.controllers.autoscale.cases import NOW, Case, cases, sync_of
+
+from convoy_controllers.autoscale.conditions import ConditionReason, ConditionType
+from convoy_controllers.autoscale.decide import decide
+from convoy_controllers.autoscale.decision import Decision, Reason
+from convoy_controllers.autoscale.failure import Failure
+from convoy_controllers.autoscale.samples import Observed, Unavailable
+from convoy_controllers.autoscale.spec import (
+    Behavior,
+    Metric,
+    MetricType,
+    Scaling,
+    Target,
+    TargetType,
+)
+from convoy_controllers.autoscale.state import Recommendation, ScaleEvent, State
+
+CHANGED = {"able": "SucceededRescale", "active": "ValidMetricFound", "limited": "DesiredWithinRange"}
+TYPES = {
+    "able": ConditionType.ABLE_TO_SCALE,
+    "active": ConditionType.SCALING_ACTIVE,
+    "limited": ConditionType.SCALING_LIMITED,
+}
+
+
+def reasons(decision: Decision) -> dict[str, str | None]:
+    found = {key: decision.condition(type_) for key, type_ in TYPES.items()}
+    return {key: None if one is None else one.reason.value for key, one in found.items()}
+
+
+@pytest.mark.parametrize("case", cases("sync"))
+def test_decisions_as_upstream(case: Case) -> None:
+    scaling, observed = sync_of(case)
+    kept = tuple(Recommendation(replicas, NOW - age) for replicas, age in case.get("kept", []))
+    decision = decide(scaling, observed, State(kept), NOW)
+    assert decision.desired == case["want"]
+    assert reasons(decision) == {key: case.get(key, default) for key, default in CHANGED.items()}
+    assert decision.changes is (case["want"] != case["replicas"])
+
+
+def load(replicas: int, wanted: int, pods: int | None = None) -> Observed:
+    """Return a workload whose only metric asks for `wanted` replicas."""
+    return Observed(replicas, replicas if pods is None else pods, (), ((wanted * 1000,),))
+
+
+QUEUE = Metric(MetricType.EXTERNAL, "queue", Target(TargetType.AVERAGE_VALUE, 1000))
+SCALING = Scaling(10, 1, (QUEUE,))
+
+
+def test_a_first_sight_keeps_the_present_number_for_the_window() -> None:
+    """A restart of the caller, which loses the state, does not shrink the workload at once."""
+    state = State()
+    for seconds in range(0, 301, 15):
+        decision = decide(SCALING, load(5, 2), state, NOW + seconds)
+        assert (decision.desired, decision.reason) == (5, Reason.AT_TARGET)
+        state = decision.state
+    decision = decide(SCALING, load(5, 2), state, NOW + 315)
+    assert (decision.desired, decision.reason) == (2, Reason.BELOW_TARGET)
+
+
+def test_a_change_is_an_event_only_once_it_is_written() -> None:
+    scaling = replace(SCALING, behavior=Behavior())
+    decision = decide(scaling, load(4, 9), State(), NOW)
+    assert (decision.desired, decision.reason) == (8, Reason.ABOVE_TARGET)
+    assert decision.state.scale_ups == (ScaleEvent(4, NOW),)
+    failed = decision.not_written("conflict")
+    assert (failed.desired, failed.changes, failed.state.scale_ups) == (4, False, ())
+    assert failed.state.recommendations == decision.state.recommendations
+    able = failed.condition(ConditionType.ABLE_TO_SCALE)
+    assert able is not None and not able.status
+    assert able.reason is ConditionReason.FAILED_UPDATE_SCALE and "from 4 to 8: conflict" in able.message
+
+
+def test_the_rate_limit_counts_written_changes() -> None:
+    scaling = replace(SCALING, max_replicas=100, behavior=Behavior())
+    decision = decide(scaling, load(4, 90), State(), NOW)
+    again = decide(scaling, load(8, 90), decision.state, NOW + 5)
+    assert again.desired == 8
+    limited = again.condition(ConditionType.SCALING_LIMITED)
+    assert limited is not None and limited.reason is ConditionReason.SCALE_UP_LIMIT
+    assert decide(scaling, load(8, 90), again.state, NOW + 15).desired == 16
+
+
+def test_the_largest_proposal_counts() -> None:
+    metrics = tuple(replace(QUEUE, name=name) for name in ("a", "b", "c"))
+    observed = Observed(3, 3, (), ((4000,), (7000,), (6000,)))
+    decision = decide(Scaling(10, 1, metrics), observed, State(), NOW)
+    assert (decision.desired, decision.message) == (6, "b is above its target: 3 replicas become 6")
+    assert [one.replicas for one in decision.proposals] == [4, 7, 6]
+
+
+def test_failed_metrics_are_reported_beside_a_change() -> None:
+    metrics = (QUEUE, replace(QUEUE, name="other"))
+    observed = Observed(3, 3, (), (Unavailable("no answer within 5 s"), (5000,)))
+    decision = decide(Scaling(10, 1, metrics), observed, State(), NOW)
+    assert decision.desired == 5
+    failure = decision.proposals[0].result
+    assert isinstance(failure, Failure) and failure.message == "no answer within 5 s"
+
+
+def test_all_failed_metrics_are_counted() -> None:
+    metrics = (QUEUE, replace(QUEUE, name="other"))
+    observed = Observed(3, 3, (), (Unavailable("no answer within 5 s"), Unavailable("gone")))
+    decision = decide(Scaling(10, 1, metrics), observed, State(), NOW)
+    assert (decision.desired, decision.reason) == (3, Reason.METRICS_FAILED)
+    assert decision.message == "metric queue: no answer within 5 s (2 metrics failed)"
+
+
+def test_a_failed_metric_stores_no_recommendation() -> None:
+    observed = Observed(3, 3, (), (Unavailable("away"),))
+    state = decide(SCALING, observed, State(), NOW).state
+    assert state.recommendations == (Recommendation(3, NOW),)
+    assert decide(SCALING, observed, state, NOW + 15).state == state
+
+
+def test_a_number_outside_the_range_is_corrected_without_metrics() -> None:
+    observed = Observed(12, 12, (), (Unavailable("away"),))
+    decision = decide(replace(SCALING, behavior=Behavior()), observed, State(), NOW)
+    assert (decision.desired, decision.reason) == (10, Reason.ABOVE_MAX_REPLICAS)
+    assert decision.state.scale_downs == (ScaleEvent(2, NOW),)
+    assert decision.proposals == ()
+
+
+def test_readings_belong_to_metrics() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        decide(SCALING, Observed(3, 3, (), ()), State(), NOW)
