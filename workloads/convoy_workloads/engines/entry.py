@@ -46,6 +46,8 @@ class EngineEntry:
     small: Mapping[str, Any] = field(default_factory=dict)
     """Parameters with which a few ranks finish within a second. Tests use them."""
     metrics: tuple[Metric, ...] = ()
+    internal: bool = False
+    """True if Convoy itself adds the engine's pods to jobs, so that no job may name the engine."""
     paper: str = ""
     """Title and address of the publication of the engine's method; empty if the method is Convoy's own."""
 

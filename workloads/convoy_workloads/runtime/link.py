@@ -75,6 +75,12 @@ class RankLink:
             self._urgent = True
             self._wake()
 
+    def poll_soon(self) -> None:
+        """Call `poll` and send its message without waiting for `PROGRESS_SECONDS`. The caller never waits."""
+        if os.getpid() == self._owner:
+            self._urgent = True
+            self._wake()
+
     def telemetry(self, window: Message) -> None:
         """Queue a telemetry window. It is sent with the next progress message."""
         self._windows.append(window)
