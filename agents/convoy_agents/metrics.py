@@ -24,7 +24,7 @@ ProcessCollector(registry=REGISTRY)
 _MOMENTS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _STARTS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _TRANSFERS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
-_OF_PODS = ("assignment", "pick_port", "peer_moved", "shutdown")
+_OF_PODS = ("assignment", "pick_port", "peer_moved", "endpoints", "shutdown")
 _OF_NODE = ("deliver_model", "drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received")
 
 

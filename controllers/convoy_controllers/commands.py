@@ -130,6 +130,17 @@ class DeliverModel:
 
 
 @dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Reports the ready replicas to the ranks of an activator."""
+
+    node: str
+    pod_uid: str
+    incarnation: int
+    addresses: tuple[str, ...]
+    """`host:port` of each replica."""
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """Makes a launcher exit. The end of the launcher ends its pod."""
 
@@ -150,5 +161,5 @@ class CancelSweep:
     """Name of the sweep order to cancel."""
 
 
-JobCommand = PickPort | Assign | Shutdown | DeliverModel
+JobCommand = PickPort | Assign | Shutdown | DeliverModel | Endpoints
 Command = JobCommand | Order | CancelSweep

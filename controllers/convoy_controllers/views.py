@@ -332,6 +332,8 @@ class SlotView:
     """The pod's use of the memory for checkpoints; None without an assignment of memory."""
     model: ModelView | None = None
     """The delivery of the pod's model; None if the agent knows no order for one."""
+    endpoints: tuple[str, ...] = ()
+    """Addresses of the ready replicas that an activator knows in this incarnation."""
     slot_token_valid: bool = True
     """True if other agents accept the slot token. With this token the slot's agent proves that the slot is
     on its node.

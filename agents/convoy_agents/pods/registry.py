@@ -18,6 +18,7 @@ from convoy_agents.pods.state import (
     CheckpointTroubles,
     CheckpointUse,
     CommitDecided,
+    Endpoints,
     PeerMoved,
     PickPort,
     PodState,
@@ -27,6 +28,9 @@ from convoy_agents.pods.state import (
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
+
+MAX_ENDPOINTS = 64
+"""Maximum number of replicas that the ranks of an activator learn of."""
 
 log = structlog.get_logger()
 
@@ -115,7 +119,7 @@ class Pods:
         count and log the command.
         """
         kind = message.WhichOneof("body")
-        if kind not in ("assignment", "pick_port", "peer_moved", "shutdown"):
+        if kind not in ("assignment", "pick_port", "peer_moved", "endpoints", "shutdown"):
             return
         body = getattr(message, kind)
         session = self._sessions.get(body.pod_uid)
@@ -130,6 +134,8 @@ class Pods:
                 session.dispatch(PickPort(body.incarnation))
             elif kind == "peer_moved":
                 session.dispatch(PeerMoved(body.node, body.peer_address))
+            elif kind == "endpoints":
+                session.dispatch(Endpoints(body.incarnation, tuple(body.addresses[:MAX_ENDPOINTS])))
             else:
                 session.dispatch(Shutdown(body.exit_code, body.reason, body.immediate))
         except assignment.AssignmentError as error:

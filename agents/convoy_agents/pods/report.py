@@ -46,6 +46,7 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
         report.authority = slot_tokens.signing_key_id(state.assignment.slot_token)
     if informed == state.current:
         report.ranks.extend(_ranks(state))
+        report.endpoints.extend(state.endpoints)
     for tier, commit in state.committed.items():
         report.committed.add(
             incarnation=commit.generation.incarnation,

@@ -24,6 +24,7 @@ from convoy_agents.pods.state import (
     CheckpointUse,
     CommitDecided,
     Committed,
+    Endpoints,
     Event,
     LauncherDisconnected,
     Outcome,
@@ -66,14 +67,14 @@ def reduce(state: PodState, event: Event) -> Outcome:
             return _pick_port(state, event)
         case PeerMoved():
             return _peer_moved(state, event)
+        case Endpoints():
+            return _set_endpoints(state, event)
         case Shutdown():
             frames = (event.frame(),) if state.connected else ()
             return Outcome(replace(state, shutdown=event), to_launcher=frames)
         case CommitDecided():
             return _decided(state, event)
-        case CheckpointTroubles():
-            return _set_troubles(state, event)
-        case CheckpointUse() | ModelState():
+        case CheckpointTroubles() | CheckpointUse() | ModelState():
             return _from_agent(state, event)
 
 
@@ -199,7 +200,9 @@ def _assign(state: PodState, assignment: Assignment) -> Outcome:
             known = replace(known, launcher_incarnation=assignment.incarnation)
             return Outcome(known, save=True, to_launcher=(assignment.frame(),), urgency=Urgency.NOW)
         return Outcome(known, save=assignment != state.assignment, urgency=Urgency.NOW)
-    state = replace(state, assignment=assignment, ranks={}, shutdown=None, troubles={}, memory_use=None)
+    state = replace(
+        state, assignment=assignment, ranks={}, shutdown=None, troubles={}, memory_use=None, endpoints=()
+    )
     if not state.connected:
         return Outcome(state, save=True, urgency=Urgency.NOW)
     state = replace(state, launcher_incarnation=assignment.incarnation)
@@ -239,6 +242,13 @@ def _moved(places: tuple[P, ...], event: PeerMoved) -> tuple[P, ...]:
     )
 
 
+def _set_endpoints(state: PodState, event: Endpoints) -> Outcome:
+    if event.incarnation != state.current or event.addresses == state.endpoints:
+        return Outcome(state, urgency=Urgency.NOW)
+    known = replace(state, endpoints=event.addresses)
+    return Outcome(known, to_ranks=known.endpoints_frame, urgency=Urgency.NOW)
+
+
 def _decided(state: PodState, event: CommitDecided) -> Outcome:
     generation = event.generation
     if event.verdict is not Verdict.COMMITTED:
@@ -260,8 +270,14 @@ def _set_troubles(state: PodState, event: CheckpointTroubles) -> Outcome:
     return Outcome(replace(state, troubles=event.troubles), urgency=Urgency.BATCHED)
 
 
-def _from_agent(state: PodState, event: CheckpointUse | ModelState) -> Outcome:
-    return _set_model(state, event) if isinstance(event, ModelState) else _set_memory_use(state, event)
+def _from_agent(state: PodState, event: CheckpointTroubles | CheckpointUse | ModelState) -> Outcome:
+    match event:
+        case CheckpointTroubles():
+            return _set_troubles(state, event)
+        case CheckpointUse():
+            return _set_memory_use(state, event)
+        case ModelState():
+            return _set_model(state, event)
 
 
 def _set_memory_use(state: PodState, event: CheckpointUse) -> Outcome:

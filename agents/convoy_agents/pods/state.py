@@ -114,6 +114,13 @@ class PodState:
     shutdown: Shutdown | None = None
     model: ModelState | None = None
     """The state of the delivery of the pod's model; None before the hub has ordered one."""
+    endpoints: tuple[str, ...] = ()
+    """Addresses of the ready replicas, for the ranks of an activator."""
+
+    @property
+    def endpoints_frame(self) -> dict[str, Any]:
+        """Return the frame that reports the ready replicas to the ranks."""
+        return {"type": "endpoints", "incarnation": self.current, "addresses": list(self.endpoints)}
 
     @property
     def current(self) -> int:
@@ -160,6 +167,14 @@ class PeerMoved:
 
 
 @dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Event: the hub reports the ready replicas to the ranks of an activator."""
+
+    incarnation: int
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RankProgress:
     """Event: a rank reported its progress. `incarnation` and `rank` come from the hello of the rank's
     connection.
@@ -202,6 +217,7 @@ Event = (
     | Assignment
     | PickPort
     | PeerMoved
+    | Endpoints
     | Shutdown
     | CommitDecided
     | CheckpointTroubles

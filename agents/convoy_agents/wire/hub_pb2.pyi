@@ -731,6 +731,7 @@ class PodReport(_message.Message):
     AUTHORITY_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
+    ENDPOINTS_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     launcher_connected: _builtins.bool
     incarnation: _builtins.int
@@ -770,6 +771,10 @@ class PodReport(_message.Message):
     def model(self) -> Global___ModelReport:
         """absent before the hub has ordered a model for the pod"""
 
+    @_builtins.property
+    def endpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """addresses of the newest Endpoints of this incarnation"""
+
     def __init__(
         self,
         *,
@@ -786,10 +791,11 @@ class PodReport(_message.Message):
         authority: _builtins.str = ...,
         memory: Global___CheckpointMemory | None = ...,
         model: Global___ModelReport | None = ...,
+        endpoints: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "committed", b"committed", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "memory", b"memory", "model", b"model", "peers", b"peers", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "committed", b"committed", "endpoints", b"endpoints", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "memory", b"memory", "model", b"model", "peers", b"peers", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1243,6 +1249,7 @@ class HubMessage(_message.Message):
     SWEEP_CANCEL_FIELD_NUMBER: _builtins.int
     SWEEP_RECEIVED_FIELD_NUMBER: _builtins.int
     DELIVER_MODEL_FIELD_NUMBER: _builtins.int
+    ENDPOINTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def assignment(self) -> Global___Assignment: ...
     @_builtins.property
@@ -1269,6 +1276,8 @@ class HubMessage(_message.Message):
     def sweep_received(self) -> Global___SweepReceived: ...
     @_builtins.property
     def deliver_model(self) -> Global___DeliverModel: ...
+    @_builtins.property
+    def endpoints(self) -> Global___Endpoints: ...
     def __init__(
         self,
         *,
@@ -1285,16 +1294,48 @@ class HubMessage(_message.Message):
         sweep_cancel: Global___SweepCancel | None = ...,
         sweep_received: Global___SweepReceived | None = ...,
         deliver_model: Global___DeliverModel | None = ...,
+        endpoints: Global___Endpoints | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "heartbeat_reply", b"heartbeat_reply", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "endpoints", b"endpoints", "heartbeat_reply", b"heartbeat_reply", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "heartbeat_reply", b"heartbeat_reply", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "endpoints", b"endpoints", "heartbeat_reply", b"heartbeat_reply", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "heartbeat_reply", "drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received", "deliver_model"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "heartbeat_reply", "drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received", "deliver_model", "endpoints"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___HubMessage: _TypeAlias = HubMessage  # noqa: Y015
+
+@_typing.final
+class Endpoints(_message.Message):
+    """The ready replicas, for the ranks of an activator. A message replaces the one before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POD_UID_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    pod_uid: _builtins.str
+    incarnation: _builtins.int
+    """of the activator"""
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """host:port, at most 64"""
+
+    def __init__(
+        self,
+        *,
+        pod_uid: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        addresses: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "incarnation", b"incarnation", "pod_uid", b"pod_uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Endpoints: _TypeAlias = Endpoints  # noqa: Y015
 
 @_typing.final
 class DeliverModel(_message.Message):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from convoy_controllers.commands import Assign, DeliverModel, JobCommand, PickPort, Shutdown
+from convoy_controllers.commands import Assign, DeliverModel, Endpoints, JobCommand, PickPort, Shutdown
 from convoy_controllers.simulate.cluster_events import Notify, RanksStarted
 from convoy_controllers.simulate.gang import Gang
 from convoy_controllers.simulate.kernel import Kernel
@@ -187,6 +187,8 @@ class Workers:
                 self._assign(self._worker_of(command, worker), command)
             case Assign() if worker is not None and command.incarnation == slot.incarnation:
                 self._set_interval(worker, command)
+            case Endpoints() if command.incarnation == slot.incarnation:
+                self._set(slot.pod_uid, endpoints=command.addresses)
             case Shutdown() if worker is not None:
                 self._shut_down(worker, command)
             case _:

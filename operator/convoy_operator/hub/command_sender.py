@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from convoy_controllers.commands import Assign, DeliverModel, JobCommand, Shutdown
+from convoy_controllers.commands import Assign, DeliverModel, Endpoints, JobCommand, Shutdown
 from convoy_operator.hub import messages
 from convoy_operator.hub.agent_registry import AgentRegistry
 from convoy_operator.hub.context import HubContext
@@ -39,8 +39,7 @@ class CommandSender:
                 command=type(command).__name__,
             )
             return
-        incarnation = 0 if isinstance(command, Shutdown) else command.incarnation
-        if record.stream.repeats((type(command).__name__, command.pod_uid, str(incarnation)), self._clock()):
+        if record.stream.repeats(_identity(command), self._clock()):
             return
         if store := _store(command):
             self._stores.ensure(command.node, store)
@@ -49,6 +48,13 @@ class CommandSender:
             key = self._tokens.incarnation_key(command.job_uid, command.incarnation)
             message.assignment.key = key
         self._registry.put(record.stream, message)
+
+
+def _identity(command: JobCommand) -> tuple[str, ...]:
+    """Return the part of a command that tells a repetition from another command."""
+    incarnation = 0 if isinstance(command, Shutdown) else command.incarnation
+    addresses = command.addresses if isinstance(command, Endpoints) else ()
+    return type(command).__name__, command.pod_uid, str(incarnation), *addresses
 
 
 def _store(command: JobCommand) -> str:

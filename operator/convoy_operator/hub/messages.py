@@ -10,6 +10,7 @@ from convoy_agents.wire.slot_tokens import SlotToken
 from convoy_controllers.commands import (
     Assign,
     DeliverModel,
+    Endpoints,
     JobCommand,
     MemoryTiers,
     PickPort,
@@ -36,6 +37,8 @@ MAX_NAME = 256
 """Maximum number of characters of a name or an address; the rest is cut off. Convoy's own names are
 shorter.
 """
+MAX_ENDPOINTS = 64
+"""Maximum number of addresses in one pod's report; further ones are ignored."""
 MAX_TROUBLES = 8
 """Maximum number of checkpoint problems (`Trouble`) in one pod's report; further ones are ignored. An agent
 reports at most one problem of each kind.
@@ -125,6 +128,7 @@ def slot_view(report: wire.PodReport, node: str, *, slot_token_valid: bool = Tru
         memory=_memory_view(report.memory) if report.HasField("memory") else None,
         slot_token_valid=slot_token_valid,
         model=_model_view(report.model) if report.HasField("model") else None,
+        endpoints=tuple(one[:MAX_NAME] for one in report.endpoints[:MAX_ENDPOINTS]),
     )
 
 
@@ -176,6 +180,7 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
         view.troubles,
         view.slot_token_valid,
         view.memory,
+        view.endpoints,
         view.model and (view.model.source, view.model.ready, view.model.failure, view.model.message),
         tuple(sorted((tier, one.incarnation, one.step) for tier, one in view.committed.items())),
         tuple(
@@ -232,6 +237,11 @@ def command(
     if isinstance(given, DeliverModel):
         order = wire.DeliverModel(pod_uid=given.pod_uid, source=_model_source(given.source))
         return wire.HubMessage(deliver_model=order)
+    if isinstance(given, Endpoints):
+        ready = wire.Endpoints(
+            pod_uid=given.pod_uid, incarnation=given.incarnation, addresses=given.addresses[:MAX_ENDPOINTS]
+        )
+        return wire.HubMessage(endpoints=ready)
     if isinstance(given, Assign):
         return wire.HubMessage(assignment=_assignment(given, peer_address, slot_token))
     return wire.HubMessage(
