@@ -38,6 +38,7 @@ from convoy_agents.pods.registry import Pods
 from convoy_agents.pods.session import Hooks
 from convoy_agents.pods.state import PodState
 from convoy_agents.settings import Settings
+from convoy_agents.states import assembly as states
 from convoy_agents.tiercheck.committer import Committer
 from convoy_agents.tiercheck.deciding import Decisions
 from convoy_agents.tiercheck.ledger import MemoryLedger
@@ -122,6 +123,7 @@ class Agent:
         self._ranks = RankServer(
             self.memory_manager, restores, self._committer, lambda: self.pods, troubles, use
         )
+        self._states = states.assemble(settings.node, self.memory_manager, self.pods, peer_transfer, troubles)
         self._telemetry = TelemetryBuffer()
         self._traffic = TrafficBuffer()
         self._scraper = Scraper(lambda: self.pods, self._traffic.add_scraped)
@@ -162,7 +164,9 @@ class Agent:
         slot_tokens = SlotTokenCheck(self.enrolment)
         services = PeerServices(
             PeerService(self.commit_coordinator, attestation, slot_tokens),
-            ShardService(self.memory_manager, self._surveys, decisions, links, slot_tokens),
+            ShardService(
+                self.memory_manager, self._surveys, decisions, links, slot_tokens, self._states.hosted
+            ),
             PairService(pair_probes.responder),
         )
         self._peer_server = PeerServer(services, self.enrolment, settings.peer_port)
@@ -195,7 +199,7 @@ class Agent:
             save=partial(save_state, folders),
             changed=self.pods.changed,
             advanced=self._advanced,
-            memory=self._ranks.serve,
+            memory=partial(states.serve, self._ranks, self._states.server),
             telemetry=self._telemetry.add,
             traffic=self._traffic.add,
         )
@@ -230,6 +234,7 @@ class Agent:
 
     async def _resume(self) -> None:
         for state in self.pods:
+            self._states.copies.start(state.uid)
             try:
                 await self._committer.resume(state.uid)
             except OSError as error:
@@ -260,6 +265,7 @@ class Agent:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await self.sweeps.close()
                 await self._committer.close()
+                await self._states.copies.close()
                 await self._models.close()
                 await self.remotes.close()
                 await self._peer_server.stop()
@@ -296,12 +302,14 @@ class Agent:
             self._spawn(job_memory.record_seen(pod.seen))
         if job_memory is not None:
             self._spawn(self._surveys.renew_slot_token(job_memory))
+        self._spawn(self._states.advanced(pod))
 
     def _pod_removed(self, uid: str) -> None:
         self.commit_coordinator.drop_pod(uid)
         self._committer.drop_pod(uid)
         self._models.drop_pod(uid)
         self._ranks.drop_pod(uid)
+        self._states.copies.drop_pod(uid)
         self._telemetry.drop_pod(uid)
         self._traffic.drop_pod(uid)
 

@@ -1,4 +1,5 @@
-"""The public API of Convoy: `join()` for training programs, and `Client` to create and watch jobs.
+"""The public API of Convoy: `join()` for training programs, `ReplicaState` for programs that serve, and
+`Client` to create and watch jobs.
 
 ```python
 with convoy.join() as job:
@@ -16,7 +17,16 @@ extra.
 from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
 
-from convoy_workloads.runtime import DataError, Interrupted, Job, ParamsError, PeerLost, join
+from convoy_workloads.runtime import (
+    DataError,
+    Interrupted,
+    Job,
+    ParamsError,
+    PeerLost,
+    ReplicaState,
+    SavedState,
+    join,
+)
 
 if TYPE_CHECKING:
     from convoy.client import Client as Client
@@ -26,7 +36,16 @@ if TYPE_CHECKING:
 __path__ = extend_path(__path__, __name__)
 
 # `Client` is not listed, because `from convoy import *` in a training program must not import it.
-__all__ = ["DataError", "Interrupted", "Job", "ParamsError", "PeerLost", "join"]
+__all__ = [
+    "DataError",
+    "Interrupted",
+    "Job",
+    "ParamsError",
+    "PeerLost",
+    "ReplicaState",
+    "SavedState",
+    "join",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from ipaddress import ip_address
 from typing import Any
 
 from convoy_agents.pods.messages import MAX_INCARNATION, MAX_RANK
 from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint import replica_state
 
 MAX_PROCESSES = 64
 """Maximum number of ranks of one pod."""
@@ -98,6 +99,22 @@ class MemoryTiers:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """The settings of the state that a replica of a ServingJob saves to the memory of nodes."""
+
+    uid: str
+    """Name of the state among agents (convoy_controllers.checkpoint.replica_state)."""
+    limit: int
+    """Maximum bytes of all states of the job on one node. With 0, only the node's own limit applies."""
+    hosts: tuple[NodeAddress, ...] = ()
+    """Nodes that keep copies of the state."""
+    holders: tuple[NodeAddress, ...] = ()
+    """Other nodes with states of replicas of the same role and revision."""
+    token: str = field(default="", repr=False)
+    """The slot token whose job is `uid`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
     """The hub's assignment of a pod to one slot in one incarnation of a job (hub.proto Assignment)."""
 
@@ -135,6 +152,8 @@ class Assignment:
 
     scrape: Scrape | None = None
     """The metrics to read; None if the program reports its requests itself, or has none."""
+    replica_state: ReplicaState | None = None
+    """The state of the replica. Set only for slot 0 of a replica that may save one."""
 
     @property
     def ranks(self) -> range:
@@ -159,6 +178,24 @@ class Assignment:
     def interval_seconds(self) -> int:
         """Return the seconds between two saves. With 0, the interval in the pod's environment applies."""
         return self.memory.interval_seconds if self.memory else 0
+
+    def of_state(self) -> Assignment | None:
+        """Return the assignment under which the replica's state is kept: that of a job with one rank, which
+        is rank 0 of this pod. Return None if the pod may save no state.
+        """
+        state = self.replica_state
+        if state is None:
+            return None
+        return replace(
+            self,
+            job_uid=state.uid,
+            processes=1,
+            world_size=1,
+            members=self.members[:1],
+            slots=1,
+            slot_token=state.token,
+            memory=MemoryTiers(len(state.hosts), state.limit, state.hosts, state.holders),
+        )
 
     def frame(self) -> dict[str, Any]:
         """Return the `assignment` frame for the launcher. Fields that only agents need are omitted."""
@@ -214,6 +251,7 @@ def from_wire(message: hub_pb2.Assignment) -> Assignment:
         scrape=_scrape(message.scrape) if message.HasField("scrape") else None,
         key=message.key,
         keyed=bool(message.key),
+        replica_state=_replica_state(message.replica_state) if message.HasField("replica_state") else None,
     )
     _check(assignment)
     return assignment
@@ -234,6 +272,9 @@ def from_json(data: Mapping[str, Any]) -> Assignment:
         fields["memory"] = MemoryTiers(**{**memory, **addresses, "store": store})
     if scrape := fields.get("scrape"):
         fields["scrape"] = Scrape(**scrape)
+    if state := fields.get("replica_state"):
+        places = {name: tuple(NodeAddress(**entry) for entry in state[name]) for name in ("hosts", "holders")}
+        fields["replica_state"] = ReplicaState(**{**state, **places})
     assignment = Assignment(**fields)
     _check(assignment)
     return assignment
@@ -248,6 +289,16 @@ def _memory(message: hub_pb2.MemoryTiers) -> MemoryTiers:
         _store(message.store) if message.HasField("store") else None,
         message.interval_seconds,
         message.by_default,
+    )
+
+
+def _replica_state(message: hub_pb2.ReplicaState) -> ReplicaState:
+    return ReplicaState(
+        message.uid,
+        message.limit,
+        tuple(NodeAddress(entry.node, entry.peer_address) for entry in message.hosts),
+        tuple(NodeAddress(entry.node, entry.peer_address) for entry in message.holders),
+        message.token,
     )
 
 
@@ -281,6 +332,11 @@ def _check(assignment: Assignment) -> None:
         raise AssignmentError(f"the command has {size} bytes; the maximum is {MAX_COMMAND}")
     if assignment.scrape is not None:
         _check_scrape(assignment.scrape)
+    state = assignment.replica_state
+    if state is not None and replica_state.parse(state.uid) is None:
+        raise AssignmentError(f"{state.uid!r} is not the uid of a replica's state")
+    if state is not None and assignment.slot:
+        raise AssignmentError(f"slot {assignment.slot} may save no state of its replica; only slot 0 may")
     members, slot = assignment.members, assignment.slot
     if not members or [entry.slot for entry in members] != list(range(len(members))):
         raise AssignmentError("members are not in slot order starting at 0")

@@ -43,6 +43,9 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
         report.interval_seconds = state.assignment.interval_seconds
         if state.assignment.memory is not None:
             report.memory.CopyFrom(_memory(state, state.assignment.memory))
+        if (kept := state.assignment.replica_state) is not None:
+            names = [one.node for one in kept.hosts]
+            report.replica_state.CopyFrom(hub_pb2.ReplicaStateReport(hosts=names, limit=kept.limit))
         report.authority = slot_tokens.signing_key_id(state.assignment.slot_token)
     if informed == state.current:
         report.ranks.extend(_ranks(state))
@@ -86,8 +89,9 @@ def _peers(plan: Assignment) -> list[hub_pb2.NodeAddress]:
     """
     first = plan.members[0]
     addresses = [NodeAddress(first.node, first.peer_address)]
-    if plan.memory:
-        addresses += [*plan.memory.hosts, *plan.memory.holders]
+    for kept in (plan.memory, plan.replica_state):
+        if kept is not None:
+            addresses += [*kept.hosts, *kept.holders]
     return [hub_pb2.NodeAddress(node=one.node, peer_address=one.peer_address) for one in addresses]
 
 

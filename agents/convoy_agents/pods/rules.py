@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from convoy_agents.models.source import ModelState
-from convoy_agents.pods.assignment import Assignment, Member, NodeAddress
+from convoy_agents.pods.assignment import Assignment, Member, MemoryTiers, NodeAddress, ReplicaState
 from convoy_agents.pods.messages import (
     RANK_STATES,
     LauncherHello,
@@ -41,6 +41,7 @@ from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation
 
 P = TypeVar("P", Member, NodeAddress)
+K = TypeVar("K", MemoryTiers, ReplicaState)
 
 LOADING_MS = 5_000
 """Minimum milliseconds between two reports to the hub that a model is being loaded."""
@@ -226,14 +227,18 @@ def _peer_moved(state: PodState, event: PeerMoved) -> Outcome:
     moved = replace(
         plan,
         members=_moved(plan.members, event),
-        memory=plan.memory
-        and replace(
-            plan.memory, hosts=_moved(plan.memory.hosts, event), holders=_moved(plan.memory.holders, event)
-        ),
+        memory=_with_moved(plan.memory, event),
+        replica_state=_with_moved(plan.replica_state, event),
     )
     if moved == plan:
         return Outcome(state)
     return Outcome(replace(state, assignment=moved), save=True, urgency=Urgency.NOW)
+
+
+def _with_moved(kept: K | None, event: PeerMoved) -> K | None:
+    if kept is None:
+        return None
+    return replace(kept, hosts=_moved(kept.hosts, event), holders=_moved(kept.holders, event))
 
 
 def _moved(places: tuple[P, ...], event: PeerMoved) -> tuple[P, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from convoy_controllers.checkpoint.replica_state import job_of
+
 _OWN = "the job's limit (spec.checkpoint.tiers.local.memory)"
 
 
@@ -37,7 +39,7 @@ class Budget:
 
     limit: int
     shares: dict[str, int] = field(default_factory=dict)
-    """Bytes of each job's share, by job uid."""
+    """Bytes of each share, by uid of the job or of a replica's state."""
 
     @property
     def used(self) -> int:
@@ -48,13 +50,15 @@ class Budget:
         """Grow a job's share to at least `share` bytes. Return a refusal, and change nothing, if a limit
         would be exceeded.
 
-        If the share is already larger, it stays as it is. `own_limit`: the job's own limit in bytes; 0 if
-        it has none.
+        If the share is already larger, it stays as it is. `own_limit`: the limit in bytes of all shares of
+        the same job; 0 if it has none. Each replica of a ServingJob has a share.
         """
         share = max(share, self.shares.get(job, 0))
         others = self.used - self.shares.get(job, 0)
-        if own_limit and share > own_limit:
-            return Refusal(share - own_limit, own_limit, own=True, others=others)
+        owner = job_of(job)
+        own = share + sum(size for uid, size in self.shares.items() if uid != job and job_of(uid) == owner)
+        if own_limit and own > own_limit:
+            return Refusal(own - own_limit, own_limit, own=True, others=others)
         if others + share > self.limit:
             return Refusal(others + share - self.limit, self.limit, own=False, others=others)
         self.shares[job] = share

@@ -350,22 +350,26 @@ class JobMemory(StoreAccess):
         A shard in `dropped` stays if this node holds it as a copy for another node, or if it is being
         uploaded.
         """
-        await self.finish(self._unpin(dropped))
 
-    async def _unpin(self, dropped: Collection[str]) -> None:
-        def drop(store: ShardStore) -> int:
+        def drop(store: ShardStore) -> None:
             self.uses.unpin_all()
             for key in set(dropped) - self.uses.copies - self.uses.uploading:
                 store.drop(key)
             self._collect(store)
-            return store.unbuffered_bytes
 
+        await self.free(drop)
+
+    async def free(self, drop: Callable[[ShardStore], None]) -> None:
+        """Run `drop`, which drops shards. Then return the bytes outside the buffers that no shard needs to
+        the node's budget, since other jobs may need them.
+        """
+        await self.finish(self._free(drop))
+
+    async def _free(self, drop: Callable[[ShardStore], None]) -> None:
         async with self._turn:
             store = await self._open()
-            room = await asyncio.to_thread(drop, store)
-            # Return the bytes of the shards that only the restore needed to the node's budget, since other
-            # jobs may need them.
-            await self._share.shrink(room)
+            await asyncio.to_thread(drop, store)
+            await self._share.shrink(store.unbuffered_bytes)
         await self.notify_changed()
 
     def start_upload(self, keys: Collection[str]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 import grpc
@@ -27,7 +27,7 @@ from convoy_agents.tiercheck.stores.upload import Rate
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Generation, Tier
-from convoy_controllers.checkpoint.records import Inventory, MalformedError
+from convoy_controllers.checkpoint.records import Inventory, MalformedError, Manifest
 from convoy_controllers.checkpoint.retention import Watermarks
 
 CALL_SECONDS = 15.0
@@ -203,14 +203,34 @@ class PeerTransfer:
         except Exception as error:
             failed.append(error)
 
-    async def fetch(self, place: NodeAddress, job_memory: JobMemory, plan: Assignment, key: str) -> None:
-        """Fetch a shard from another node. Raises Unreachable, Damaged, BudgetExceeded or ShareExhausted."""
+    async def list_states(self, place: NodeAddress, plan: Assignment) -> list[tuple[str, Manifest]]:
+        """Return the states of replicas on another node that the replica of `plan` may read, with their uids.
+        Raises Unreachable.
+        """
+        request = hub_pb2.ListStatesRequest(uid=plan.job_uid, slot_token=plan.slot_token)
         with _raising_unreachable(place):
             stub = await self._stubs.shards(place)
-            wanted = await self._expect(stub, place, job_memory, plan, key)
+            async with asyncio.timeout(HOLDER_SECONDS):
+                parts = [part async for part in stub.ListStates(request)]
+        try:
+            return [(part.uid, records.parse_manifest(part.manifest)) for part in parts]
+        except MalformedError as error:
+            raise _unreachable(place, error) from error
+
+    async def fetch(
+        self, place: NodeAddress, job_memory: JobMemory, plan: Assignment, key: str, of: str = ""
+    ) -> None:
+        """Fetch a shard from another node into `job_memory`. `of`: the uid of the memory that has the shard
+        there; empty for the same uid. Raises Unreachable, Damaged, BudgetExceeded or ShareExhausted.
+        """
+        uid = of or job_memory.job_uid
+        with _raising_unreachable(place):
+            stub = await self._stubs.shards(place)
+            manifest = await self._manifest(stub, place, plan, uid, key)
+            wanted = await job_memory.expect(manifest, OTHERS, plan.memory_limit)
             if wanted:
                 request = hub_pb2.FetchRequest(
-                    job_uid=job_memory.job_uid,
+                    job_uid=uid,
                     id=key,
                     chunks=wanted,
                     encodings=ENCODINGS,
@@ -222,18 +242,11 @@ class PeerTransfer:
                     metrics.COPIED_BYTES.labels("taken").inc(length)
             await job_memory.use(lambda store: store.admit(key))
 
-    async def _expect(
-        self,
-        stub: hub_pb2_grpc.ShardsStub,
-        place: NodeAddress,
-        job_memory: JobMemory,
-        plan: Assignment,
-        key: str,
-    ) -> Collection[int]:
-        """Fetch a shard's manifest and allocate memory for the shard. Return the indexes of the chunks to
-        fetch.
-        """
-        request = hub_pb2.FetchRequest(job_uid=job_memory.job_uid, id=key, slot_token=plan.slot_token)
+    async def _manifest(
+        self, stub: hub_pb2_grpc.ShardsStub, place: NodeAddress, plan: Assignment, uid: str, key: str
+    ) -> Manifest:
+        """Fetch a shard's manifest. Raises Damaged if it is not the manifest of this shard."""
+        request = hub_pb2.FetchRequest(job_uid=uid, id=key, slot_token=plan.slot_token)
         text = b""
         async for piece in stub.Fetch(request, timeout=CALL_SECONDS):
             text = piece.manifest
@@ -243,7 +256,7 @@ class PeerTransfer:
             raise Damaged(f"{place.node}: {error}") from error
         if manifest.id != key:
             raise Damaged(f"{place.node}: sent another shard than {key}")
-        return await job_memory.expect(manifest, OTHERS, plan.memory_limit)
+        return manifest
 
 
 @contextlib.contextmanager

@@ -151,7 +151,7 @@ class RankServer:
                 {"type": "failed", "why": str(error), "store": error.store, "memory": error.memory}
             )
         except (BudgetExceeded, ShareExhausted) as error:
-            answer = _shortage(error)
+            answer = shortage_frame(error)
             what = READING if isinstance(request, Restore | FetchShard | Restored) else SAVING
             self._troubles.memory_refused(plan, connection.rank, what, answer["why"])
             await connection.send(answer)
@@ -166,7 +166,7 @@ class RankServer:
             case Poll():
                 await self._poll(plan, connection, request.known)
             case Seal():
-                await _with_wait_frames(connection, self._seal(plan, connection, request))
+                await with_wait_frames(connection, self._seal(plan, connection, request))
             case Abandon():
                 await self._committer.abandon(plan.pod_uid, Generation(plan.incarnation, request.step))
                 await connection.send({"type": "noted"})
@@ -193,13 +193,13 @@ class RankServer:
             self._use.record(plan, connection.rank, count * wanted.size, own)
         work = job_memory.reserve(str(connection.rank), count, wanted.size, owners, limit, kind)
         try:
-            buffers: list[Path] = await _with_wait_frames(connection, work)
+            buffers: list[Path] = await with_wait_frames(connection, work)
         except (BudgetExceeded, ShareExhausted) as error:
             if kind == BASES:
                 raise
             # Full saves work without a journal. So a refusal of memory for journal segments is not reported
             # as a trouble of the job.
-            await connection.send(_shortage(error))
+            await connection.send(shortage_frame(error))
             return
         if kind == BASES:
             job_memory.yielded = ""
@@ -247,7 +247,7 @@ class RankServer:
 
     async def _restore(self, plan: Assignment, connection: RankConnection, request: Restore) -> None:
         self._use.record(plan, connection.rank, 0, self._open(plan).limit(plan.memory_limit))
-        pod_restore = await _with_wait_frames(connection, self._pod_restore(plan, request))
+        pod_restore = await with_wait_frames(connection, self._pod_restore(plan, request))
         if pod_restore.reply.outcome == pod_restore.reply.LOST:
             self._troubles.checkpoints_lost(plan, pod_restore.reply.message or "no generation is complete")
         found: Record | None = None
@@ -309,7 +309,7 @@ class RankServer:
         job_memory = self._open(plan)
         paths, lengths = [], []
         for key, places in pod_restore.chain(shard):
-            broken = await _with_wait_frames(connection, self._restores.fetch(pod_restore, key, places))
+            broken = await with_wait_frames(connection, self._restores.fetch(pod_restore, key, places))
 
             def find(store: ShardStore, key: str = key) -> tuple[Path, int] | None:
                 manifest = store.manifest(key)
@@ -366,7 +366,7 @@ class RankServer:
         return [one for one in plans if (one.job_uid, one.incarnation) == (plan.job_uid, plan.incarnation)]
 
 
-async def _with_wait_frames(connection: RankConnection, work: Coroutine[Any, Any, T]) -> T:
+async def with_wait_frames(connection: RankConnection, work: Coroutine[Any, Any, T]) -> T:
     """Return the result of `work`. Until it is done, send the rank a `wait` frame every WAIT_SECONDS."""
     task = asyncio.create_task(work)
     try:
@@ -380,6 +380,7 @@ async def _with_wait_frames(connection: RankConnection, work: Coroutine[Any, Any
             task.cancel()
 
 
-def _shortage(error: BudgetExceeded | ShareExhausted) -> dict[str, Any]:
+def shortage_frame(error: BudgetExceeded | ShareExhausted) -> dict[str, Any]:
+    """Return the reply that refuses memory, with the missing bytes."""
     missing = error.missing if isinstance(error, ShareExhausted) else error.refusal.missing
     return {"type": "refused", "missing": missing, "why": str(error)}

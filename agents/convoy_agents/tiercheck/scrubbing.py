@@ -91,7 +91,8 @@ class Scrubber:
         """Return the other nodes that may have the job's shards. Each comes with the assignment to use in
         calls to that node: the newest on this node, because nodes refuse earlier incarnations.
         """
-        plans = [one.assignment for one in self._pods() if one.assignment and one.assignment.memory]
+        given = [one.assignment for one in self._pods() if one.assignment]
+        plans = [kept for plan in given for kept in (plan, plan.of_state()) if kept and kept.memory]
         mine = [plan for plan in plans if plan.job_uid == job_uid]
         mine.sort(key=lambda plan: plan.incarnation, reverse=True)
         found: dict[str, tuple[NodeAddress, Assignment]] = {}

@@ -15,6 +15,7 @@ import grpc
 import structlog
 
 from convoy_agents.pods.assignment import Assignment
+from convoy_agents.states.hosting import HostedStates
 from convoy_agents.tiercheck.concurrency_limits import ConcurrencyLimits
 from convoy_agents.tiercheck.deciding import Decisions
 from convoy_agents.tiercheck.digest import Damaged
@@ -27,7 +28,7 @@ from convoy_agents.tiercheck.slot_token_check import SlotTokenCheck
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.wire import hub_pb2
 from convoy_agents.wire.callers import agent_of
-from convoy_controllers.checkpoint import records
+from convoy_controllers.checkpoint import records, replica_state
 from convoy_controllers.checkpoint.generation import Tier
 from convoy_controllers.checkpoint.records import MalformedError, Manifest
 
@@ -54,8 +55,10 @@ class ShardService:
         decisions: Decisions,
         links: Links,
         slot_tokens: SlotTokenCheck,
+        hosted: HostedStates,
     ) -> None:
         self._memory_manager = memory_manager
+        self._hosted = hosted
         self._links = links
         self._slot_tokens = slot_tokens
         self._surveys = surveys
@@ -111,6 +114,10 @@ class ShardService:
             manifest = records.parse_manifest(request.manifest)
         except MalformedError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        if replica_state.parse(request.job_uid) is not None:
+            reply = await self._hosted.offer(request, token, manifest)
+            reply.encodings.extend(ENCODINGS)
+            return reply
         job_memory = self._memory_manager.get(request.job_uid)
         plan = self._surveys.plan(request.job_uid)
         if job_memory is None or plan is None:
@@ -157,16 +164,20 @@ class ShardService:
                     await agent_of(context)
                     await job_memory.put(first.id, piece.index, piece.data)
                     piece = await _piece(requests)
-                await job_memory.use(lambda store: store.admit(first.id))
+                if replica_state.parse(first.job_uid) is not None:
+                    await self._hosted.admit(job_memory, first.id)
+                else:
+                    await job_memory.use(lambda store: store.admit(first.id))
             except (Damaged, OSError) as error:
                 return hub_pb2.PutReply(whole=False, reason=str(error) or "no chunk came in time")
         return hub_pb2.PutReply(whole=True)
 
     async def Fetch(self, request: hub_pb2.FetchRequest, context: Context) -> None:
         """Send a shard's manifest, or the requested chunks of the shard."""
-        token = await self._slot_tokens.require(request.slot_token, request.job_uid, context)
+        token = await self._slot_tokens.require(request.slot_token, request.job_uid, context, reads=True)
         job_memory = self._memory_manager.get(request.job_uid)
-        if job_memory is not None and token.incarnation < job_memory.seen:
+        own = token.job_uid == request.job_uid
+        if job_memory is not None and own and token.incarnation < job_memory.seen:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "a later incarnation has started")
         manifest = await job_memory.inspect(lambda store: store.manifest(request.id)) if job_memory else None
         if job_memory is None or manifest is None:
@@ -190,6 +201,14 @@ class ShardService:
                 async with asyncio.timeout(PIECE_SECONDS):
                     await context.write(hub_pb2.Piece(index=index, data=body))
                 link.record_sent(len(data), len(body), time.monotonic() - started)
+
+    async def ListStates(
+        self, request: hub_pb2.ListStatesRequest, context: Context
+    ) -> AsyncIterator[hub_pb2.StatePart]:
+        """Yield the states of replicas on this node that the caller may read."""
+        await self._slot_tokens.require(request.slot_token, request.uid, context)
+        for uid, manifest in await self._hosted.manifests(request.uid):
+            yield hub_pb2.StatePart(uid=uid, manifest=manifest.text)
 
 
 def _refusal_of(store: ShardStore, incarnation: int, manifest: Manifest) -> hub_pb2.OfferReply | None:

@@ -732,6 +732,7 @@ class PodReport(_message.Message):
     MEMORY_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     ENDPOINTS_FIELD_NUMBER: _builtins.int
+    REPLICA_STATE_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     launcher_connected: _builtins.bool
     incarnation: _builtins.int
@@ -775,6 +776,10 @@ class PodReport(_message.Message):
     def endpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """addresses of the newest Endpoints of this incarnation"""
 
+    @_builtins.property
+    def replica_state(self) -> Global___ReplicaStateReport:
+        """absent without the assignment's ReplicaState"""
+
     def __init__(
         self,
         *,
@@ -792,14 +797,41 @@ class PodReport(_message.Message):
         memory: Global___CheckpointMemory | None = ...,
         model: Global___ModelReport | None = ...,
         endpoints: _abc.Iterable[_builtins.str] | None = ...,
+        replica_state: Global___ReplicaStateReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "model", b"model", "replica_state", b"replica_state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "committed", b"committed", "endpoints", b"endpoints", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "memory", b"memory", "model", b"model", "peers", b"peers", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "committed", b"committed", "endpoints", b"endpoints", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "memory", b"memory", "model", b"model", "peers", b"peers", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "replica_state", b"replica_state", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PodReport: _TypeAlias = PodReport  # noqa: Y015
+
+@_typing.final
+class ReplicaStateReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOSTS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """from the assignment's ReplicaState"""
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """names of the hosts in the assignment's ReplicaState"""
+
+    def __init__(
+        self,
+        *,
+        hosts: _abc.Iterable[_builtins.str] | None = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaStateReport: _TypeAlias = ReplicaStateReport  # noqa: Y015
 
 @_typing.final
 class ModelReport(_message.Message):
@@ -1976,6 +2008,7 @@ class Assignment(_message.Message):
     SLOTS_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     SCRAPE_FIELD_NUMBER: _builtins.int
+    REPLICA_STATE_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     job_uid: _builtins.str
     job: _builtins.str
@@ -2018,6 +2051,10 @@ class Assignment(_message.Message):
     def scrape(self) -> Global___Scrape:
         """absent unless the agent must read the metrics of the pod's program"""
 
+    @_builtins.property
+    def replica_state(self) -> Global___ReplicaState:
+        """absent unless this is slot 0 of a replica that may save its state"""
+
     def __init__(
         self,
         *,
@@ -2042,14 +2079,57 @@ class Assignment(_message.Message):
         slots: _builtins.int = ...,
         key: _builtins.bytes = ...,
         scrape: Global___Scrape | None = ...,
+        replica_state: Global___ReplicaState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "scrape", b"scrape"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "replica_state", b"replica_state", "scrape", b"scrape"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_uid", b"job_uid", "key", b"key", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "memory", b"memory", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "role", b"role", "scrape", b"scrape", "slot", b"slot", "slot_token", b"slot_token", "slots", b"slots", "strict", b"strict", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_uid", b"job_uid", "key", b"key", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "memory", b"memory", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "replica_state", b"replica_state", "role", b"role", "scrape", b"scrape", "slot", b"slot", "slot_token", b"slot_token", "slots", b"slots", "strict", b"strict", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Assignment: _TypeAlias = Assignment  # noqa: Y015
+
+@_typing.final
+class ReplicaState(_message.Message):
+    """The state that a replica of a ServingJob saves to the memory of nodes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UID_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    HOLDERS_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    uid: _builtins.str
+    """name of the state among agents (convoy_controllers/checkpoint/replica_state.py)"""
+    limit: _builtins.int
+    """maximum bytes of the job on one node; 0 for the node's own limit"""
+    token: _builtins.str
+    """slot token whose job is `uid`"""
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeAddress]:
+        """nodes that keep copies of this replica's state"""
+
+    @_builtins.property
+    def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeAddress]:
+        """other nodes with states of replicas of the same role and revision"""
+
+    def __init__(
+        self,
+        *,
+        uid: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        hosts: _abc.Iterable[Global___NodeAddress] | None = ...,
+        holders: _abc.Iterable[Global___NodeAddress] | None = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holders", b"holders", "hosts", b"hosts", "limit", b"limit", "token", b"token", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaState: _TypeAlias = ReplicaState  # noqa: Y015
 
 @_typing.final
 class Scrape(_message.Message):
@@ -2448,6 +2528,54 @@ class CommitReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CommitReply: _TypeAlias = CommitReply  # noqa: Y015
+
+@_typing.final
+class ListStatesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UID_FIELD_NUMBER: _builtins.int
+    SLOT_TOKEN_FIELD_NUMBER: _builtins.int
+    uid: _builtins.str
+    """of the caller's own state"""
+    slot_token: _builtins.str
+    """ReplicaState.token"""
+    def __init__(
+        self,
+        *,
+        uid: _builtins.str = ...,
+        slot_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["slot_token", b"slot_token", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListStatesRequest: _TypeAlias = ListStatesRequest  # noqa: Y015
+
+@_typing.final
+class StatePart(_message.Message):
+    """A complete state in the callee's memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UID_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    uid: _builtins.str
+    manifest: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        uid: _builtins.str = ...,
+        manifest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StatePart: _TypeAlias = StatePart  # noqa: Y015
 
 @_typing.final
 class SurveyRequest(_message.Message):

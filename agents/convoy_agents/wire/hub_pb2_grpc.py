@@ -380,6 +380,11 @@ class ShardsStub:
                 request_serializer=convoy__agents_dot_wire_dot_hub__pb2.FetchRequest.SerializeToString,
                 response_deserializer=convoy__agents_dot_wire_dot_hub__pb2.Piece.FromString,
                 _registered_method=True)
+        self.ListStates = channel.unary_stream(
+                '/convoy.wire.Shards/ListStates',
+                request_serializer=convoy__agents_dot_wire_dot_hub__pb2.ListStatesRequest.SerializeToString,
+                response_deserializer=convoy__agents_dot_wire_dot_hub__pb2.StatePart.FromString,
+                _registered_method=True)
 
 
 class ShardsServicer:
@@ -424,6 +429,13 @@ class ShardsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListStates(self, request, context):
+        """Returns the states of replicas that the caller may read.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShardsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -451,6 +463,11 @@ def add_ShardsServicer_to_server(servicer, server):
                     servicer.Fetch,
                     request_deserializer=convoy__agents_dot_wire_dot_hub__pb2.FetchRequest.FromString,
                     response_serializer=convoy__agents_dot_wire_dot_hub__pb2.Piece.SerializeToString,
+            ),
+            'ListStates': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListStates,
+                    request_deserializer=convoy__agents_dot_wire_dot_hub__pb2.ListStatesRequest.FromString,
+                    response_serializer=convoy__agents_dot_wire_dot_hub__pb2.StatePart.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -590,6 +607,33 @@ class Shards:
             '/convoy.wire.Shards/Fetch',
             convoy__agents_dot_wire_dot_hub__pb2.FetchRequest.SerializeToString,
             convoy__agents_dot_wire_dot_hub__pb2.Piece.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListStates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/convoy.wire.Shards/ListStates',
+            convoy__agents_dot_wire_dot_hub__pb2.ListStatesRequest.SerializeToString,
+            convoy__agents_dot_wire_dot_hub__pb2.StatePart.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,7 +49,7 @@ async def test_an_offer_of_a_copy_gets_later_with_the_reason(memory_manager: Mem
     plan = SimpleNamespace(incarnation=1, memory_limit=0)
     surveys: Any = SimpleNamespace(plan=lambda uid: plan)
     slot_tokens: Any = SimpleNamespace(require=shown)
-    service = ShardService(memory_manager, surveys, NOBODY, NOBODY, slot_tokens)
+    service = ShardService(memory_manager, surveys, NOBODY, NOBODY, slot_tokens, NOBODY)
     request = hub_pb2.OfferRequest(job_uid="job-1", incarnation=1, manifest=named(noise(1), 1).text)
     reply = await service.Offer(request, NOBODY)
     assert reply.decision == hub_pb2.OfferReply.LATER and "the node's limit is 0 bytes" in reply.reason
@@ -67,6 +67,7 @@ async def test_pods_of_other_jobs_are_resumed(
         gone_on.append(uid)
 
     pods = [SimpleNamespace(uid=uid) for uid in "ab"]
-    agent: Any = SimpleNamespace(pods=pods, _committer=SimpleNamespace(resume=resume))
+    states = SimpleNamespace(copies=SimpleNamespace(start=lambda uid: None))
+    agent: Any = SimpleNamespace(pods=pods, _committer=SimpleNamespace(resume=resume), _states=states)
     await Agent._resume(agent)
     assert gone_on == ["b"]

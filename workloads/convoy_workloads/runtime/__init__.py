@@ -1,10 +1,21 @@
-"""The part of Convoy that a training program imports. It needs only the standard library; torch, if used,
+"""The part of Convoy that a program in a pod imports. It needs only the standard library; torch, if used,
 is the program's own.
 """
 
 from convoy_workloads.runtime.errors import DataError, Interrupted, ParamsError, PeerLost
 from convoy_workloads.runtime.job import Job
 from convoy_workloads.runtime.joining import join
+from convoy_workloads.runtime.replica_state import ReplicaState, SavedState
 from convoy_workloads.runtime.restored import Restored
 
-__all__ = ["DataError", "Interrupted", "Job", "ParamsError", "PeerLost", "Restored", "join"]
+__all__ = [
+    "DataError",
+    "Interrupted",
+    "Job",
+    "ParamsError",
+    "PeerLost",
+    "ReplicaState",
+    "Restored",
+    "SavedState",
+    "join",
+]
