@@ -14,7 +14,11 @@ class Reason(StrEnum):
     """The reason of a decision."""
 
     AT_TARGET = "AtTarget"
-    """The number of replicas stays as it is."""
+    """The metrics ask for the present number of replicas."""
+    STABILIZED = "Stabilized"
+    """An earlier recommendation decides, because its window is not over."""
+    LIMITED = "Limited"
+    """The metrics ask for a change, but a limit forbids it."""
     ABOVE_TARGET = "AboveTarget"
     """A metric is above its target: the workload grows."""
     BELOW_TARGET = "BelowTarget"

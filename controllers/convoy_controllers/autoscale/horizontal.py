@@ -9,7 +9,7 @@ from convoy_controllers.autoscale.proposals import Choice, choose
 from convoy_controllers.autoscale.replicas import ReplicaCalculator
 from convoy_controllers.autoscale.samples import Observed
 from convoy_controllers.autoscale.spec import Scaling
-from convoy_controllers.autoscale.stabilize import stabilize
+from convoy_controllers.autoscale.stabilize import Stabilized, stabilize
 from convoy_controllers.autoscale.state import State
 
 _READ = Condition(
@@ -84,7 +84,7 @@ def _by_choice(scaling: Scaling, choice: Choice, state: State, present: int, now
     wanted = max(0, choice.replicas)
     stable = stabilize(scaling, state, present, wanted, now)
     replicas, limited = limit(scaling, stable.state, present, stable.replicas, now)
-    reason, message = _explain(choice, present, replicas)
+    reason, message = _explain(choice, stable, limited, present, replicas)
     kept = Decision(
         present,
         present,
@@ -98,14 +98,22 @@ def _by_choice(scaling: Scaling, choice: Choice, state: State, present: int, now
     return kept if replicas == present else changed(scaling, kept, replicas, now)
 
 
-def _explain(choice: Choice, present: int, replicas: int) -> tuple[Reason, str]:
+def _explain(
+    choice: Choice, stable: Stabilized, limited: Condition, present: int, replicas: int
+) -> tuple[Reason, str]:
     """Return the reason of a number of replicas, and a sentence for users."""
-    name = choice.metric.name if choice.metric else ""
-    if replicas > present:
-        return Reason.ABOVE_TARGET, f"{name} is above its target: {present} replicas become {replicas}"
+    name = choice.metric.name if choice.metric else "no metric"
+    wanted = max(0, choice.replicas or 0)
+    change = f"{present} replicas become {replicas}"
+    if replicas == present:
+        if wanted == present:
+            return Reason.AT_TARGET, f"the metrics ask for the present {present} replicas"
+        asks = f"{name} asks for {wanted} replicas, {present} stay"
+        if stable.replicas != wanted:
+            return Reason.STABILIZED, f"{asks}: {stable.condition.message}"
+        return Reason.LIMITED, f"{asks}: {limited.message}"
     if replicas < present:
-        return (
-            Reason.BELOW_TARGET,
-            f"all metrics are below their targets: {present} replicas become {replicas}",
-        )
-    return Reason.AT_TARGET, f"{present} replicas stay"
+        return Reason.BELOW_TARGET, f"all metrics are below their targets: {change}"
+    if wanted <= present:
+        return Reason.STABILIZED, f"{stable.condition.message}: {change}"
+    return Reason.ABOVE_TARGET, f"{name} is above its target: {change}"

@@ -11,8 +11,8 @@ from convoy_controllers.autoscale.spec import Behavior, Scaling
 from convoy_controllers.autoscale.state import State
 
 _STABILIZED = {
-    ConditionReason.SCALE_UP_STABILIZED: "an earlier recommendation was lower; the lowest one applies",
-    ConditionReason.SCALE_DOWN_STABILIZED: "an earlier recommendation was higher; the highest one applies",
+    ConditionReason.SCALE_UP_STABILIZED: "an earlier recommendation was lower, and the lowest one counts",
+    ConditionReason.SCALE_DOWN_STABILIZED: "an earlier recommendation was higher, and the highest one counts",
 }
 
 

@@ -59,7 +59,7 @@ def test_a_first_sight_keeps_the_present_number_for_the_window() -> None:
     state = State()
     for seconds in range(0, 301, 15):
         decision = decide(SCALING, load(5, 2), state, NOW + seconds)
-        assert (decision.desired, decision.reason) == (5, Reason.AT_TARGET)
+        assert (decision.desired, decision.reason) == (5, Reason.STABILIZED)
         state = decision.state
     decision = decide(SCALING, load(5, 2), state, NOW + 315)
     assert (decision.desired, decision.reason) == (2, Reason.BELOW_TARGET)
@@ -86,6 +86,35 @@ def test_the_rate_limit_counts_written_changes() -> None:
     limited = again.condition(ConditionType.SCALING_LIMITED)
     assert limited is not None and limited.reason is ConditionReason.SCALE_UP_LIMIT
     assert decide(scaling, load(8, 90), again.state, NOW + 15).desired == 16
+
+
+@pytest.mark.parametrize(
+    ("present", "wanted", "kept", "reason", "words"),
+    [
+        (4, 4, 4, Reason.AT_TARGET, "the present 4 replicas"),
+        (
+            4,
+            2,
+            4,
+            Reason.STABILIZED,
+            "queue asks for 2 replicas, 4 stay: an earlier recommendation was higher",
+        ),
+        (4, 2, 6, Reason.STABILIZED, "an earlier recommendation was higher"),
+        (4, 2, 2, Reason.BELOW_TARGET, "all metrics are below their targets: 4 replicas become 2"),
+        (4, 6, 4, Reason.ABOVE_TARGET, "queue is above its target: 4 replicas become 6"),
+        (
+            10,
+            12,
+            10,
+            Reason.LIMITED,
+            "queue asks for 12 replicas, 10 stay: the metrics ask for more replicas",
+        ),
+    ],
+)
+def test_a_decision_explains_itself(present: int, wanted: int, kept: int, reason: Reason, words: str) -> None:
+    decision = decide(SCALING, load(present, wanted), State((Recommendation(kept, NOW - 60),)), NOW)
+    assert decision.reason is reason
+    assert words in decision.message
 
 
 def test_the_largest_proposal_counts() -> None:

@@ -64,11 +64,11 @@ def test_every_decision_stays_in_range(scaling: Scaling, series: list[int]) -> N
         assert scaling.min_replicas <= decision.desired <= scaling.max_replicas
         assert decision.present == replicas
         if decision.desired > replicas:
-            assert decision.reason in (Reason.ABOVE_TARGET, Reason.ACTIVATED)
+            assert decision.reason in (Reason.ABOVE_TARGET, Reason.STABILIZED, Reason.ACTIVATED)
         elif decision.desired < replicas:
             assert decision.reason in (Reason.BELOW_TARGET, Reason.IDLE)
         else:
-            assert decision.reason in (Reason.AT_TARGET, Reason.IDLE)
+            assert decision.reason in (Reason.AT_TARGET, Reason.STABILIZED, Reason.LIMITED, Reason.IDLE)
         replicas, state = decision.desired, decision.state
 
 
