@@ -50,6 +50,10 @@ class Plan:
     """The pod whose Events the operator reads next, as an example for all pods that do not start. None if
     no pod is late.
     """
+    memory: object = None
+    """Data for the next plan of the same object, which the operator keeps once this plan is executed. A
+    restart of the operator loses the data. None: the operator keeps what it has.
+    """
     fault_at: float = 0.0
     """Unix seconds of the fault that this plan handles; 0 if the time is not known."""
 

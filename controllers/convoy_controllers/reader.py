@@ -13,6 +13,7 @@ from convoy_controllers.nodehealth.binding import Bindings, ReportedNode
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.resources import Resource
+from convoy_controllers.servingjob.loads import Load
 from convoy_controllers.servingjob.traffic import Figures
 from convoy_controllers.views import AgentHardware, GuardView, NodeView, PodView, PodWarning, SlotView
 from convoy_controllers.workers.network import NetworkSettings
@@ -45,6 +46,10 @@ class HubView(Protocol):
         """Return the nodes whose memory holds checkpoints of a job."""
         ...
 
+    def states(self, job_uid: str) -> Mapping[str, tuple[str, ...]]:
+        """Return the nodes that hold each state of a ServingJob's replicas, by uid of the state."""
+        ...
+
     def guard(self, job_uid: str) -> GuardView | None:
         """Return the findings from the telemetry of a job's ranks; None before the ranks have reported a
         step.
@@ -75,6 +80,10 @@ class HubView(Protocol):
 
     def traffic(self, pods: tuple[PodView, ...]) -> Figures | None:
         """Return the figures of the requests of these pods together; None if no pod reports its requests."""
+        ...
+
+    def loads(self, pods: tuple[PodView, ...]) -> Mapping[str, Load]:
+        """Return the load of each of these pods that has reported it lately, by pod uid."""
         ...
 
     def paces(self) -> Mapping[str, JobPace]:
@@ -179,6 +188,10 @@ class Reader(Protocol):
     @property
     def agent_nodes(self) -> frozenset[str]:
         """Return the names of the nodes that carry the agent-ready label."""
+        ...
+
+    def memory(self, parent_uid: str) -> Any:
+        """Return the `memory` of the newest executed plan of a parent; None if there is none."""
         ...
 
     def refused(self, parent_uid: str, generation: int) -> Mapping[str, Refusal]:

@@ -89,6 +89,10 @@ class PodView:
     """Unix seconds at which the status of the pod's Ready condition last changed; 0 if the pod does not have
     the condition yet.
     """
+    started: float = 0.0
+    """Unix seconds at which the kubelet accepted the pod; 0 before."""
+    cpu_millicores: int = 0
+    """Processor request of the ranks' container, in thousandths of a core; 0 without a request."""
 
     @property
     def needs_node(self) -> bool:
@@ -234,6 +238,15 @@ class MemoryView:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaStateView:
+    """The settings of a replica's state that its agent has."""
+
+    hosts: tuple[str, ...] = ()
+    """Nodes that keep copies of the state."""
+    limit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSource:
     """A generation that a TrainingJob has saved to a store, as agents name it."""
 
@@ -330,6 +343,8 @@ class SlotView:
     """
     memory: MemoryView | None = None
     """The pod's use of the memory for checkpoints; None without an assignment of memory."""
+    replica_state: ReplicaStateView | None = None
+    """The settings of the replica's state; None if the pod may save none."""
     model: ModelView | None = None
     """The delivery of the pod's model; None if the agent knows no order for one."""
     endpoints: tuple[str, ...] = ()

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
+from convoy_controllers.autoscale.quantity import milli_value
 from convoy_controllers.views import ContainerEnd, PodView
 from convoy_crds import containers
 
@@ -74,12 +76,20 @@ def pod_view(raw: Raw) -> PodView:
         disruption=_disruption(status),
         ready=(ready := condition(status, "Ready")).get("status") == "True",
         ready_changed=unix(ready.get("lastTransitionTime")),
+        started=unix(status.get("startTime")),
+        cpu_millicores=_millis(((own.get("resources") or {}).get("requests") or {}).get("cpu") or 0),
     )
 
 
 def unix(text: str | None) -> float:
     """Convert an RFC 3339 time to Unix seconds; return 0 for an empty text."""
     return datetime.fromisoformat(text).timestamp() if text else 0.0
+
+
+@lru_cache(maxsize=256)
+def _millis(quantity: str | int) -> int:
+    """Return a quantity in thousandths."""
+    return milli_value(quantity)
 
 
 def controller_uid(raw: Raw) -> str | None:

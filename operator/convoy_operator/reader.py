@@ -62,7 +62,7 @@ class Models:
 
 class ClusterReader:
     """Reads the caches, the hub and the clock. It changes nothing except its own cache of models and
-    bindings.
+    bindings, and the memories of plans.
     """
 
     def __init__(
@@ -88,6 +88,8 @@ class ClusterReader:
         self._clock = clock
         self._models = Models()
         self._bindings: tuple[float, Bindings] | None = None
+        self._memories: dict[str, object] = {}
+        """The memory of the newest executed plan of each object, by uid."""
         for store in cache.kinds.values():
             store.listen(self._changed)
         cache.nodes.listen(self._node_changed)
@@ -199,6 +201,14 @@ class ClusterReader:
         """Return the names of the nodes that carry the agent-ready label."""
         return self._cache.ready_nodes
 
+    def memory(self, parent_uid: str) -> Any:
+        """Return the `memory` of the newest executed plan of a parent; None if there is none."""
+        return self._memories.get(parent_uid)
+
+    def keep_memory(self, parent_uid: str, memory: object) -> None:
+        """Keep the `memory` of an executed plan."""
+        self._memories[parent_uid] = memory
+
     def refused(self, parent_uid: str, generation: int) -> Mapping[str, Refusal]:
         """Return the children of a parent that the API server refused and that may not be retried yet, by
         child name.
@@ -215,6 +225,7 @@ class ClusterReader:
     def _changed(self, before: CachedObject | None, after: CachedObject | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._models.drop(before.uid)
+            self._memories.pop(before.uid, None)
 
     def _node_changed(self, before: Node | None, after: Node | None, own: bool) -> None:
         if _placed(before) != _placed(after):

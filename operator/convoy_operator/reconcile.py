@@ -238,6 +238,8 @@ class Reconciler:
             meter.after_reconcile(parent)
         self._record(controller, parent, plan)
         await self._send(plan.commands)
+        if plan.memory is not None:
+            self._reader.keep_memory(parent.uid, plan.memory)
         if plan.delete_parent:
             await self._delete(controller, parent)
             return None

@@ -17,6 +17,7 @@ from convoy_controllers.servingjob import (
     repair,
     revision,
     rollout,
+    states,
     units,
 )
 from convoy_controllers.servingjob.conditions import Rolling
@@ -27,6 +28,7 @@ from convoy_controllers.servingjob.moving import Departure
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.revision import Revision
 from convoy_controllers.servingjob.rollout import Goal, Unit
+from convoy_controllers.servingjob.scaling import step as scaling
 from convoy_controllers.servingjob.validity import violation
 from convoy_controllers.servingjob.work import Work
 from convoy_controllers.workers.violation import Violation
@@ -59,6 +61,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
     )
     work.deletions += [delete_pod(pod.name, pod.uid) for pod in strays(observed, work.groups.values())]
     work.waits += [deadnode.wait_seconds(observed, lost), chosen.wait_seconds]
+    memories = scaling.decide(work) if target is not None else observed.memory
+    observed = work.observed
     repair.handle_faults(work)
     work.model_faults = delivery.faults(observed, work.groups.values(), revisions)
     conditions.set_valid(draft, wrong)
@@ -85,6 +89,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     )
     conditions.set_objectives(draft)
     conditions.set_stragglers(draft, work.groups.values())
+    _set_saved_states(work)
     draft.count(every)
     status.internal.groups = [one.record for _, one in sorted(work.groups.items())]
     kept = _kept(work)
@@ -106,7 +111,19 @@ def plan(observed: Observed, now: datetime) -> Plan:
         commands=tuple(work.commands),
         inspect=inspected,
         requeue_after=min((wait for wait in work.waits if wait is not None), default=None),
+        memory=memories,
     )
+
+
+def _set_saved_states(work: Work) -> None:
+    """Set the condition and the status of the states that replicas have saved."""
+    groups = [one for _, one in sorted(work.groups.items())]
+    work.draft.status.checkpoint = states.saved(work.observed, groups, work.draft.status.checkpoint)
+    found = states.finding(work.observed, groups)
+    if found is not None:
+        work.draft.condition(ConditionType.CHECKPOINTING, *found)
+    elif not work.observed.job.spec.checkpoint.tiers.any:
+        work.draft.drop(ConditionType.CHECKPOINTING)
 
 
 def _rolls(observed: Observed) -> bool:

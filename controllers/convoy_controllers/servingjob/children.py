@@ -8,6 +8,7 @@ from typing import Any
 from convoy_controllers.children import Apply, owner_reference
 from convoy_controllers.resources import (
     CONTROLLER_REVISIONS,
+    HORIZONTAL_POD_AUTOSCALERS,
     NETWORK_POLICIES,
     POD_DISRUPTION_BUDGETS,
     SERVICES,
@@ -23,10 +24,17 @@ from convoy_controllers.workers.violation import Violation
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.servingjob import KIND, ServingJob
 from convoy_crds.servingjob_rollout import ServiceType
+from convoy_crds.servingjob_scaling import Scaling, ScalingMode
 from convoy_crds.terms import LABEL_JOB, LABEL_KIND, LABEL_REVISION
 
 PORT_NAME = "http"
-PRUNED = (SERVICES, POD_DISRUPTION_BUDGETS, NETWORK_POLICIES, CONTROLLER_REVISIONS)
+PRUNED = (
+    SERVICES,
+    POD_DISRUPTION_BUDGETS,
+    NETWORK_POLICIES,
+    CONTROLLER_REVISIONS,
+    HORIZONTAL_POD_AUTOSCALERS,
+)
 """Resources whose objects the job owns completely."""
 
 
@@ -41,6 +49,9 @@ def applied(
         most = min_available_pods(observed.desired(role.name), role.group_size, there, held=held)
         if most is not None:
             yield disruption_budget(job, role.name, most)
+    for own in job.spec.roles:
+        if own.scaling is not None and own.scaling.mode is ScalingMode.HORIZONTAL_POD_AUTOSCALER:
+            yield horizontal_pod_autoscaler(job, own.name, own.scaling)
 
 
 def refused(observed: Observed) -> Violation | None:
@@ -102,6 +113,18 @@ def disruption_budget(job: ServingJob, role: str, min_available: int) -> Apply:
     return _owned(job, POD_DISRUPTION_BUDGETS, f"{job.metadata.name}-{role}", spec)
 
 
+def horizontal_pod_autoscaler(job: ServingJob, role: str, scaling: Scaling) -> Apply:
+    """Return the HorizontalPodAutoscaler of the scaled role."""
+    given = scaling.to_dict()
+    spec: dict[str, Any] = {
+        "scaleTargetRef": {"apiVersion": KIND.api_version, "kind": KIND.name, "name": job.metadata.name},
+        **{key: given[key] for key in ("minReplicas", "maxReplicas", "behavior") if key in given},
+    }
+    if given["metrics"]:
+        spec["metrics"] = given["metrics"]
+    return _owned(job, HORIZONTAL_POD_AUTOSCALERS, f"{job.metadata.name}-{role}", spec)
+
+
 def _owned(job: ServingJob, resource: Resource, name: str, spec: Mapping[str, Any]) -> Apply:
     metadata = job.metadata
     own = {LABEL_JOB: metadata.name, LABEL_KIND: KIND.name}
@@ -112,4 +135,5 @@ def _owned(job: ServingJob, resource: Resource, name: str, spec: Mapping[str, An
         "metadata": {"name": name, "labels": own, "ownerReferences": [owner]},
         "spec": spec,
     }
-    return Apply(resource, body)
+    # Replicas can serve without these objects, so the API server's refusal does not keep them from starting.
+    return Apply(resource, body, required=False)

@@ -14,6 +14,7 @@ from convoy_controllers.servingjob.rollout import Budget, Unit
 from convoy_controllers.workers import waiting
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.reasons.catalogue import Reasons, all_reasons
+from convoy_crds.servingjob import ServingRole
 from convoy_crds.servingjob_status import Traffic
 from convoy_crds.terms import ConditionType
 
@@ -87,14 +88,14 @@ def set_available(draft: Draft, groups: Mapping[str, Sequence[Group]], why: str)
     spec = draft.observed.job.spec
     ready = desired = 0
     for role in spec.roles:
-        limits = rollout.budget(spec.rollout, draft.observed.desired(role.name))
+        wanted = draft.observed.desired(role.name)
         there = sum(one.ready for one in groups.get(role.name, ()))
-        ready, desired = ready + there, desired + limits.desired
-        least = least_ready(limits)
+        ready, desired = ready + there, desired + wanted
+        least = least_ready(rollout.budget(spec.rollout, _owed(role, wanted)))
         if there < least:
             reason = Reasons.MINIMUM_REPLICAS_UNAVAILABLE
             cause = why or "the others are starting"
-            facts = {"role": role.name, "ready": there, "desired": limits.desired, "minimum": least}
+            facts = {"role": role.name, "ready": there, "desired": wanted, "minimum": least}
             message = reason.format(why=cause, **facts)
             draft.condition(ConditionType.AVAILABLE, False, reason, message)
             return
@@ -104,6 +105,14 @@ def set_available(draft: Draft, groups: Mapping[str, Sequence[Group]], why: str)
         return
     reason = Reasons.SERVING
     draft.condition(ConditionType.AVAILABLE, True, reason, reason.format(ready=ready, desired=desired))
+
+
+def _owed(role: ServingRole, desired: int) -> int:
+    """Return the number of replicas that the owner of the job counts on. The others, which the autoscaler
+    adds to its minimum, may still be starting.
+    """
+    decides = role.scaling is not None and role.scaling.decides
+    return min(desired, role.scaling.min_replicas) if role.scaling and decides else desired
 
 
 def least_ready(limits: Budget) -> int:

@@ -13,6 +13,7 @@ from convoy_controllers.resources import (
     CHECKPOINT_STORES,
     CONTROLLER_REVISIONS,
     ENGINES,
+    HORIZONTAL_POD_AUTOSCALERS,
     NETWORK_POLICIES,
     NODES,
     POD_DISRUPTION_BUDGETS,
@@ -27,7 +28,7 @@ from convoy_controllers.workers.refusal import Refusal, findings, refusal
 from convoy_crds.servingjob import KIND, ServingJob
 from convoy_crds.terms import LABEL_NODE_HEALTH, LABEL_ROLE, MANAGED_BY, ConditionType
 
-PROGRESS_FIELDS = frozenset({"traffic"})
+PROGRESS_FIELDS = frozenset({"checkpoint", "traffic"})
 """Status fields that change all the time."""
 
 
@@ -97,6 +98,7 @@ CONTROLLER = Controller(
         Makes(POD_DISRUPTION_BUDGETS, (Apply,)),
         Makes(NETWORK_POLICIES, (Apply,)),
         Makes(CONTROLLER_REVISIONS, (Apply,)),
+        Makes(HORIZONTAL_POD_AUTOSCALERS, (Apply,)),
     ),
     watches=(
         by_field(KIND, ENGINES, "spec.roles[].engine.name"),
@@ -106,6 +108,7 @@ CONTROLLER = Controller(
         by_owner(KIND, POD_DISRUPTION_BUDGETS),
         by_owner(KIND, NETWORK_POLICIES),
         by_owner(KIND, CONTROLLER_REVISIONS),
+        by_owner(KIND, HORIZONTAL_POD_AUTOSCALERS),
         Watch(PODS, _job, lambda pod: pod.view, _is_urgent),
         Watch(NODES, _jobs_of_node, _relevant),
     ),

@@ -27,6 +27,8 @@ _SHOWN = (
     (ConditionType.AVAILABLE, "False"),
     (ConditionType.DEGRADED, "True"),
     (ConditionType.PROGRESSING, "Unknown"),
+    (ConditionType.SCALING_ACTIVE, "False"),
+    (ConditionType.CHECKPOINTING, "False"),
     (ConditionType.SLO_MET, "False"),
     (ConditionType.STRAGGLER_DETECTED, "True"),
 )

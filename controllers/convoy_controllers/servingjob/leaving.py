@@ -43,9 +43,14 @@ def suspended(observed: Observed, now: datetime) -> Plan:
         ConditionType.DEGRADED,
         ConditionType.SLO_MET,
         ConditionType.STRAGGLER_DETECTED,
+        ConditionType.CHECKPOINTING,
+        ConditionType.ABLE_TO_SCALE,
+        ConditionType.SCALING_ACTIVE,
+        ConditionType.SCALING_LIMITED,
     ):
         draft.drop(kind)
     status.internal.groups = []
+    status.checkpoint = None
     status.internal.rollout = RolloutRecord(revision=status.update_revision)
     draft.count({})
     used = {status.update_revision, status.current_revision}

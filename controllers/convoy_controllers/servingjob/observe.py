@@ -45,9 +45,12 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         nodes=reader.hub.nodes(pods),
         silent_seconds=reader.hub.silent_seconds,
         agent_nodes=len(reader.agent_nodes),
+        states=reader.hub.states(uid) if job.spec.checkpoint.tiers.any else {},
         warnings={pod: warning for pod, warning in warnings.items() if warning is not None},
         create_errors=reader.refused(uid, job.metadata.generation or 0),
         traffic=reader.hub.traffic(own),
+        loads=reader.hub.loads(own) if _scales(job) else {},
+        memory=reader.memory(uid) or {},
     )
 
 
@@ -56,6 +59,10 @@ def waits_for(reader: Reader, key: Key) -> Iterable[str]:
     reconciled.
     """
     return {pod.node for pod in reader.pods(key.namespace, key.name) if pod.node}
+
+
+def _scales(job: ServingJob) -> bool:
+    return any(role.scaling is not None and role.scaling.decides for role in job.spec.roles)
 
 
 def _engine_names(job: ServingJob) -> set[str]:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from convoy_controllers.liveness.timings import SILENT_SECONDS
+from convoy_controllers.servingjob.loads import Load
 from convoy_controllers.servingjob.revision import Revision
+from convoy_controllers.servingjob.scaling.memory import Memories
 from convoy_controllers.servingjob.traffic import Figures
 from convoy_controllers.views import NodeView, PodView, PodWarning, SlotView
 from convoy_controllers.workers.network import NetworkSettings
@@ -46,12 +48,18 @@ class Observed:
     """Seconds of silence after which an agent counts as absent."""
     agent_nodes: int = 0
     """Number of nodes with the agent-ready label."""
+    states: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The nodes that hold each saved state of a replica, by uid of the state. Empty if replicas may save none."""
     warnings: Mapping[str, PodWarning] = field(default_factory=dict)
     """The newest Event of each pod that does not start, by pod uid."""
     create_errors: Mapping[str, Refusal] = field(default_factory=dict)
     """The API server's reasons for refusing children at the last attempt, by name of the child."""
     traffic: Figures | None = None
     """Figures of all replicas together; None if no replica reports its requests."""
+    loads: Mapping[str, Load] = field(default_factory=dict)
+    """Load of each pod that has reported it lately, by pod uid. Empty unless Convoy scales a role."""
+    memory: Memories = field(default_factory=dict)
+    """What the autoscaler has kept from its last decision about each role."""
     decided: Mapping[str, int] = field(default_factory=dict)
     """Number of replicas of each role for which the autoscaler has decided in this plan."""
 

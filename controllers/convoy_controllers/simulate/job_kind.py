@@ -27,8 +27,12 @@ class JobSimulation(Protocol):
         """Add a job that was just created. Its ranks run `program`; None for none."""
         ...
 
-    def observed(self, job: Any, pods: tuple[PodView, ...], refused: Mapping[str, Refusal]) -> Any:
-        """Return the state of a job from which the controller makes plans."""
+    def observed(
+        self, job: Any, pods: tuple[PodView, ...], refused: Mapping[str, Refusal], memory: Any = None
+    ) -> Any:
+        """Return the state of a job from which the controller makes plans. `memory` is that of its newest
+        executed plan.
+        """
         ...
 
     def progressing(self, job: Any) -> bool:

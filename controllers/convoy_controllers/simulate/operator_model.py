@@ -73,6 +73,8 @@ class OperatorModel:
         self.cache = InformerCache(kernel, latencies, api)
         self.cache.wake = self._job_changed
         self._entries: dict[str, QueueEntry] = {}
+        self._memories: dict[str, object] = {}
+        """The memory of the newest executed plan of each job, by uid. A crash loses it."""
         self._throttle = self._new_throttle()
         self._countdown = 0
         self._term = 0
@@ -118,6 +120,7 @@ class OperatorModel:
             if entry.timer is not None:
                 entry.timer.cancel()
         self._entries.clear()
+        self._memories.clear()
         self._kernel.after(self._kernel.about(self._latencies.failover), self.lead)
 
     def api_changed(self) -> None:
@@ -211,7 +214,8 @@ class OperatorModel:
 
     def observed(self, job: Any, refused: Mapping[str, Refusal]) -> Any:
         """Return the state of a job from which plans are made."""
-        return self._simulations[job.kind].observed(job, self.cache.pods(job.metadata.name), refused)
+        pods, memory = self.cache.pods(job.metadata.name), self._memories.get(job.metadata.uid)
+        return self._simulations[job.kind].observed(job, pods, refused, memory)
 
     def _reconcile(self, name: str, entry: QueueEntry, term: int) -> Generator[float, None, float | None]:
         """Reconcile a job. Return the seconds until the next reconcile, or None if only a change makes it
@@ -244,6 +248,8 @@ class OperatorModel:
             if waits[-1] is None:
                 yield from self._store(executor, stored, plan, decided)
         executor.command(stored.job, plan)
+        if plan.memory is not None:
+            self._memories[stored.job.metadata.uid] = plan.memory
         if plan.delete_parent:
             yield from executor.delete_job(name)
             return None

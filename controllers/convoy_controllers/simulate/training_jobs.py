@@ -44,9 +44,13 @@ class TrainingJobs:
         self._cluster.training_jobs[job.metadata.uid] = Job(program, every)
 
     def observed(
-        self, job: TrainingJob, pods: tuple[PodView, ...], refused: Mapping[str, Refusal]
+        self,
+        job: TrainingJob,
+        pods: tuple[PodView, ...],
+        refused: Mapping[str, Refusal],
+        memory: object = None,
     ) -> Observed:
-        """Return the state of a job from which plans are made."""
+        """Return the state of a job from which plans are made. Plans of TrainingJobs have no memory."""
         cluster = self._cluster
         own = tuple(pod for pod in pods if pod.owner_uid == job.metadata.uid)
         named = job.spec.engine.name if job.spec.engine else ""

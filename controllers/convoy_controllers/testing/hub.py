@@ -8,6 +8,7 @@ from typing import Any
 from convoy_controllers.liveness.timings import SILENT_SECONDS
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
+from convoy_controllers.servingjob.loads import Load
 from convoy_controllers.servingjob.traffic import Figures
 from convoy_controllers.views import AgentHardware, GuardView, NodeView, SlotView
 
@@ -22,6 +23,8 @@ class FakeHub:
         self.seen: dict[str, tuple[Suspicion, ...]] = {}
         self.pace: dict[str, JobPace] = {}
         self.figures: Figures | None = None
+        self.held_states: dict[str, tuple[str, ...]] = {}
+        self.load: dict[str, Load] = {}
         self.stores: dict[str, Any] = {}
         """Probe results of CheckpointStores, by name."""
 
@@ -36,6 +39,10 @@ class FakeHub:
     def holders(self, job_uid: str) -> tuple[str, ...]:
         """Return an empty tuple: no node has checkpoints of a job in memory."""
         return ()
+
+    def states(self, job_uid: str) -> Mapping[str, tuple[str, ...]]:
+        """Return the nodes that hold each state that the test has set."""
+        return self.held_states
 
     def guard(self, job_uid: str) -> GuardView | None:
         """Return None: the guard knows nothing about a job."""
@@ -64,6 +71,10 @@ class FakeHub:
     def traffic(self, pods: Any) -> Figures | None:
         """Return the figures of requests that the test has set."""
         return self.figures
+
+    def loads(self, pods: Any) -> Mapping[str, Load]:
+        """Return the loads of pods that the test has set, by pod uid."""
+        return self.load
 
     def paces(self) -> Mapping[str, JobPace]:
         """Return the speeds of jobs that the test has set."""

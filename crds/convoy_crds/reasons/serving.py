@@ -14,7 +14,9 @@ class ServingReasons:
         "role {role}: {ready} of {desired} replicas are ready, and spec.rollout demands {minimum}: {why}",
         warning=True,
     )
-    SCALED_TO_ZERO = Reason("ScaledToZero", "spec.replicas is 0, so no replica serves requests")
+    SCALED_TO_ZERO = Reason(
+        "ScaledToZero", "the desired number of replicas is 0, so no replica serves requests"
+    )
     ROLLING_OUT = Reason(
         "RollingOut",
         "revision {revision}: {updated} of {desired} replicas are updated and ready, {old} older replicas "
@@ -89,6 +91,35 @@ class ServingReasons:
         "checkpoint export {job} --to model.safetensors names the newest",
         warning=True,
     )
+    STATES_SAVED = Reason(
+        "StatesSaved",
+        "{saved} of {replicas} replicas have saved their state, {copied} of them with all copies on other nodes",
+    )
+    NO_STATE_SAVED = Reason(
+        "NoStateSaved",
+        "no replica has saved a state yet; Convoy keeps only what the program saves with "
+        "convoy.ReplicaState().save(data) (import convoy)",
+    )
+    NO_STATE_MEMORY = Reason(
+        "NoStateMemory",
+        "replica {replica} cannot keep its state: on node {node}, {why}. Raise "
+        "spec.checkpoint.tiers.local.memory or agent.checkpointMemoryMiB of the chart, or spread the replicas "
+        "over more nodes",
+        warning=True,
+    )
+    STATE_NOT_COPIED = Reason(
+        "StateNotCopied",
+        "the newest state of replica {replica} has no copies: node {node} cannot copy it to node {why}. If the "
+        "receiving node has too little checkpoint memory, raise spec.checkpoint.tiers.local.memory or "
+        "agent.checkpointMemoryMiB of the chart. Otherwise check the convoy-agents of both nodes",
+        warning=True,
+    )
+    STATES_ON_ONE_NODE = Reason(
+        "StatesOnOneNode",
+        "all replicas of a role and revision are on node {node}, so no other node can keep copies of their "
+        "states: spread the replicas over several nodes, or remove spec.checkpoint.tiers.peer",
+        warning=True,
+    )
     SLO_MET = Reason("ObjectivesMet", "{figures}")
     SLO_MISSED = Reason(
         "ObjectivesMissed",
@@ -120,6 +151,14 @@ MODEL = (
     ServingReasons.MODEL_IN_JOURNAL,
 )
 """Reasons of the condition ModelReady, in the order of its page."""
+STATES = (
+    ServingReasons.STATES_SAVED,
+    ServingReasons.NO_STATE_SAVED,
+    ServingReasons.NO_STATE_MEMORY,
+    ServingReasons.STATE_NOT_COPIED,
+    ServingReasons.STATES_ON_ONE_NODE,
+)
+"""Reasons of the condition Checkpointing, in the order of its page."""
 PROGRESSING = (
     ServingReasons.ROLLING_OUT,
     ServingReasons.ROLLOUT_COMPLETE,

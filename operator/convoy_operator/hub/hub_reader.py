@@ -9,6 +9,7 @@ from convoy_controllers.checkpointstore.observed import Observed as ObservedStor
 from convoy_controllers.healthsweep.observed import NodeReport
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
+from convoy_controllers.servingjob.loads import Load
 from convoy_controllers.servingjob.traffic import Figures
 from convoy_controllers.views import AgentHardware, GuardView, NodeView, PodView, SlotView
 from convoy_crds.checkpointstore import CheckpointStore
@@ -131,6 +132,10 @@ class HubReader:
     def traffic(self, pods: tuple[PodView, ...]) -> Figures | None:
         """Return the figures of the requests of these pods together; None if no pod reports its requests."""
         return self._traffic.figures(pods)
+
+    def loads(self, pods: tuple[PodView, ...]) -> Mapping[str, Load]:
+        """Return the load of each of these pods that has reported it lately, by pod uid."""
+        return self._traffic.loads(pods)
 
     def paces(self) -> Mapping[str, JobPace]:
         """Return the median step time of each job in its newest windows, by `namespace/name`."""

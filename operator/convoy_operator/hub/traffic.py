@@ -11,6 +11,7 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.cached import Pod
 from convoy_controllers.keys import Key
 from convoy_controllers.servingjob import traffic
+from convoy_controllers.servingjob.loads import Load, load
 from convoy_controllers.servingjob.traffic import Figures, Latencies, Series, Totals
 from convoy_controllers.views import PodView
 from convoy_operator.hub.context import HubContext
@@ -63,6 +64,12 @@ class TrafficRecords:
         known = list(pods)
         found = traffic.figures(self.series(known).values(), self._clock())
         return replace(found, slow=self._slow.found(known)) if found is not None else None
+
+    def loads(self, pods: Iterable[PodView]) -> dict[str, Load]:
+        """Return the load of each of these pods that has reported it lately, by uid."""
+        now = self._clock()
+        found = {uid: load(series, now) for uid, series in self.series(pods).items()}
+        return {uid: one for uid, one in found.items() if one is not None}
 
     def _changed(self, before: Pod | None, after: Pod | None, own: bool) -> None:
         if after is None and before is not None:

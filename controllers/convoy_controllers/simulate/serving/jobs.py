@@ -11,7 +11,9 @@ from convoy_controllers.cached import CachedObject
 from convoy_controllers.resources import CONTROLLER_REVISIONS
 from convoy_controllers.servingjob import revision, traffic
 from convoy_controllers.servingjob.controller import CONTROLLER
+from convoy_controllers.servingjob.loads import Load, load
 from convoy_controllers.servingjob.observed import Observed
+from convoy_controllers.servingjob.scaling.memory import Memories
 from convoy_controllers.simulate.cluster_events import ClusterEvent, StatusStored
 from convoy_controllers.simulate.serving.figures import REPORT_SECONDS
 from convoy_controllers.simulate.serving.probes import Probes
@@ -81,9 +83,15 @@ class ServingJobs:
         self._kernel.after(REPORT_SECONDS, lambda: self._report_totals(job.metadata.uid))
 
     def observed(
-        self, job: ServingJob, pods: tuple[PodView, ...], refused: Mapping[str, Refusal]
+        self,
+        job: ServingJob,
+        pods: tuple[PodView, ...],
+        refused: Mapping[str, Refusal],
+        memory: Memories | None = None,
     ) -> Observed:
-        """Return the state of a job from which plans are made."""
+        """Return the state of a job from which plans are made. `memory` is that of its newest executed
+        plan.
+        """
         cluster, engines = self._cluster, self._cluster.engines
         own = tuple(pod for pod in pods if pod.owner_uid == job.metadata.uid)
         named = {role.engine.name for role in job.spec.roles if role.engine is not None}
@@ -105,6 +113,8 @@ class ServingJobs:
             agent_nodes=sum(node.agent_ready for node in cluster.api.nodes.values()),
             create_errors=refused,
             traffic=self.figures(pod.uid for pod in own),
+            loads=self.loads(pod.uid for pod in own),
+            memory=memory or {},
         )
 
     def progressing(self, job: ServingJob) -> bool:
@@ -240,6 +250,11 @@ class ServingJobs:
         """
         series = [self._series[uid] for uid in uids if uid in self._series]
         return traffic.figures(series, self._kernel.now)
+
+    def loads(self, uids: Iterable[str]) -> dict[str, Load]:
+        """Return the load of each of these pods that its agent has reported lately, by uid."""
+        found = {uid: load(self._series.get(uid, ()), self._kernel.now) for uid in uids}
+        return {uid: one for uid, one in found.items() if one is not None}
 
     def _report_totals(self, job_uid: str) -> None:
         """Report the totals of a job's replicas, and again after REPORT_SECONDS."""

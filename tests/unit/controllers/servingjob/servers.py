@@ -17,6 +17,7 @@ from convoy_controllers.commands import Assign, DeliverModel, PickPort
 from convoy_controllers.plan import Plan
 from convoy_controllers.resources import CONTROLLER_REVISIONS, PODS, Resource
 from convoy_controllers.servingjob import revision
+from convoy_controllers.servingjob.loads import Load
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.plan import plan
 from convoy_controllers.servingjob.traffic import Figures
@@ -72,6 +73,9 @@ class Servers:
         self.delivered: list[DeliverModel] = []
         self.source: TrainingJob | None = None
         self.traffic: Figures | None = None
+        self.load: Callable[[PodView], Load | None] = lambda pod: None
+        """(pod) -> the load that a ready pod reports."""
+        self.memory: Any = {}
         self.refused: dict[str, str] = {}
         """Reasons for which the API server refuses to create pods, by a part of their names."""
         self.good: Callable[[PodView], bool] = lambda pod: True
@@ -121,6 +125,12 @@ class Servers:
             agent_nodes=NODES,
             create_errors=refusals,
             traffic=self.traffic,
+            loads={
+                pod.uid: load
+                for pod in self.pods.values()
+                if pod.ready and (load := self.load(pod)) is not None
+            },
+            memory=self.memory,
         )
 
     def _expected(self) -> list[str]:
@@ -152,6 +162,8 @@ class Servers:
             del self.objects[key]
         for command in made.commands:
             self._command(command)
+        if made.memory is not None:
+            self.memory = made.memory
         self._kubelets()
         return made
 

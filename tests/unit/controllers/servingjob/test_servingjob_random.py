@@ -80,7 +80,7 @@ class ServingLife(RuleBasedStateMachine):
         pods = dict(self.servers.pods)
         made = self.servers.step()
         spec = self.servers.job.spec
-        limits = budget(spec.rollout, spec.replicas)
+        limits = budget(spec.rollout, self.servers.job.desired("worker"))
         gone = {self.group(pods[one.name]) for one in made.deletions}
         taken = available & gone
         if taken and spec.replicas:
@@ -212,7 +212,7 @@ class ServingLife(RuleBasedStateMachine):
             assert len(self.servers.records) <= 16
 
     def converged(self) -> bool:
-        status, wanted = self.servers.job.status, self.servers.job.spec.replicas
+        status, wanted = self.servers.job.status, self.servers.job.desired("worker")
         settled = status.ready == f"{wanted}/{wanted}" and status.current_revision == status.update_revision
         return settled and len(self.servers.pods) == wanted * self.group_size
 
@@ -236,7 +236,7 @@ class ServingLife(RuleBasedStateMachine):
         for _ in range(20):
             self.reconcile()
             self.servers.wait(30)
-        status, wanted = self.servers.job.status, self.servers.job.spec.replicas
+        status, wanted = self.servers.job.status, self.servers.job.desired("worker")
         assert status.ready == f"{wanted}/{wanted}", (status, self.servers.pods)
         assert {pod.labels["convoy.dev/revision"] for pod in self.servers.pods.values()} <= {
             status.update_revision
