@@ -24,6 +24,8 @@ for long, and a rank that loads but makes no progress is ended by the launcher.
 """
 
 
+REPLICAS, ACTIVATORS = "true", "activator"
+"""Values of the endpoint label: of pods that serve requests, and of pods that hold them at 0 replicas."""
 PORT_NAME = "convoy-http"
 """Name of the container's port that receives requests. Pods of two revisions may have two numbers for it."""
 
@@ -53,7 +55,7 @@ def pod(job: ServingJob, revision: Revision, slot: Slot) -> dict[str, Any]:
                 terms.LABEL_INDEX: str(slot.index),
                 terms.LABEL_REVISION: revision.name,
             }
-            | ({terms.LABEL_ENDPOINT: "true"} if _receives(spec, slot) else {}),
+            | ({terms.LABEL_ENDPOINT: _front(slot.role)} if _receives(spec, slot) else {}),
             template=template,
             image=role.image,
             environment=_environment(spec, role, slot),
@@ -70,9 +72,16 @@ def _receives(spec: RevisionSpec, slot: Slot) -> bool:
     return slot.role == spec.serving_role and slot.index == 0
 
 
-def endpoints(job: str) -> dict[str, str]:
-    """Return the labels that select the pods that receive requests, whichever role their revision names."""
-    return {terms.LABEL_JOB: job, terms.LABEL_KIND: KIND.name, terms.LABEL_ENDPOINT: "true"}
+def _front(role: str) -> str:
+    """Return the value of the endpoint label in a pod that receives requests."""
+    return ACTIVATORS if role == terms.ROLE_ACTIVATOR else REPLICAS
+
+
+def endpoints(job: str, front: str = REPLICAS) -> dict[str, str]:
+    """Return the labels that select the pods that receive requests: `REPLICAS`, whichever role their revision
+    names, or `ACTIVATORS`.
+    """
+    return {terms.LABEL_JOB: job, terms.LABEL_KIND: KIND.name, terms.LABEL_ENDPOINT: front}
 
 
 def labels(job: str, role: str) -> dict[str, str]:

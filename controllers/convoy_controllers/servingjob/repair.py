@@ -8,10 +8,11 @@ from dataclasses import replace
 from convoy_controllers.children import Create, Delete, delete_pod
 from convoy_controllers.plan import Inspect
 from convoy_controllers.resources import PODS
-from convoy_controllers.servingjob import delivery, forming, moving, restarts
+from convoy_controllers.servingjob import delivery, forming, moving, restarts, states
 from convoy_controllers.servingjob.faults import group_fault, wait_for_cause
-from convoy_controllers.servingjob.groups import Group, slots
+from convoy_controllers.servingjob.groups import Group, slots, used_numbers
 from convoy_controllers.servingjob.pods import pod
+from convoy_controllers.servingjob.rollout import Changes
 from convoy_controllers.servingjob.work import Work
 from convoy_controllers.views import PodView
 from convoy_controllers.workers import waiting
@@ -19,6 +20,7 @@ from convoy_controllers.workers.faults import Fault
 from convoy_controllers.workers.pod import with_incarnation
 from convoy_controllers.workers.pod_ends import ended
 from convoy_crds.layout import Slot
+from convoy_crds.servingjob_status import GroupRecord
 from convoy_crds.trainingjob_status import RestartScope
 
 RESEND_SECONDS = 5.0
@@ -101,11 +103,25 @@ def delete_all(group: Group) -> list[Delete]:
     return [delete_pod(one.name, one.uid) for one in group.pods.values() if not one.deleting]
 
 
+def change(work: Work, role: str, made: Changes) -> None:
+    """Delete and add the groups of a role that a rollout demands."""
+    for number in made.delete:
+        work.deletions += delete_all(work.groups.pop((role, number)))
+    used = {key[1] for key in work.groups if key[0] == role} | used_numbers(work.observed, role)
+    for wanted in made.create:
+        number = next(one for one in range(len(used) + 1) if one not in used)
+        used.add(number)
+        record = GroupRecord(role=role, number=number, revision=wanted)
+        known = work.revisions[wanted].spec.role(role)
+        work.groups[role, number] = Group(record, known.group_size if known else 0, {})
+
+
 def form(work: Work) -> None:
     """Form the groups whose pods are up, and add the commands that agents still need."""
     internal = work.draft.status.internal
     internal.incarnation = forming.seen_incarnation(work.observed)
     deleted = {one.uid for one in work.deletions}
+    rings = states.rings(work.observed, work.groups.values(), work.lost.all)
     for key, found in sorted(work.groups.items()):
         if any(one.uid in deleted for one in found.pods.values()):
             continue
@@ -121,7 +137,7 @@ def form(work: Work) -> None:
             work.groups[key] = group
             work.status_first = True
         role = known.spec.role(group.record.role) if known else None
-        needed = forming.commands(work.observed, group, group.record, role) if role else ()
+        needed = forming.commands(work.observed, group, group.record, role, rings) if role else ()
         work.commands += needed
         work.waits.append(RESEND_SECONDS if needed or orders else None)
     if internal.incarnation == forming.seen_incarnation(work.observed):

@@ -31,6 +31,8 @@ class Work:
     waits: list[float | None] = field(default_factory=list)
     model_faults: dict[Key, Violation] = field(default_factory=dict)
     """Failed delivery of each group that waits for its model."""
+    kept: int = 0
+    """Number of replicas of the serving role that stay although none is wanted (`activation`)."""
     status_first: bool = False
     """True if the status has a new incarnation, which must be stored before a command names it."""
 
