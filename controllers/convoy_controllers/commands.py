@@ -79,6 +79,20 @@ class MemoryTiers:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """Settings of the state that a replica of a ServingJob saves to the memory of nodes."""
+
+    uid: str
+    """Name of the state among agents (checkpoint/replica_state.py)."""
+    limit: int
+    """Bytes that all states of the job may use on one node; 0 for all checkpoint memory of the node."""
+    hosts: tuple[str, ...] = ()
+    """Nodes that keep copies of the state."""
+    holders: tuple[str, ...] = ()
+    """Other nodes with states of replicas of the same role and revision."""
+
+
+@dataclass(frozen=True, slots=True)
 class Assign:
     """Starts the ranks of one slot in an incarnation.
 
@@ -113,6 +127,8 @@ class Assign:
     """Number of pods of the incarnation."""
     scrape: Scrape | None = None
     """The metrics that the agent must read; None if the program reports its requests itself, or has none."""
+    replica_state: ReplicaState | None = None
+    """The state of a ServingJob's replica, if this is slot 0 and the replica may save one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from convoy_crds.condition_doc import CONTAINERS, EVENTS, FAULTS, INCURABLE, ConditionDoc
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.scaling import ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED
-from convoy_crds.reasons.serving import MODEL, PROGRESSING
+from convoy_crds.reasons.serving import MODEL, PROGRESSING, STATES
 from convoy_crds.terms import ConditionType
 
 _SERVING = "ServingJob"
@@ -78,6 +78,13 @@ SERVING_CONDITIONS: tuple[ConditionDoc, ...] = (
         "The replicas meet `spec.slo`. Unknown until they have reported requests. Absent without `spec.slo`.",
         (Reasons.SLO_MET, Reasons.SLO_MISSED, Reasons.SLO_UNKNOWN),
         "servingjob-slo",
+    ),
+    ConditionDoc(
+        _SERVING,
+        ConditionType.CHECKPOINTING,
+        "The replicas save their states as `spec.checkpoint` asks. Absent without `spec.checkpoint.tiers`.",
+        STATES,
+        "servingjob-checkpointing",
     ),
     ConditionDoc(
         _SERVING,

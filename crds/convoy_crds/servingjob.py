@@ -11,6 +11,7 @@ from pydantic import Field
 from convoy_crds.kind import Column, Editors, Kind, Scale, Scope
 from convoy_crds.meta import Model, ObjectMeta, Rule, map_list, validated
 from convoy_crds.podtemplate import PodTemplate
+from convoy_crds.servingjob_checkpoint import ServingCheckpoint
 from convoy_crds.servingjob_model import ModelSource
 from convoy_crds.servingjob_rollout import (
     DEFAULT_DRAIN_SECONDS,
@@ -173,6 +174,10 @@ class ServingJobSpec(Model):
     """Role whose number of replicas is `spec.replicas`. If absent, it is the only role."""
     model: ModelSource | None = None
     """The model that the replicas load. If absent, they serve what the engine or image brings."""
+    checkpoint: ServingCheckpoint = Field(default_factory=ServingCheckpoint)
+    """Memory in which the replicas keep states that cost time to build again. A program saves and restores
+    such a state with `convoy.ReplicaState`.
+    """
     service: Service = Field(default_factory=Service)
     rollout: Rollout = Field(default_factory=Rollout)
     recovery: ServingRecovery = Field(default_factory=ServingRecovery)

@@ -99,6 +99,17 @@ class ScalingStatus(StatusModel):
     """Changes of the number of replicas, the newest first."""
 
 
+class SavedStates(StatusModel):
+    """The states that replicas have saved to the memory of nodes."""
+
+    replicas: int = 0
+    """Number of replicas that have saved or restored a state."""
+    copied: int = 0
+    """Number of replicas whose newest state has all its copies on other nodes."""
+    oldest: datetime | None = None
+    """Time at which the oldest of the replicas' newest states was saved, to within a minute."""
+
+
 class GroupRecord(Bookkeeping):
     """The incarnation and the restarts of one replica."""
 
@@ -180,6 +191,8 @@ class ServingJobStatus(StatusModel):
     """Stored revisions, the newest first. `spec.rollout.revision` may name one of them."""
     model: ModelStatus | None = None
     """Absent unless `spec.model.checkpoint` is set."""
+    checkpoint: SavedStates | None = None
+    """Absent without `spec.checkpoint.tiers`."""
     traffic: Traffic | None = None
     """Absent until an agent has reported requests."""
     last_scale_time: datetime | None = None

@@ -11,14 +11,16 @@ group therefore never reuses an incarnation that an agent has seen.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from convoy_controllers.commands import Assign, Command, Member, PickPort, Scrape
+from convoy_controllers.commands import Assign, Command, Member, PickPort, ReplicaState, Scrape
+from convoy_controllers.servingjob import states
 from convoy_controllers.servingjob.groups import Group, slots
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.restarts import pause_seconds
 from convoy_controllers.servingjob.revision import RoleRevision
+from convoy_controllers.servingjob.states import Rings
 from convoy_controllers.views import PodView
 from convoy_controllers.workers.membership import membership
 from convoy_controllers.workers.pod_ends import ended
@@ -69,10 +71,10 @@ def formed(group: Group, incarnation: int) -> GroupRecord:
 
 
 def commands(
-    observed: Observed, group: Group, record: GroupRecord, role: RoleRevision
+    observed: Observed, group: Group, record: GroupRecord, role: RoleRevision, rings: Rings
 ) -> tuple[Command, ...]:
     """Return the commands that the group's agents still need for its incarnation; empty after all have
-    confirmed.
+    confirmed. `rings`: the nodes that may keep copies of replicas' states.
     """
     layout = slots(observed.job.metadata.name, record, group.size)
     placed = [(slot, group.pods[slot.index]) for slot in layout if slot.index in group.pods]
@@ -89,11 +91,23 @@ def commands(
         return (PickPort(first.node, first.uid, record.incarnation),)
     members = tuple(Member(slot.position, pod.uid, pod.node or "", slot.processes) for slot, pod in placed)
     rendezvous = Rendezvous(first.ip or "", view.master_port, members)
+    kept = states.settings(observed, record, first.node, rings)
     return tuple(
         _assignment(observed, record, role, slot, rendezvous)
+        if slot.position
+        else _with_state(observed, _assignment(observed, record, role, slot, rendezvous), kept)
         for slot, pod in placed
-        if _behind(observed, pod, record.incarnation)
+        if _behind(observed, pod, record.incarnation) or (not slot.position and states.outdated(view, kept))
     )
+
+
+def _with_state(observed: Observed, assign: Assign, kept: ReplicaState | None) -> Assign:
+    """Return the assignment of slot 0 with the settings of the replica's state."""
+    if kept is None:
+        return assign
+    taken = {assign.node, *kept.hosts}
+    others = tuple(node for node in states.holders(observed, kept.uid) if node not in taken)
+    return replace(assign, replica_state=replace(kept, holders=others))
 
 
 def _behind(observed: Observed, pod: PodView, incarnation: int) -> bool:

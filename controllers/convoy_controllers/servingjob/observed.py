@@ -49,7 +49,9 @@ class Observed:
     agent_nodes: int = 0
     """Number of nodes with the agent-ready label."""
     states: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The nodes that hold each saved state of a replica, by uid of the state. Empty if replicas may save none."""
+    """The nodes that hold each saved state of a replica, by uid of the state. Empty if replicas may save
+    none.
+    """
     warnings: Mapping[str, PodWarning] = field(default_factory=dict)
     """The newest Event of each pod that does not start, by pod uid."""
     create_errors: Mapping[str, Refusal] = field(default_factory=dict)

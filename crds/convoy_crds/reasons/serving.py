@@ -93,7 +93,8 @@ class ServingReasons:
     )
     STATES_SAVED = Reason(
         "StatesSaved",
-        "{saved} of {replicas} replicas have saved their state, {copied} of them with all copies on other nodes",
+        "{saved} of {replicas} replicas have saved their state, {copied} of them with all copies on other "
+        "nodes",
     )
     NO_STATE_SAVED = Reason(
         "NoStateSaved",
@@ -103,14 +104,14 @@ class ServingReasons:
     NO_STATE_MEMORY = Reason(
         "NoStateMemory",
         "replica {replica} cannot keep its state: on node {node}, {why}. Raise "
-        "spec.checkpoint.tiers.local.memory or agent.checkpointMemoryMiB of the chart, or spread the replicas "
-        "over more nodes",
+        "spec.checkpoint.tiers.local.memory or agent.checkpointMemoryMiB of the chart, or spread the "
+        "replicas over more nodes",
         warning=True,
     )
     STATE_NOT_COPIED = Reason(
         "StateNotCopied",
-        "the newest state of replica {replica} has no copies: node {node} cannot copy it to node {why}. If the "
-        "receiving node has too little checkpoint memory, raise spec.checkpoint.tiers.local.memory or "
+        "the newest state of replica {replica} has no copies: node {node} cannot copy it to node {why}. If "
+        "the receiving node has too little checkpoint memory, raise spec.checkpoint.tiers.local.memory or "
         "agent.checkpointMemoryMiB of the chart. Otherwise check the convoy-agents of both nodes",
         warning=True,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from convoy_controllers.checkpoint.replica_state import job_of
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
 from convoy_controllers.healthsweep.observed import NodeReport
 from convoy_controllers.nodehealth.observed import Suspicion
@@ -86,6 +87,20 @@ class HubReader:
                 and self._token_verified(node, record, job_uid)
             )
         )
+
+    def states(self, job_uid: str) -> Mapping[str, tuple[str, ...]]:
+        """Return the nodes that hold each state of a ServingJob's replicas, by uid of the state. Each node
+        must have proved that it had a replica of the state's role and revision.
+        """
+        found: dict[str, list[str]] = {}
+        for node, record in sorted(self._registry.items()):
+            uids = [uid for uid in record.holdings if uid.startswith(job_uid) and job_of(uid) == job_uid]
+            if not uids or self._monitor.silent(node):
+                continue
+            for uid in uids:
+                if uid != job_uid and self._token_verified(node, record, uid):
+                    found.setdefault(uid, []).append(node)
+        return {uid: tuple(nodes) for uid, nodes in found.items()}
 
     def _token_verified(self, node: str, record: AgentRecord, job_uid: str) -> bool:
         """Return True if a node has proved that it had a slot of the job. Each token is verified once."""

@@ -14,6 +14,7 @@ from convoy_controllers.commands import (
     JobCommand,
     MemoryTiers,
     PickPort,
+    ReplicaState,
     Scrape,
     StoreUse,
 )
@@ -24,6 +25,7 @@ from convoy_controllers.views import (
     ModelSource,
     ModelView,
     RankView,
+    ReplicaStateView,
     SlotView,
 )
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
@@ -39,6 +41,10 @@ shorter.
 """
 MAX_ENDPOINTS = 64
 """Maximum number of addresses in one pod's report; further ones are ignored."""
+MAX_HOSTS = 4
+"""Maximum number of nodes that keep copies of a replica's state, as `spec.checkpoint.tiers.peer.copies`
+allows.
+"""
 MAX_TROUBLES = 8
 """Maximum number of checkpoint problems (`Trouble`) in one pod's report; further ones are ignored. An agent
 reports at most one problem of each kind.
@@ -127,6 +133,7 @@ def slot_view(report: wire.PodReport, node: str, *, slot_token_valid: bool = Tru
         interval_seconds=report.interval_seconds,
         memory=_memory_view(report.memory) if report.HasField("memory") else None,
         slot_token_valid=slot_token_valid,
+        replica_state=_state_view(report.replica_state) if report.HasField("replica_state") else None,
         model=_model_view(report.model) if report.HasField("model") else None,
         endpoints=tuple(one[:MAX_NAME] for one in report.endpoints[:MAX_ENDPOINTS]),
     )
@@ -162,6 +169,11 @@ def _memory_view(memory: wire.CheckpointMemory) -> MemoryView:
     )
 
 
+def _state_view(report: wire.ReplicaStateReport) -> ReplicaStateView:
+    hosts = tuple(one[:MAX_NAME] for one in report.hosts[:MAX_HOSTS])
+    return ReplicaStateView(hosts, min(report.limit, _MAX_BYTES))
+
+
 def _trouble(trouble: wire.Trouble) -> tuple[str, str]:
     # Map an unknown kind, which an agent of another version may report, to NO_MEMORY.
     known = trouble.kind in wire.Trouble.Kind.values()
@@ -180,6 +192,7 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
         view.troubles,
         view.slot_token_valid,
         view.memory,
+        view.replica_state,
         view.endpoints,
         view.model and (view.model.source, view.model.ready, view.model.failure, view.model.message),
         tuple(sorted((tier, one.incarnation, one.step) for tier, one in view.committed.items())),
@@ -306,19 +319,38 @@ def _assignment(
         memory=_memory(given.memory, peer_address) if given.memory else None,
         slots=given.slots,
         scrape=_scrape(given.scrape) if given.scrape else None,
+        replica_state=_replica_state(given, given.replica_state, peer_address, slot_token)
+        if given.replica_state
+        else None,
         slot_token=slot_token(SlotToken(given.job_uid, given.incarnation, given.slot, given.node)),
     )
 
 
-def _memory(given: MemoryTiers, peer_address: Callable[[str], str]) -> wire.MemoryTiers:
-    def places(nodes: tuple[str, ...]) -> list[wire.NodeAddress]:
-        return [wire.NodeAddress(node=node, peer_address=peer_address(node)) for node in nodes]
+def _replica_state(
+    assign: Assign,
+    given: ReplicaState,
+    peer_address: Callable[[str], str],
+    slot_token: Callable[[SlotToken], str],
+) -> wire.ReplicaState:
+    return wire.ReplicaState(
+        uid=given.uid,
+        limit=given.limit,
+        hosts=_places(given.hosts, peer_address),
+        holders=_places(given.holders, peer_address),
+        token=slot_token(SlotToken(given.uid, assign.incarnation, assign.slot, assign.node)),
+    )
 
+
+def _places(nodes: tuple[str, ...], peer_address: Callable[[str], str]) -> list[wire.NodeAddress]:
+    return [wire.NodeAddress(node=node, peer_address=peer_address(node)) for node in nodes]
+
+
+def _memory(given: MemoryTiers, peer_address: Callable[[str], str]) -> wire.MemoryTiers:
     return wire.MemoryTiers(
         copies=given.copies,
         limit=given.limit,
-        hosts=places(given.hosts),
-        holders=places(given.holders),
+        hosts=_places(given.hosts, peer_address),
+        holders=_places(given.holders, peer_address),
         store=_store_use(given.store) if given.store else None,
         interval_seconds=given.interval_seconds,
         by_default=given.by_default,

@@ -8,6 +8,7 @@ from collections import OrderedDict
 
 from convoy_agents.wire import slot_tokens
 from convoy_agents.wire.slot_tokens import InvalidSlotToken, SlotToken
+from convoy_controllers.checkpoint.replica_state import may_read
 from convoy_operator.hub.ca import Authority
 
 _MAX_SIGNED = 16_384
@@ -49,11 +50,13 @@ class SlotTokenIssuer:
         return self._authority is not None and key_id == self._authority.key_id
 
     def holds(self, token: str, job_uid: str, node: str) -> bool:
-        """Return True if a token proves that the node had a slot of the job in any incarnation."""
+        """Return True if a token proves that the node had a slot of the job in any incarnation. The state
+        of a replica may be on each node that had a replica of its role and revision.
+        """
         if self._authority is None:
             return False
         try:
             found = slot_tokens.verify(token, self._authority.certificate_pem)
         except InvalidSlotToken:
             return False
-        return (found.job_uid, found.node) == (job_uid, node)
+        return found.node == node and may_read(found.job_uid, job_uid)
