@@ -268,8 +268,8 @@ def test_helm_notes_contain_the_next_steps(
     absent: tuple[str, ...],
 ) -> None:
     command = [helm, "install", "convoy", CHART, f"--namespace={NAMESPACE}", "--dry-run=client"]
-    # The fixture has already installed the CustomResourceDefinitions.
-    command += ["--set=crds.enabled=false"]
+    # The fixture has installed the CustomResourceDefinitions, and other tests the dashboard's ClusterRoles.
+    command += ["--set=crds.enabled=false", "--take-ownership"]
     environment = {"KUBECONFIG": str(control_plane.kubeconfig())}
     text = run([*command, *(f"--set={one}" for one in settings)], deadline=60, env=environment)
     notes = text.partition("\nNOTES:\n")[2]
