@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from convoy_controllers.autoscale.spec import MetricType
+from convoy_controllers.autoscale.spec import Metric, MetricType
 
 
 class ConditionType(StrEnum):
@@ -64,3 +64,20 @@ class Condition:
     status: bool
     reason: ConditionReason
     message: str
+
+
+def rescaled(before: int, after: int) -> Condition:
+    """Return the condition AbleToScale of a change that is written."""
+    return Condition(
+        ConditionType.ABLE_TO_SCALE,
+        True,
+        ConditionReason.SUCCEEDED_RESCALE,
+        f"the number of replicas was changed from {before} to {after}",
+    )
+
+
+def metric_failed(metric: Metric, message: str) -> Condition:
+    """Return the condition ScalingActive of a metric that has no value."""
+    return Condition(
+        ConditionType.SCALING_ACTIVE, False, FAILED_GET[metric.type], f"metric {metric.name}: {message}"
+    )

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from convoy_controllers.autoscale.conditions import Condition, ConditionReason, ConditionType
+from dataclasses import replace
+
+from convoy_controllers.autoscale.conditions import (
+    Condition,
+    ConditionReason,
+    ConditionType,
+    rescaled,
+)
 from convoy_controllers.autoscale.decision import Decision, Reason
 from convoy_controllers.autoscale.limits import limit
-from convoy_controllers.autoscale.proposals import Choice, choose
+from convoy_controllers.autoscale.proposals import Largest, choose
 from convoy_controllers.autoscale.replicas import ReplicaCalculator
 from convoy_controllers.autoscale.samples import Observed
 from convoy_controllers.autoscale.spec import Scaling
@@ -36,82 +43,51 @@ def decide_horizontal(scaling: Scaling, observed: Observed, state: State, now: f
     if present > scaling.max_replicas:
         message = f"{present} replicas are more than maxReplicas, {scaling.max_replicas}"
         kept = Decision(present, present, Reason.ABOVE_MAX_REPLICAS, message, state, state, (_READ,))
-        return changed(scaling, kept, scaling.max_replicas, now)
+        return _rescaled(scaling, kept, scaling.max_replicas, now)
     if present < scaling.min_replicas:
         message = f"{present} replicas are fewer than minReplicas, {scaling.min_replicas}"
         kept = Decision(present, present, Reason.BELOW_MIN_REPLICAS, message, state, state, (_READ,))
-        return changed(scaling, kept, scaling.min_replicas, now)
+        return _rescaled(scaling, kept, scaling.min_replicas, now)
     calculator = ReplicaCalculator(
         present, observed.status_replicas, observed.pods, scaling.tolerances(), scaling.settings, now
     )
     choice = choose(calculator, scaling.metrics, observed.readings)
-    return _by_choice(scaling, choice, state, present, now)
+    if choice.largest is None:
+        kept = Decision(present, present, Reason.METRICS_FAILED, choice.condition.message, state, state)
+        return replace(kept, conditions=(_READ, choice.condition), proposals=choice.proposals)
+    decision = _by_metric(scaling, choice.largest, state, present, now)
+    return replace(decision, proposals=choice.proposals).setting(choice.condition)
 
 
-def changed(scaling: Scaling, kept: Decision, replicas: int, now: float) -> Decision:
+def _rescaled(scaling: Scaling, kept: Decision, replicas: int, now: float) -> Decision:
     """Return the decision `kept` with a number of replicas that shall be written."""
     state = kept.unwritten.scaled(scaling, kept.present, replicas, now)
-    written = Condition(
-        ConditionType.ABLE_TO_SCALE,
-        True,
-        ConditionReason.SUCCEEDED_RESCALE,
-        f"the number of replicas was changed from {kept.present} to {replicas}",
-    )
-    return Decision(
-        kept.present,
-        replicas,
-        kept.reason,
-        kept.message,
-        state,
-        kept.unwritten,
-        kept.conditions,
-        kept.proposals,
-    ).setting(written)
+    return replace(kept, desired=replicas, state=state).setting(rescaled(kept.present, replicas))
 
 
-def _by_choice(scaling: Scaling, choice: Choice, state: State, present: int, now: float) -> Decision:
-    if choice.replicas is None:
-        return Decision(
-            present,
-            present,
-            Reason.METRICS_FAILED,
-            choice.condition.message,
-            state,
-            state,
-            (_READ, choice.condition),
-            choice.proposals,
-        )
-    wanted = max(0, choice.replicas)
+def _by_metric(scaling: Scaling, largest: Largest, state: State, present: int, now: float) -> Decision:
+    """Return the decision for the largest proposal of the metrics."""
+    wanted = max(0, largest.replicas)
     stable = stabilize(scaling, state, present, wanted, now)
     replicas, limited = limit(scaling, stable.state, present, stable.replicas, now)
-    reason, message = _explain(choice, stable, limited, present, replicas)
-    kept = Decision(
-        present,
-        present,
-        reason,
-        message,
-        stable.state,
-        stable.state,
-        (stable.condition, choice.condition, limited),
-        choice.proposals,
-    )
-    return kept if replicas == present else changed(scaling, kept, replicas, now)
+    reason, message = _explain(largest, stable, limited, present, replicas)
+    conditions = (stable.condition, limited)
+    kept = Decision(present, present, reason, message, stable.state, stable.state, conditions)
+    return kept if replicas == present else _rescaled(scaling, kept, replicas, now)
 
 
 def _explain(
-    choice: Choice, stable: Stabilized, limited: Condition, present: int, replicas: int
+    largest: Largest, stable: Stabilized, limited: Condition, present: int, replicas: int
 ) -> tuple[Reason, str]:
     """Return the reason of a number of replicas, and a sentence for users."""
-    name = choice.metric.name if choice.metric else "no metric"
-    wanted = max(0, choice.replicas or 0)
+    name, wanted = largest.metric.name, max(0, largest.replicas)
     change = f"{present} replicas become {replicas}"
+    if replicas == present == wanted:
+        return Reason.AT_TARGET, f"the metrics ask for the present {present} replicas"
     if replicas == present:
-        if wanted == present:
-            return Reason.AT_TARGET, f"the metrics ask for the present {present} replicas"
-        asks = f"{name} asks for {wanted} replicas, {present} stay"
-        if stable.replicas != wanted:
-            return Reason.STABILIZED, f"{asks}: {stable.condition.message}"
-        return Reason.LIMITED, f"{asks}: {limited.message}"
+        held = stable.replicas != wanted
+        reason, why = (Reason.STABILIZED, stable.condition) if held else (Reason.LIMITED, limited)
+        return reason, f"{name} asks for {wanted} replicas, {present} stay: {why.message}"
     if replicas < present:
         return Reason.BELOW_TARGET, f"all metrics are below their targets: {change}"
     if wanted <= present:

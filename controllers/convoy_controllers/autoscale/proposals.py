@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convoy_controllers.autoscale.conditions import FAILED_GET, Condition, ConditionReason, ConditionType
+from convoy_controllers.autoscale.conditions import (
+    Condition,
+    ConditionReason,
+    ConditionType,
+    metric_failed,
+)
 from convoy_controllers.autoscale.failure import Failure, MetricError
 from convoy_controllers.autoscale.replicas import Calculation, ReplicaCalculator
 from convoy_controllers.autoscale.samples import Reading
@@ -26,52 +31,43 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
+class Largest:
+    """The largest proposal."""
+
+    metric: Metric
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """The choice among the proposals of all metrics."""
 
     proposals: tuple[Proposal, ...]
-    replicas: int | None
-    """The largest proposal. None if no metric works, or if one has failed and the others would shrink the
-    workload.
-    """
-    metric: Metric | None
-    """Metric of the largest proposal."""
+    largest: Largest | None
+    """None if no metric works, or if one has failed and the others would shrink the workload."""
     condition: Condition
     """The condition ScalingActive."""
 
-    @property
-    def failures(self) -> int:
-        """The number of metrics that failed."""
-        return sum(proposal.replicas is None for proposal in self.proposals)
-
 
 def choose(calculator: ReplicaCalculator, metrics: Sequence[Metric], readings: Sequence[Reading]) -> Choice:
-    """Return the largest proposal of the metrics."""
+    """Return the largest proposal of the metrics. There is at least one metric."""
     proposals = tuple(
         Proposal(metric, _calculate(calculator, metric, reading))
         for metric, reading in zip(metrics, readings, strict=True)
     )
-    largest = 0
-    chosen: Metric | None = None
+    largest: Largest | None = None
     failed: list[tuple[Metric, Failure]] = []
     for proposal in proposals:
         if isinstance(proposal.result, Failure):
             failed.append((proposal.metric, proposal.result))
-        elif largest == 0 or proposal.result.replicas > largest:
-            largest, chosen = proposal.result.replicas, proposal.metric
-    if failed and (chosen is None or largest < calculator.spec_replicas):
-        return Choice(proposals, None, None, _inactive(failed))
-    return Choice(
-        proposals,
-        largest,
-        chosen,
-        Condition(
-            ConditionType.SCALING_ACTIVE,
-            True,
-            ConditionReason.VALID_METRIC_FOUND,
-            f"{chosen.name} asks for {largest} replicas" if chosen else "there are no metrics",
-        ),
-    )
+        # As upstream, a proposal of 0 gives way to any later one, also to one below 0.
+        elif largest is None or largest.replicas == 0 or proposal.result.replicas > largest.replicas:
+            largest = Largest(proposal.metric, proposal.result.replicas)
+    if largest is None or (failed and largest.replicas < calculator.spec_replicas):
+        return Choice(proposals, None, _inactive(failed))
+    message = f"{largest.metric.name} asks for {largest.replicas} replicas"
+    found = Condition(ConditionType.SCALING_ACTIVE, True, ConditionReason.VALID_METRIC_FOUND, message)
+    return Choice(proposals, largest, found)
 
 
 def _calculate(calculator: ReplicaCalculator, metric: Metric, reading: Reading) -> Calculation | Failure:
@@ -84,9 +80,4 @@ def _calculate(calculator: ReplicaCalculator, metric: Metric, reading: Reading) 
 def _inactive(failed: list[tuple[Metric, Failure]]) -> Condition:
     metric, failure = failed[0]
     more = f" ({len(failed)} metrics failed)" if len(failed) > 1 else ""
-    return Condition(
-        ConditionType.SCALING_ACTIVE,
-        False,
-        FAILED_GET[metric.type],
-        f"metric {metric.name}: {failure.message}{more}",
-    )
+    return metric_failed(metric, f"{failure.message}{more}")

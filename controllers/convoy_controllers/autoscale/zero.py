@@ -13,7 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from convoy_controllers.autoscale.conditions import FAILED_GET, Condition, ConditionReason, ConditionType
+from convoy_controllers.autoscale.conditions import (
+    Condition,
+    ConditionReason,
+    ConditionType,
+    metric_failed,
+    rescaled,
+)
 from convoy_controllers.autoscale.decision import Decision, Reason
 from convoy_controllers.autoscale.horizontal import decide_horizontal
 from convoy_controllers.autoscale.samples import Observed, Reading, Unavailable
@@ -47,7 +53,7 @@ def decide_zero(scaling: Scaling, observed: Observed, state: State, now: float) 
         decision.unwritten,
         decision.conditions,
         decision.proposals,
-    ).setting(_able(present, 0), _condition(True))
+    ).setting(rescaled(present, 0), _condition(True))
 
 
 def leave_zero(scaling: Scaling, state: State, now: float) -> Decision:
@@ -60,7 +66,7 @@ def leave_zero(scaling: Scaling, state: State, now: float) -> Decision:
         f"0 replicas are fewer than minReplicas, {scaling.min_replicas}",
         replace(state, at_zero=False),
         state,
-        (_able(0, scaling.min_replicas), _condition(False)),
+        (rescaled(0, scaling.min_replicas), _condition(False)),
     )
 
 
@@ -76,12 +82,12 @@ def _at_zero(
             f"{active.name} is above its activation threshold: 0 replicas become 1",
             replace(state, at_zero=False),
             state,
-            (_able(0, 1), _found(f"{active.name} is above its activation threshold"), _condition(False)),
+            (rescaled(0, 1), _found(f"{active.name} is above its activation threshold"), _condition(False)),
         )
     idle = _found("no metric is above its activation threshold")
     for metric, reading in _demand(scaling, observed):
         if (failure := _failure(observed, metric, reading)) is not None:
-            idle = _missing(metric, failure)
+            idle = metric_failed(metric, failure)
             break
     return Decision(0, 0, Reason.IDLE, idle.message, state, state, (idle, _condition(True)))
 
@@ -117,23 +123,8 @@ def _failure(observed: Observed, metric: Metric, reading: Reading) -> str | None
     return f"pod {unknown[0]} is ready but has no sample" if unknown else None
 
 
-def _able(before: int, after: int) -> Condition:
-    return Condition(
-        ConditionType.ABLE_TO_SCALE,
-        True,
-        ConditionReason.SUCCEEDED_RESCALE,
-        f"the number of replicas was changed from {before} to {after}",
-    )
-
-
 def _found(message: str) -> Condition:
     return Condition(ConditionType.SCALING_ACTIVE, True, ConditionReason.VALID_METRIC_FOUND, message)
-
-
-def _missing(metric: Metric, failure: str) -> Condition:
-    return Condition(
-        ConditionType.SCALING_ACTIVE, False, FAILED_GET[metric.type], f"metric {metric.name}: {failure}"
-    )
 
 
 def _condition(at_zero: bool) -> Condition:

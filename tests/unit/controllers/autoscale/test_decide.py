@@ -11,7 +11,7 @@ from convoy_controllers.autoscale.conditions import ConditionReason, ConditionTy
 from convoy_controllers.autoscale.decide import decide
 from convoy_controllers.autoscale.decision import Decision, Reason
 from convoy_controllers.autoscale.failure import Failure
-from convoy_controllers.autoscale.samples import Observed, Unavailable
+from convoy_controllers.autoscale.samples import Observed, Pod, Readiness, Unavailable
 from convoy_controllers.autoscale.spec import (
     Behavior,
     Metric,
@@ -160,3 +160,20 @@ def test_a_number_outside_the_range_is_corrected_without_metrics() -> None:
 def test_readings_belong_to_metrics() -> None:
     with pytest.raises(ValueError, match="shorter"):
         decide(SCALING, Observed(3, 3, (), ()), State(), NOW)
+
+
+def test_a_workload_has_metrics() -> None:
+    with pytest.raises(ValueError, match="leave them out for the default"):
+        Scaling(10, metrics=())
+
+
+def test_a_proposal_of_zero_gives_way_to_a_negative_one() -> None:
+    """A quirk of Kubernetes: its reason would name the second metric."""
+    metrics = (QUEUE, Metric(MetricType.EXTERNAL, "debt", Target(TargetType.VALUE, 1000)))
+    pods = (Pod("p", readiness=Readiness("True")),)
+    state = State((Recommendation(1, NOW - 9999),))
+    decision = decide(Scaling(10, 1, metrics), Observed(2, 2, pods, ((0,), (-5000,))), state, NOW)
+    assert [one.replicas for one in decision.proposals] == [0, -5]
+    active = decision.condition(ConditionType.SCALING_ACTIVE)
+    assert active is not None and active.message.startswith("debt asks")
+    assert decision.desired == 1
