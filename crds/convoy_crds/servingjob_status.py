@@ -92,7 +92,7 @@ class ScalingDecision(StatusModel):
 
 
 class ScalingStatus(StatusModel):
-    """The newest decisions about one role."""
+    """The newest decisions about a role that Convoy's autoscaler scales."""
 
     role: str
     decisions: Annotated[list[ScalingDecision], Field(max_length=MAX_DECISIONS)] = Field(default_factory=list)

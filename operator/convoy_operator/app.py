@@ -157,7 +157,7 @@ class Operator:
             lookups={checkpointstore.KIND.name: hub.stores.resolve},
             meters={
                 trainingjob.KIND.name: RecoveryMeter(metrics, cache, hub.reader.slots),
-                servingjob.KIND.name: ServingMeter(metrics, cache),
+                servingjob.KIND.name: ServingMeter(metrics, cache, reader.memory),
                 healthsweep.KIND.name: SweepMeter(cache, metrics),
             },
         )

@@ -67,7 +67,9 @@ def show_serving(metrics: Metrics, statuses: Iterable[Mapping[str, Any]]) -> Non
     replicas: Counter[str] = Counter()
     totals: Counter[str] = Counter()
     p95 = 0.0
-    for status in statuses:
+    known = list(statuses)
+    metrics.autoscaler.show(known)
+    for status in known:
         states[_serving_state(status)] += 1
         waiting.update(serving_attention.needed(status))
         for role in status.get("roles") or ():

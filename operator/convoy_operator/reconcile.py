@@ -234,12 +234,12 @@ class Reconciler:
             parent, wait = await self._store(controller, key, parent, plan)
             waits.append(wait)
         self._context.pod_events.request(key, plan.inspect)
+        if plan.memory is not None:
+            self._reader.keep_memory(parent.uid, plan.memory)
         if (meter := self._context.meters.get(key.kind)) is not None:
             meter.after_reconcile(parent)
         self._record(controller, parent, plan)
         await self._send(plan.commands)
-        if plan.memory is not None:
-            self._reader.keep_memory(parent.uid, plan.memory)
         if plan.delete_parent:
             await self._delete(controller, parent)
             return None

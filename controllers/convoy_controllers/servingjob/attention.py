@@ -7,6 +7,7 @@ from typing import Any
 
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
+from convoy_crds.reasons.scaling import ScalingReasons
 from convoy_crds.reasons.serving import ServingReasons
 
 _SHARED = (
@@ -28,7 +29,12 @@ _SHARED = (
     Reasons.UNSCHEDULABLE,
     Reasons.WAITING_FOR_AGENT,
 )
-_OWN = (one for one in vars(ServingReasons).values() if isinstance(one, Reason) and one.warning)
+_OWN = (
+    one
+    for part in (ServingReasons, ScalingReasons)
+    for one in vars(part).values()
+    if isinstance(one, Reason) and one.warning
+)
 
 REASONS = frozenset(reason.name for reason in (*_SHARED, *_OWN))
 

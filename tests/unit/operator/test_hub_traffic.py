@@ -29,6 +29,16 @@ class TestTraffic(AgentsHarness):
         found = self.hub.reader.traffic((self.pod,))
         assert found is not None and found.queue == 2
 
+    async def test_the_load_of_a_pod_is_that_of_its_reports(self) -> None:
+        assert self.hub.reader.loads((self.pod,)) == {}
+        self.hub.traffic.record("n0", reported(5))
+        self.now += 10
+        self.hub.traffic.record("n0", reported(25, queue=2))
+        found = self.hub.reader.loads((self.pod,))["u"]
+        assert (found.waiting, found.requests_per_second) == (2, 2.0)
+        self.now += 16
+        assert self.hub.reader.loads((self.pod,)) == {}, "the agent is silent"
+
     async def test_requests_queue_the_job_at_the_pace_of_progress(self) -> None:
         self.hub.traffic.record("n0", reported())
         assert self.queue.drain() == [], "a pod at rest queues nothing"

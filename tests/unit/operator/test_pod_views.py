@@ -276,3 +276,15 @@ def test_a_pod_view_has_the_ready_condition_and_its_last_change() -> None:
     assert view.ready and view.ready_changed == 1767225607
     assert not pod_view(raw(conditions=[{**changed, "status": "False"}])).ready
     assert (pod_view(raw()).ready, pod_view(raw()).ready_changed) == (False, 0.0)
+
+
+def test_a_pod_view_has_the_start_and_the_processor_request_of_the_ranks() -> None:
+    given = raw(startTime="2026-01-01T00:00:07Z")
+    ranks = next(one for one in given["spec"]["containers"] if one["name"] == RANKS)
+    ranks["resources"] = {"requests": {"cpu": "1500m"}}
+    view = pod_view(given)
+    assert (view.started, view.cpu_millicores) == (1767225607, 1500)
+    ranks["resources"] = {"requests": {"cpu": 2}}
+    assert pod_view(given).cpu_millicores == 2000
+    new = pod_view(raw(startTime=None))
+    assert (new.started, new.cpu_millicores) == (0.0, 0)

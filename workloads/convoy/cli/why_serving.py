@@ -32,7 +32,14 @@ def explain(job: ServingJob, now: datetime, shown: ShownMessages) -> list[str]:
         lines += indented(shown.add(condition.message), 4)
     if bad:
         lines.append("  (! marks an unwanted condition)")
-    return [*lines, *_replicas(job, now), *_model(job, now), *_revisions(job), *_traffic(job)]
+    return [
+        *lines,
+        *_replicas(job, now),
+        *_decisions(job, now),
+        *_model(job, now),
+        *_revisions(job),
+        *_traffic(job),
+    ]
 
 
 def _replicas(job: ServingJob, now: datetime) -> Iterator[str]:
@@ -50,6 +57,14 @@ def _fault(one: GroupRecord, now: datetime) -> str:
         return f"failed {age(one.failed, now)} ago"
     count = len(one.times)
     return f"had {count} counted fault{'' if count == 1 else 's'}"
+
+
+def _decisions(job: ServingJob, now: datetime) -> Iterator[str]:
+    """Yield a line for each recorded change of a number of replicas, the newest first."""
+    for scaled in job.status.scaling:
+        for one in scaled.decisions:
+            change = f"{one.from_replicas} to {one.to_replicas} replicas"
+            yield f"Role {scaled.role}: {change} {age(one.time, now)} ago: {one.reason}: {one.message}"
 
 
 def _model(job: ServingJob, now: datetime) -> Iterator[str]:

@@ -56,7 +56,8 @@ def set_conditions(draft: Draft, memories: Memories, ready: Collection[str]) -> 
     `ready` has the names of the roles with a ready replica.
     """
     status = draft.status
-    status.scaling = [one for one in status.scaling if one.role in memories]
+    known = {one.role: one for one in status.scaling}
+    status.scaling = [known.get(role) or ScalingStatus(role=role) for role in sorted(memories)]
     if not memories:
         status.last_scale_time = None
         for shown in _SHOWN.values():
