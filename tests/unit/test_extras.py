@@ -62,6 +62,7 @@ def closure(requirement: str, environment: str = "") -> frozenset[str]:
         ("convoy.cli.__main__", "cli"),
         ("convoy.client", "client"),
         ("convoy_workloads.engines.lm.engine", "serving"),
+        ("convoy_workloads.engines.sklearn.engine", "sklearn"),
     ],
 )
 def test_a_program_starts_with_the_packages_of_its_extra(module: str, extra: str) -> None:

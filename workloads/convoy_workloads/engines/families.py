@@ -26,4 +26,5 @@ class Family:
 FAMILIES: tuple[Family, ...] = (
     Family("workloads", extra="workloads"),
     Family("serving", extra="serving"),
+    Family("sklearn", extra="sklearn"),
 )  # fmt: skip

@@ -5,10 +5,11 @@ Importing this module imports neither torch nor any engine's training loop.
 
 from __future__ import annotations
 
-from convoy_workloads.engines import gpt, lm
+from convoy_workloads.engines import gpt, lm, sklearn
 from convoy_workloads.engines.entry import EngineEntry
 
 ENGINES: tuple[EngineEntry, ...] = (
     gpt.ENGINE,
     lm.ENGINE,
+    sklearn.ENGINE,
 )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -23,7 +23,7 @@ DEADLINE_SECONDS = 600.0
 
 
 class ClientError(Exception):
-    """Raised if a response is not a complete stream."""
+    """Raised if a response is incomplete or has another status than 200."""
 
 
 @dataclass
@@ -45,11 +45,35 @@ def request(port: int, body: dict[str, Any], path: str = "/v1/completions") -> b
     return head.encode() + data
 
 
+def is_stream(parts: Sequence[bytes]) -> bool:
+    """Return True if the parts of a response end a stream of events. Raises ClientError if it has no end."""
+    if not parts[-1].endswith(END):
+        return False
+    body = b"".join(parts)
+    if DONE not in body[-40:]:
+        raise ClientError(f"a response is no complete stream: {body[:400]!r}")
+    return True
+
+
+def is_whole(parts: Sequence[bytes]) -> bool:
+    """Return True if the parts of a response have the length in its header."""
+    head, gap, content = b"".join(parts).partition(b"\r\n\r\n")
+    length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+    return bool(gap) and len(content) >= int(length)
+
+
 class _Client(asyncio.Protocol):
     """One client with one connection."""
 
-    def __init__(self, requests: Sequence[tuple[int, bytes]], found: Responses, done: asyncio.Future[None]):
+    def __init__(
+        self,
+        requests: Sequence[tuple[int, bytes]],
+        found: Responses,
+        done: asyncio.Future[None],
+        ends: Callable[[Sequence[bytes]], bool],
+    ):
         self._requests = list(reversed(requests))
+        self._ends = ends
         self._found = found
         self._done = done
         self._transport: asyncio.Transport
@@ -66,11 +90,14 @@ class _Client(asyncio.Protocol):
         if not self._parts:
             self._found.first_seconds.append(time.perf_counter() - self._sent_at)
             if not data.startswith(OK):
-                self._fail(f"a response is no stream: {data[:400]!r}")
+                self._fail(f"a response has another status than 200: {data[:400]!r}")
                 return
         self._parts.append(data)
-        if data.endswith(END):
-            self._end()
+        try:
+            if self._ends(self._parts):
+                self._end()
+        except ClientError as error:
+            self._fail(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(f"the server has closed a connection: {self._parts[-1:]!r}")
@@ -86,11 +113,7 @@ class _Client(asyncio.Protocol):
             self._done.set_exception(ClientError(why))
 
     def _end(self) -> None:
-        body = b"".join(self._parts)
-        if DONE not in body[-40:]:
-            self._fail(f"a response is no complete stream: {body[:400]!r}")
-            return
-        self._found.bodies[self._number] = body
+        self._found.bodies[self._number] = b"".join(self._parts)
         if self._requests:
             self._send()
         elif not self._done.done():
@@ -98,23 +121,28 @@ class _Client(asyncio.Protocol):
             self._transport.close()
 
 
-async def run_clients(port: int, requests: Sequence[bytes], clients: int) -> Responses:
-    """Send the requests by that many clients and return the responses. Raises ClientError if a response is
-    not a complete stream.
+async def run_clients(
+    port: int,
+    requests: Sequence[bytes],
+    clients: int,
+    ends: Callable[[Sequence[bytes]], bool] = is_stream,
+) -> Responses:
+    """Send the requests by that many clients and return the responses. `ends` returns True if the parts of a
+    response are complete. Raises ClientError if a response is wrong.
     """
     loop = asyncio.get_running_loop()
     found = Responses()
     numbered = list(enumerate(requests))
     started_at = time.perf_counter()
-    ends = []
+    over = []
     for client in range(clients):
         done: asyncio.Future[None] = loop.create_future()
         own = numbered[client::clients]
         if own:
-            await loop.create_connection(partial(_Client, own, found, done), "127.0.0.1", port)
-            ends.append(done)
+            await loop.create_connection(partial(_Client, own, found, done, ends), "127.0.0.1", port)
+            over.append(done)
     async with asyncio.timeout(DEADLINE_SECONDS):
-        await asyncio.gather(*ends)
+        await asyncio.gather(*over)
     found.seconds = time.perf_counter() - started_at
     return found
 

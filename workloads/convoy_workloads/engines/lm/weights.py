@@ -13,6 +13,7 @@ from torch import Tensor
 
 from convoy_workloads.engines.gpt.model import GPT, VOCABULARY
 from convoy_workloads.engines.lm.params import Params
+from convoy_workloads.serving.model_folder import record, shard_files
 from convoy_workloads.serving.protocol import ModelError
 from convoy_workloads.tensors.safetensors import SafetensorsFile
 from convoy_workloads.tensors.whole import ShardError, Whole, open_shard
@@ -85,7 +86,7 @@ def _open(path: Path, params: Params) -> _Tensors:
         return _Safetensors(files, _config(config) if config.exists() else {})
     shards = path / "shards"
     if shards.is_dir():
-        return _Shards(_shard_files(shards), _record(path))
+        return _Shards(shard_files(shards), record(path))
     if pickles := sorted(
         one.name for one in path.rglob("*") if one.suffix in PICKLES or one.name == ".metadata"
     ):
@@ -94,36 +95,6 @@ def _open(path: Path, params: Params) -> _Tensors:
             "export the model with `convoy checkpoint export NAME --to model.safetensors`"
         )
     raise ModelError(f"{path} has neither *.safetensors files nor the shards of a generation")
-
-
-def _shard_files(folder: Path) -> list[Path]:
-    """Return the file of each shard. Raises ModelError if a shard has journal segments."""
-    found = []
-    for shard in sorted(folder.iterdir()):
-        files = sorted(shard.iterdir()) if shard.is_dir() else [shard]
-        if len(files) != 1:
-            raise ModelError(
-                f"shard {shard.name} has {len(files)} files: the generation ends in a journal, which only "
-                "the job can replay. Choose a generation without a journal"
-            )
-        found += files
-    if not found:
-        raise ModelError(f"{folder} has no shards")
-    return found
-
-
-def _record(path: Path) -> dict[str, object]:
-    """Return the facts of the generation that `record.json` holds; empty without that file."""
-    file = path / "record.json"
-    if not file.exists():
-        return {}
-    try:
-        body = json.loads(file.read_bytes())
-        incarnation, step = body["generation"]
-        facts = {name: body[name] for name in ("world", "torch", "saved") if name in body}
-        return {"step": step, "incarnation": incarnation, **facts}
-    except (ValueError, TypeError, KeyError) as error:
-        raise ModelError(f"{file} is malformed: {error}") from error
 
 
 def _config(file: Path) -> dict[str, object]:
