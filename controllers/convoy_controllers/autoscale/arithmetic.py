@@ -31,12 +31,12 @@ def quotient(dividend: int, divisor: int) -> int:
 
 
 def ratio(dividend: float, divisor: float) -> float:
-    """Return the quotient of two floats. A division by zero gives an infinity or NaN."""
+    """Return the quotient of two floats. A division by zero, which has no sign, gives an infinity or NaN."""
     if divisor:
         return dividend / divisor
     if dividend == 0 or math.isnan(dividend):
         return math.nan
-    return math.copysign(math.inf, dividend) * math.copysign(1.0, divisor)
+    return math.copysign(math.inf, dividend)
 
 
 def ceil32(value: float) -> int:

@@ -153,6 +153,10 @@ class Scaling:
     """Seconds without an active metric before the workload scales to zero."""
     settings: Settings = Settings()
 
+    def __post_init__(self) -> None:
+        if not self.metrics:
+            raise ValueError("metrics must not be empty; leave them out for the default")
+
     def scale_up_window(self, behavior: Behavior) -> int:
         """Return the stabilization window for scaling up, in seconds."""
         return behavior.scale_up.stabilization_seconds or 0

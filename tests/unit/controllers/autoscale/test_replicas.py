@@ -70,6 +70,12 @@ def test_groups_as_upstream(case: Case) -> None:
     assert found == expected[case["group"]]
 
 
+@pytest.mark.parametrize(("age", "ready"), [(119.5, 0), (120, 1)])
+def test_an_old_sample_counts_once_the_initialization_is_over(age: float, ready: int) -> None:
+    pod = Pod("p", readiness=Readiness("True", NOW - 30), started=NOW - age)
+    assert group_pods((pod,), {"p": Sample(1, NOW, 60.0)}, CPU, SETTINGS, NOW).ready == ready
+
+
 def test_a_pod_of_each_group() -> None:
     ready = Readiness("True", NOW - 180)
     pods = (
