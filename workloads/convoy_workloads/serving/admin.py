@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
+from convoy_workloads.serving.compute import Unavailable
 from convoy_workloads.serving.front import Front
 
 
-def app(front: Front, drain: Callable[[], None]) -> Starlette:
-    """Return the application. `drain` ends the process as SIGTERM does."""
+def app(front: Front, drain: Callable[[], None], routes: Sequence[BaseRoute] = ()) -> Starlette:
+    """Return the application. `drain` ends the process as SIGTERM does. `routes`: routes of the engine."""
 
     async def status(_: Request) -> Response:
         usage = front.compute.usage()
@@ -55,5 +56,11 @@ def app(front: Front, drain: Callable[[], None]) -> Starlette:
             Route("/cancel/{request:path}", cancel, methods=["POST"]),
             Route("/drain", start_drain, methods=["POST"]),
             Route("/reload", reload, methods=["POST"]),
-        ]
+            *routes,
+        ],
+        exception_handlers={Unavailable: _on_unavailable},
     )
+
+
+async def _on_unavailable(_: Request, error: Exception) -> Response:
+    return JSONResponse({"error": f"{error}: send the request again"}, 503)

@@ -14,6 +14,7 @@ from convoy_workloads.serving import kserve, metrics
 from convoy_workloads.serving.asgi import ClientLeft, Receive, Scope, Send
 from convoy_workloads.serving.errors import RequestError
 from convoy_workloads.serving.front import Front
+from convoy_workloads.serving.openai.embeddings import Embeddings
 from convoy_workloads.serving.openai.endpoint import ChatEndpoint, CompletionEndpoint
 from convoy_workloads.serving.protocol import ModelCard
 
@@ -57,7 +58,9 @@ def others(front: Front) -> Starlette:
 
     async def models(request: Request) -> Response:
         front.authenticate(dict(request.scope["headers"]))
-        return JSONResponse({"object": "list", "data": [_entry(front.card(None))]})
+        front.card(None)
+        found = [_entry(card) for card in front.compute.cards.values()]
+        return JSONResponse({"object": "list", "data": found})
 
     async def model(request: Request) -> Response:
         front.authenticate(dict(request.scope["headers"]))
@@ -69,6 +72,7 @@ def others(front: Front) -> Starlette:
         Route("/metrics", exposition),
         Route("/v1/models", models),
         Route("/v1/models/{model:path}", model),
+        Route("/v1/embeddings", Embeddings(front).embed, methods=["POST"]),
         *kserve.Routes(front).all(),
     ]
     return Starlette(

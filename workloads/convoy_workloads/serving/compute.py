@@ -9,11 +9,13 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.log import log_line
+from convoy_workloads.serving.extensions import ManyModels
 from convoy_workloads.serving.lifecycle import Lifecycle
 from convoy_workloads.serving.metrics import Metrics
 from convoy_workloads.serving.protocol import Engine, ModelCard, Usage
@@ -27,6 +29,13 @@ reach the engine.
 """
 FRONT_BEAT_SECONDS = 0.25
 """Seconds between two signs of life of the event loop."""
+
+
+T = TypeVar("T")
+
+
+class Unavailable(Exception):
+    """Raised if the thread calls no function, because the model is loading or the replica has ended."""
 
 
 class QueueFull(Exception):
@@ -61,7 +70,11 @@ class ComputeLoop:
         """Work items that must be cancelled."""
         self._running: dict[int, WorkItem] = {}
         self._reload: list[asyncio.Future[ModelCard]] = []
+        self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
+        """Functions to call between two iterations."""
         self._stopping = False
+        self._over = False
+        """True if the thread calls no further function."""
         self._front_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="convoy-compute", daemon=True)
         self.ended = asyncio.Event()
@@ -101,6 +114,26 @@ class ComputeLoop:
             self._reload.append(done)
             self._changed.notify()
         return await done
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Call a function in the thread, between two iterations. Return its result, or raise its error.
+
+        Raises Unavailable.
+        """
+        done: Future[T] = Future()
+        with self._changed:
+            if self._over or self.card is None:
+                raise Unavailable(self._lifecycle.reason)
+            self._calls.append((function, done))
+            self._changed.notify()
+        return await asyncio.wrap_future(done)
+
+    @property
+    def cards(self) -> Mapping[str, ModelCard]:
+        """Return the models by name; none before the first load has ended."""
+        if self.card is None:
+            return {}
+        return self._engine.cards() if isinstance(self._engine, ManyModels) else {self.card.name: self.card}
 
     @property
     def pending(self) -> int:
@@ -161,9 +194,13 @@ class ComputeLoop:
     def _iterate(self) -> None:
         self._beat()
         with self._changed:
-            if not (self._waiting or self._leaving or self._running or self._reload or self._stopping):
+            busy = self._waiting or self._leaving or self._running or self._reload or self._calls
+            if not (busy or self._stopping):
                 self._changed.wait(IDLE_SECONDS)
             leaving, self._leaving = self._leaving, []
+            calls, self._calls = self._calls, []
+        for function, done in calls:
+            _call(function, done)
         posts: list[tuple[WorkItem, Delta]] = []
         for one in leaving:
             self._drop(one, CANCELLED, "the client has left", posts)
@@ -255,6 +292,10 @@ class ComputeLoop:
         with self._changed:
             left = [*self._running.values(), *self._waiting]
             self._waiting.clear()
+            self._over = True
+            calls, self._calls = self._calls, []
+        for _, done in calls:
+            done.set_exception(Unavailable("this replica has ended"))
         for one in left:
             if not one.ended:
                 posts.append((one, one.end(reason, message=message)))
@@ -264,6 +305,15 @@ class ComputeLoop:
         for future in self._reload:
             self._loop.call_soon_threadsafe(_resolve, future, error)
         self._loop.call_soon_threadsafe(_deliver, posts)
+
+
+def _call(function: Callable[[], T], done: Future[T]) -> None:
+    if not done.set_running_or_notify_cancel():
+        return
+    try:
+        done.set_result(function())
+    except Exception as error:  # The caller gets it.
+        done.set_exception(error)
 
 
 def _deliver(posts: list[tuple[WorkItem, Delta]]) -> None:

@@ -23,6 +23,8 @@ from convoy_workloads.serving.work_item import CANCELLED, DEADLINE, LENGTH, STOP
 
 RETRY_SECONDS = 1.0
 """Value of Retry-After for a full queue."""
+LISTED_NAMES = 8
+"""Maximum number of models that an error names."""
 _ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _SEED = 2**63
 
@@ -121,18 +123,29 @@ class Front:
             )
 
     def card(self, model: str | None) -> ModelCard:
-        """Return the loaded model. Raises RequestError if it is not loaded, or if `model` is another one."""
+        """Return a model. `None` means the replica's own. Raises RequestError if it is not loaded, or if
+        there is no model of that name.
+        """
         card = self.compute.card
         if card is None:
             raise not_ready(self.lifecycle.reason)
-        if model is not None and model != card.name:
+        if model is None:
+            return card
+        found = self.compute.cards.get(model)
+        if found is None:
             raise RequestError(
                 404,
-                f"model: there is no model {model!r}; GET /v1/models lists {card.name!r}",
+                f"model: there is no model {model!r}; GET /v1/models lists {self._some_names()}",
                 "model",
                 "model_not_found",
             )
-        return card
+        return found
+
+    def _some_names(self) -> str:
+        """Return the names of the first models, for an error."""
+        names = sorted(self.compute.cards)
+        more = f" and {len(names) - LISTED_NAMES} others" if len(names) > LISTED_NAMES else ""
+        return ", ".join(map(repr, names[:LISTED_NAMES])) + more if names else "no model"
 
     def deadline(self, headers: Mapping[bytes, bytes]) -> float:
         """Return the monotonic time at which a request must have ended. Raises RequestError if the header

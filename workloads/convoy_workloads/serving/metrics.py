@@ -22,7 +22,8 @@ class Metrics:
         self.totals = Totals()
         """Totals that the rank reports to its agent."""
         values = (engine, model, job)
-        self._values = values
+        self.values = values
+        """Values of `LABELS`."""
 
         def counter(name: str, text: str) -> Counter:
             return Counter(name, text, LABELS, registry=self.registry).labels(*values)
@@ -73,7 +74,7 @@ class Metrics:
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Add a gauge whose value is read at each scrape."""
-        Gauge(name, text, LABELS, registry=self.registry).labels(*self._values).set_function(read)
+        Gauge(name, text, LABELS, registry=self.registry).labels(*self.values).set_function(read)
 
     def admitted(self, waited: float, tokens: int) -> None:
         """Record that a prompt was admitted after `waited` seconds."""

@@ -17,6 +17,7 @@ from convoy_workloads.serving.app import App
 from convoy_workloads.serving.auth import TokenFile
 from convoy_workloads.serving.compute import ComputeLoop
 from convoy_workloads.serving.departure import Departure
+from convoy_workloads.serving.extensions import OwnAdminRoutes, OwnMetrics
 from convoy_workloads.serving.front import Front, Limits
 from convoy_workloads.serving.lifecycle import Lifecycle, State
 from convoy_workloads.serving.listener import admin_listener, bind, http_server
@@ -59,6 +60,11 @@ class ServingProcess:
         self.front = Front(self.compute, self.lifecycle, metrics, tokenizer, limits, token)
         self._departure = Departure(settings, self.lifecycle, self.front.idle, lambda: self.front.in_flight)
         self._metrics = metrics
+        self._admin_routes = (
+            engine.admin_routes(self.compute.call) if isinstance(engine, OwnAdminRoutes) else ()
+        )
+        if isinstance(engine, OwnMetrics):
+            engine.register(metrics)
         _add_gauges(metrics, self.front)
 
     async def run(self, on_listening: Callable[[int], None] = lambda _: None) -> int:
@@ -73,7 +79,7 @@ class ServingProcess:
         servers = [(public, loop.create_task(public.serve([listener])))]
         try:
             with admin_listener(self._settings.admin_socket) as local:
-                private = http_server(admin.app(self.front, self.leave))
+                private = http_server(admin.app(self.front, self.leave, self._admin_routes))
                 servers.append((private, loop.create_task(private.serve([local]))))
                 self.compute.start()
                 on_listening(listener.getsockname()[1])
