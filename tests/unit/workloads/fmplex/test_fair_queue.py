@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy_workloads.engines.fmplex.fair_queue import FairQueue, Item
+from convoy_workloads.engines.fmplex.fair_queue import FairQueue
+from convoy_workloads.engines.fmplex.task_queue import Item
 
 MOST = 8
 ALPHA = {"short": 0.004, "long": 0.010}

@@ -16,196 +16,49 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Hashable
 
-Cost = Callable[[Hashable, int], float]
-"""A function that returns the seconds T(b) of a batch, given its key and its size. T(b) / b must not grow
-with b.
-"""
+from convoy_workloads.engines.fmplex.task_queue import Flow, Item, TaskQueue
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Item:
-    """One row of a request. It waits for a place in a batch."""
-
-    task: str
-    key: Hashable
-    """Items of one batch have equal keys."""
-    call: int
-    """Id of the request."""
-    row: int
-    """Number of the row in the request."""
-    at: float
-    """Time of arrival, in seconds of the monotonic clock."""
-
-
-@dataclass(slots=True, eq=False)
-class Flow:
-    """The waiting items of one task, and its account."""
-
-    task: str
-    weight: float
-    number: int
-    """Position among the tasks, for the order of equal tags."""
-    tag: float = 0.0
-    """Start tag of the next item."""
-    service: float = 0.0
-    """Seconds of compute time that the task was charged."""
-    waiting: int = 0
-    queues: dict[Hashable, deque[Item]] = field(default_factory=dict)
-    """The waiting items by key, in the order of their arrival. No queue is empty."""
-    overtaken: int = 0
-    """Number of items that were served before the task's oldest item, since it became the oldest."""
-
-    def oldest(self) -> Item:
-        """Return the item that has waited longest."""
-        return min((queue[0] for queue in self.queues.values()), key=_arrival)
-
-    def add(self, item: Item) -> None:
-        """Add an item to the end of its queue."""
-        self.queues.setdefault(item.key, deque()).append(item)
-        self.waiting += 1
-
-    def may_join(self, key: Hashable, most: int) -> bool:
-        """Return True if the task has an item for a batch with this key. At most `most` items overtake the
-        task's oldest item.
-        """
-        return key in self.queues and (self.overtaken < most or self.oldest().key == key)
-
-    def pop(self, key: Hashable) -> Item:
-        """Remove and return the oldest item with this key."""
-        queue = self.queues[key]
-        first = self.oldest() is queue[0]
-        item = queue.popleft()
-        if not queue:
-            del self.queues[key]
-        self.waiting -= 1
-        self.overtaken = 0 if first else self.overtaken + 1
-        return item
-
-    def drop(self, call: int) -> int:
-        """Remove the items of a request. Return their number."""
-        before = self.waiting
-        for key, queue in list(self.queues.items()):
-            left = deque(item for item in queue if item.call != call)
-            self.waiting -= len(queue) - len(left)
-            if left:
-                self.queues[key] = left
-            else:
-                del self.queues[key]
-        return before - self.waiting
-
-
-class FairQueue:
-    """The queues of all tasks of a pod."""
-
-    def __init__(self, batch_max: int, cost: Cost) -> None:
-        """`batch_max`: maximum number of items of a batch."""
-        self.virtual_time = 0.0
-        self._max = batch_max
-        self._cost = cost
-        self._flows: dict[str, Flow] = {}
-        self._attached = 0
-
-    def attach(self, task: str, weight: float) -> None:
-        """Add a task. Raises ValueError if its weight is not positive, or if it exists."""
-        if task in self._flows:
-            raise ValueError(f"task {task!r} exists")
-        self._flows[task] = Flow(task, _checked(weight), self._attached)
-        self._attached += 1
-
-    def detach(self, task: str) -> None:
-        """Remove a task. Raises ValueError if items of it wait."""
-        if self._flows[task].waiting:
-            raise ValueError(f"items of task {task!r} wait")
-        del self._flows[task]
-
-    def set_weight(self, task: str, weight: float) -> None:
-        """Change the weight of a task for all items that are charged from now on."""
-        self._flows[task].weight = _checked(weight)
-
-    def flow(self, task: str) -> Flow:
-        """Return the account of a task."""
-        return self._flows[task]
-
-    def waiting(self, task: str | None = None) -> int:
-        """Return the number of waiting items of a task, or of all tasks."""
-        if task is not None:
-            return self._flows[task].waiting
-        return sum(flow.waiting for flow in self._flows.values())
-
-    def oldest(self) -> Item | None:
-        """Return the item that has waited longest; None if no item waits."""
-        return min((flow.oldest() for flow in self._backlogged()), key=_arrival, default=None)
-
-    def add(self, item: Item) -> None:
-        """Add an item to its task's queue."""
-        flow = self._flows[item.task]
-        if not flow.waiting:
-            flow.tag = max(self.virtual_time, flow.tag)
-        flow.add(item)
-
-    def drop(self, task: str, call: int) -> int:
-        """Remove the waiting items of a request. Return their number."""
-        return self._flows[task].drop(call)
+class FairQueue(TaskQueue):
+    """Batch-aware fair queueing."""
 
     def next_batch(self) -> list[Item]:
         """Remove and return the items of the next batch, and charge their tasks. The list is empty if no item
         waits.
         """
-        first = min(self._backlogged(), key=_rank, default=None)
+        first = min(self.backlogged(), key=_rank, default=None)
         if first is None:
             return []
         self.virtual_time = max(self.virtual_time, first.tag)
         key = first.oldest().key
         batch = self._fill(key)
-        if not any(self._backlogged()):
+        if not any(self.backlogged()):
             # The busy period ends. All tasks start the next one with equal tags.
-            self.virtual_time = max(flow.tag for flow in self._flows.values())
+            self.virtual_time = max(flow.tag for flow in self.flows())
         return batch
 
     def _fill(self, key: Hashable) -> list[Item]:
-        whole = self._cost(key, self._max)
-        share = whole / self._max
+        whole = self.cost(key, self.batch_max)
+        share = whole / self.batch_max
         # A task may join ahead of tasks that wait for a batch with another key, but not by more than a batch.
-        others = (flow.tag for flow in self._backlogged() if len(flow.queues) > 1 or key not in flow.queues)
+        others = (flow.tag for flow in self.backlogged() if len(flow.queues) > 1 or key not in flow.queues)
         limit = min(others, default=math.inf)
-        heap = [(*_rank(flow), flow) for flow in self._backlogged() if flow.may_join(key, self._max)]
+        heap = [(*_rank(flow), flow) for flow in self.backlogged() if flow.may_join(key, self.batch_max)]
         heapq.heapify(heap)
         batch: list[Item] = []
-        while heap and len(batch) < self._max:
+        while heap and len(batch) < self.batch_max:
             *_, flow = heapq.heappop(heap)
             if flow.tag > limit + whole / flow.weight:
                 continue
             batch.append(flow.pop(key))
             flow.tag += share / flow.weight
-            if flow.may_join(key, self._max):
+            if flow.may_join(key, self.batch_max):
                 heapq.heappush(heap, (*_rank(flow), flow))
-        self._charge(batch, share, self._cost(key, len(batch)) / len(batch))
+        self.charge(batch, share)
         return batch
-
-    def _charge(self, batch: list[Item], estimate: float, share: float) -> None:
-        """Charge each item its share. The tags have grown by the estimate already."""
-        for item in batch:
-            flow = self._flows[item.task]
-            flow.service += share
-            flow.tag += (share - estimate) / flow.weight
-
-    def _backlogged(self) -> Iterator[Flow]:
-        return (flow for flow in self._flows.values() if flow.waiting)
 
 
 def _rank(flow: Flow) -> tuple[float, int]:
     return flow.tag, flow.number
-
-
-def _arrival(item: Item) -> tuple[float, int, int]:
-    return item.at, item.call, item.row
-
-
-def _checked(weight: float) -> float:
-    if not 0 < weight < math.inf:
-        raise ValueError(f"weight must be above 0, is {weight:g}")
-    return weight
