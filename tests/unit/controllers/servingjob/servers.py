@@ -21,7 +21,7 @@ from convoy_controllers.servingjob.loads import Load
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.plan import plan
 from convoy_controllers.servingjob.traffic import Figures
-from convoy_controllers.views import ModelView, NodeView, PodView, RankView, SlotView
+from convoy_controllers.views import ModelView, NodeView, PodView, RankView, ReplicaStateView, SlotView
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
@@ -83,6 +83,8 @@ class Servers:
         self.places: Callable[[PodView], bool] = lambda pod: True
         """(pod) -> True if the scheduler finds a node for the pod."""
         self.drains = True
+        self.states: dict[str, tuple[str, ...]] = {}
+        """The nodes that hold each saved state of a replica, by uid of the state."""
         """True if a deleted pod is gone in the next step."""
         self.events: list[str] = []
         self.plans: list[Plan] = []
@@ -139,6 +141,7 @@ class Servers:
         return [f"{name}-{one.role}-{one.number}-{slot}" for one in self.records for slot in range(4)]
 
     @property
+            states=self.states,
     def records(self) -> list[GroupRecord]:
         """The stored records of the groups."""
         return self.job.status.internal.groups
@@ -220,8 +223,12 @@ class Servers:
             assert wanted is None or (view.model and view.model.ready), "a rank starts without its model"
             assert isinstance(command, Assign)
             self.assigned.append(command)
-            rank = RankView(command.rank_offset, "RUNNING", started=self.now.timestamp())
-            fresh = replace(view, incarnation=command.incarnation, ranks=(rank,))
+            state = command.replica_state
+            known = ReplicaStateView(state.hosts, state.limit) if state else None
+            ranks = view.ranks
+            if view.incarnation != command.incarnation:
+                ranks = (RankView(command.rank_offset, "RUNNING", started=self.now.timestamp()),)
+            fresh = replace(view, incarnation=command.incarnation, ranks=ranks, replica_state=known)
         self.slots[command.pod_uid] = fresh
 
     def _delivery(self, order: DeliverModel) -> ModelView:
