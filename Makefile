@@ -153,6 +153,10 @@ bench-serving: binaries ## The serving front, the engine lm, rollouts and faults
 	@$(BIN)/python -m e2e.bench serving
 	@$(BIN)/python -m e2e.bench.report
 
+.PHONY: oracle-hpa
+oracle-hpa: venv ## The autoscaler beside Kubernetes' own in 200,000 random cases, and with faults on purpose (20 minutes).
+	@$(BIN)/python -m e2e.oracle.hpa compare
+
 .PHONY: soak
 soak: binaries ## Half an hour of jobs under random faults on real nodes; writes docs/bench/soak.json.
 	@$(BIN)/python -m e2e.bench soak

@@ -154,6 +154,11 @@ def _download_tool(tool: Tool, target: Path, progress: Progress) -> None:
     unpack_programs(archive, tool.programs, target)
 
 
+def build(module: Path, program: Path) -> None:
+    """Build the file `program` from the Go module in the folder `module`."""
+    _go(["build", "-trimpath", "-ldflags", "-s -w", "-o", str(program), "."], program.parent, cwd=module)
+
+
 def go() -> Path:
     """Return the path of the Go tool. Raises ClusterError if Go is missing or too old."""
     needed = ".".join(map(str, GO_NEEDED))
