@@ -8,17 +8,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from convoy_controllers.autoscale.decision import Reason
-
-REASONS = (
-    Reason.ABOVE_TARGET,
-    Reason.BELOW_TARGET,
-    Reason.ABOVE_MAX_REPLICAS,
-    Reason.BELOW_MIN_REPLICAS,
-    Reason.ACTIVATED,
-    Reason.IDLE,
-)
-"""Reasons of decisions that change a number of replicas."""
+from convoy_controllers.autoscale.decision import CHANGE_REASONS
 
 
 class AutoscalerMetrics:
@@ -41,7 +31,7 @@ class AutoscalerMetrics:
             ["reason"],
             registry=registry,
         )
-        for reason in REASONS:
+        for reason in CHANGE_REASONS:
             # A series must exist before its first count: otherwise rate() does not see that count.
             self.decisions.labels(reason)
 

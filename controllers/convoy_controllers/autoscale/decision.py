@@ -37,6 +37,18 @@ class Reason(StrEnum):
     """No metric was above its activation threshold: the workload scales to zero, or stays there."""
 
 
+CHANGE_REASONS = (
+    Reason.ABOVE_TARGET,
+    Reason.BELOW_TARGET,
+    Reason.STABILIZED,
+    Reason.ABOVE_MAX_REPLICAS,
+    Reason.BELOW_MIN_REPLICAS,
+    Reason.ACTIVATED,
+    Reason.IDLE,
+)
+"""Reasons of decisions that change the number of replicas."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A decision. The caller writes `desired` if it differs from `present`, and then keeps `state`."""

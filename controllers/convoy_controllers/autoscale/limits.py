@@ -34,13 +34,13 @@ Limited = tuple[int, ConditionReason]
 def limit(scaling: Scaling, state: State, present: int, wanted: int, now: float) -> tuple[int, Condition]:
     """Return the number of replicas within all limits, and the condition ScalingLimited."""
     if scaling.behavior is None:
-        replicas, reason = without_behavior(present, wanted, scaling.min_replicas, scaling.max_replicas)
+        replicas, reason = limit_without_behavior(present, wanted, scaling.min_replicas, scaling.max_replicas)
     else:
-        replicas, reason = _with_behavior(scaling, scaling.behavior, state, (present, wanted), now)
+        replicas, reason = _limit_with_behavior(scaling, scaling.behavior, state, (present, wanted), now)
     return replicas, Condition(ConditionType.SCALING_LIMITED, replicas != wanted, reason, _MESSAGES[reason])
 
 
-def without_behavior(present: int, wanted: int, smallest: int, largest: int) -> Limited:
+def limit_without_behavior(present: int, wanted: int, smallest: int, largest: int) -> Limited:
     """Return the number of replicas within the limits that hold without rules of the user."""
     step = trunc32(max(float(SCALE_UP_FACTOR * present), float(SCALE_UP_AT_LEAST)))
     if wanted < smallest:
@@ -51,7 +51,7 @@ def without_behavior(present: int, wanted: int, smallest: int, largest: int) -> 
     return wanted, ConditionReason.DESIRED_WITHIN_RANGE
 
 
-def _with_behavior(
+def _limit_with_behavior(
     scaling: Scaling, behavior: Behavior, state: State, counts: tuple[int, int], now: float
 ) -> Limited:
     present, wanted = counts

@@ -8,7 +8,12 @@ import pytest
 from tests.unit.controllers.autoscale.cases import NOW, Case, cases, policies_of
 
 from convoy_controllers.autoscale.conditions import ConditionReason, ConditionType
-from convoy_controllers.autoscale.limits import limit, scale_down_limit, scale_up_limit, without_behavior
+from convoy_controllers.autoscale.limits import (
+    limit,
+    limit_without_behavior,
+    scale_down_limit,
+    scale_up_limit,
+)
 from convoy_controllers.autoscale.spec import (
     SCALE_DOWN,
     SCALE_UP,
@@ -60,7 +65,7 @@ def test_limits_without_behavior_as_upstream(
     present: int, wanted: int, least: int, most: int, expected: int, reason: ConditionReason
 ) -> None:
     """As TestConvertDesiredReplicasWithRules upstream; the last row is the minimum of 4 in one step."""
-    assert without_behavior(present, wanted, least, most) == (expected, reason)
+    assert limit_without_behavior(present, wanted, least, most) == (expected, reason)
 
 
 TWO = (Policy(PolicyType.PODS, 2, 60), Policy(PolicyType.PERCENT, 50, 60))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convoy_controllers.autoscale.decide import decide
-from convoy_controllers.autoscale.decision import Reason
+from convoy_controllers.autoscale.decision import CHANGE_REASONS, Reason
 from convoy_controllers.autoscale.samples import Observed
 from convoy_controllers.autoscale.spec import (
     Behavior,
@@ -63,6 +63,7 @@ def test_every_decision_stays_in_range(scaling: Scaling, series: list[int]) -> N
         decision = decide(scaling, observe(replicas, queue), state, NOW + 15 * i)
         assert scaling.min_replicas <= decision.desired <= scaling.max_replicas
         assert decision.present == replicas
+        assert not decision.changes or decision.reason in CHANGE_REASONS
         if decision.desired > replicas:
             assert decision.reason in (Reason.ABOVE_TARGET, Reason.STABILIZED, Reason.ACTIVATED)
         elif decision.desired < replicas:
