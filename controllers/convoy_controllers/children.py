@@ -55,6 +55,8 @@ class Apply:
     """The wanted fields, with `metadata.name`. The namespace is the parent's."""
     subresource: str = ""
     """`status` to apply fields of the status; empty otherwise."""
+    required: bool = True
+    """False if the plan's other objects are created even if the API server refuses this one."""
 
     @property
     def name(self) -> str:

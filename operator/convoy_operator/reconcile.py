@@ -268,19 +268,24 @@ class Reconciler:
         generation = parent.generation if isinstance(parent, CachedObject) else 0
         children = [child for child in plan.children if not isinstance(child, Create)]
         creations = plan.creations
-        if self._refusals.standing(parent.uid, generation):
+        standing = self._refusals.standing(parent.uid, generation)
+        optional = {child.name for child in children if isinstance(child, Apply) and not child.required}
+        if standing.keys() <= optional:
+            children = [one for one in children if not _creates_object(one) or one.name not in standing]
+        else:
             # While the back-off of refused children has not ended, create no child at all. After the
             # back-off, create all children together.
             children, creations = [child for child in children if not _creates_object(child)], ()
         refused = await executor.execute(parent, children)
         await executor.prune(parent, plan.prune, plan.children)
-        refused = refused or await self._dry_run(controller, parent, creations)
-        refused = refused or await executor.execute(parent, creations)
+        if refused.keys() <= optional:
+            fault = await self._dry_run(controller, parent, creations)
+            refused = {**refused, **(fault or await executor.execute(parent, creations))}
         if not refused and not (creations or any(map(_creates_object, children))):
             return {}
         if refused and self._cache.store(controller.resource).by_uid(parent.uid):
-            self._refusals.record(parent.uid, generation, refused)
-        else:
+            self._refusals.record(parent.uid, generation, {**standing, **refused})
+        elif not standing:
             self._refusals.clear(parent.uid)
         return refused
 

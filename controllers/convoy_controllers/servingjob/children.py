@@ -69,10 +69,12 @@ def reached(observed: Observed) -> Iterator[Apply]:
     job = observed.job
     wanted = job.spec.service
     used = {pod.labels.get(LABEL_REVISION) for pod in observed.own_pods}
-    ports = {wanted.port, *(one.spec.port for one in observed.revisions if one.name in used)}
+    live = [one.spec for one in observed.revisions if one.name in used]
+    ports = {wanted.port, *(one.port for one in live)}
     outside = wanted.type is not ServiceType.CLUSTER_IP
     served = network.ServedPorts(sorted(ports), pods.endpoints(job.metadata.name), outside)
     read = {role.metrics.port or wanted.port for role in job.spec.roles if role.metrics}
+    read |= {role.metrics_port for one in live for role in one.roles if role.metrics_port}
     yield service(job)
     yield from network.policies(observed.network, KIND, job.metadata, served=served, metrics_ports=read)
 

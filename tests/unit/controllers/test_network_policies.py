@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from tests.unit.controllers.servingjob.servers import Servers
 
 from convoy_controllers.children import Apply
 from convoy_controllers.plan import Plan
@@ -137,6 +138,23 @@ def test_agents_reach_the_ports_whose_metrics_they_read() -> None:
     rank = own(metadata.name, "TrainingJob")
     assert may_connect(found, AGENT, rank, 9000) and not may_connect(found, AGENT, rank, 9001)
     assert not may_connect(found, STRANGER, rank, 9000)
+
+
+def test_agents_reach_the_metrics_ports_of_all_revisions_that_run() -> None:
+    container = {"image": "own:1", "readinessProbe": {"httpGet": {"path": "/", "port": 8080}}}
+    role = {"name": "worker", "template": {"spec": {"containers": [container]}}}
+    servers = Servers(roles=[{**role, "metrics": {"port": 9000}}]).settle()
+    servers.edit(roles=[{**role, "metrics": {"port": 9001}}]).run(3)
+
+    def ports() -> list[int]:
+        found = applied(serving.plan(replace(servers.observed(), network=ON), servers.now))
+        rank = own("llm", "ServingJob")
+        return [port for port in (9000, 9001, 9002) if may_connect(found, AGENT, rank, port)]
+
+    assert len({pod.labels["convoy.dev/revision"] for pod in servers.live()}) == 2
+    assert ports() == [9000, 9001]
+    servers.settle()
+    assert ports() == [9001]
 
 
 def test_jobs_of_two_kinds_with_one_name_have_different_policies() -> None:
