@@ -5,11 +5,12 @@ Importing this module imports neither torch nor any engine's training loop.
 
 from __future__ import annotations
 
-from convoy_workloads.engines import gpt, lm, sklearn
+from convoy_workloads.engines import fmplex, gpt, lm, sklearn
 from convoy_workloads.engines.entry import EngineEntry
 
 ENGINES: tuple[EngineEntry, ...] = (
     gpt.ENGINE,
     lm.ENGINE,
+    fmplex.ENGINE,
     sklearn.ENGINE,
 )  # fmt: skip

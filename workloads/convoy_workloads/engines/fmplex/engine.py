@@ -159,6 +159,12 @@ class Multiplexer:
         """Return all tasks."""
         return [] if self._deployment is None else self._deployment.models()
 
+    def adapter_bytes(self) -> int:
+        """Return the memory of the stacked adapters in this pod."""
+        host = self.deployment.pods[0].host
+        assert isinstance(host, LocalHost)  # noqa: S101 - the first pod is this one
+        return host.bytes
+
     # The following methods add to the front.
 
     def admin_routes(self, call: Caller) -> Sequence[BaseRoute]:

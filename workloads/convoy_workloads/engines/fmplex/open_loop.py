@@ -1,0 +1,135 @@
+"""Requests of a bench: they arrive at times that do not depend on the results, at one engine or at one
+engine for each task. Latencies count from the scheduled arrival.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from convoy_workloads.engines.fmplex.engine import Multiplexer
+from convoy_workloads.engines.fmplex.params import Params
+from convoy_workloads.serving.protocol import Inference
+
+WORDS = ("refund", "invoice", "late", "parcel", "password", "thanks", "broken", "cancel", "order", "hello")
+LETTERS = 16
+"""Maximum number of bytes of a text."""
+CAPACITY_BATCHES = 12
+"""Number of batches to measure the capacity."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A request and its scheduled time in seconds."""
+
+    at: float
+    inference: Inference
+
+
+@dataclass
+class Run:
+    """The result of a run."""
+
+    seconds: float = 0.0
+    """Time from the start to the last result."""
+    latencies: dict[str, list[float]] = field(default_factory=dict)
+    """Seconds of each request by task."""
+    digest: str = ""
+    """Digest of all results in the order of the requests."""
+
+
+def arrivals(rates: dict[str, float], seconds: float, seed: int) -> list[Arrival]:
+    """Return Poisson arrivals. `rates`: requests per second by task. The number of requests and their texts
+    depend on
+    `rates` x `seconds` and `seed` only.
+    """
+    random = np.random.default_rng(seed)
+    total = sum(rates.values())
+    count = round(total * seconds)
+    gaps = random.exponential(1.0, count).cumsum() / total
+    names = random.choice(list(rates), count, p=[rate / total for rate in rates.values()])
+    words = random.choice(WORDS, (count, 2))
+    return [
+        Arrival(float(at), _inference(number, str(name), f"{one} {other}"[:LETTERS]))
+        for number, (at, name, (one, other)) in enumerate(zip(gaps, names, words, strict=True))
+    ]
+
+
+def serve(engines: Sequence[Multiplexer], home: dict[str, int], due: Sequence[Arrival], turns: bool) -> Run:
+    """Serve the arrivals on one thread. `home`: number of the engine of each task. `turns`: True to let the
+    engines with waiting requests compute in turn, False to choose the one with the oldest request.
+    """
+    found = Run(latencies={name: [] for name in home})
+    results: dict[int, bytes] = {}
+    number, last = 0, -1
+    started_at = time.monotonic()
+    while len(results) < len(due):
+        now = time.monotonic() - started_at
+        while number < len(due) and due[number].at <= now:
+            engines[home[due[number].inference.model]].admit(due[number].inference)
+            number += 1
+        last = _choose(engines, last, turns)
+        if last < 0:
+            time.sleep(max(0.0, due[number].at - (time.monotonic() - started_at)))
+            continue
+        for one in engines[last].step():
+            if one.error is not None:
+                raise one.error
+            results[one.sequence] = b"".join(table.tobytes() for table in one.outputs.values())
+            arrival = due[one.sequence]
+            seconds = time.monotonic() - started_at - arrival.at
+            found.latencies[arrival.inference.model].append(seconds)
+    found.seconds = time.monotonic() - started_at
+    found.digest = hashlib.sha256(b"".join(results[one] for one in range(len(due)))).hexdigest()
+    return found
+
+
+def _choose(engines: Sequence[Multiplexer], last: int, turns: bool) -> int:
+    """Return the number of the engine that computes next; -1 if no request waits."""
+    waiting = [number for number, engine in enumerate(engines) if engine.usage().preempted]
+    if not waiting:
+        return -1
+    if turns:
+        return min(waiting, key=lambda number: (number <= last, number))
+    return min(waiting, key=lambda number: _oldest(engines[number]))
+
+
+def _oldest(engine: Multiplexer) -> float:
+    item = engine.deployment.pods[0].queue.oldest()
+    return item.at if item is not None else float("inf")
+
+
+def loaded(params: Params) -> Multiplexer:
+    """Return an engine that has loaded its tasks and has passed its self-test."""
+    torch.set_num_threads(1)
+    made = Multiplexer(params, None, torch.device("cpu"))
+    made.load(lambda: None)
+    made.self_test()
+    return made
+
+
+def capacity(engine: Multiplexer, task: str, batch_max: int) -> float:
+    """Return the requests per second of full batches: the best of a few, because the machine may be busy."""
+    times = []
+    for _ in range(CAPACITY_BATCHES):
+        for number in range(batch_max):
+            engine.admit(_inference(number, task, "hello order"))
+        started_at = time.perf_counter()
+        while engine.usage().preempted:
+            engine.step()
+        times.append(time.perf_counter() - started_at)
+    return batch_max / sorted(times)[len(times) // 4]
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return a percentile of the values."""
+    return float(np.quantile(values, share))
+
+
+def _inference(number: int, task: str, text: str) -> Inference:
+    return Inference(number, task, {"text": np.array([text], dtype=object)}, (), 1)
