@@ -22,8 +22,7 @@ from convoy_controllers.autoscale.spec import (
     Target,
     TargetType,
 )
-from convoy_controllers.autoscale.state import State
-from convoy_controllers.autoscale.stored import restore, store
+from convoy_controllers.autoscale.state import State, needed
 
 QUEUE = Metric(MetricType.EXTERNAL, "queue", Target(TargetType.AVERAGE_VALUE, 1000))
 NOW = 1_000_000.0
@@ -74,18 +73,17 @@ def test_every_decision_stays_in_range(scaling: Scaling, series: list[int]) -> N
 
 
 @FEW
-@given(scalings, loads, st.integers(0, 24))
-def test_a_stored_state_decides_as_the_state_itself(scaling: Scaling, series: list[int], at: int) -> None:
+@given(scalings, loads)
+def test_the_needed_recommendations_decide_as_all(scaling: Scaling, series: list[int]) -> None:
     replicas, state = max(1, scaling.min_replicas), State()
-    copy = state
+    fewer = state
     for i, queue in enumerate(series):
         now = NOW + 15 * i
-        if i >= at:
-            copy = restore(store(copy, scaling, now))
+        fewer = replace(fewer, recommendations=needed(fewer.recommendations))
         decision = decide(scaling, observe(replicas, queue), state, now)
-        again = decide(scaling, observe(replicas, queue), copy, now)
+        again = decide(scaling, observe(replicas, queue), fewer, now)
         assert replace(again, state=decision.state, unwritten=decision.unwritten) == decision
-        replicas, state, copy = decision.desired, decision.state, again.state
+        replicas, state, fewer = decision.desired, decision.state, again.state
 
 
 @FEW
