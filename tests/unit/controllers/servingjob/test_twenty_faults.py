@@ -133,6 +133,37 @@ def test_09_a_surge_without_a_node_is_named_and_the_spec_may_allow_to_go_without
     assert servers.job.status.updated_ready_replicas == 2
 
 
+def test_09_a_surge_that_a_quota_refuses_is_named_and_costs_no_replica() -> None:
+    """A quota counts the surge. The older replicas serve until there is room or the spec allows fewer."""
+    servers = Servers().settle()
+    servers.refused = {"llm-worker-2": "pods is forbidden: exceeded quota: pods=2"}
+    servers.size(1).run(10)
+    assert servers.serving == 2 and len(servers.live()) == 2
+    assert servers.condition["Degraded"] == ("True", "PodRejected")
+    for condition in ("Degraded", "Progressing"):
+        assert "exceeded quota" in servers.message(condition)
+    servers.rollout(maxUnavailable=1)
+    for _ in range(40):
+        full = len(servers.pods) >= 2
+        servers.refused = {"llm-worker-": "pods is forbidden: exceeded quota: pods=2"} if full else {}
+        servers.step()
+        servers.wait(2)
+        assert servers.serving >= 1
+    assert servers.job.status.updated_ready_replicas == 2
+    assert servers.condition["Degraded"] == ("False", "ReplicasHealthy")
+
+
+def test_12_a_replica_that_does_not_end_gets_no_request_and_holds_no_rollout() -> None:
+    """Each request has a deadline and each drain a limit: see `serving/test_life.py`."""
+    servers = Servers().settle()
+    before = set(servers.pods)
+    servers._remove = lambda name: None  # type: ignore[method-assign]
+    servers.size(1).run(20)
+    assert servers.condition["Progressing"] == ("True", "RolloutComplete")
+    assert servers.job.status.updated_ready_replicas == 2
+    assert all(servers.pods[name].deleting and not servers.pods[name].ready for name in before)
+
+
 def test_12_the_drain_has_a_limit() -> None:
     servers = Servers(rollout={"drainSeconds": 45}).settle()
     body = servers.manifests["llm-worker-0-0"]
