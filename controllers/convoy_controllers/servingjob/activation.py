@@ -16,8 +16,8 @@ Everything follows from the pods and the Service as they are now. A plan that is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from convoy_controllers.children import Apply
@@ -31,7 +31,7 @@ from convoy_controllers.servingjob.rollout import Budget, Goal, Unit
 from convoy_controllers.servingjob.work import Work
 from convoy_crds.podtemplate import PodTemplate
 from convoy_crds.servingjob import ServingJob
-from convoy_crds.terms import ENGINE_ACTIVATOR, LABEL_ENDPOINT, LABEL_ROLE, ROLE_ACTIVATOR
+from convoy_crds.terms import ENGINE_ACTIVATOR, LABEL_ROLE, ROLE_ACTIVATOR
 
 ROLE = ROLE_ACTIVATOR
 COUNT = 2
@@ -144,7 +144,8 @@ def carry_out(work: Work, found: Activation, own: Revision | None, units: Sequen
         work.waits.append(SWITCH_SECONDS)
     target = own.name if own is not None else next((one.revision for one in units), "")
     limits = Budget(found.desired, 1, 0) if found.desired else Budget(0, 0, 0)
-    repair.change(work, ROLE, rollout.changes(list(units), Goal(target), limits))
+    made = rollout.changes(list(units), Goal(target), limits)
+    repair.change(work, ROLE, made if own is not None else replace(made, create=()))
     for command in _commands(work):
         work.commands.append(command)
         work.waits.append(RESEND_SECONDS)
@@ -177,10 +178,3 @@ def applied(job: ServingJob, found: Activation) -> Iterator[Apply]:
     """Yield the objects that activators need beside their pods."""
     if found.desired:
         yield children.disruption_budget(job, ROLE, found.desired - 1)
-
-
-def front(service: Mapping[str, Any]) -> str:
-    """Return to which pods a Service leads; empty if it is not a Service of Convoy."""
-    selector = (service.get("spec") or {}).get("selector") or {}
-    value = selector.get(LABEL_ENDPOINT, "")
-    return value if value in (REPLICAS, ACTIVATORS) else ""

@@ -8,6 +8,7 @@ from datetime import datetime
 from convoy_controllers.children import Apply, Delete, delete_pod
 from convoy_controllers.plan import Plan
 from convoy_controllers.servingjob import (
+    activation,
     children,
     conditions,
     deadnode,
@@ -20,10 +21,11 @@ from convoy_controllers.servingjob import (
     states,
     units,
 )
+from convoy_controllers.servingjob.activation import Activation
 from convoy_controllers.servingjob.conditions import Rolling
 from convoy_controllers.servingjob.draft import Draft
 from convoy_controllers.servingjob.faults import LostNodes
-from convoy_controllers.servingjob.groups import Group, groups, strays, used_numbers
+from convoy_controllers.servingjob.groups import Group, groups, strays
 from convoy_controllers.servingjob.moving import Departure
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.revision import Revision
@@ -34,7 +36,7 @@ from convoy_controllers.servingjob.work import Work
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.servingjob_rollout import ENDPOINT_LAG_SECONDS
-from convoy_crds.servingjob_status import MAX_LISTED, GroupRecord, RevisionStatus
+from convoy_crds.servingjob_status import MAX_LISTED, RevisionStatus
 from convoy_crds.terms import ConditionType
 
 
@@ -48,8 +50,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if chosen.model is not None or wrong is None:
         status.model = chosen.model
     target = _target(observed, draft, wrong, chosen)
+    own = activation.revision(observed, target.spec) if target else None
     stored = {one.name: one for one in observed.revisions}
-    revisions = stored | ({target.name: target} if target else {})
+    revisions = stored | {one.name: one for one in (target, own) if one is not None}
     lost = deadnode.lost(observed)
     work = Work(
         observed,
@@ -69,9 +72,13 @@ def plan(observed: Observed, now: datetime) -> Plan:
     conditions.set_model(draft, chosen.problem or _model_fault(work))
     seen: Rolling | None = None
     state: dict[str, list[Unit]] = {}
+    activators: Activation | None = None
     if target is not None:
         status.update_revision = target.name
+        activators = activation.decide(work, own)
+        work.kept = activators.kept
         state = _units(work)
+        activation.carry_out(work, activators, own, state.pop(activation.ROLE, []))
         seen = _progress(work, target, state)
         _roll(work, target, state, held=seen.halted or seen.paused)
     repair.form(work)
@@ -103,7 +110,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
             *deadnode.not_ready(observed.own_pods, lost, now),
             *_deletions(work),
             *(revision.apply(observed.job, one) for one in kept),
-            *_others(work, target, state, seen),
+            *_others(work, target, state, seen, activators),
             *work.creations,
         ),
         prune=children.PRUNED,
@@ -264,7 +271,8 @@ def _broken(state: Mapping[str, Sequence[Unit]], target: str) -> bool:
 
 def _desired(work: Work, target: Revision, role: str) -> int:
     """Return the desired number of replicas of a role; 0 if the target revision does not have the role."""
-    return work.observed.desired(role) if target.spec.role(role) else 0
+    wanted = work.observed.desired(role) if target.spec.role(role) else 0
+    return max(wanted, work.kept) if role == work.observed.job.spec.serving_role else wanted
 
 
 def _roll(work: Work, target: Revision, state: Mapping[str, Sequence[Unit]], *, held: bool) -> None:
@@ -281,17 +289,7 @@ def _roll(work: Work, target: Revision, state: Mapping[str, Sequence[Unit]], *, 
             work.observed.job.spec.rollout, _desired(work, target, name), found, target.name
         )
         goal = Goal(target.name, _fallback(work, name, found, target), held)
-        made = rollout.changes(found, goal, limits)
-        for number in made.delete:
-            group = work.groups.pop((name, number))
-            work.deletions += repair.delete_all(group)
-        used = {key[1] for key in work.groups if key[0] == name} | used_numbers(work.observed, name)
-        for wanted in made.create:
-            number = next(one for one in range(len(used) + 1) if one not in used)
-            used.add(number)
-            record = GroupRecord(role=name, number=number, revision=wanted)
-            role = work.revisions[wanted].spec.role(name)
-            work.groups[name, number] = Group(record, role.group_size if role else 0, {})
+        repair.change(work, name, rollout.changes(found, goal, limits))
     _wait_for_lag(work)
 
 
@@ -333,16 +331,22 @@ def _kept(work: Work) -> tuple[Revision, ...]:
     """Return the revisions to keep."""
     status = work.draft.status
     used = {one.record.revision for one in work.groups.values()}
-    return revision.kept(work.revisions.values(), used | {status.update_revision, status.current_revision})
+    stored = [one for one in work.revisions.values() if not activation.is_own(one)]
+    return revision.kept(stored, used | {status.update_revision, status.current_revision})
 
 
 def _others(
-    work: Work, target: Revision | None, state: Mapping[str, Sequence[Unit]], seen: Rolling | None
+    work: Work,
+    target: Revision | None,
+    state: Mapping[str, Sequence[Unit]],
+    seen: Rolling | None,
+    activators: Activation | None,
 ) -> Iterator[Apply]:
     """Yield the objects beside the pods; none before the first revision."""
-    if target is not None and seen is not None:
+    if target is not None and seen is not None and activators is not None:
         held = seen.halted or seen.paused
-        yield from children.applied(work.observed, target.spec, state, held=held)
+        yield from children.applied(work.observed, target.spec, state, activators.front, held=held)
+        yield from activation.applied(work.observed.job, activators)
 
 
 def _why(work: Work, chosen: model.Choice, wrong: Violation | None) -> str:

@@ -25,7 +25,7 @@ from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.servingjob import KIND, ServingJob
 from convoy_crds.servingjob_rollout import ServiceType
 from convoy_crds.servingjob_scaling import Scaling, ScalingMode
-from convoy_crds.terms import LABEL_JOB, LABEL_KIND, LABEL_REVISION
+from convoy_crds.terms import LABEL_ENDPOINT, LABEL_JOB, LABEL_KIND, LABEL_REVISION, ROLE_ACTIVATOR
 
 PORT_NAME = "http"
 PRUNED = (
@@ -39,11 +39,13 @@ PRUNED = (
 
 
 def applied(
-    observed: Observed, spec: RevisionSpec, units: Mapping[str, Sequence[Unit]], *, held: bool
+    observed: Observed, spec: RevisionSpec, units: Mapping[str, Sequence[Unit]], front: str, *, held: bool
 ) -> Iterator[Apply]:
-    """Yield the objects beside the pods. `spec` is the revision to which the replicas roll."""
+    """Yield the objects beside the pods. `spec` is the revision to which the replicas roll, and `front` the
+    value of the endpoint label in the pods to which the Service leads.
+    """
     job = observed.job
-    yield from reached(observed)
+    yield from reached(observed, front)
     for role in spec.roles:
         there = units.get(role.name, ())
         most = min_available_pods(observed.desired(role.name), role.group_size, there, held=held)
@@ -57,14 +59,15 @@ def applied(
 def refused(observed: Observed) -> Violation | None:
     """Return the API server's refusal of an object beside the pods; None if there is none."""
     job = observed.job.metadata.name
-    names = (job, *network.names(KIND.name, job), *(f"{job}-{role.name}" for role in observed.job.spec.roles))
+    roles = (*(role.name for role in observed.job.spec.roles), ROLE_ACTIVATOR)
+    names = (job, *network.names(KIND.name, job), *(f"{job}-{role}" for role in roles))
     for name in (*names, *(f"{job}-{one.name}" for one in observed.revisions)):
         if found := observed.create_errors.get(name):
             return Violation(Reasons.POD_REJECTED, f"the API server refused object {name}: {found.message}")
     return None
 
 
-def reached(observed: Observed) -> Iterator[Apply]:
+def reached(observed: Observed, front: str = pods.REPLICAS) -> Iterator[Apply]:
     """Yield the Service, and the NetworkPolicies that limit who reaches the pods."""
     job = observed.job
     wanted = job.spec.service
@@ -72,20 +75,24 @@ def reached(observed: Observed) -> Iterator[Apply]:
     live = [one.spec for one in observed.revisions if one.name in used]
     ports = {wanted.port, *(one.port for one in live)}
     outside = wanted.type is not ServiceType.CLUSTER_IP
-    served = network.ServedPorts(sorted(ports), pods.endpoints(job.metadata.name), outside)
+    reachable = {
+        "matchLabels": {LABEL_JOB: job.metadata.name, LABEL_KIND: KIND.name},
+        "matchExpressions": [{"key": LABEL_ENDPOINT, "operator": "Exists"}],
+    }
+    served = network.ServedPorts(sorted(ports), reachable, outside)
     read = {role.metrics.port or wanted.port for role in job.spec.roles if role.metrics}
     read |= {role.metrics_port for one in live for role in one.roles if role.metrics_port}
-    yield service(job)
+    yield service(job, front)
     yield from network.policies(observed.network, KIND, job.metadata, served=served, metrics_ports=read)
 
 
-def service(job: ServingJob) -> Apply:
-    """Return the Service. It sends requests to slot 0 of each replica of the serving role. During a rollout
-    that changes the role or the port, it sends them to pods of both revisions.
+def service(job: ServingJob, front: str) -> Apply:
+    """Return the Service. It sends requests to slot 0 of each replica of the serving role, or to the
+    activators. During a rollout that changes the role or the port, it sends them to pods of both revisions.
     """
     wanted = job.spec.service
     port = {"name": PORT_NAME, "port": wanted.port, "targetPort": pods.PORT_NAME, "protocol": "TCP"}
-    spec = {"type": str(wanted.type), "selector": pods.endpoints(job.metadata.name), "ports": [port]}
+    spec = {"type": str(wanted.type), "selector": pods.endpoints(job.metadata.name, front), "ports": [port]}
     return _owned(job, SERVICES, job.metadata.name, spec)
 
 

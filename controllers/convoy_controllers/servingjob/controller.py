@@ -26,7 +26,7 @@ from convoy_controllers.servingjob.plan import plan
 from convoy_controllers.views import ENDED_PHASES
 from convoy_controllers.workers.refusal import Refusal, findings, refusal
 from convoy_crds.servingjob import KIND, ServingJob
-from convoy_crds.terms import LABEL_NODE_HEALTH, LABEL_ROLE, MANAGED_BY, ConditionType
+from convoy_crds.terms import LABEL_NODE_HEALTH, LABEL_ROLE, MANAGED_BY, ROLE_ACTIVATOR, ConditionType
 
 PROGRESS_FIELDS = frozenset({"checkpoint", "traffic"})
 """Status fields that change all the time."""
@@ -45,7 +45,7 @@ def explain(
     Return None if no field of the job is at fault: then an admission webhook or a policy refused the pod.
     """
     labels = manifest["metadata"].get("labels") or {}
-    if manifest.get("kind") != PODS.kind:
+    if manifest.get("kind") != PODS.kind or labels[LABEL_ROLE] == ROLE_ACTIVATOR:
         return Refusal(message)
     found = findings(job.spec.roles, manifest, labels[LABEL_ROLE], message, causes)
     return refusal(found) if found else None

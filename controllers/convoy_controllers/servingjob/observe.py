@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from convoy_controllers.cached import CachedObject
 from convoy_controllers.keys import Key
 from convoy_controllers.reader import Reader
-from convoy_controllers.resources import CONTROLLER_REVISIONS
+from convoy_controllers.resources import CONTROLLER_REVISIONS, SERVICES
 from convoy_controllers.servingjob import revision
 from convoy_controllers.servingjob.observed import Observed
 from convoy_crds import checkpointstore, engine, trainingjob
 from convoy_crds.servingjob import KIND, ServingJob
+from convoy_crds.terms import ENGINE_ACTIVATOR, LABEL_ENDPOINT
 
 
 def observe(reader: Reader, key: Key) -> Observed | None:
@@ -44,6 +46,7 @@ def observe(reader: Reader, key: Key) -> Observed | None:
         slots=reader.hub.slots(own),
         nodes=reader.hub.nodes(pods),
         silent_seconds=reader.hub.silent_seconds,
+        front=_front(reader.children(SERVICES, uid)),
         agent_nodes=len(reader.agent_nodes),
         states=reader.hub.states(uid) if job.spec.checkpoint.tiers.any else {},
         warnings={pod: warning for pod, warning in warnings.items() if warning is not None},
@@ -66,7 +69,14 @@ def _scales(job: ServingJob) -> bool:
 
 
 def _engine_names(job: ServingJob) -> set[str]:
-    return {role.engine.name for role in job.spec.roles if role.engine is not None}
+    named = {role.engine.name for role in job.spec.roles if role.engine is not None}
+    return named | {ENGINE_ACTIVATOR} if job.spec.scales_to_zero else named
+
+
+def _front(services: Iterable[CachedObject]) -> str:
+    """Return the pods to which the job's Service leads; empty if there is none."""
+    found = next((one.raw.get("spec") or {} for one in services), {})
+    return str((found.get("selector") or {}).get(LABEL_ENDPOINT, ""))
 
 
 def _stores_for(reader: Reader, namespace: str) -> tuple[str, ...]:

@@ -44,6 +44,8 @@ class Observed:
     """Agents' reports on the job's pods, by pod uid."""
     nodes: Mapping[str, NodeView] = field(default_factory=dict)
     """The nodes of all `pods`, by name."""
+    front: str = ""
+    """Value of the endpoint label in the pods to which the Service leads; empty without a Service."""
     silent_seconds: float = SILENT_SECONDS
     """Seconds of silence after which an agent counts as absent."""
     agent_nodes: int = 0

@@ -20,7 +20,7 @@ from convoy_crds.params import params_error
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.servingjob import ServingRole
-from convoy_crds.terms import AUTH_PATH, MODEL_PATH, MOUNT_PATH, ConditionType
+from convoy_crds.terms import AUTH_PATH, ENGINE_ACTIVATOR, MODEL_PATH, MOUNT_PATH, ConditionType
 
 _RESERVED_VOLUMES = OWN_VOLUMES | pods.OWN_VOLUMES
 _RESERVED_PATHS = frozenset(
@@ -50,6 +50,20 @@ def _unknown_engine(observed: Observed) -> Iterator[Violation]:
         if engine is None and role.engine:
             why = f"there is no Engine {role.engine.name!r}; create it or name one of: {known}"
             yield Violation(Reasons.UNKNOWN_ENGINE, f"{path}.name: {why}")
+
+
+def _activator(observed: Observed) -> Iterator[Violation]:
+    for path, role, _ in _engines(observed):
+        if role.engine and role.engine.name == ENGINE_ACTIVATOR:
+            why = (
+                f"Engine {ENGINE_ACTIVATOR!r} is for Convoy's own pods; name the engine that serves the model"
+            )
+            yield _invalid(f"{path}.name", why)
+    spec = observed.job.spec
+    if spec.scales_to_zero and ENGINE_ACTIVATOR not in observed.engines:
+        number = next(index for index, role in enumerate(spec.roles) if role.name == spec.serving_role)
+        why = f"0 needs Engine {ENGINE_ACTIVATOR!r}, which does not exist; install it, or set 1"
+        yield Violation(Reasons.UNKNOWN_ENGINE, f"spec.roles[{number}].scaling.minReplicas: {why}")
 
 
 def _engine_not_ready(observed: Observed) -> Iterator[Violation]:
@@ -124,6 +138,7 @@ def _invalid(path: str, why: str, reason: Reason = Reasons.INVALID_SPEC) -> Viol
 
 CHECKS: tuple[Callable[[Observed], Iterator[Violation]], ...] = (
     _unknown_engine,
+    _activator,
     _engine_not_ready,
     _wrong_role_kind,
     _invalid_params,

@@ -43,8 +43,8 @@ class ServedPorts:
     """The ports on which a job receives requests. During a rollout there may be two."""
 
     ports: Sequence[int]
-    selector: Mapping[str, str]
-    """Labels of the pods that receive the requests."""
+    selector: Mapping[str, Any]
+    """Label selector of the pods that receive the requests."""
     outside: bool
     """True if clients outside the cluster may connect too."""
 
@@ -76,7 +76,7 @@ def policies(
     ]
     if ports := [_tcp(port) for port in sorted(set(metrics_ports))]:
         ingress.append({"from": [_convoy(settings, "agent")], "ports": ports})
-    yield _apply(kind, metadata, first, own, ingress)
+    yield _apply(kind, metadata, first, {"matchLabels": own}, ingress)
     if served is not None:
         allowed: dict[str, Any] = {"ports": [_tcp(port) for port in served.ports]}
         if not served.outside:
@@ -102,7 +102,7 @@ def _apply(
     kind: Kind[Any],
     metadata: ObjectMeta,
     name: str,
-    selector: Mapping[str, str],
+    selector: Mapping[str, Any],
     ingress: list[Mapping[str, Any]],
 ) -> Apply:
     labels = {LABEL_JOB: metadata.name, LABEL_KIND: kind.name}
@@ -112,7 +112,7 @@ def _apply(
         "kind": NETWORK_POLICIES.kind,
         "metadata": {"name": name, "labels": labels, "ownerReferences": [owner]},
         "spec": {
-            "podSelector": {"matchLabels": dict(selector)},
+            "podSelector": dict(selector),
             "policyTypes": ["Ingress"],
             "ingress": ingress,
         },

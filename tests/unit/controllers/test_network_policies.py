@@ -35,7 +35,10 @@ class Pod:
 
 def chosen(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
     wanted = (selector or {}).get("matchLabels") or {}
-    return all(labels.get(name) == value for name, value in wanted.items())
+    expressions = (selector or {}).get("matchExpressions") or []
+    assert all(one["operator"] == "Exists" for one in expressions)
+    exact = all(labels.get(name) == value for name, value in wanted.items())
+    return exact and all(one["key"] in labels for one in expressions)
 
 
 def is_peer(peer: Mapping[str, Any], source: Pod, namespace: str) -> bool:
@@ -115,6 +118,8 @@ def test_clients_reach_the_port_of_the_service_only(type: str, outside: bool) ->
     front = replace(front, labels={**front.labels, "convoy.dev/endpoint": "true"})
     assert may_connect(found, STRANGER, front, 8080)
     assert may_connect(found, OUTSIDE, front, 8080) is outside
+    activator = replace(front, labels={**front.labels, "convoy.dev/endpoint": "activator"})
+    assert may_connect(found, STRANGER, activator, 8080)
     for target, port in ((front, 29500), (rank, 8080), (own("llm", "ServingJob", "server"), 8080)):
         assert not may_connect(found, STRANGER, target, port)
         assert may_connect(found, front, target, port)

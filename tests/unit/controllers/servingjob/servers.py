@@ -13,9 +13,9 @@ from typing import Any, Self
 
 from convoy_controllers.cached import CachedObject
 from convoy_controllers.children import Apply, Create, Delete
-from convoy_controllers.commands import Assign, DeliverModel, PickPort
+from convoy_controllers.commands import Assign, DeliverModel, Endpoints, PickPort
 from convoy_controllers.plan import Plan
-from convoy_controllers.resources import CONTROLLER_REVISIONS, PODS, Resource
+from convoy_controllers.resources import CONTROLLER_REVISIONS, PODS, SERVICES, Resource
 from convoy_controllers.servingjob import revision
 from convoy_controllers.servingjob.loads import Load
 from convoy_controllers.servingjob.observed import Observed
@@ -27,7 +27,14 @@ from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.servingjob_status import GroupRecord
-from convoy_crds.terms import LABEL_GROUP, LABEL_INDEX, LABEL_NODE_HEALTH, LABEL_REVISION, LABEL_ROLE
+from convoy_crds.terms import (
+    LABEL_ENDPOINT,
+    LABEL_GROUP,
+    LABEL_INDEX,
+    LABEL_NODE_HEALTH,
+    LABEL_REVISION,
+    LABEL_ROLE,
+)
 from convoy_crds.trainingjob import TrainingJob
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -76,6 +83,8 @@ class Servers:
         self.load: Callable[[PodView], Load | None] = lambda pod: None
         """(pod) -> the load that a ready pod reports."""
         self.memory: Any = {}
+        self.states: dict[str, tuple[str, ...]] = {}
+        """The nodes that hold each saved state of a replica, by uid of the state."""
         self.refused: dict[str, str] = {}
         """Reasons for which the API server refuses to create pods, by a part of their names."""
         self.good: Callable[[PodView], bool] = lambda pod: True
@@ -83,8 +92,6 @@ class Servers:
         self.places: Callable[[PodView], bool] = lambda pod: True
         """(pod) -> True if the scheduler finds a node for the pod."""
         self.drains = True
-        self.states: dict[str, tuple[str, ...]] = {}
-        """The nodes that hold each saved state of a replica, by uid of the state."""
         """True if a deleted pod is gone in the next step."""
         self.events: list[str] = []
         self.plans: list[Plan] = []
@@ -124,6 +131,7 @@ class Servers:
             pods=tuple(self.pods.values()),
             slots=dict(self.slots),
             nodes={name: self.nodes.get(name, NodeView(name)) for name in names},
+            front=self.front,
             agent_nodes=NODES,
             create_errors=refusals,
             traffic=self.traffic,
@@ -133,7 +141,14 @@ class Servers:
                 if pod.ready and (load := self.load(pod)) is not None
             },
             memory=self.memory,
+            states=self.states,
         )
+
+    @property
+    def front(self) -> str:
+        """The endpoint label of the pods to which the Service leads; empty without a Service."""
+        service: Any = self.objects.get((SERVICES, self.job.metadata.name))
+        return service["spec"]["selector"][LABEL_ENDPOINT] if service else ""
 
     def _expected(self) -> list[str]:
         """Return the names of the pods that the job's groups should have."""
@@ -141,7 +156,6 @@ class Servers:
         return [f"{name}-{one.role}-{one.number}-{slot}" for one in self.records for slot in range(4)]
 
     @property
-            states=self.states,
     def records(self) -> list[GroupRecord]:
         """The stored records of the groups."""
         return self.job.status.internal.groups
@@ -218,8 +232,12 @@ class Servers:
         elif isinstance(command, DeliverModel):
             self.delivered.append(command)
             fresh = replace(view, model=self._delivery(command))
+        elif isinstance(command, Endpoints):
+            assert command.incarnation == view.incarnation
+            fresh = replace(view, endpoints=command.addresses)
         else:
-            wanted = self.revisions[self.pods_by_uid[command.pod_uid].labels[LABEL_REVISION]].spec.generation
+            stored = self.revisions.get(self.pods_by_uid[command.pod_uid].labels[LABEL_REVISION])
+            wanted = stored.spec.generation if stored else None
             assert wanted is None or (view.model and view.model.ready), "a rank starts without its model"
             assert isinstance(command, Assign)
             self.assigned.append(command)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.controllers.servingjob.servers import Servers
+from tests.unit.controllers.servingjob.servers import Servers, make_engine
 
 from convoy_controllers.resources import HORIZONTAL_POD_AUTOSCALERS
 from convoy_controllers.servingjob.loads import Load
@@ -36,6 +36,7 @@ def servers(job: dict[str, Any] | None = None, **scaling: Any) -> Servers:
     """Return a running job whose role Convoy scales."""
     role = {"name": "worker", "engine": {"name": "lm"}, "scaling": scaled(**scaling)}
     made = Servers(roles=[role], replicas=None, **(job or {}))
+    made.engines["activator"] = make_engine("activator")
     made.load = idle
     return made.run(4, SYNC)
 
