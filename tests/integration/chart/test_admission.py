@@ -21,6 +21,7 @@ from .conftest import CHART, Bodies, of_kind, one, render
 from .test_rendered import collection
 
 JOBS = "/apis/convoy.dev/v1alpha1/namespaces/{}/trainingjobs"
+SERVERS = "/apis/convoy.dev/v1alpha1/namespaces/{}/servingjobs"
 MERGE = "application/merge-patch+json"
 LABEL = "held-to"
 SECONDS = 30.0
@@ -58,8 +59,16 @@ def job(*templates: Mapping[str, Any], local: Mapping[str, Any] | None = None) -
     return body
 
 
+def server(template: Mapping[str, Any], local: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a ServingJob with this pod spec."""
+    found = job(template, local=local)
+    found["spec"].pop("engine")
+    role = {"name": "server", "engine": {"name": "lm"}, "template": {"spec": dict(template)}}
+    return {**found, "kind": "ServingJob", "spec": {**found["spec"], "roles": [role]}}
+
+
 def policy(helm: Path, name: str) -> Bodies:
-    """Return the chart's policy and its binding. Both are renamed, and apply to the namespaces with the
+    """Return the chart's policies and their bindings. They are renamed, and apply to the namespaces with the
     label `name`.
     """
     values = {
@@ -67,7 +76,7 @@ def policy(helm: Path, name: str) -> Bodies:
         "namespaceSelector": {"matchLabels": {LABEL: name}},
         "localMemory": MEMORY[name],
     }
-    bodies = render(helm, values={"admission": {"trainingJobs": values}})
+    bodies = render(helm, values={"admission": {"trainingJobs": values, "servingJobs": values}})
     found = [body for body in bodies if body["kind"].startswith("ValidatingAdmissionPolicy")]
     for body in found:
         body["metadata"]["name"] = f"{name}-{body['metadata']['name']}"
@@ -112,6 +121,8 @@ def held(control_plane: Any, helm: Path) -> Iterator[dict[str, str]]:
         for name in MEMORY:
             path = f"{JOBS.format(namespaces[name])}?dryRun=All"
             until_refused(partial(refusal, control_plane, "POST", path, job({"hostPID": True})))
+            path = f"{SERVERS.format(namespaces[name])}?dryRun=All"
+            until_refused(partial(refusal, control_plane, "POST", path, server({"hostPID": True})))
         yield namespaces
     finally:
         for path in made:
@@ -233,6 +244,19 @@ def test_checkpoint_memory_must_be_declared_and_bounded_if_required(
 ) -> None:
     for name, why in (("plain", plain), ("required", required), ("capped", capped)):
         words = refusal_of(job(local=local), name)
+        assert (why in words) if why else (words == ""), (name, words)
+
+
+@pytest.mark.parametrize(
+    ("local", "required", "capped"),
+    [(None, "", ""), ({}, NAMED, NAMED), ({"memory": "8Gi"}, "", ""), ({"memory": "8193Mi"}, "", MOST)],
+)
+def test_memory_for_states_of_replicas_is_bounded_likewise(
+    control_plane: Any, held: dict[str, str], local: dict[str, Any] | None, required: str, capped: str
+) -> None:
+    for name, why in (("plain", ""), ("required", required), ("capped", capped)):
+        path = f"{SERVERS.format(held[name])}?dryRun=All"
+        words = refusal(control_plane, "POST", path, server({}, local))
         assert (why in words) if why else (words == ""), (name, words)
 
 

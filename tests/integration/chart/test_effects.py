@@ -154,6 +154,8 @@ EFFECTS = {
     "admission.servingJobs.namespaceSelector": Effect(
         {"matchLabels": {"team-x": "mine"}}, SERVING_BINDING, "team-x: mine", SERVING_HELD
     ),
+    "admission.servingJobs.localMemory.required": Effect(True, SERVING_POLICY, "must be given", SERVING_HELD),
+    "admission.servingJobs.localMemory.most": Effect("7Gi", SERVING_POLICY, "7Gi", SERVING_HELD),
     "rbac.aggregate": Effect(False, {"ClusterRole *"}),
     "monitoring.runbooks": Effect("https://x.example", RULE, "https://x.example/convoy-"),
     "monitoring.runbookSuffix": Effect(".html", RULE, "agents-unavailable.html", BOOKS),
