@@ -153,6 +153,11 @@ bench-serving: binaries ## The serving front, the engine lm, rollouts and faults
 	@$(BIN)/python -m e2e.bench serving
 	@$(BIN)/python -m e2e.bench.report
 
+.PHONY: bench-autoscaling
+bench-autoscaling: venv ## The autoscaler beside Kubernetes' own; writes docs/bench/autoscaling.json (20 minutes).
+	@$(BIN)/python -m e2e.bench autoscaling
+	@$(BIN)/python -m e2e.bench.report
+
 .PHONY: oracle-hpa
 oracle-hpa: venv ## The autoscaler beside Kubernetes' own in 200,000 random cases, and with faults on purpose (20 minutes).
 	@$(BIN)/python -m e2e.oracle.hpa compare

@@ -19,6 +19,7 @@ BENCHES = (
     Bench("survival", "e2e.bench.survival.command"),
     Bench("soak", "e2e.bench.survival.soak_command"),
     Bench("serving", "e2e.bench.serving.command"),
+    Bench("autoscaling", "e2e.bench.autoscaling.command"),
     Bench("schedules", "e2e.bench.tiercheck.schedules_command"),
     Bench("guard-sweep", "e2e.bench.guard.sweep_command"),
     Bench("dashboard", "e2e.bench.dashboard.command"),

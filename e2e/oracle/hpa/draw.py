@@ -47,6 +47,11 @@ def scaled(full: int, usage: float) -> int:
     return min(round(full * usage), LARGE[-1])
 
 
+def odd_value(rng: Random) -> int:
+    """Return a negative value, or one at which Go's arithmetic overflows."""
+    return rng.randint(-5000, -1) if chance(rng, 0.5) else rng.choice(LARGE)
+
+
 def quantity(rng: Random, milli: int) -> str:
     """Return a number of thousandths as one of the texts that mean it."""
     if milli % 1000 or chance(rng, 0.3):

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from convoy_controllers.autoscale.quantity import milli_value
-from e2e.oracle.hpa.draw import chance, quantity, ratio, scaled
+from e2e.oracle.hpa.draw import chance, odd_value, quantity, ratio, scaled
 from e2e.oracle.hpa.pods import CONTAINERS, Pod, samples
 from e2e.oracle.hpa.program import Case
 
@@ -85,4 +85,5 @@ def reading(rng: Random, found: Case, pods: list[Pod], replicas: int) -> Case:
         full *= replicas
     number = 1 if found["type"] == "Object" else rng.choice((0, 1, 1, 1, 1, 2, 3))
     usage = ratio(rng)
-    return {"values": [scaled(full, usage) for _ in range(number)]}
+    values = [odd_value(rng) if chance(rng, 0.01) else scaled(full, usage) for _ in range(number)]
+    return {"values": values}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from e2e.oracle.hpa.draw import chance, near, ratio, scaled, weighted
+from e2e.oracle.hpa.draw import chance, near, odd_value, ratio, scaled, weighted
 
 CONTAINERS = ("app", "proxy", "sidecar")
 RESOURCES = ("cpu", "memory")
@@ -60,8 +60,13 @@ def samples(rng: Random, found: list[Pod], full: int) -> Samples:
     if chance(rng, 0.03):
         names.append("stranger")
     return {
-        name: _sample(rng, scaled(full, usage * (1.0 if equal else rng.uniform(0.3, 1.7)))) for name in names
+        name: _sample(rng, _value(rng, full, usage if equal else usage * rng.uniform(0.3, 1.7)))
+        for name in names
     }
+
+
+def _value(rng: Random, full: int, usage: float) -> int:
+    return odd_value(rng) if chance(rng, 0.003) else scaled(full, usage)
 
 
 def _sample(rng: Random, value: int) -> dict[str, Any]:

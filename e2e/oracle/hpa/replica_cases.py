@@ -69,11 +69,7 @@ def _samples(rng: Random, case: Case) -> Case:
     if case["call"] == "utilization" and found:
         containers = found[0]["containers"]
         full = full * sum(one["requests"].get(case["resource"], 0) for one in containers) // 100
-    made = samples(rng, found, full)
-    if chance(rng, 0.02):
-        for one in made.values():
-            one["value"] = rng.choice((-1, 1)) * rng.choice(LARGE)
-    return {"samples": made}
+    return {"samples": samples(rng, found, full)}
 
 
 def _values(rng: Random, case: Case) -> Case:

@@ -43,12 +43,13 @@ def _of_demand(rng: Random, number: int) -> Iterator[Case]:
 
 def _of_pods(rng: Random, number: int) -> Iterator[Case]:
     """Yield steps with metrics of all types and with pods."""
-    metrics = (
-        [] if chance(rng, 0.05) else [metric(rng, index) for index in range(rng.choice((1, 1, 2, 2, 3, 4)))]
-    )
+    metrics = _metrics(rng)
     found: list[Pod] = []
     for index in range(number):
         step = _step(rng, index == 0, metrics)
+        if chance(rng, 0.01):
+            metrics = _metrics(rng)
+            step["spec"] = spec(rng, metrics)
         if index == 0 or chance(rng, 0.3):
             found = step["pods"] = pods(rng, 0 if chance(rng, 0.02) else rng.randint(1, 6))
         step["readings"] = {
@@ -57,6 +58,12 @@ def _of_pods(rng: Random, number: int) -> Iterator[Case]:
             if chance(rng, 0.93)
         }
         yield step
+
+
+def _metrics(rng: Random) -> list[Case]:
+    """Return some metrics, or none, which means the default."""
+    number = 0 if chance(rng, 0.05) else rng.choice((1, 1, 2, 2, 3, 4))
+    return [metric(rng, index) for index in range(number)]
 
 
 def _step(rng: Random, first: bool, metrics: list[Case]) -> Case:
