@@ -142,9 +142,24 @@ def test_all_failed_metrics_are_counted() -> None:
     assert decision.message == "metric queue: no answer within 5 s (2 metrics failed)"
 
 
+@pytest.mark.parametrize(
+    ("wanted", "reason", "active"),
+    [(2, Reason.METRICS_FAILED, False), (3, Reason.AT_TARGET, True), (4, Reason.ABOVE_TARGET, True)],
+)
+def test_with_a_failed_metric_nothing_shrinks(wanted: int, reason: Reason, active: bool) -> None:
+    metrics = (QUEUE, replace(QUEUE, name="other"))
+    observed = Observed(3, 3, (), (Unavailable("away"), (wanted * 1000,)))
+    decision = decide(Scaling(10, 1, metrics), observed, State((Recommendation(1, NOW - 9999),)), NOW)
+    condition = decision.condition(ConditionType.SCALING_ACTIVE)
+    assert condition is not None
+    assert (decision.reason, condition.status) == (reason, active)
+
+
 def test_a_failed_metric_stores_no_recommendation() -> None:
     observed = Observed(3, 3, (), (Unavailable("away"),))
-    state = decide(SCALING, observed, State(), NOW).state
+    decision = decide(SCALING, observed, State(), NOW)
+    assert decision.message == "metric queue: away"
+    state = decision.state
     assert state.recommendations == (Recommendation(3, NOW),)
     assert decide(SCALING, observed, state, NOW + 15).state == state
 
