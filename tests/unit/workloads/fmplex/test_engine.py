@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ import torch
 
 from convoy_workloads.engines.fmplex import self_test
 from convoy_workloads.engines.fmplex.adapters import AdapterShape, random_adapter
-from convoy_workloads.engines.fmplex.params import Task
+from convoy_workloads.engines.fmplex.backbones import Patches, facts
+from convoy_workloads.engines.fmplex.params import Backbone, Task
 from convoy_workloads.engines.fmplex.pods import Batch, BatchKey, Computed
+from convoy_workloads.engines.gpt.model import GPT
 from convoy_workloads.serving.protocol import ModelError, Prediction, SelfTestFailed
 
-from .tasks_engine import HERE, engine, images, run, texts, values, write
+from .tasks_engine import HERE, IMAGE, TEXT, engine, images, run, texts, values, write
 
 MANY = [
     {"name": "plain"},
@@ -189,6 +192,14 @@ def test_memory_bounds_the_number_of_tasks() -> None:
         for number in range(100):
             made.attach(Task(name=f"t{number}", adapter_ref="seed:1"))
     assert values(run(made, texts(1, "a", "x"))[1]).shape == (1, 32)
+
+
+@pytest.mark.parametrize("spec", [TEXT, IMAGE], ids=["text", "image"])
+def test_the_memory_of_a_backbone_is_known_before_it_is_loaded(spec: dict[str, Any]) -> None:
+    backbone = Backbone.model_validate(spec)
+    model = GPT(48, 2, 32, 2) if backbone.kind == "Text" else Patches(backbone)
+    count = sum(one.numel() for one in model.parameters())
+    assert facts(backbone, None, lambda: None).bytes == 4 * count
 
 
 def test_weights_change_while_a_task_serves() -> None:

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from convoy_workloads.engines.fmplex.adapters import AdapterShape, AdapterStack
 from convoy_workloads.engines.fmplex.forms import CHANNELS, Form, ImageForm, TextForm
 from convoy_workloads.engines.fmplex.params import STEP, Backbone
-from convoy_workloads.engines.gpt.model import GPT, Block
+from convoy_workloads.engines.gpt.model import GPT, VOCABULARY, Block
 from convoy_workloads.engines.lm import weights
 from convoy_workloads.engines.lm.params import Params as LanguageModelParams
 from convoy_workloads.serving.protocol import ModelError
@@ -124,11 +124,9 @@ def facts(spec: Backbone, path: Path | None, renew: Callable[[], None]) -> Backb
         model, source = _from_checkpoint(spec, path, renew)
         width = int(model.tokens.weight.shape[1])
         return BackboneFacts(_text_form(model), len(model.blocks), width, _bytes(model), source)
-    with torch.device("meta"):
-        size = _bytes(_language_model(spec) if spec.kind == "Text" else Patches(spec))
     form: Form = TextForm(spec.context) if spec.kind == "Text" else _image_form(spec)
     source = f"random weights from seed {spec.seed}: the backbone is not trained"
-    return BackboneFacts(form, spec.layers, spec.width, size, source)
+    return BackboneFacts(form, spec.layers, spec.width, _size(spec), source)
 
 
 def load(
@@ -157,6 +155,18 @@ def _from_checkpoint(spec: Backbone, path: Path | None, renew: Callable[[], None
     if found.model.context < STEP:
         raise ModelError(f"backbone {spec.name!r}: a context of {found.model.context} is less than {STEP}")
     return found.model, found.source
+
+
+def _size(spec: Backbone) -> int:
+    """Return the bytes of a backbone from a seed. Building one only to count them would take seconds."""
+    C = spec.width
+    ends = 2 * C  # the last norm
+    if spec.kind == "Text":
+        ends += (VOCABULARY + spec.context) * C
+    else:
+        values = CHANNELS * spec.patch**2
+        ends += (values + 1 + (spec.image_size // spec.patch) ** 2) * C
+    return 4 * (ends + spec.layers * (12 * C * C + 13 * C))
 
 
 def _text_form(model: GPT) -> TextForm:
