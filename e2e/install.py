@@ -58,6 +58,7 @@ def install(cluster: Cluster) -> None:
         "--set=dashboard.enabled=true",
         # All nodes share the machine's disk, which may have less free space than a real node's.
         "--set=agent.models.reserveGiB=1",
+        "--set=agent.models.reservePercent=0",
         "--wait",
         "--timeout=180s",
     )

@@ -100,7 +100,9 @@ class Agent:
         )
         encoders = Encoders(max(1, min(MAX_ENCODERS, (os.cpu_count() or 1) // 4)))
         self.remotes = Remotes(self._report_store, settings.stores_dir, encoders, settings.copy_rate)
-        self.model_folders = ModelFolders(settings.models_dir, settings.model_limit, settings.model_reserve)
+        self.model_folders = ModelFolders(
+            settings.models_dir, settings.model_limit, settings.model_reserve, settings.model_reserve_percent
+        )
         self._models = ModelDeliveries(self.model_folders, self.remotes, self.pods.set_model)
         troubles = TroubleReporter(self.pods.set_troubles)
         self._ledger = MemoryLedger(self.memory_manager, self.remotes, troubles)

@@ -61,6 +61,8 @@ class Settings:
     """Maximum bytes of all models on the node; 0 for no limit."""
     model_reserve: int = field(default=0, metadata=_env("CONVOY_MODEL_RESERVE"))
     """Bytes of the disk that models leave free. The kubelet evicts pods if too little of the disk is free."""
+    model_reserve_percent: int = field(default=0, metadata=_env("CONVOY_MODEL_RESERVE_PERCENT"))
+    """Percentage of the disk that models leave free, if it is more than `model_reserve`."""
     peer_port: int = field(default=8472, metadata=_env("CONVOY_PEER_PORT"))
     """TCP port of the Peer service. With 0 the kernel chooses a port."""
     metrics_port: int = field(default=8082, metadata=_env("CONVOY_METRICS_PORT"))

@@ -46,14 +46,22 @@ class ModelFolders:
     """The folders of models and pods. All methods block, and are thread-safe."""
 
     def __init__(
-        self, root: Path, limit: int = 0, reserve: int = 0, boot: Callable[[], str] = boot_id
+        self,
+        root: Path,
+        limit: int = 0,
+        reserve: int = 0,
+        reserve_percent: int = 0,
+        boot: Callable[[], str] = boot_id,
     ) -> None:
-        """`limit`: maximum bytes of all models; 0 for no limit. `reserve`: bytes of the disk to keep free."""
+        """`limit`: maximum bytes of all models; 0 for no limit. `reserve` and `reserve_percent`: bytes and
+        percentage of the disk to keep free; the larger one counts.
+        """
         self._generations = root / "generations"
         self._pods = root / "pods"
         self._root = root
         self._limit = limit
         self._reserve = reserve
+        self._reserve_percent = reserve_percent
         self._boot = boot()
         self._lock = threading.Lock()
         self._loading: dict[Path, int] = {}
@@ -214,11 +222,12 @@ class ModelFolders:
             )
         disk = os.statvfs(self._root)
         free = disk.f_bavail * disk.f_frsize
+        reserve = max(self._reserve, disk.f_blocks * disk.f_frsize * self._reserve_percent // 100)
         # The files of a running download are allocated at its start, but perhaps after this check.
-        if free - size - sum(self._loading.values()) < self._reserve:
+        if free - size - sum(self._loading.values()) < reserve:
             return (
                 f"the model has {_gib(size)}, and the disk of the node has {_gib(free)} free, of which "
-                f"{_gib(self._reserve)} must stay free (agent.models.reserveGiB of the chart)"
+                f"{_gib(reserve)} must stay free (agent.models.reserveGiB and reservePercent of the chart)"
             )
         return ""
 

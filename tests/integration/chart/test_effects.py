@@ -124,6 +124,7 @@ EFFECTS = {
     "agent.models.folder": Effect("/disk-x/models", {AGENT}, "path: /disk-x/models"),
     "agent.models.limitGiB": Effect(3, {AGENT}, "value: '3221225472'"),
     "agent.models.reserveGiB": Effect(5, {AGENT}, "value: '5368709120'"),
+    "agent.models.reservePercent": Effect(17, {AGENT}, "value: '17'"),
     "agent.kubeletDir": Effect("/var/lib/k-x", {AGENT}, "path: /var/lib/k-x"),
     "agent.resources": Effect({"requests": {"memoryMiB": 256}}, {AGENT}, "memory: 1280Mi"),
     "agent.resources.requests": Effect({"cpu": "3"}, {AGENT}, "cpu: '3'"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -135,6 +137,18 @@ def test_the_disk_keeps_its_reserve(tmp_path: Path) -> None:
     disk = os.statvfs(tmp_path)
     folders = ModelFolders(tmp_path, reserve=disk.f_blocks * disk.f_frsize)
     with pytest.raises(ModelError, match=r"must stay free \(agent\.models\.reserveGiB"):
+        load(folders, "a")
+
+
+@pytest.mark.parametrize(("percent", "fits"), [(49, True), (50, False)])
+def test_the_disk_keeps_a_share_of_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, percent: int, fits: bool
+) -> None:
+    """Of 100 blocks, 50 are free. The reserve in bytes is smaller than a block."""
+    disk = SimpleNamespace(f_blocks=100, f_bavail=50, f_frsize=SIZE)
+    monkeypatch.setattr(os, "statvfs", lambda _: disk)
+    folders = ModelFolders(tmp_path, reserve=1, reserve_percent=percent)
+    with contextlib.nullcontext() if fits else pytest.raises(ModelError, match="reservePercent"):
         load(folders, "a")
 
 
