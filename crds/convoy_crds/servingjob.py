@@ -24,6 +24,7 @@ from convoy_crds.servingjob_rollout import (
 from convoy_crds.servingjob_scaling import Scaling
 from convoy_crds.servingjob_status import MAX_GROUPS, ServingJobStatus
 from convoy_crds.template_cel import has_container, has_field
+from convoy_crds.terms import ROLE_ACTIVATOR
 from convoy_crds.trainingjob import EngineRef
 
 _CONTAINER = has_container("self")
@@ -41,6 +42,9 @@ _DRAIN = (
     "(has(self.rollout) && has(self.rollout.drainSeconds)"
     f" ? self.rollout.drainSeconds : {DEFAULT_DRAIN_SECONDS})"
 )
+
+_NAME_AT_ZERO = 63 - len(f"-{ROLE_ACTIVATOR}-0000-0")
+"""Maximum number of characters in the name of a job with activators."""
 
 
 class MetricsEndpoint(Model):
@@ -141,6 +145,12 @@ class ServingJobSpec(Model):
             ".roles",
         ),
         Rule(
+            f"self.roles.all(r, r.name != '{ROLE_ACTIVATOR}')",
+            f"the name {ROLE_ACTIVATOR} is reserved for the pods that hold requests at 0 replicas: choose "
+            "another name",
+            ".roles",
+        ),
+        Rule(
             f"self.roles.all(r, !{_BY_HPA} || (r.name == {_SCALED} && has(self.replicas)))",
             "scaling.mode HorizontalPodAutoscaler is only for the scaled role, because the scale subresource "
             "has no path to another; it needs spec.replicas, which the HorizontalPodAutoscaler then changes",
@@ -237,6 +247,11 @@ class ServingJob(Model):
             "self.spec.roles.all(r, size(self.metadata.name) + size(r.name) + 9 <= 63)",
             "pod names are <job>-<role>-<replica>-<slot> and must fit 63 characters: "
             "shorten metadata.name or a role's name",
+        ),
+        Rule(
+            f"!self.spec.roles.exists(r, {_TO_ZERO}) || size(self.metadata.name) <= {_NAME_AT_ZERO}",
+            f"with scaling.minReplicas: 0, metadata.name may have at most {_NAME_AT_ZERO} characters: pods "
+            f"are named <job>-{ROLE_ACTIVATOR}-<number>-0",
         ),
     )
 

@@ -14,6 +14,7 @@ from convoy_controllers.servingjob import traffic
 from convoy_controllers.servingjob.loads import Load, load
 from convoy_controllers.servingjob.traffic import Figures, Latencies, Series, Totals
 from convoy_controllers.views import PodView
+from convoy_crds.terms import LABEL_ROLE, ROLE_ACTIVATOR
 from convoy_operator.hub.context import HubContext
 from convoy_operator.hub.slow_replicas import SlowReplicas
 
@@ -45,12 +46,13 @@ class TrafficRecords:
         if pod is None or pod.view.node != node:
             return
         key = self._cache.job_key(pod)
-        series = traffic.record(self._pods.get(pod.uid, ()), _totals(report), self._clock())
+        before = self._pods.get(pod.uid, ())
+        series = traffic.record(before, _totals(report), self._clock())
         self._pods[pod.uid] = series
         busy = traffic.busy(series)
         if key is not None and (busy or pod.uid in self._busy):
             # The report after the last request is used too: with it the figures return to 0.
-            self._queue.add(key, self._progress_delay(key))
+            self._queue.add(key, 0.0 if _begins_to_hold(pod, before, series) else self._progress_delay(key))
             if self._slow.advance(pod, self._pods.get):
                 self._queue.add(key, 0.0)
         (self._busy.add if busy else self._busy.discard)(pod.uid)
@@ -76,6 +78,14 @@ class TrafficRecords:
             self._pods.pop(before.uid, None)
             self._busy.discard(before.uid)
             self._slow.drop(before)
+
+
+def _begins_to_hold(pod: Pod, before: Series, after: Series) -> bool:
+    """Return True if an activator holds a request, and held none at its last report. No plan has started a
+    replica for it yet.
+    """
+    held = before[-1].totals.queue if before else 0
+    return pod.view.labels.get(LABEL_ROLE) == ROLE_ACTIVATOR and after[-1].totals.queue > 0 == held
 
 
 def _totals(report: wire.PodTraffic) -> Totals:

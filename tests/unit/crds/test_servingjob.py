@@ -51,6 +51,10 @@ GOOD: dict[str, dict[str, Any]] = {
     "short drain": {"roles": [GRACE], "rollout": {"drainSeconds": 29}},
 }
 BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "reserved role": (
+        {"roles": [{**ENGINE, "name": "activator"}]},
+        "roles: the name activator is reserved for the pods that hold requests",
+    ),
     "no scaled role": ({"roles": TWO}, "scaledRole: with more than one role, scaledRole must name"),
     "unknown scaled role": ({"scaledRole": "x"}, "scaledRole: scaledRole must be the name of a role"),
     "replicas of the scaled role": (
@@ -122,6 +126,20 @@ def test_each_mistake_is_named_with_its_field(case: str) -> None:
 @pytest.mark.parametrize("name", ["1server", "a.b", "s" * 54])
 def test_a_name_must_fit_its_service_and_its_pods(name: str) -> None:
     assert found(name)
+
+
+def test_the_names_of_activators_must_fit() -> None:
+    metric = {
+        "type": "Pods",
+        "pods": {
+            "metric": {"name": "convoy_num_requests_waiting"},
+            "target": {"type": "AverageValue", "averageValue": 2},
+        },
+    }
+    scaling = {"minReplicas": 0, "maxReplicas": 2, "metrics": [metric]}
+    roles = [{**ENGINE, "scaling": scaling}]
+    assert found("s" * 46, roles=roles) == []
+    assert "metadata.name may have at most 46 characters" in found("s" * 47, roles=roles)[0]
 
 
 @pytest.mark.parametrize(

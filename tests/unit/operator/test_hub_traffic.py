@@ -11,6 +11,7 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.cached import Pod
 from convoy_controllers.views import PodView
 from convoy_crds.terms import LABEL_INDEX
+from convoy_operator import views
 
 
 def reported(requests: int = 0, uid: str = "u", **more: Any) -> wire.PodTraffic:
@@ -48,6 +49,15 @@ class TestTraffic(AgentsHarness):
         found = self.hub.reader.traffic((self.pod,))
         assert found is not None and found.requests_per_second == 2.0
         assert found.p95 is not None and found.p95 <= 0.1
+
+    async def test_a_request_that_an_activator_begins_to_hold_queues_the_job_at_once(self) -> None:
+        raw = {"name": "job-a", "namespace": "ns", "uid": "a", "resourceVersion": "1"}
+        labels = {"convoy.dev/job": "job", "convoy.dev/role": "activator"}
+        pod = {"metadata": {**raw, "labels": labels}, "spec": {"nodeName": "n0"}}
+        self.cache.pods.upsert(views.pod(pod))
+        for queue, delays in ((0, []), (1, [0.0]), (2, [10.0]), (0, [10.0]), (0, []), (3, [0.0])):
+            self.hub.traffic.record("n0", reported(uid="a", queue=queue))
+            assert self.queue.drain() == delays
 
     async def test_the_job_is_queued_once_after_its_last_request(self) -> None:
         delays = []
