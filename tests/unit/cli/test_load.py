@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
+import multiprocessing
 import os
 import re
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,61 +19,13 @@ from aiohttp import web
 from typer.testing import CliRunner
 
 from convoy.cli.__main__ import app
-from convoy.load.arrivals import Arrivals, arrivals
-from convoy.load.client import Load, Target
+from convoy.load import workers
+from convoy.load.arrivals import Arrivals, Step, arrivals
+from convoy.load.client import Bodies, Completions, Load, Target
 from convoy.load.outcome import Kind, Outcome
-from convoy.load.report import lines, percentile, report
+from convoy.load.workers import WorkerLost
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-def test_constant_arrivals_are_evenly_spaced() -> None:
-    assert list(arrivals(Arrivals.CONSTANT, 4, 1.0, 1)) == [0.0, 0.25, 0.5, 0.75]
-    # The times do not drift, because they are not sums.
-    assert list(arrivals(Arrivals.CONSTANT, 10, 1000.0, 1))[-1] == 999.9
-
-
-def test_poisson_arrivals_have_the_rate_and_depend_on_the_seed() -> None:
-    one = list(arrivals(Arrivals.POISSON, 100, 100.0, 1))
-    assert one == list(arrivals(Arrivals.POISSON, 100, 100.0, 1))
-    assert one != list(arrivals(Arrivals.POISSON, 100, 100.0, 2))
-    assert one == sorted(one) and one[-1] < 100
-    assert 9_600 < len(one) < 10_400  # Four standard deviations.
-    gaps = sorted(after - before for before, after in itertools.pairwise(one))
-    # The median of exponential gaps is ln 2 times their mean.
-    assert gaps[len(gaps) // 2] == pytest.approx(0.00693, rel=0.1)
-
-
-def test_percentiles_are_values_that_were_measured() -> None:
-    assert percentile([], 50) is None
-    assert [percentile([1, 2, 3, 4], share) for share in (1, 50, 51, 75, 99, 100)] == [1, 2, 3, 3, 4, 4]
-    assert percentile(list(range(1, 101)), 95) == 95
-
-
-def test_the_report_counts_every_request_once() -> None:
-    outcomes = [
-        *(Outcome(one, Kind.OK, first=0.001 * one, total=0.01 * one, events=3) for one in range(1, 5)),
-        Outcome(9.0, Kind.LOST, "no connection: refused", "x", delay=0.5),
-        Outcome(7.0, Kind.LOST, "no connection: refused"),
-        Outcome(8.0, Kind.SHED, "status 429", "full"),
-        Outcome(8.5, Kind.UNSENT, "1 requests in flight"),
-    ]
-    found = report(outcomes, 2.0)
-    assert [found[kind.value] for kind in Kind] == [4, 1, 0, 2, 1]
-    assert found["scheduled"] == 8 and found["okPerSecond"] == 2 and found["eventsPerSecond"] == 6
-    assert found["firstTokenMs"] == {"p50": 2.0, "p95": 4.0, "p99": 4.0, "max": 4.0}
-    assert found["totalMs"]["p50"] == 20 and found["clientDelayMs"]["max"] == 500
-    assert [(one["outcome"], one["cause"], one["count"]) for one in found["causes"]] == [
-        ("lost", "no connection: refused", 2),
-        ("unsent", "1 requests in flight", 1),
-        ("shed", "status 429", 1),
-    ]
-    assert found["causes"][0]["firstAtSeconds"] == 7 and found["causes"][0]["message"] == "x"
-    assert [(one["atSeconds"], one["outcome"]) for one in found["failures"]] == [
-        (7, "lost"), (8, "shed"), (8.5, "unsent"), (9, "lost"),
-    ]  # fmt: skip
-    assert lines(found)[0] == "8 requests in 2 s: 4 ok, 1 shed, 2 lost, 1 unsent"
-    assert "lost: 2 x no connection: refused, from 7 s to 9 s: x" in lines(found)
 
 
 class Service:
@@ -124,10 +77,20 @@ async def service() -> AsyncIterator[Service]:
     await runner.cleanup()
 
 
-async def run(service: Service, times: list[float], most: int = 64, **target: Any) -> list[Outcome]:
-    made = Load(Target(service.url, ("p",), 4, **target), seed=3, max_in_flight=most)
-    await made.run(times)
-    return made.outcomes
+COMPLETIONS = Completions(("p",), 4)
+
+
+async def run(
+    service: Service,
+    times: list[float],
+    most: int = 64,
+    requests: Completions | Bodies = COMPLETIONS,
+    **target: Any,
+) -> list[Outcome]:
+    found: list[Outcome] = []
+    made = Load(Target(service.url, requests, **target), 3, most, found.append)
+    await made.run(enumerate(times))
+    return found
 
 
 @pytest.mark.parametrize(("keep_alive", "connections"), [(True, 1), (False, 4)])
@@ -141,7 +104,8 @@ async def test_connections_are_used_again_unless_refused(
 
 
 async def test_complete_responses_are_ok_and_have_their_own_seeds(service: Service) -> None:
-    found = await run(service, [0.0, 0.0, 0.0], model="m", token="t")
+    asks = Completions(("p",), 4, model="m")
+    found = await run(service, [0.0, 0.0, 0.0], requests=asks, token="t")
     assert [one.kind for one in found] == [Kind.OK] * 3
     assert all(0 < one.first <= one.total and one.events == 1 for one in found)
     assert sorted(one["seed"] for one in service.bodies) == [3, 4, 5]
@@ -149,7 +113,7 @@ async def test_complete_responses_are_ok_and_have_their_own_seeds(service: Servi
     assert min(service.bodies, key=lambda one: one["seed"]) == body
     assert set(service.authorizations) == {"Bearer t"} and set(service.paths) == {"/v1/completions"}
     service.bodies.clear()
-    found = await run(service, [0.0], chat=True, stream=False)
+    found = await run(service, [0.0], requests=Completions(("p",), 4, chat=True, stream=False))
     assert (found[0].kind, found[0].first) == (Kind.OK, 0.0)
     assert service.bodies[0]["messages"] == [{"role": "user", "content": "p"}]
     assert service.paths[-1] == "/v1/chat/completions"
@@ -270,11 +234,12 @@ async def test_requests_beyond_the_limit_are_unsent(service: Service) -> None:
 
 
 async def test_a_stopped_load_waits_for_its_responses(service: Service) -> None:
-    made = Load(Target(service.url, ("p",), 4), 1, 64)
+    found: list[Outcome] = []
+    made = Load(Target(service.url, Completions(("p",), 4)), 1, 64, found.append)
 
-    def times() -> Iterator[float]:
-        yield 0.0
-        yield 3600.0
+    def times() -> Iterator[tuple[int, float]]:
+        yield 0, 0.0
+        yield 1, 3600.0
 
     async def handler(request: web.Request) -> web.StreamResponse:
         made.stop()
@@ -282,7 +247,7 @@ async def test_a_stopped_load_waits_for_its_responses(service: Service) -> None:
 
     service.handler = handler
     assert await asyncio.wait_for(made.run(times()), 60) < 3600
-    assert [one.kind for one in made.outcomes] == [Kind.OK]
+    assert [one.kind for one in found] == [Kind.OK]
 
 
 async def test_the_command_prints_or_writes_the_report(service: Service, tmp_path: Path) -> None:
@@ -323,9 +288,59 @@ async def test_the_command_prints_or_writes_the_report(service: Service, tmp_pat
         (["http://a", "--prompts", "absent"], "absent: No such file"),
         (["http://a", "--token-file", "absent"], "absent: No such file"),
         (["http://a", "--rate", "0"], "0"),
-        (["http://a", "--arrivals", "bursts"], "bursts"),
+        (["http://a", "--arrivals", "waves"], "waves"),
+        (["http://a", "--steps", "5:10,x"], "step 2 is 'x', expected RATE:SECONDS such as 50:30"),
+        (["http://a", "--trace", "absent"], "absent: No such file"),
+        (["http://a", "--trace", "absent", "--trace-unit", "h"], "--trace-unit must be one of s, ms, us, ns"),
+        (["http://a", "--trace", "absent", "--steps", "5:1"], "give only one of --steps and --trace"),
+        (["http://a", "--bodies", "absent"], "--bodies needs --path"),
+        (["http://a", "--bodies", "absent", "--path", "/p"], "absent: No such file"),
+        (["http://a", "--path", "/p"], "--path needs --bodies"),
     ],
 )
 def test_bad_options_are_refused(arguments: list[str], words: str) -> None:
     done = CliRunner().invoke(app, ["load", *arguments])
     assert done.exit_code != 0 and words in done.output
+
+
+async def test_bodies_of_a_file_go_to_their_route(service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "bodies"
+    file.write_text('{"inputs": 1}\n\n{"inputs": 2}\n')
+    options = ["--rate", "40", "--seconds", "0.5", "--path", "/v2/models/m/infer", "--bodies", str(file)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(asyncio.get_running_loop()), "add_signal_handler", lambda *_: None)
+        done = await asyncio.to_thread(
+            CliRunner().invoke, app, ["load", service.url, *options, "--json", "-", "--plot"]
+        )
+    assert done.exit_code == 0, done.output
+    assert {json.dumps(one) for one in service.bodies} == {'{"inputs": 1}', '{"inputs": 2}'}
+    assert set(service.paths) == {"/v2/models/m/infer"}
+    assert json.loads(done.stdout)["ok"] == len(service.bodies)
+    assert "latency in ms, by percentile" in done.stderr
+
+
+def test_a_body_that_is_not_json_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "bodies"
+    file.write_text("{}\n{")
+    done = CliRunner().invoke(app, ["load", "http://a", "--path", "/p", "--bodies", str(file)])
+    assert done.exit_code != 0 and "body 2 is not valid JSON" in done.output
+
+
+def test_workers_share_the_requests_and_their_latencies_are_merged() -> None:
+    # No service listens, so every request is lost at once. The schedule has 40 requests.
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        target = Target(f"http://127.0.0.1:{free.getsockname()[1]}", Completions(("p",), 4))
+        schedule = partial(arrivals, Arrivals.CONSTANT, (Step(400, 0.1),), 1)
+        result = workers.run(workers.Plan(target, schedule, 1, 64), 2, lambda _: None)
+    assert result.tally.counts == {Kind.LOST: 40}
+    times = [at for at, _, _ in result.tally.failures]
+    assert times == pytest.approx([0.0025 * number for number in range(40)])
+    assert result.tally.delay.count == 40
+
+
+async def test_a_worker_that_ends_early_is_an_error() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    theirs.close()
+    with pytest.raises(WorkerLost, match="has ended without its result"):
+        workers._lead([ours], lambda _: None)

@@ -7,7 +7,7 @@ import json
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +19,48 @@ KEEP_ALIVE_SECONDS = 1.5
 """Seconds after which an idle connection is closed. It is shorter than the time for which a replica that is
 ending accepts requests, so no request uses a connection that the replica is about to close.
 """
+JSON = {"Content-Type": "application/json"}
 MESSAGE = 200
 """Maximum number of characters of an error that the report shows."""
+
+
+@dataclass(frozen=True)
+class Completions:
+    """Requests for completions or chats."""
+
+    prompts: tuple[str, ...]
+    max_tokens: int
+    chat: bool = False
+    stream: bool = True
+    model: str | None = None
+
+    @property
+    def path(self) -> str:
+        """Return the path of the route."""
+        return "/v1/chat/completions" if self.chat else "/v1/completions"
+
+    def body(self, seed: int) -> bytes:
+        """Return the body of a request. The seed chooses the prompt, too."""
+        prompt = _choice(self.prompts, seed)
+        content: dict[str, Any] = (
+            {"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}
+        )
+        model = {"model": self.model} if self.model else {}
+        made = {**content, **model, "max_tokens": self.max_tokens, "seed": seed, "stream": self.stream}
+        return json.dumps(made).encode()
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """Requests with given bodies."""
+
+    path: str
+    bodies: tuple[str, ...]
+    stream: bool = False
+
+    def body(self, seed: int) -> bytes:
+        """Return the body of a request."""
+        return _choice(self.bodies, seed).encode()
 
 
 @dataclass(frozen=True)
@@ -29,11 +69,7 @@ class Target:
 
     url: str
     """Address without a path, or with the path /v1."""
-    prompts: tuple[str, ...]
-    max_tokens: int
-    chat: bool = False
-    stream: bool = True
-    model: str | None = None
+    requests: Completions | Bodies
     token: str | None = None
     timeout: float = 30.0
     """Seconds from the scheduled arrival after which a request counts as lost."""
@@ -45,16 +81,15 @@ class Target:
     @property
     def address(self) -> str:
         """Return the address of the route."""
-        base = self.url.rstrip("/").removesuffix("/v1")
-        return f"{base}/v1/{'chat/completions' if self.chat else 'completions'}"
+        return self.url.rstrip("/").removesuffix("/v1") + self.requests.path
 
-    def body(self, prompt: str, seed: int) -> dict[str, Any]:
+    def body(self, seed: int) -> bytes:
         """Return the body of a request."""
-        content: dict[str, Any] = (
-            {"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}
-        )
-        model = {"model": self.model} if self.model else {}
-        return {**content, **model, "max_tokens": self.max_tokens, "seed": seed, "stream": self.stream}
+        return self.requests.body(seed)
+
+
+def _choice(values: tuple[str, ...], seed: int) -> str:
+    return random.Random(seed).choice(values)  # noqa: S311 - a repeatable load, no secret
 
 
 @dataclass
@@ -64,7 +99,8 @@ class Load:
     target: Target
     seed: int
     max_in_flight: int
-    outcomes: list[Outcome] = field(default_factory=list)
+    record: Callable[[Outcome], None]
+    """Function that receives the outcome of each request."""
     started: float = 0.0
     """Unix time in seconds from which the scheduled times count."""
     _stopped: asyncio.Event = field(default_factory=asyncio.Event)
@@ -74,12 +110,20 @@ class Load:
         """Send no further request."""
         self._stopped.set()
 
-    async def run(self, times: Iterable[float]) -> float:
-        """Send a request at each time in `times`, and wait until all have ended. Return the seconds that this
-        took.
+    @property
+    def in_flight(self) -> int:
+        """Return the number of requests without an outcome."""
+        return len(self._in_flight)
+
+    async def run(self, times: Iterable[tuple[int, float]], started: float | None = None) -> float:
+        """Send a request at each time, and wait until all have ended. Return the seconds that this took.
+
+        `times`: number of each request, and its time in seconds from the start. `started`: Unix time of the
+        start; None to start now.
         """
-        drawn = random.Random(self.seed)  # noqa: S311 - a repeatable load, no secret
-        start, self.started = time.perf_counter(), time.time()
+        now = time.time()
+        self.started = now if started is None else started
+        start = time.perf_counter() + self.started - now
         headers = {"Authorization": f"Bearer {self.target.token}"} if self.target.token else {}
         connector = (
             aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS)
@@ -87,15 +131,14 @@ class Load:
             else aiohttp.TCPConnector(limit=0, force_close=True)
         )
         async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
-            for number, at in enumerate(times):
+            for number, at in times:
                 if await self._stops_before(start + at):
                     break
-                prompt = drawn.choice(self.target.prompts)
                 if len(self._in_flight) >= self.max_in_flight:
                     cause = f"{self.max_in_flight} requests in flight"
-                    self.outcomes.append(Outcome(at, Kind.UNSENT, cause))
+                    self.record(Outcome(at, Kind.UNSENT, cause))
                     continue
-                body = self.target.body(prompt, self.seed + number)
+                body = self.target.body(self.seed + number)
                 task = asyncio.create_task(self._request(session, body, at, start))
                 self._in_flight.add(task)
                 task.add_done_callback(self._in_flight.discard)
@@ -113,9 +156,7 @@ class Load:
                 return False
         return self._stopped.is_set()
 
-    async def _request(
-        self, session: aiohttp.ClientSession, body: dict[str, Any], at: float, start: float
-    ) -> None:
+    async def _request(self, session: aiohttp.ClientSession, body: bytes, at: float, start: float) -> None:
         due = start + at
         delay = time.perf_counter() - due
         try:
@@ -125,7 +166,7 @@ class Load:
             outcome = Outcome(at, Kind.LOST, f"no end within {self.target.timeout:g} s")
         except (aiohttp.ClientError, OSError) as error:
             outcome = Outcome(at, Kind.LOST, _cause(error), str(error)[:MESSAGE])
-        self.outcomes.append(
+        self.record(
             Outcome(
                 at,
                 outcome.kind,
@@ -138,16 +179,14 @@ class Load:
             )
         )
 
-    async def _exchange(
-        self, session: aiohttp.ClientSession, body: dict[str, Any], at: float, due: float
-    ) -> Outcome:
-        async with session.post(self.target.address, json=body) as response:
+    async def _exchange(self, session: aiohttp.ClientSession, body: bytes, at: float, due: float) -> Outcome:
+        async with session.post(self.target.address, data=body, headers=JSON) as response:
             if response.status != 200:
                 text = await response.text(errors="replace")
                 shed = refused(response.status, response.headers.get("Retry-After"))
                 kind = Kind.SHED if shed else Kind.FAILED
                 return Outcome(at, kind, f"status {response.status}", _message(text))
-            if not self.target.stream:
+            if not self.target.requests.stream:
                 await response.read()
                 return Outcome(at, Kind.OK, total=time.perf_counter() - due)
             return await _read_stream(response, at, due)

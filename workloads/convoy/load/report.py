@@ -1,86 +1,61 @@
-"""The report of a load: counts by outcome and cause, and percentiles of the latency. Pure."""
+"""The report of a load: counts by outcome and cause, percentiles of the latency, and curves. Pure."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from convoy.load.outcome import Kind, Outcome
+from convoy.load.outcome import Kind
+from convoy.load.tally import Latencies, Second, Tally
 
-PERCENTILES = (50, 95, 99)
-MAX_FAILURES = 1_000
-"""Maximum number of requests that `failures` lists. `causes` counts all of them."""
-
-
-def percentile(values: Sequence[float], share: float) -> float | None:
-    """Return the smallest value that at least `share` percent of the sorted values do not exceed; None
-    without values.
-    """
-    if not values:
-        return None
-    return values[max(0, math.ceil(share / 100 * len(values)) - 1)]
+PERCENTILES = (50, 90, 95, 99, 99.9)
 
 
-def report(outcomes: Iterable[Outcome], seconds: float) -> dict[str, Any]:
+def report(tally: Tally, seconds: float) -> dict[str, Any]:
     """Return the report as a JSON object. `seconds`: duration of the load. Latencies are in milliseconds,
     from the scheduled arrival, and only of complete responses.
     """
-    every = list(outcomes)
-    counts = Counter(one.kind for one in every)
-    complete = [one for one in every if one.kind is Kind.OK]
     return {
-        "scheduled": len(every),
-        **{kind.value: counts[kind] for kind in Kind},
-        "causes": _causes(every),
-        "failures": _failures(every),
+        "scheduled": tally.scheduled,
+        **{kind.value: tally.counts[kind] for kind in Kind},
+        "causes": _causes(tally),
+        "failures": [
+            {"atSeconds": round(at, 3), "outcome": outcome, "cause": cause}
+            for at, outcome, cause in sorted(tally.failures)
+        ],
         "seconds": round(seconds, 3),
-        "okPerSecond": round(counts[Kind.OK] / seconds, 3) if seconds else 0.0,
-        "eventsPerSecond": round(sum(one.events for one in complete) / seconds, 3) if seconds else 0.0,
-        "firstTokenMs": _summary(one.first for one in complete if one.events),
-        "totalMs": _summary(one.total for one in complete),
-        "clientDelayMs": _summary(one.delay for one in every if one.kind is not Kind.UNSENT),
+        "okPerSecond": round(tally.counts[Kind.OK] / seconds, 3) if seconds else 0.0,
+        "eventsPerSecond": round(tally.events / seconds, 3) if seconds else 0.0,
+        "firstTokenMs": _summary(tally.first),
+        "totalMs": _summary(tally.total),
+        "clientDelayMs": _summary(tally.delay),
+        "histograms": {
+            "firstToken": tally.first.encode().decode(),
+            "total": tally.total.encode().decode(),
+            "clientDelay": tally.delay.encode().decode(),
+        },
     }
 
 
-def _causes(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+def _causes(tally: Tally) -> list[dict[str, Any]]:
     """Return the causes of all outcomes that are not OK, the most frequent first."""
-    found: dict[tuple[Kind, str], list[Outcome]] = {}
-    for one in outcomes:
-        if one.kind is not Kind.OK:
-            found.setdefault((one.kind, one.cause), []).append(one)
     rows = [
         {
             "outcome": kind.value,
             "cause": cause,
-            "count": len(those),
-            "firstAtSeconds": round(min(one.scheduled for one in those), 3),
-            "lastAtSeconds": round(max(one.scheduled for one in those), 3),
-            "message": next((one.message for one in those if one.message), ""),
+            "count": one.count,
+            "firstAtSeconds": round(one.first, 3),
+            "lastAtSeconds": round(one.last, 3),
+            "message": one.message,
         }
-        for (kind, cause), those in found.items()
+        for (kind, cause), one in tally.causes.items()
     ]
     return sorted(rows, key=lambda row: (-int(str(row["count"])), str(row["cause"])))
 
 
-def _failures(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """Return the last outcomes that are not OK, in the order of their scheduled times."""
-    found = sorted((one for one in outcomes if one.kind is not Kind.OK), key=lambda one: one.scheduled)
-    return [
-        {"atSeconds": round(one.scheduled, 3), "outcome": one.kind.value, "cause": one.cause}
-        for one in found[-MAX_FAILURES:]
-    ]
-
-
-def _summary(values: Iterable[float]) -> dict[str, float | None]:
-    ordered = sorted(values)
-    found = {f"p{share}": _milliseconds(percentile(ordered, share)) for share in PERCENTILES}
-    return {**found, "max": _milliseconds(ordered[-1] if ordered else None)}
-
-
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1000, 2)
+def _summary(latencies: Latencies) -> dict[str, float | None]:
+    found = {f"p{share:g}": latencies.milliseconds(share) for share in PERCENTILES}
+    return {**found, "max": latencies.milliseconds(100)}
 
 
 def lines(found: dict[str, Any]) -> list[str]:
@@ -101,3 +76,26 @@ def lines(found: dict[str, Any]) -> list[str]:
         for one in found["causes"]
     ]
     return rows
+
+
+def curves(tally: Tally) -> list[tuple[str, list[tuple[float, float]]]]:
+    """Return the curves of a load: a title, and the points of each."""
+
+    def of(value: Callable[[Second], float | None]) -> list[tuple[float, float]]:
+        points = ((at, value(one)) for at, one in sorted(tally.seconds.items()))
+        return [(float(at), found) for at, found in points if found is not None]
+
+    shares = [share / 2 for share in range(2, 200)] if tally.total.count else []
+    return [
+        ("scheduled requests in each second", of(lambda one: float(one.scheduled))),
+        ("complete responses, by the second of their arrival", of(lambda one: float(one.ok))),
+        ("mean latency in ms, by the second of the arrival", of(_mean)),
+        (
+            "latency in ms, by percentile",
+            [(share, tally.total.milliseconds(share) or 0.0) for share in shares],
+        ),
+    ]
+
+
+def _mean(one: Second) -> float | None:
+    return 1000 * one.total / one.ok if one.ok else None
