@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from convoy_workloads.bench import figures
+from convoy_workloads.bench.comparison import broken
+from convoy_workloads.engines.fmplex import bench as fmplex
 from e2e.bench.kit.options import require_known
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
@@ -22,7 +24,11 @@ def _oracle(found: figures.Figures, progress: Progress) -> None:
     oracle.add(found, oracle.COUNT, progress)
 
 
-PARTS: Mapping[str, Callable[[figures.Figures, Progress], None]] = {"oracle": _oracle}
+def _fmplex(found: figures.Figures, progress: Progress) -> None:
+    found.merge(fmplex.figures("full"))
+
+
+PARTS: Mapping[str, Callable[[figures.Figures, Progress], None]] = {"oracle": _oracle, "fmplex": _fmplex}
 """Functions that measure a part and add its figures, by name of the part."""
 
 
@@ -32,7 +38,7 @@ def run(
         typer.Option(help=f"Part to measure: {', '.join(PARTS)}. Repeatable. Default: all."),
     ] = None,
 ) -> None:
-    """Compare the autoscaler with Kubernetes' own.
+    """Compare the autoscaler with Kubernetes' own, and tasks on a shared backbone with private instances.
 
     A complete run replaces docs/bench/autoscaling.json.
     """
@@ -43,6 +49,8 @@ def run(
             if not only or name in only:
                 progress.report(f"measuring {name}")
                 measure(found, progress)
+        if missed := broken(found):
+            sys.exit("\n".join(missed))
     except ClusterError as error:
         sys.exit(str(error))
     finally:
