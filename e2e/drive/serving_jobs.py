@@ -77,17 +77,25 @@ class ServingJobs(Objects):
         while time.monotonic() < deadline:
             job = self.get(name) or {}
             status: dict[str, Any] = job.get("status") or {}
-            desired = job.get("spec", {}).get("replicas")
             if (
                 status.get("observedGeneration") == job.get("metadata", {}).get("generation")
                 and status.get("reason") == "RolloutComplete"
-                and status.get("updatedReadyReplicas") == status.get("replicas") == desired
+                and status.get("updatedReadyReplicas") == status.get("replicas") == self.desired(job)
             ):
                 return status
             time.sleep(0.2)
         raise AssertionError(
             f"{name} has not rolled after {seconds:.0f} s: {self.explain(name, self.status(name))}"
         )
+
+    def desired(self, job: dict[str, Any]) -> int | None:
+        """Return the desired number of replicas of a job's scaled role; None before its first status."""
+        spec = job.get("spec", {})
+        if "replicas" in spec:
+            return int(spec["replicas"])
+        roles = {one["name"]: one for one in job.get("status", {}).get("roles", ())}
+        role = spec.get("scaledRole") or spec["roles"][0]["name"]
+        return int(roles[role].get("desired", 0)) if role in roles else None
 
     def incarnation(self, name: str, number: int = 0) -> int:
         """Return the incarnation of a replica of the first role; 0 before it has one."""

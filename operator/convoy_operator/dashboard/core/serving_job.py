@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from convoy_controllers.cached import Pod
@@ -47,6 +47,12 @@ REVISIONS = (
     Column("Use", badge=True),
     Column("Replicas", number=True),
 )
+SCALING = (
+    Column("Role"),
+    Column("When", number=True),
+    Column("Replicas", number=True),
+    Column("Why", wide=True),
+)
 MODEL = (
     Column("Trained by", link=True),
     Column("Step", number=True),
@@ -64,6 +70,7 @@ def facts(job: ServingJob, now: datetime) -> list[Fact]:
     return [
         Fact("Ready", status.ready or "-"),
         Fact("Updated", f"{status.updated_ready_replicas}/{status.replicas} of role {job.spec.scaled}"),
+        *_scaling(job),
         Fact("Revision", status.update_revision or "-"),
         _latency("P95", traffic.p95_ms, slo.p95_ms if slo else None),
         _latency("First token P95", traffic.ttft_ms, slo.ttft_ms if slo else None),
@@ -74,6 +81,35 @@ def facts(job: ServingJob, now: datetime) -> list[Fact]:
         Fact("Waiting", f"{traffic.queue:,}" if traffic.queue is not None else "-"),
         Fact("In flight", f"{traffic.in_flight:,}" if traffic.in_flight is not None else "-"),
         Fact("Created", ago(job.metadata.creation_timestamp, now)),
+    ]
+
+
+def _scaling(job: ServingJob) -> Iterator[Fact]:
+    """Yield the present and desired replicas, with their limits, of each role that Convoy scales."""
+    known = {one.name: one for one in job.status.roles}
+    for role in job.spec.roles:
+        if role.scaling is not None and role.scaling.decides:
+            there = known[role.name].replicas if role.name in known else 0
+            limits = f"limits {role.scaling.min_replicas} and {role.scaling.max_replicas}"
+            text = f"{there} replicas, {job.desired(role.name)} desired ({limits})"
+            yield Fact(f"Scaling of {role.name}", text)
+
+
+def scaling_rows(job: ServingJob, now: datetime) -> list[Row]:
+    """Return the autoscaler's recorded decisions as table rows, the newest first."""
+    found = [(one, scaled.role) for scaled in job.status.scaling for one in scaled.decisions]
+    found.sort(key=lambda pair: pair[0].time, reverse=True)
+    return [
+        Row(
+            f"{role}-{one.time.timestamp():.0f}",
+            (
+                Cell(role),
+                Cell(ago(one.time, now), order=-one.time.timestamp()),
+                Cell(f"{one.from_replicas} to {one.to_replicas}", order=float(one.to_replicas)),
+                Cell(f"{one.reason}: {one.message}"),
+            ),
+        )
+        for one, role in found
     ]
 
 

@@ -58,6 +58,9 @@ class ServingJobPage(OneJobPage[ServingJob]):
             "Conditions", "conditions", serving_job.CONDITIONS, "No conditions yet."
         )
         self._replicas = self._table("Replicas", "replicas", serving_job.REPLICAS, "The job has no replicas.")
+        self._scaling = self._table(
+            "Scaling", "scaling", serving_job.SCALING, "Convoy has not changed a number of replicas."
+        )
         self._revisions = self._table(
             "Revisions", "revisions", serving_job.REVISIONS, "No revision is stored yet."
         )
@@ -86,6 +89,7 @@ class ServingJobPage(OneJobPage[ServingJob]):
         healths = cache.health_by_node() if self._sees_nodes else {}
         self._conditions.show(serving_job.condition_rows(model, now))
         self._replicas.show(serving_job.replica_rows(model, pods, now))
+        self._scaling.show(serving_job.scaling_rows(model, now))
         self._revisions.show(serving_job.revision_rows(model))
         self._model.show(serving_job.model_rows(model, now))
         set_text(self._model_note, serving_job.model_note(model))

@@ -230,6 +230,27 @@ def test_the_number_of_curves_is_bounded() -> None:
     assert curves.get("b") is None
 
 
+def test_the_page_shows_the_decisions_of_the_autoscaler() -> None:
+    scaling = {"minReplicas": 2, "maxReplicas": 8}
+    roles = [{"name": "server", "engine": {"name": "lm"}, "scaling": scaling}]
+    grown = {"fromReplicas": 2, "toReplicas": 4, "reason": "AboveTarget", "message": "the queue is long"}
+    shrunk = {"fromReplicas": 4, "toReplicas": 3, "reason": "BelowTarget", "message": "it is short"}
+    made = [{"time": ago(seconds=20), **shrunk}, {"time": ago(seconds=50), **grown}]
+    job = model(
+        {"roles": roles, "replicas": None},
+        roles=[{"name": "server", "desired": 3, "replicas": 4}],
+        scaling=[{"role": "server", "decisions": made}],
+    )
+    assert texts(serving_job.scaling_rows(job, NOW)) == [
+        ["server", "20s ago", "4 to 3", "BelowTarget: it is short"],
+        ["server", "50s ago", "2 to 4", "AboveTarget: the queue is long"],
+    ]
+    shown = {one.label: one.text for one in serving_job.facts(job, NOW)}
+    assert shown["Scaling of server"] == "4 replicas, 3 desired (limits 2 and 8)"
+    assert serving_job.scaling_rows(model(), NOW) == []
+    assert not any("Scaling" in one.label for one in serving_job.facts(model(), NOW))
+
+
 def test_problems_are_listed_with_an_action() -> None:
     conditions = [
         condition("Available", "False", "MinimumReplicasUnavailable"),
