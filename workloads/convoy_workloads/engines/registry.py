@@ -5,7 +5,7 @@ Importing this module imports neither torch nor any engine's training loop.
 
 from __future__ import annotations
 
-from convoy_workloads.engines import fmplex, gpt, lm, sklearn
+from convoy_workloads.engines import activator, fmplex, gpt, lm, sklearn
 from convoy_workloads.engines.entry import EngineEntry
 
 ENGINES: tuple[EngineEntry, ...] = (
@@ -13,4 +13,5 @@ ENGINES: tuple[EngineEntry, ...] = (
     lm.ENGINE,
     fmplex.ENGINE,
     sklearn.ENGINE,
+    activator.ENGINE,
 )  # fmt: skip
