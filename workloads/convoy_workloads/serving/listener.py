@@ -18,6 +18,9 @@ BIND_SECONDS = 5.0
 """Seconds to retry if the port is in use. A replaced rank may still be ending."""
 KEEP_ALIVE_SECONDS = 75
 """Seconds until an idle connection is closed. Proxies usually close theirs after 60 s."""
+ADMIN_PREFIX = "convoy-admin-"
+"""Beginning of the name of the temporary folder with the admin socket."""
+ADMIN_SOCKET = "admin.sock"
 BACKLOG = 2048
 UNREAD_SECONDS = 30
 """Seconds after which the kernel ends a connection whose client reads nothing although data waits, or is gone
@@ -89,8 +92,8 @@ def admin_listener(socket_path: Path | None) -> Iterator[socket.socket]:
     """Yield a listening Unix socket that only this user can connect to. Without a path, it is below the
     temporary folder.
     """
-    with tempfile.TemporaryDirectory(prefix="convoy-admin-") as folder:
-        path = socket_path or Path(folder) / "admin.sock"
+    with tempfile.TemporaryDirectory(prefix=ADMIN_PREFIX) as folder:
+        path = socket_path or Path(folder) / ADMIN_SOCKET
         path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX)
         mask = os.umask(0o177)
