@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convoy.load.arrivals import Arrivals, Bursts, ScheduleError, Step, arrivals, parse_steps
-from convoy.load.trace import MAX_ARRIVALS, Scale, read_trace, scaled
+from convoy.load.trace import MAX_ARRIVALS, Scale, Unit, read_trace, scaled
 
 
 def test_constant_arrivals_are_evenly_spaced() -> None:
@@ -112,9 +112,9 @@ def test_counts_of_minutes_are_spread_over_each_minute(tmp_path: Path) -> None:
 def test_the_unit_of_the_numbers_may_be_given(tmp_path: Path) -> None:
     file = tmp_path / "trace"
     file.write_text("1000\n2500\n")
-    assert read_trace(file, "ms") == [0.0, 1.5]
+    assert read_trace(file, Unit.MILLISECONDS) == [0.0, 1.5]
     file.write_text('{"timestamp": 1, "hash_ids": []}\n{"timestamp": 2, "hash_ids": []}\n')
-    assert read_trace(file, "s") == [0.0, 1.0]
+    assert read_trace(file, Unit.SECONDS) == [0.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from convoy.load.arrivals import (
     arrivals,
     parse_steps,
 )
-from convoy.load.trace import UNITS, Scale, read_trace, scaled
+from convoy.load.trace import Scale, Unit, read_trace, scaled
 
 if TYPE_CHECKING:
     from convoy.load.client import Bodies, Completions
@@ -45,7 +45,10 @@ def load(
         ),
     ] = None,
     kind: Annotated[
-        Arrivals, typer.Option("--arrivals", help="Distribution of the time between two requests.")
+        Arrivals,
+        typer.Option(
+            "--arrivals", help="Distribution of the time between requests: constant, poisson, bursts."
+        ),
     ] = Arrivals.POISSON,
     burst_factor: Annotated[
         float, typer.Option(min=1, max=10_000, help="Rate in a burst, divided by the rate between bursts.")
@@ -64,7 +67,7 @@ def load(
         Path | None, typer.Option(metavar="FILE", help="CSV or JSON lines with the arrivals to replay.")
     ] = None,
     trace_unit: Annotated[
-        str | None, typer.Option(metavar="|".join(UNITS), help="Unit of the numbers in the trace.")
+        Unit | None, typer.Option(help="Unit of the numbers in the trace: s, ms, us or ns.")
     ] = None,
     speed: Annotated[
         float, typer.Option(min=1e-6, max=1e6, help="Factor by which the trace is replayed faster.")
@@ -204,9 +207,7 @@ def _schedule_errors() -> Iterator[None]:
         raise Failure(str(error)) from error
 
 
-def _replay(file: Path, unit: str | None, scale: Scale, seed: int, seconds: float | None) -> Schedule:
-    if unit is not None and unit not in UNITS:
-        raise Failure(f"--trace-unit must be one of {', '.join(UNITS)}, is {unit!r}")
+def _replay(file: Path, unit: Unit | None, scale: Scale, seed: int, seconds: float | None) -> Schedule:
     try:
         times = read_trace(file, unit, seed)
     except OSError as error:

@@ -20,6 +20,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,15 +28,28 @@ from convoy.load.arrivals import ScheduleError
 
 TIMES = ("timestamp", "arrival_time", "arrived_at", "arrival", "time", "seconds", "at")
 """Names of the column with the time of arrival, in the order of preference."""
-UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 MINUTE = 60.0
 DAY_MINUTES = 1440
 MAX_ARRIVALS = 5_000_000
-MILLISECONDS = "hash_ids"
+MOONCAKE = "hash_ids"
 """Field of Mooncake's traces, whose times are milliseconds."""
 
 
 T = TypeVar("T")
+
+
+class Unit(StrEnum):
+    """Units of the times in a trace."""
+
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+    NANOSECONDS = "ns"
+
+    @property
+    def seconds(self) -> float:
+        """Return the length of the unit in seconds."""
+        return {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[self]
 
 
 @dataclass(frozen=True)
@@ -50,10 +64,10 @@ class Scale:
     """
 
 
-def read_trace(file: Path, unit: str | None = None, seed: int = 1) -> list[float]:
+def read_trace(file: Path, unit: Unit | None = None, seed: int = 1) -> list[float]:
     """Return the arrivals in a file, in seconds from the first, in ascending order.
 
-    `unit`: unit of the times, a key of UNITS; None to derive it from the form. `seed`: for traces that only
+    `unit`: unit of the times; None to derive it from the form. `seed`: for traces that only
     count the requests of each minute. Raises ScheduleError with the line, and OSError.
     """
     found: list[float] = []
@@ -96,7 +110,7 @@ class _Lines:
                 raise ScheduleError(f"{self.file}:{number}: the line has too few columns") from error
 
 
-def _times(lines: _Lines, unit: str | None, seed: int) -> Iterator[float]:
+def _times(lines: _Lines, unit: Unit | None, seed: int) -> Iterator[float]:
     """Yield the times in a file, in the order of its lines."""
     if lines.head.lstrip().startswith("{"):
         return lines.parse(lambda line: _json_time(line, unit), with_head=True)
@@ -135,11 +149,11 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _time(value: object, unit: str | None) -> float:
+def _time(value: object, unit: Unit | None) -> float:
     """Return a time in seconds. Raises ValueError if the value is neither a number nor a date and time."""
     text = str(value)
     try:
-        found = float(text) * UNITS[unit or "s"]
+        found = float(text) * (unit or Unit.SECONDS).seconds
     except ValueError:
         try:
             moment = datetime.fromisoformat(text)
@@ -151,7 +165,7 @@ def _time(value: object, unit: str | None) -> float:
     return found
 
 
-def _column(file: Path, header: Sequence[str], unit: str | None) -> Callable[[Sequence[str]], float]:
+def _column(file: Path, header: Sequence[str], unit: Unit | None) -> Callable[[Sequence[str]], float]:
     """Return the function that reads the time in a row of a CSV file with this header."""
     names = [name.lower() for name in header]
     if "end_timestamp" in names and "duration" in names:
@@ -166,14 +180,14 @@ def _column(file: Path, header: Sequence[str], unit: str | None) -> Callable[[Se
     return lambda row: _time(row[place], unit)
 
 
-def _json_time(line: str, unit: str | None) -> float:
+def _json_time(line: str, unit: Unit | None) -> float:
     body = json.loads(line)
     if not isinstance(body, dict):
         raise ValueError("the line is no JSON object")
     name = next((one for one in TIMES if one in body), None)
     if name is None:
         raise ValueError(f"no field has a time; expected one of {', '.join(TIMES)}")
-    return _time(body[name], unit or ("ms" if MILLISECONDS in body else "s"))
+    return _time(body[name], unit or (Unit.MILLISECONDS if MOONCAKE in body else None))
 
 
 def _counts(header: Sequence[str], line: str) -> list[tuple[int, int]]:

@@ -178,10 +178,10 @@ def test_one_bad_request_leaves_those_beside_it(tmp_path: Path) -> None:
     engine, card = loaded(OneHotEncoder().fit(MIXED[:, 1:]), tmp_path)
     name = card.inputs[0].name
 
-    def ask(number: int, word: str) -> Inference:
+    def inference(number: int, word: str) -> Inference:
         return Inference(number, "m", {name: np.array([[word]], dtype=object)}, ("transform",), 1)
 
-    found = compute(engine, ask(1, "a"), ask(2, "unknown"), ask(3, "b"))
+    found = compute(engine, inference(1, "a"), inference(2, "unknown"), inference(3, "b"))
     assert [found[number].error is None for number in (1, 2, 3)] == [True, False, True]
     error = found[2].error
     assert error.status == 400 and "Found unknown categories" in error.message
@@ -191,17 +191,19 @@ def test_one_bad_request_leaves_those_beside_it(tmp_path: Path) -> None:
 def test_a_batch_has_a_bound_of_rows_and_a_large_request_is_alone(tmp_path: Path) -> None:
     engine, _ = loaded(KMeans(2, n_init=1).fit(X), tmp_path, max_rows=4)
     sizes = (3, 1, 1, 9)
-    asks = [Inference(id_, "m", {"input": X[:rows]}, ("predict",), rows) for id_, rows in enumerate(sizes)]
-    assert [engine.admit(one) for one in asks] == [True, True, False, False]
+    inferences = [
+        Inference(id_, "m", {"input": X[:rows]}, ("predict",), rows) for id_, rows in enumerate(sizes)
+    ]
+    assert [engine.admit(one) for one in inferences] == [True, True, False, False]
     assert engine.usage().running == 2
     engine.step()
     engine.cancel(0)
-    assert not engine.admit(asks[3])
+    assert not engine.admit(inferences[3])
     engine.cancel(1)
-    assert engine.admit(asks[3])
+    assert engine.admit(inferences[3])
     assert len(engine.step()[0].outputs["predict"]) == 9
     engine, _ = loaded(KMeans(2, n_init=1).fit(X), tmp_path, batching=False)
-    assert [engine.admit(one) for one in asks] == [True, False, False, False]
+    assert [engine.admit(one) for one in inferences] == [True, False, False, False]
 
 
 class Centred(BaseEstimator, ClassifierMixin):  # type: ignore[misc]
