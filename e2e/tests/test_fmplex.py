@@ -74,7 +74,7 @@ def test_the_pods_of_a_replica_share_the_tasks_and_restart_together(
     assert infer(url, "late", IMAGE)[0]["shape"] == [1, 2]
     assert admin(cluster, namespace, name, "DELETE", "/tasks/late") == {"detached": "late"}
 
-    kill_rank(cluster, second.spec.node_name, second.metadata.uid, 0)
+    kill_rank(cluster, second.spec.node_name, second.metadata.uid, 1)
     serving.wait(lambda: serving.incarnation("plex") == 2, 30, "the second incarnation")
     serving.wait_rolled("plex")
     assert results(url) == before

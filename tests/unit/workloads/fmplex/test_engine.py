@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+import threading
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from convoy_workloads.engines.fmplex import self_test
+from convoy_workloads.engines.fmplex import pods
 from convoy_workloads.engines.fmplex.adapters import AdapterShape, random_adapter
 from convoy_workloads.engines.fmplex.backbones import Patches, facts
 from convoy_workloads.engines.fmplex.params import Backbone, Task
-from convoy_workloads.engines.fmplex.pods import Batch, BatchKey, Computed
+from convoy_workloads.engines.fmplex.pods import BatchKey
 from convoy_workloads.engines.gpt.model import GPT
 from convoy_workloads.serving.protocol import ModelError, Prediction, SelfTestFailed
 
@@ -244,15 +246,54 @@ def test_the_self_test_measures_costs_and_finds_a_wrong_machine(monkeypatch: pyt
     pod = made.deployment.pods[0]
     key = BatchKey(made.models()[0].digest, 16)
     assert pod.costs.cost(key, 8) < 8 * pod.costs.cost(key, 1) < 8
-    original = pod.compute
+    assert not pod.padded
 
-    def wrong(batch: Batch) -> Computed:
-        found = original(batch)
-        return replace(found, features_BC=found.features_BC * (1 + 1e-6 * len(batch.items)))
 
-    monkeypatch.setattr(pod, "compute", wrong)
-    with pytest.raises(SelfTestFailed, match="has other bits in a batch of"):
-        self_test.run(made.deployment, 8)
+@pytest.mark.parametrize("noise", [False, True])
+def test_batches_are_padded_where_their_size_changes_bits(
+    noise: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = engine(MANY)
+    pod = made.deployment.pods[0]
+    original = pod.host.features
+    random_ = torch.Generator().manual_seed(0)
+
+    def inexact(backbone: Backbone, packed: Tensor, slots: Tensor) -> Tensor:
+        found = original(backbone, packed, slots)
+        error = torch.rand(1, generator=random_) if noise else torch.tensor(packed.shape[0])
+        return found * (1 + 1e-3 * error)
+
+    monkeypatch.setattr(pod.host, "features", inexact)
+    if noise:
+        with pytest.raises(SelfTestFailed, match="has other bits in a batch of 1 rows"):
+            made.self_test()
+        return
+    made.self_test()
+    assert pod.padded == {model.digest for model in made.models()}
+    together = run(made, texts(1, "a", "x"), texts(2, "b", "y"))
+    assert np.array_equal(values(together[1]), values(run(made, texts(1, "a", "x"))[1]))
+
+
+def test_another_pod_gets_a_message_when_a_second_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(pods, "time", SimpleNamespace(monotonic=lambda: now))
+    sent = threading.Semaphore(0)
+    host = SimpleNamespace(idle=sent.release, close=lambda: None)
+    pod = pods.Pod(cast(Any, host), "Fair", 4, remote=True)
+    pod.idle()
+    assert sent.acquire(timeout=10)
+    now += 0.9
+    pod.idle()
+    now += 0.2
+    for _ in range(1000):
+        pod.idle()
+        if sent.acquire(timeout=0.01):
+            break
+    else:
+        pytest.fail("there was no second message")
+    pod.idle()
+    pod.close()
+    assert not sent.acquire(blocking=False)
 
 
 def test_a_batch_waits_for_rows_but_not_beyond_a_target() -> None:

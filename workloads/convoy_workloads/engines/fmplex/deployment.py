@@ -36,7 +36,7 @@ class Deployment:
         self.renew = renew
         self._facts: dict[str, BackboneFacts] = {}
         self._models: dict[str, VirtualModel] = {}
-        hosts: list[Host] = [LocalHost(params, path, device, self._show_alive)]
+        hosts: list[Host] = [LocalHost(params, path, device, self.show_alive)]
         hosts += [RemoteHost(rank, params.backbones, self._facts) for rank in range(1, group.world)]
         self.pods = [
             Pod(host, params.order, params.batch.max, number > 0) for number, host in enumerate(hosts)
@@ -151,7 +151,7 @@ class Deployment:
         """Learn the facts about a task's backbone."""
         backbone = self._params.backbone_of(task)
         if backbone.digest not in self._facts:
-            self._facts[backbone.digest] = backbones.facts(backbone, self._path, self._show_alive)
+            self._facts[backbone.digest] = backbones.facts(backbone, self._path, self.show_alive)
 
     def _add(self, one: Assignment) -> None:
         facts = self._facts[one.backbone.digest]
@@ -164,7 +164,7 @@ class Deployment:
             {name: one.card for name, one in self._models.items() if not one.detached}
         )
 
-    def _show_alive(self) -> None:
+    def show_alive(self) -> None:
         """Show the launcher and the other pods that this rank is alive."""
         self.renew()
         for pod in self.pods[1:]:

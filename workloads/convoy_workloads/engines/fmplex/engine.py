@@ -100,6 +100,7 @@ class Multiplexer:
                 self._finish(pod, done)
             if pod.running is None and (batch := self._batch(pod)) is not None:
                 pod.start(batch)
+            pod.idle()
         self._step_here(self.deployment.pods[0])
         return self._calls.pop_ended()
 
@@ -116,11 +117,11 @@ class Multiplexer:
             pod.idle()
 
     def usage(self) -> Usage:
-        """Return the number of rows that are computed, and of those that wait."""
+        """Return the number of requests with rows in a batch, and of those that wait."""
         if self._deployment is None:
             return Usage()
-        pods = self._deployment.pods
-        return Usage(sum(pod.rows for pod in pods), sum(pod.queue.waiting() for pod in pods))
+        running = sum(pod.calls for pod in self._deployment.pods)
+        return Usage(running, max(0, len(self._calls) - running))
 
     def close(self) -> None:
         """Let the other pods end."""
@@ -196,9 +197,9 @@ class Multiplexer:
             else:
                 time.sleep(seconds)
         elif (batch := self._batch(pod)) is not None:
-            pod.rows = len(batch.items)
+            pod.calls = len({item.call for item in batch.items})
             self._finish(pod, pod.compute(batch))
-            pod.rows = 0
+            pod.calls = 0
 
     def wait_seconds(self, pod: Pod) -> float:
         """Return the time that the oldest row may still wait for further rows."""

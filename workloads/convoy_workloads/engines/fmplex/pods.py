@@ -19,6 +19,8 @@ from convoy_workloads.engines.fmplex.params import Backbone
 from convoy_workloads.engines.fmplex.task_queue import Item
 
 RENEW_SECONDS = 0.25
+IDLE_SECONDS = 1.0
+"""Seconds without a message after which another pod gets one."""
 T = TypeVar("T")
 
 
@@ -67,24 +69,32 @@ class Pod:
         self.host = host
         self.costs = CostModel()
         self.queue = ORDERS[order](batch_max, self._cost)
-        self.rows = 0
-        """Number of rows of the batch that is computed."""
+        self.padded: set[str] = set()
+        """Digests of the backbones whose batches all get the maximum number of rows."""
+        self.calls = 0
+        """Number of requests with rows in the batch that is computed."""
         self._thread = ThreadPoolExecutor(1, "convoy-pod") if remote else None
         self.running: Future[Computed] | None = None
         """The batch that another pod computes."""
         self._idling: Future[None] | None = None
+        self._used_at = 0.0
+        """Monotonic time of the last use of the host."""
 
     def compute(self, batch: Batch) -> Computed:
         """Return the features of a batch."""
         started_at = time.perf_counter()
         packed = batch.form.pack(batch.rows, batch.length)
-        features = self.host.features(batch.backbone, packed, torch.tensor(batch.slots))
+        slots = torch.tensor(batch.slots)
+        if batch.backbone.digest in self.padded:
+            packed, slots = _padded(packed, self.queue.batch_max), _padded(slots, self.queue.batch_max)
+        features = self.host.features(batch.backbone, packed, slots)[: len(batch.rows)]
         return Computed(batch, features, time.perf_counter() - started_at)
 
     def start(self, batch: Batch) -> None:
         """Let another pod compute a batch, without waiting for it."""
         assert self._thread is not None  # noqa: S101 - the local pod computes in the caller's thread
-        self.rows = len(batch.items)
+        self.calls = len({item.call for item in batch.items})
+        self._used_at = time.monotonic()
         self.running = self._thread.submit(self.compute, batch)
 
     def finished(self) -> Computed | None:
@@ -93,7 +103,7 @@ class Pod:
         """
         if self.running is None or not self.running.done():
             return None
-        done, self.running, self.rows = self.running, None, 0
+        done, self.running, self.calls = self.running, None, 0
         return done.result()
 
     def discard(self) -> None:
@@ -108,6 +118,7 @@ class Pod:
         """
         if self._thread is None:
             return function()
+        self._used_at = time.monotonic()
         done = self._thread.submit(function)
         while not done.done():
             wait([done], RENEW_SECONDS)
@@ -115,13 +126,17 @@ class Pod:
         return done.result()
 
     def idle(self) -> None:
-        """Show another pod that this rank is alive, unless messages to it are on their way already."""
-        if self._thread is None or self.running is not None:
+        """Show another pod that this rank is alive, unless it was used within the last second. Raises the
+        error of the last try.
+        """
+        now = time.monotonic()
+        if self._thread is None or self.running is not None or now - self._used_at < IDLE_SECONDS:
             return
         if self._idling is not None:
             if not self._idling.done():
                 return
             self._idling.result()
+        self._used_at = now
         self._idling = self._thread.submit(self.host.idle)
 
     def close(self) -> None:
@@ -132,3 +147,8 @@ class Pod:
 
     def _cost(self, key: Hashable, size: int) -> float:
         return self.costs.cost(key, size)
+
+
+def _padded(rows: Tensor, count: int) -> Tensor:
+    """Return the rows, and the first of them repeated, `count` in all."""
+    return torch.cat([rows, rows[:1].expand(count - rows.shape[0], *rows.shape[1:])])

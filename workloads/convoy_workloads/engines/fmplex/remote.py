@@ -23,8 +23,6 @@ from convoy_workloads.engines.fmplex.host import LocalHost
 from convoy_workloads.engines.fmplex.params import Backbone, Task
 from convoy_workloads.serving.protocol import ModelError
 
-IDLE_SECONDS = 1.0
-"""Minimum seconds between two headers without work."""
 WORKING_SECONDS = 2.0
 """Seconds between two signs of life of a pod that loads."""
 
@@ -62,7 +60,6 @@ class RemoteHost:
         self._rank = rank
         self._indexes = {one.digest: number for number, one in enumerate(backbones)}
         self._facts = facts
-        self._sent_at = 0.0
 
     def attach(self, task: Task, backbone: Backbone, slot: int) -> None:
         """Let the pod load a task. Raises ModelError with the pod's error."""
@@ -87,8 +84,7 @@ class RemoteHost:
 
     def idle(self) -> None:
         """Show the pod that rank 0 is alive."""
-        if time.monotonic() - self._sent_at >= IDLE_SECONDS:
-            self._send(Notice.IDLE)
+        self._send(Notice.IDLE)
 
     def close(self) -> None:
         """Let the pod end. A pod that is lost already is ignored."""
@@ -100,7 +96,6 @@ class RemoteHost:
         header[0] = int(notice)
         header[1 : 1 + len(values)] = torch.tensor(values, dtype=torch.int64)
         dist.send(header, self._rank)
-        self._sent_at = time.monotonic()
 
     def _request(self, notice: Notice, body: Mapping[str, Any]) -> None:
         data = _bytes(json.dumps(body))
