@@ -110,13 +110,17 @@ def is_ready(pod: Any) -> bool:
     return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
 
 
-def complete(url: str, prompt: str = "def ", max_tokens: int = 4, seed: int = 1) -> dict[str, Any]:
-    """Return the response to a completion. Raises OSError if there is no complete response."""
+def complete(
+    url: str, prompt: str = "def ", max_tokens: int = 4, seed: int = 1, seconds: float = _REQUEST_SECONDS
+) -> dict[str, Any]:
+    """Return the response to a completion. Raises OSError if there is no complete response within
+    `seconds`.
+    """
     body = json.dumps({"prompt": prompt, "max_tokens": max_tokens, "seed": seed}).encode()
     request = urllib.request.Request(
         f"{url}/v1/completions", body, {"Content-Type": "application/json", "Connection": "close"}
     )
-    with urllib.request.urlopen(request, timeout=_REQUEST_SECONDS) as response:
+    with urllib.request.urlopen(request, timeout=seconds) as response:
         found: dict[str, Any] = json.load(response)
     return found
 

@@ -11,6 +11,7 @@ import typer
 from convoy_workloads.bench import figures
 from convoy_workloads.bench.comparison import broken
 from convoy_workloads.engines.fmplex import bench as fmplex
+from e2e.bench.autoscaling import activator
 from e2e.bench.kit.options import require_known
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
@@ -28,7 +29,11 @@ def _fmplex(found: figures.Figures, progress: Progress) -> None:
     found.merge(fmplex.figures("full"))
 
 
-PARTS: Mapping[str, Callable[[figures.Figures, Progress], None]] = {"oracle": _oracle, "fmplex": _fmplex}
+PARTS: Mapping[str, Callable[[figures.Figures, Progress], None]] = {
+    "oracle": _oracle,
+    "activator": activator.add,
+    "fmplex": _fmplex,
+}
 """Functions that measure a part and add its figures, by name of the part."""
 
 

@@ -51,9 +51,9 @@ async def _measure(kind: str, requests: int, start_seconds: float, chance: rando
             calls = [_retried(session, url, number, chance) for number in range(requests)]
             found = await _answered(calls, port, ready, start_seconds)
         else:
-            async with _activator() as process:
-                url = f"http://127.0.0.1:{process.port}/"
-                process.watch(ready, port, POLL_SECONDS if kind == POLL else 0.0)
+            async with running() as one:
+                url = f"http://127.0.0.1:{one.port}/"
+                one.watch(ready, port, POLL_SECONDS if kind == POLL else 0.0)
                 calls = [_sent(session, url, number) for number in range(requests)]
                 found = await _answered(calls, port, ready, start_seconds)
     texts, waits = [text for text, _ in found], [at for _, at in found]
@@ -70,7 +70,7 @@ async def _answered(
     """Send all requests, open the replica's port later, and return texts and times since then."""
     tasks = [asyncio.create_task(one) for one in calls]
     await asyncio.sleep(start_seconds)
-    async with _replica(port):
+    async with replica(port):
         began = time.monotonic()
         ready.set()
         return [(text, at - began) for text, at in await asyncio.gather(*tasks)]
@@ -95,7 +95,9 @@ async def _retried(
 
 
 @asynccontextmanager
-async def _replica(port: int) -> AsyncIterator[None]:
+async def replica(port: int) -> AsyncIterator[None]:
+    """Run a small replica that returns what it gets."""
+
     async def handle(request: web.Request) -> web.Response:
         return web.Response(text=f"echo {await request.text()}")
 
@@ -110,12 +112,12 @@ async def _replica(port: int) -> AsyncIterator[None]:
         await runner.cleanup()
 
 
-class _Process:
+class Running:
     """An activator that runs in this process, with the task that reports the replica to it."""
 
-    def __init__(self, made: ActivatorProcess, port: int) -> None:
+    def __init__(self, process: ActivatorProcess, port: int) -> None:
+        self.process = process
         self.port = port
-        self._made = made
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, ready: asyncio.Event, port: int, poll_seconds: float) -> None:
@@ -126,22 +128,23 @@ class _Process:
             await ready.wait()
             if poll_seconds:
                 await asyncio.sleep(poll_seconds - (time.monotonic() - began) % poll_seconds)
-            self._made.hold.set_addresses([f"127.0.0.1:{port}"])
+            self.process.hold.set_addresses([f"127.0.0.1:{port}"])
 
         self._task = asyncio.create_task(report())
 
 
 @asynccontextmanager
-async def _activator() -> AsyncIterator[_Process]:
+async def running(**params: Any) -> AsyncIterator[Running]:
+    """Yield an activator that runs in this process."""
     settings = Settings(port=0, host="127.0.0.1", drain_seconds=1.0, endpoint_lag_seconds=0.0)
     with tempfile.TemporaryDirectory() as folder:
         beat = Path(folder) / "heartbeat"
         beat.touch()
-        made = ActivatorProcess(Params(), settings, HeartbeatWriter(str(beat)), "bench/activator")
+        made = ActivatorProcess(Params(**params), settings, HeartbeatWriter(str(beat)), "bench/activator")
         listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(made.run(listening.set_result))
         try:
-            yield _Process(made, await listening)
+            yield Running(made, await listening)
         finally:
             made.leave()
             await task
