@@ -108,7 +108,7 @@ def test_each_decision_is_logged_once_so_that_it_can_be_made_again() -> None:
     scaling = spec.Scaling(4, metrics=(spec.Metric(spec.MetricType.PODS, "waiting", target),))
     sync = Sync(scaling, seen, State(), 30.0, decide(scaling, seen, State(), 30.0))
     assert sync.decision.desired == 3
-    memory = {"worker": Memory(sync.decision.state, (), sync)}
+    memory = {"worker": Memory(sync.decision.state, sync=sync)}
     meter = ServingMeter(Metrics(), ClusterCache(), lambda uid: memory)
     job = CachedObject("default", "llm", "u", 1, {})
     with capture_logs() as logged:

@@ -30,6 +30,8 @@ class Memory:
     """The data that the autoscaler keeps about one role."""
 
     state: State
+    since: float = 0.0
+    """Unix seconds at which this operator first planned the role."""
     conditions: tuple[Condition, ...] = ()
     """Newest condition of each type."""
     sync: Sync | None = None

@@ -51,9 +51,9 @@ def record(draft: Draft, role: str, decision: Decision) -> None:
     draft.event(Reasons.SUCCESSFUL_RESCALE, Reasons.SUCCESSFUL_RESCALE.format(role=role, why=why))
 
 
-def set_conditions(draft: Draft, memories: Memories, ready: Collection[str]) -> None:
+def set_conditions(draft: Draft, memories: Memories, starting: Collection[str]) -> None:
     """Set the autoscaler's conditions; remove them, and the decisions, of roles that Convoy does not scale.
-    `ready` has the names of the roles with a ready replica.
+    `starting` has the names of the roles whose metrics may still lack values.
     """
     status = draft.status
     known = {one.role: one for one in status.scaling}
@@ -72,7 +72,7 @@ def set_conditions(draft: Draft, memories: Memories, ready: Collection[str]) -> 
         ]
         if found:
             role, one = min(found, key=lambda pair: pair[1].status is not _UNWANTED[kind])
-            reason, message = _worded(draft, role, one, memories, starting=role not in ready)
+            reason, message = _worded(draft, role, one, memories, starting=role in starting)
             draft.condition(shown, one.status, reason, message)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from convoy_controllers.autoscale.conditions import Condition
 from convoy_controllers.autoscale.decide import decide as decide_replicas
+from convoy_controllers.autoscale.decision import Decision, Reason
 from convoy_controllers.autoscale.spec import SYNC_SECONDS
 from convoy_controllers.autoscale.state import State
 from convoy_controllers.servingjob.groups import Group
@@ -19,6 +21,11 @@ from convoy_controllers.servingjob.work import Work
 from convoy_crds.servingjob import ServingRole
 from convoy_crds.servingjob_scaling import Scaling
 from convoy_crds.servingjob_status import ScalingDecision
+
+METRICS_SECONDS = 60.0
+"""Seconds after which the metrics of a ready replica must have values. Agents report again after a start of
+the operator, and rates need several reports.
+"""
 
 
 def decide(work: Work) -> Memories:
@@ -33,8 +40,8 @@ def decide(work: Work) -> Memories:
     for name, (role, scaling) in scaled.items():
         if not scaling.decides:
             continue
-        memory, newest = _remembered(work, role, scaling), _newest(work, name)
-        wait = _wait_seconds(work, role, memory, newest)
+        memory = work.observed.memory.get(name) or Memory(State(), work.now.timestamp())
+        wait = _wait_seconds(work, role, memory)
         if not wait:
             wait = SYNC_SECONDS
             memory = _synced(work, role, scaling, memory)
@@ -44,7 +51,8 @@ def decide(work: Work) -> Memories:
         memories[name] = memory
         work.waits.append(wait)
     work.observed = work.draft.observed = replace(work.observed, decided=decided)
-    report.set_conditions(work.draft, memories, {name for name in memories if _any_ready(work, name)})
+    starting = {name for name, memory in memories.items() if _starts(work, scaled[name][0], memory)}
+    report.set_conditions(work.draft, memories, starting)
     return memories
 
 
@@ -54,11 +62,10 @@ def _newest(work: Work, role: str) -> ScalingDecision | None:
     return found.decisions[0] if found and found.decisions else None
 
 
-def _remembered(work: Work, role: ServingRole, scaling: Scaling) -> Memory:
-    """Return the memory of a role. It includes a change that was stored, but whose plan was not executed to
-    its end.
+def _state(work: Work, role: ServingRole, scaling: Scaling, memory: Memory) -> State:
+    """Return the state from which the next decision starts. It includes a change that was stored, but whose
+    plan was not executed to its end.
     """
-    memory = work.observed.memory.get(role.name) or Memory(State())
     state, newest = memory.state, _newest(work, role.name)
     if newest is not None and newest.time.timestamp() > memory.at:
         at = newest.time.timestamp()
@@ -66,15 +73,16 @@ def _remembered(work: Work, role: ServingRole, scaling: Scaling) -> Memory:
     if work.observed.desired(role.name) == 0:
         # Only the autoscaler itself, or an owner who has turned it on since, has set the number to 0.
         state = replace(state, at_zero=True)
-    return replace(memory, state=state)
+    return state
 
 
-def _wait_seconds(work: Work, role: ServingRole, memory: Memory, newest: ScalingDecision | None) -> float:
+def _wait_seconds(work: Work, role: ServingRole, memory: Memory) -> float:
     """Return the seconds until the next decision about a role; 0 if it is due. Requests that wait for the
     first replica need a decision at once.
     """
     if work.observed.desired(role.name) == 0 and samples.held_requests(work.observed, role.name):
         return 0.0
+    newest = _newest(work, role.name)
     last = max(memory.at, newest.time.timestamp() if newest else 0.0)
     return min(SYNC_SECONDS, max(0.0, last + SYNC_SECONDS - work.now.timestamp()))
 
@@ -83,17 +91,33 @@ def _synced(work: Work, role: ServingRole, scaling: Scaling, memory: Memory) -> 
     """Return the memory of a role after a decision about it."""
     now, wanted = work.now.timestamp(), settings(scaling)
     seen = samples.observed(work.observed, role.name, _groups(work, role.name), wanted.metrics, now)
-    decision = decide_replicas(wanted, seen, memory.state, now)
-    fresh = {one.type for one in decision.conditions}
-    kept = tuple(one for one in memory.conditions if one.type not in fresh)
-    return Memory(
-        decision.state, (*kept, *decision.conditions), Sync(wanted, seen, memory.state, now, decision)
+    state = _state(work, role, scaling, memory)
+    decision = decide_replicas(wanted, seen, state, now)
+    sync = Sync(wanted, seen, state, now, decision)
+    return replace(
+        memory, state=decision.state, conditions=_conditions(work, role, memory, decision), sync=sync
     )
+
+
+def _conditions(work: Work, role: ServingRole, memory: Memory, decision: Decision) -> tuple[Condition, ...]:
+    """Return the newest condition of each type. Metrics that fail shortly after a start change none."""
+    if decision.reason is Reason.METRICS_FAILED and work.now.timestamp() < _metrics_from(work, role, memory):
+        return memory.conditions
+    fresh = {one.type for one in decision.conditions}
+    return (*(one for one in memory.conditions if one.type not in fresh), *decision.conditions)
+
+
+def _metrics_from(work: Work, role: ServingRole, memory: Memory) -> float:
+    """Return the Unix seconds from which on missing metrics of a role are a fault."""
+    ready = [group.ready_since for group in _groups(work, role.name) if group.ready]
+    return max(memory.since, min(ready, default=0.0)) + METRICS_SECONDS
+
+
+def _starts(work: Work, role: ServingRole, memory: Memory) -> bool:
+    """Return True if no replica of a role has been ready for so long that its metrics must have values."""
+    ready = any(group.ready for group in _groups(work, role.name))
+    return not ready or work.now.timestamp() < _metrics_from(work, role, memory)
 
 
 def _groups(work: Work, role: str) -> list[Group]:
     return work.roles().get(role, [])
-
-
-def _any_ready(work: Work, role: str) -> bool:
-    return any(group.ready for group in _groups(work, role))

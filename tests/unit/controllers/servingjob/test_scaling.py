@@ -140,8 +140,29 @@ def test_a_job_that_starts_does_not_warn_of_missing_metrics() -> None:
     it = Servers(roles=[{"name": "worker", "engine": {"name": "lm"}, "scaling": scaled()}], replicas=None)
     it.good = lambda pod: False
     it.run(4, SYNC)
+    assert "ScalingActive" not in it.condition
+    it.run(4, SYNC)
     assert it.condition["ScalingActive"] == ("False", "NoReplicaReady")
+    it.good = lambda pod: True
+    it.run(3, SYNC)
+    assert it.serving == 1
+    it.load = idle
+    it.run(2, SYNC)
+    assert it.condition["ScalingActive"] == ("True", "ValidMetricFound")
     assert "FailedGetPodsMetric" not in it.events
+
+
+def test_a_start_of_the_operator_changes_no_condition() -> None:
+    it = servers()
+    it.run(30, SYNC)
+    it.memory = {}
+    it.load = lambda pod: None
+    for _ in range(4):
+        assert it.step().status is None, "the agents have not reported again yet"
+        it.wait(SYNC)
+    it.load = idle
+    it.run(30, SYNC)
+    assert it.step().status is None
 
 
 def test_a_start_of_the_operator_does_not_scale_down_at_once() -> None:
@@ -165,11 +186,12 @@ def test_a_stored_decision_whose_plan_failed_is_not_made_twice() -> None:
     it.step()
     assert desired(it) == 2
     it.memory = before
-    it.wait(1).step()
+    it.run(4, 1)
     assert desired(it) == 2, "a decision within 15 s"
     it.memory = before
     it.wait(SYNC).step()
     assert desired(it) == 2, "the policy allows one replica in 60 s"
+    assert [one.change for one in it.memory["worker"].state.scale_ups] == [1]
 
 
 def test_limits_hold_without_a_metric() -> None:
@@ -246,7 +268,7 @@ def test_a_missing_request_is_named() -> None:
     it = servers(metrics=[CPU])
     for name in it.pods:
         it.pod(name, started=it.now.timestamp() - 900, container="ranks")
-    it.run(2, SYNC)
+    it.run(6, SYNC)
     assert it.condition["ScalingActive"] == ("False", "FailedGetResourceMetric")
     assert "container ranks of pod llm-worker-0-0 requests no cpu" in it.message("ScalingActive")
 
