@@ -125,6 +125,12 @@ def test_the_largest_proposal_counts() -> None:
     assert [one.replicas for one in decision.proposals] == [4, 7, 6]
 
 
+def test_of_equal_proposals_the_first_one_is_named() -> None:
+    metrics = tuple(replace(QUEUE, name=name) for name in ("a", "b"))
+    decision = decide(Scaling(10, 1, metrics), Observed(3, 3, (), ((5000,), (5000,))), State(), NOW)
+    assert decision.message.startswith("a is above")
+
+
 def test_failed_metrics_are_reported_beside_a_change() -> None:
     metrics = (QUEUE, replace(QUEUE, name="other"))
     observed = Observed(3, 3, (), (Unavailable("no answer within 5 s"), (5000,)))

@@ -159,6 +159,26 @@ def test_no_replicas_without_input(metric: Metric, reading: Reading, kind: Failu
     assert raised.value.failure.kind is kind
 
 
+@pytest.mark.parametrize("type_", [MetricType.OBJECT, MetricType.EXTERNAL])
+@pytest.mark.parametrize(("value", "expected"), [(9000, 4), (9681, 5), (7919, 4), (6600, 3)])
+def test_an_average_within_the_tolerance_changes_nothing(
+    type_: MetricType, value: int, expected: int
+) -> None:
+    four = ReplicaCalculator(4, 4, (), Tolerances(0.1, 0.1), SETTINGS, NOW)
+    metric = Metric(type_, "queue", Target(TargetType.AVERAGE_VALUE, 2200))
+    assert four.calculate(metric, (value,)).replicas == expected
+
+
+@pytest.mark.parametrize(
+    ("pods", "usage"),
+    [("rr", [500]), ("rru", [500, 500, 9000]), ("rru", [500, 500]), ("rrp", [500])],
+    ids=["missing", "unready", "unready without a sample", "pending and missing"],
+)
+def test_at_the_target_pods_without_a_sample_change_nothing(pods: str, usage: list[int]) -> None:
+    case: Case = {"replicas": len(pods), "pods": pods, "requests": 1000, "usage": usage, "cpu": 50}
+    assert calculator(case).calculate(*use_of(case)).replicas == len(pods)
+
+
 def test_from_zero_replicas_only_the_value_counts() -> None:
     empty = ReplicaCalculator(0, 0, (), Tolerances(0.1, 0.1), SETTINGS, NOW)
     assert empty.calculate(external(TargetType.VALUE, 1000), (1001,)).replicas == 2
