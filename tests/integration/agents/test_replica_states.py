@@ -5,9 +5,12 @@ process, of a pod, of an agent and of a node, and who may read it.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ import pytest
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host, Pod, assignment, eventually
 from tests.integration.agents.memory_job import at
+from tests.integration.ports import free_port
 
 from convoy_agents.channels import dial
 from convoy_agents.tiercheck.shares import OVERHEAD
@@ -27,6 +31,7 @@ from convoy_crds import terms
 from convoy_workloads.runtime.replica_state import ReplicaState, SavedState
 
 A, B, C = "aaaa-1111", "bbbb-2222", "cccc-3333"
+SEARCH = Path(__file__).parents[3] / "examples" / "search.py"
 SIZE = 5 * 2**20
 """Bytes of a state. The agent splits it into two chunks."""
 
@@ -83,17 +88,19 @@ class Replicas:
         self.hub.send(host.node, assignment=plan)
 
     def client(self, pod: str, host: Host, incarnation: int, rank: int = 0) -> ReplicaState:
+        return ReplicaState(self.environment(pod, host, incarnation, rank))
+
+    def environment(self, pod: str, host: Host, incarnation: int, rank: int = 0) -> dict[str, str]:
+        """Return the environment variables that the launcher sets for a rank."""
         short = self.folder / pod[:8]
         if not short.is_symlink():
             short.symlink_to(host.target(pod))
-        return ReplicaState(
-            {
-                "CONVOY_SOCKET": str(short / "agent.sock"),
-                "CONVOY_INCARNATION": str(incarnation),
-                "RANK": str(rank),
-                "WORLD_SIZE": str(rank + 1),
-            }
-        )
+        return {
+            "CONVOY_SOCKET": str(short / "agent.sock"),
+            "CONVOY_INCARNATION": str(incarnation),
+            "RANK": str(rank),
+            "WORLD_SIZE": str(rank + 1),
+        }
 
     async def end(self, pod: str, host: Host) -> None:
         """End a pod, as after its deletion."""
@@ -244,6 +251,36 @@ async def test_a_node_keeps_copies_of_its_own_roles_and_revisions_only(
     await replicas.start(C, two, 3, uid_of(1))
     await replicas.copied(A)
     assert await newest_of(two, uid_of(0)) == await newest_of(one, uid_of(0))
+
+
+async def test_the_example_builds_its_index_only_once(make_host: HostMaker, replicas: Replicas) -> None:
+    one = await make_host("one")
+    said = []
+    for incarnation in (1, 2):
+        await replicas.start(A, one, incarnation, uid_of(0))
+        async with search(replicas.environment(A, one, incarnation)) as line:
+            said.append(line)
+    assert said[0].startswith("index built in") and said[0].endswith(", saved")
+    assert said[1].startswith("index restored in") and said[1].endswith("from replica 0")
+
+
+@asynccontextmanager
+async def search(environment: dict[str, str]) -> AsyncIterator[str]:
+    """Run examples/search.py until the end of the block, and kill it. Yield its first line."""
+    more = {"DOCUMENTS": "200", "CONVOY_SERVING_PORT": str(free_port())}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(SEARCH),
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **environment, **more},
+    )
+    try:
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            yield (await process.stderr.readline()).decode().strip()
+    finally:
+        process.kill()
+        await process.wait()
 
 
 async def test_the_limit_bounds_all_states_of_the_job_on_a_node(
