@@ -13,7 +13,6 @@ import numpy as np
 import skops.io
 import uvicorn
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -28,7 +27,8 @@ def app(file: Path) -> Starlette:
     async def infer(request: Request) -> Response:
         given = (await request.json())["inputs"][0]
         table = np.array(given["data"]).reshape(given["shape"])
-        found = await run_in_threadpool(model.predict, table)
+        # The call in the event loop is faster than in a thread pool, whose threads would share one GIL.
+        found = model.predict(table)
         return JSONResponse({"outputs": [{"name": "predict", "data": found.tolist()}]})
 
     async def readyz(_: Request) -> Response:
