@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from convoy_workloads.bench import figures
-from convoy_workloads.bench.comparison import broken
+from convoy_workloads.bench.comparison import broken, compare
 from convoy_workloads.engines.fmplex import bench as fmplex
+from convoy_workloads.engines.sklearn.bench import BENCH as SKLEARN
 from e2e.bench.autoscaling import activator
 from e2e.bench.kit.options import require_known
 from e2e.cluster.errors import ClusterError
@@ -29,10 +30,15 @@ def _fmplex(found: figures.Figures, progress: Progress) -> None:
     found.merge(fmplex.figures("full"))
 
 
+def _sklearn(found: figures.Figures, progress: Progress) -> None:
+    found.merge(compare(SKLEARN))
+
+
 PARTS: Mapping[str, Callable[[figures.Figures, Progress], None]] = {
     "oracle": _oracle,
     "activator": activator.add,
     "fmplex": _fmplex,
+    "sklearn": _sklearn,
 }
 """Functions that measure a part and add its figures, by name of the part."""
 
