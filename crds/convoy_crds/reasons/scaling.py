@@ -26,8 +26,8 @@ class ScalingReasons:
     )
     SUCCEEDED_RESCALE = Reason("SucceededRescale", "role {role}: {why}")
     VALID_METRIC_FOUND = Reason("ValidMetricFound", "role {role}: its metrics give a number of replicas")
-    NO_REPLICA_READY = Reason(
-        "NoReplicaReady", "role {role}: no replica is ready yet, so its metrics have no values"
+    REPLICAS_STARTING = Reason(
+        "ReplicasStarting", "role {role}: its replicas are starting, so its metrics have no values yet"
     )
     FAILED_GET_RESOURCE_METRIC = Reason(
         "FailedGetResourceMetric", "role {role}: {why}. The number of replicas stays as it is", warning=True
@@ -69,7 +69,7 @@ ABLE_TO_SCALE = (
 """Reasons of the condition AbleToScale."""
 SCALING_ACTIVE = (
     ScalingReasons.VALID_METRIC_FOUND,
-    ScalingReasons.NO_REPLICA_READY,
+    ScalingReasons.REPLICAS_STARTING,
     ScalingReasons.FAILED_GET_RESOURCE_METRIC,
     ScalingReasons.FAILED_GET_PODS_METRIC,
     ScalingReasons.FAILED_GET_EXTERNAL_METRIC,

@@ -84,7 +84,7 @@ def _worded(
     """
     sync = memories[role].sync
     if one.type is ConditionType.SCALING_ACTIVE and not one.status and starting:
-        reason = Reasons.NO_REPLICA_READY
+        reason = Reasons.REPLICAS_STARTING
     else:
         reason = _REASONS[one.reason.value]
     why = one.message

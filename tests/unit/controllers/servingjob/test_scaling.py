@@ -142,7 +142,7 @@ def test_a_job_that_starts_does_not_warn_of_missing_metrics() -> None:
     it.run(4, SYNC)
     assert "ScalingActive" not in it.condition
     it.run(4, SYNC)
-    assert it.condition["ScalingActive"] == ("False", "NoReplicaReady")
+    assert it.condition["ScalingActive"] == ("False", "ReplicasStarting")
     it.good = lambda pod: True
     it.run(3, SYNC)
     assert it.serving == 1
