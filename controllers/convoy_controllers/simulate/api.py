@@ -170,7 +170,11 @@ class Api:
     def apply(self, resource: Resource, body: Mapping[str, Any]) -> None:
         """Store an object that the operator applies for a job."""
         self.check()
-        self.objects[resource, body["metadata"]["name"]] = body
+        key = resource, body["metadata"]["name"]
+        changed = self.objects.get(key) != body
+        self.objects[key] = body
+        if changed:
+            self._notify(resource.plural, body["metadata"]["name"])
 
     def applied_for(self, owner_uid: str) -> list[tuple[Resource, str]]:
         """Return resource and name of each object that was applied for an owner."""

@@ -137,6 +137,9 @@ class GangTraining:
             for rank in ranks
         )
 
+    def endpoints_changed(self, worker: Worker) -> None:
+        """Do nothing: ranks of a training pass no requests on."""
+
     def interval_changed(self, worker: Worker) -> None:
         """Apply a changed checkpoint interval of a pod's ranks to their gang."""
         gang = worker.gang

@@ -75,6 +75,10 @@ class RankProgram(Protocol):
         """Called when the checkpoint interval of a pod's ranks has changed."""
         ...
 
+    def endpoints_changed(self, worker: Worker) -> None:
+        """Called when an activator has learnt of other ready replicas."""
+        ...
+
     def hang(self, uid: str) -> None:
         """Called when the rank of a pod hangs."""
         ...
@@ -187,8 +191,9 @@ class Workers:
                 self._assign(self._worker_of(command, worker), command)
             case Assign() if worker is not None and command.incarnation == slot.incarnation:
                 self._set_interval(worker, command)
-            case Endpoints() if command.incarnation == slot.incarnation:
+            case Endpoints() if worker is not None and command.incarnation == slot.incarnation:
                 self._set(slot.pod_uid, endpoints=command.addresses)
+                self._program(worker).endpoints_changed(worker)
             case Shutdown() if worker is not None:
                 self._shut_down(worker, command)
             case _:

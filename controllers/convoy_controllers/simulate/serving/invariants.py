@@ -117,10 +117,12 @@ class ServingInvariants:
         history, spec = self._histories[job.metadata.name], job.spec
         history.spec = job
         role = spec.serving_role
-        if spec.suspend or limits.floor(job, role) < 1:
+        # At 0 replicas, activators must lose no request either.
+        least = int(spec.scales_to_zero)
+        if spec.suspend or max(least, limits.floor(job, role)) < 1:
             history.calm = False
         elif self._cluster.kernel.now >= self._fault_at + FAULT_SECONDS:
-            enough = self._jobs.serving(job.metadata.name) >= job.desired(role)
+            enough = self._jobs.serving(job.metadata.name) >= max(least, job.desired(role))
             # While the API server is away, no proxy learns of a replica that stopped to serve.
             history.calm = history.calm or (enough and self._cluster.api.up)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from convoy_controllers.cached import CachedObject
 from convoy_controllers.resources import CONTROLLER_REVISIONS
-from convoy_controllers.servingjob import revision, traffic
+from convoy_controllers.servingjob import activation, revision, traffic
 from convoy_controllers.servingjob.controller import CONTROLLER
 from convoy_controllers.servingjob.loads import Load, load
 from convoy_controllers.servingjob.observed import Observed
@@ -20,6 +20,7 @@ from convoy_controllers.simulate.serving.probes import Probes
 from convoy_controllers.simulate.serving.program import ServingProgram, Traffic
 from convoy_controllers.simulate.serving.proxies import Proxies
 from convoy_controllers.simulate.serving.ranks import RevisionFacts, ServingRanks
+from convoy_controllers.simulate.serving.replica import Replica
 from convoy_controllers.simulate.serving.requests import Cause, Outcome, Request, RequestLog
 from convoy_controllers.simulate.stores import store_named
 from convoy_controllers.simulate.workers import Worker
@@ -27,7 +28,7 @@ from convoy_controllers.views import PodView
 from convoy_controllers.workers.refusal import Refusal
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.servingjob_model import CheckpointSource
-from convoy_crds.terms import LABEL_REVISION
+from convoy_crds.terms import ENGINE_ACTIVATOR, LABEL_REVISION, LABEL_ROLE, ROLE_ACTIVATOR
 from convoy_crds.trainingjob import TrainingJob
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class ServingJobs:
         """Called with the name of the job and the outcome of each request."""
         cluster.listeners.append(self._on_event)
         self.program.changed = self._pod_changed
+        self.program.held = self._held
+        self.program.pod_at = self._pod_at
         self.proxies.changed = self._availability_changed
 
     # Jobs
@@ -94,7 +97,7 @@ class ServingJobs:
         """
         cluster, engines = self._cluster, self._cluster.engines
         own = tuple(pod for pod in pods if pod.owner_uid == job.metadata.uid)
-        named = {role.engine.name for role in job.spec.roles if role.engine is not None}
+        named = set(engine_names(job))
         revisions, wanted = self._revisions(job), _checkpoint(job)
         used = {one.spec.generation.store for one in revisions if one.spec.generation is not None}
         source = cluster.api.jobs.get(wanted.job) if wanted is not None and wanted.job else None
@@ -110,6 +113,7 @@ class ServingJobs:
             slots=cluster.hub.slots(own),
             nodes=cluster.hub.nodes(pods),
             silent_seconds=cluster.latencies.silent,
+            front=self.proxies.front(job.metadata.name),
             agent_nodes=sum(node.agent_ready for node in cluster.api.nodes.values()),
             create_errors=refused,
             traffic=self.figures(pod.uid for pod in own),
@@ -158,6 +162,8 @@ class ServingJobs:
         """Return the program of a container, according to the revision of its pod."""
         job, stored = self._jobs.get(worker.job_uid), self._cluster.api.jobs.get(worker.job)
         pod = self._cluster.api.pods.get(worker.pod)
+        if pod is not None and pod.labels.get(LABEL_ROLE) == ROLE_ACTIVATOR:
+            return RevisionFacts(ServingProgram(load_seconds=0.5), False, float(activation.DRAIN_SECONDS))
         if job is None or stored is None or pod is None or not isinstance(stored.job, ServingJob):
             return None
         for one in self._revisions(stored.job):
@@ -242,6 +248,17 @@ class ServingJobs:
         for listener in self.availability_changed:
             listener(job)
 
+    def _held(self, uid: str) -> None:
+        """Report at once that an activator begins to hold requests."""
+        worker, held = self._cluster.workers.by_uid.get(uid), self.program.by_pod.get(uid)
+        if worker is not None and held is not None:
+            latencies = self._cluster.latencies
+            self._record(uid, held)
+            self._cluster.operator.add(worker.job, latencies.watch + latencies.debounce)
+
+    def _pod_at(self, job: str, ip: str) -> str:
+        return next((pod.uid for pod in self._cluster.api.pods_of(job) if pod.ip == ip), "")
+
     # Figures
 
     def figures(self, uids: Iterable[str]) -> traffic.Figures | None:
@@ -258,12 +275,10 @@ class ServingJobs:
 
     def _report_totals(self, job_uid: str) -> None:
         """Report the totals of a job's replicas, and again after REPORT_SECONDS."""
-        now, found = self._kernel.now, self.program.by_pod.items()
         name = self._jobs[job_uid].name
-        for uid, one in found:
+        for uid, one in self.program.by_pod.items():
             if one.job == name and one.head == uid and one.loaded and self.program.reachable(uid):
-                totals = one.totals.report(one.incarnation, len(one.waiting), len(one.running))
-                self._series[uid] = traffic.record(self._series.get(uid, ()), totals, now)
+                self._record(uid, one)
         live = self._cluster.workers.by_uid
         self._series = {uid: series for uid, series in self._series.items() if uid in live}
         stored = self._cluster.api.jobs.get(name)
@@ -271,6 +286,16 @@ class ServingJobs:
             if self.progressing(stored.job):
                 self._cluster.operator.add(name, self._cluster.latencies.progress_write)
             self._kernel.after(REPORT_SECONDS, lambda: self._report_totals(job_uid))
+
+    def _record(self, uid: str, one: Replica) -> None:
+        totals = one.totals.report(one.incarnation, len(one.waiting), len(one.running))
+        self._series[uid] = traffic.record(self._series.get(uid, ()), totals, self._kernel.now)
+
+
+def engine_names(job: ServingJob) -> list[str]:
+    """Return the names of the Engines that a job needs."""
+    named = {role.engine.name for role in job.spec.roles if role.engine is not None}
+    return sorted(named | {ENGINE_ACTIVATOR} if job.spec.scales_to_zero else named)
 
 
 def _checkpoint(job: ServingJob) -> CheckpointSource | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 from convoy_controllers.resources import SERVICES
 from convoy_controllers.simulate.api import Api
 from convoy_controllers.simulate.kernel import Channel, Kernel
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.views import PodView
-from convoy_crds.terms import LABEL_JOB
+from convoy_crds.terms import LABEL_ENDPOINT, LABEL_JOB
 
 
 class Proxies:
@@ -34,18 +35,29 @@ class Proxies:
         """Return the uids of the pods to which the proxies send requests."""
         return self._known.get(service, ())
 
+    def front(self, service: str) -> str:
+        """Return the endpoint label of the pods to which a Service leads; empty without a Service."""
+        found: Any = self._api.objects.get((SERVICES, service))
+        return str(found["spec"]["selector"].get(LABEL_ENDPOINT, "")) if found else ""
+
     def choose(self, service: str, rng: random.Random) -> str | None:
         """Return the uid of the pod that gets the next request; None if there is no endpoint."""
         known = self.known(service)
         return known[int(rng.random() * len(known))] if known else None
 
     def _pod_changed(self, kind: str, name: str) -> None:
+        if kind == SERVICES.plural:
+            self._send(name)
         if kind != "pods":
             return
         pod = self._api.pods.get(name)
         service = pod.labels.get(LABEL_JOB, "") if pod else self._services.pop(name, "")
         if pod is not None:
             self._services[name] = service
+        self._send(service)
+
+    def _send(self, service: str) -> None:
+        """Send the endpoints of a Service to the proxies if they have changed."""
         if (SERVICES, service) not in self._api.objects:
             return
         ready = tuple(sorted(one.uid for one in self._api.pods_of(service) if self._is_endpoint(one)))

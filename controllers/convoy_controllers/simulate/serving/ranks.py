@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from convoy_controllers.commands import Assign
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.machines import Machine, Machines
+from convoy_controllers.simulate.serving.activator import Activator
 from convoy_controllers.simulate.serving.program import Failure, ServingProgram
 from convoy_controllers.simulate.serving.replica import Replica
 from convoy_controllers.simulate.serving.requests import Cause, Outcome
 from convoy_controllers.simulate.workers import LIVE, Worker, Workers
 from convoy_controllers.views import RankView
 from convoy_crds.servingjob_rollout import ENDPOINT_LAG_SECONDS
+from convoy_crds.terms import ROLE_ACTIVATOR
 
 STALL_SECONDS = 5.0
 """Seconds without a heartbeat after which a launcher reports its pod as not ready
@@ -63,6 +65,10 @@ class ServingRanks:
         """The replica to which the running rank of a pod belongs, by pod uid."""
         self.changed: Callable[[str], None] = lambda uid: None
         """Called with the uid of a pod that may have started or stopped to serve."""
+        self.held: Callable[[str], None] = lambda uid: None
+        """Called with the uid of an activator that begins to hold requests."""
+        self.pod_at: Callable[[str, str], str] = lambda job, ip: ""
+        """(job, ip) -> uid of the job's pod with this IP; empty if there is none."""
         machines.changed.append(self._machine_changed)
 
     # State
@@ -93,7 +99,8 @@ class ServingRanks:
         if revision is None:
             return
         key = (worker.job_uid, assign.role, assign.replica, assign.incarnation)
-        found = self._forming.get(key) or Replica(
+        kind = Activator if assign.role == ROLE_ACTIVATOR else Replica
+        found = self._forming.get(key) or kind(
             kernel=self._kernel,
             job=worker.job,
             role=assign.role,
@@ -103,6 +110,9 @@ class ServingRanks:
             broken=revision.broken,
             drain_seconds=revision.drain_seconds,
         )
+        if isinstance(found, Activator):
+            found.choose = lambda: self._first_known(worker)
+            found.on_first = lambda: self.held(worker.uid)
         self._forming[key] = found
         found.members.add(worker.uid)
         self.by_pod[worker.uid] = found
@@ -113,6 +123,14 @@ class ServingRanks:
             found.loading_since = self._kernel.now
             self._report_loading(found)
             self._kernel.after(self._kernel.about(found.program.load_seconds), lambda: self._loaded(found))
+
+    def _first_known(self, worker: Worker) -> Replica | None:
+        """Return a replica that an activator knows, and whose node it can reach; None if there is none."""
+        for address in self._workers.slots[worker.uid].endpoints:
+            uid = self.pod_at(worker.job, address.rpartition(":")[0])
+            if uid in self.by_pod and self.reachable(uid) and self.reachable(worker.uid):
+                return self.by_pod[uid]
+        return None
 
     def leave(self, worker: Worker, *, resets_peers: bool) -> None:
         """Remove a pod's rank from its replica. The requests of the replica are lost."""
@@ -138,6 +156,12 @@ class ServingRanks:
 
     def interval_changed(self, worker: Worker) -> None:
         """Do nothing: replicas save no checkpoints."""
+
+    def endpoints_changed(self, worker: Worker) -> None:
+        """Let an activator pass on what waits."""
+        found = self.by_pod.get(worker.uid)
+        if isinstance(found, Activator):
+            found.release()
 
     def hang(self, uid: str) -> None:
         """Hang a replica. Later the launchers' watchdogs abort all its ranks."""
