@@ -11,7 +11,7 @@ from random import Random
 from e2e.cluster import machine
 from e2e.cluster.progress import Progress
 from e2e.oracle.hpa.program import Case, Result, results
-from e2e.oracle.hpa.suites import SUITES, Suite
+from e2e.oracle.hpa.suites import Suite, suite_named
 
 BATCH = 500
 """Number of cases that one run of the Go program gets."""
@@ -83,8 +83,8 @@ def convoy_result(suite: Suite, case: Case) -> Result:
 
 
 def _batch(name: str, program: Path, index: int) -> Tally:
-    # Functions of a suite are lambdas, so a suite cannot be sent to another process.
-    suite = next(one for one in SUITES if one.name == name)
+    # A suite has lambdas, so it cannot be sent to another process.
+    suite = suite_named(name)
     cases = random_cases(suite, index)
     found = tuple(differences(suite, cases, results(program, suite.name, cases)))
     return Tally(len(cases), sum(map(suite.decisions, cases)), len(found), found)

@@ -74,9 +74,11 @@ def key(found: Case) -> str:
 
 def reading(rng: Random, found: Case, pods: list[Pod], replicas: int) -> Case:
     """Return a random value of a metric, often near its target. `replicas`: the expected number of pods."""
-    target: dict[str, Any] = source(found)["target"]
+    part = source(found)
+    target: dict[str, Any] = part["target"]
     if "averageUtilization" in target:
-        requested = sum(one["requests"].get("cpu", 0) for pod in pods[:1] for one in pod["containers"])
+        containers = [one for pod in pods[:1] for one in pod["containers"]]
+        requested = sum(one["requests"].get(part["name"], 0) for one in containers)
         return {"samples": samples(rng, pods, requested * int(target["averageUtilization"]) // 100)}
     full = milli_value(target["averageValue" if "averageValue" in target else "value"])
     if found["type"] not in ("Object", "External"):

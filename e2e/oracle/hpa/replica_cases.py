@@ -18,6 +18,7 @@ CALLS = (
     "external",
     "externalAverage",
 )
+"""Calls of the Go program. The utilization, which has the most rules, is twice as frequent."""
 PER_POD = frozenset({"utilization", "resource", "pods"})
 METRIC = "metric"
 """Name of every metric that is not a resource."""

@@ -44,10 +44,6 @@ class Suite:
     decisions: Callable[[Case], int]
     """Function that returns the number of decisions in a case."""
 
-    def differs(self, case: Case, theirs: Result) -> bool:
-        """Return True if Convoy's result differs from Kubernetes'."""
-        return bool(self.convoy(case) != self.comparable(case, theirs))
-
 
 def _comparable_replicas(case: Case, theirs: Result) -> Result:
     if text := theirs.get("error"):
@@ -85,3 +81,8 @@ SUITES = (
     Suite("replicas", replica_case, convoy.replicas, _comparable_replicas, lambda case: 1),
     Suite("controller", scenario, convoy.decisions, _comparable_decisions, lambda case: len(case["steps"])),
 )
+
+
+def suite_named(name: str) -> Suite:
+    """Return the suite with this name."""
+    return next(suite for suite in SUITES if suite.name == name)

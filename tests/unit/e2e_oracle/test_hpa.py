@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from e2e.cluster import versions
 from e2e.cluster.binaries import MODULE as CLUSTER_MODULE
+from e2e.oracle.hpa import minimise
 from e2e.oracle.hpa.comparison import Difference, differences, random_cases
-from e2e.oracle.hpa.minimise import smaller
 from e2e.oracle.hpa.mutations import MUTATIONS, Mutation
 from e2e.oracle.hpa.program import MODULE, Case, Result
 from e2e.oracle.hpa.record import recorded
 from e2e.oracle.hpa.replica_cases import CALLS
-from e2e.oracle.hpa.suites import SUITES, Suite
+from e2e.oracle.hpa.suites import SUITES, Suite, suite_named
 
 from convoy_controllers.autoscale.conditions import ConditionReason
 from convoy_controllers.autoscale.failure import FailureKind
@@ -26,18 +26,14 @@ OF_ZERO = {ConditionReason.SCALED_TO_ZERO, ConditionReason.NOT_SCALED_TO_ZERO}
 """Reasons that Kubernetes uses only with the feature gate HPAScaleToZero."""
 
 
-def suite_of(name: str) -> Suite:
-    return next(suite for suite in SUITES if suite.name == name)
-
-
 @cache
 def cases_of(name: str) -> list[tuple[Case, Result]]:
-    return recorded(suite_of(name))
+    return recorded(suite_named(name))
 
 
 def first_difference(name: str) -> Difference | None:
     """Return the first recorded case in which Convoy decides differently."""
-    suite = suite_of(name)
+    suite = suite_named(name)
     for case, result in cases_of(name):
         if (convoy := suite.convoy(case)) != result:
             return Difference(case, convoy, result)
@@ -74,7 +70,7 @@ def test_the_recorded_scenarios_have_all_reasons() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_random_cases_depend_only_on_the_number_of_the_batch(name: str) -> None:
-    suite = suite_of(name)
+    suite = suite_named(name)
     first = random_cases(suite, 1, 5)
     assert first == random_cases(suite, 1, 5)
     assert first != random_cases(suite, 2, 5)
@@ -83,20 +79,32 @@ def test_random_cases_depend_only_on_the_number_of_the_batch(name: str) -> None:
 def test_an_exception_of_the_autoscaler_is_a_difference() -> None:
     case, result = cases_of("replicas")[0]
     broken = {**case, "target": None}
-    (found,) = differences(suite_of("replicas"), [broken], [result])
+    (found,) = differences(suite_named("replicas"), [broken], [result])
     assert "raised" in found.convoy
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_smaller_cases_lose_a_part_and_stay_valid(name: str) -> None:
-    suite = suite_of(name)
+    suite = suite_named(name)
     short = [case for case, _ in cases_of(name)[:300] if len(case.get("steps", ())) <= 4]
     case = max(short, key=lambda one: len(json.dumps(one)))
-    candidates = list(smaller(case))
+    candidates = list(minimise.smaller(case))
     assert len(candidates) > 10
     for candidate in candidates:
         assert len(json.dumps(candidate)) < len(json.dumps(case))
         suite.convoy(candidate)
+
+
+def test_a_differing_case_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    def results(_: Path, __: str, cases: list[Case]) -> list[Result]:
+        return [sum("failWrites" in step for step in case["steps"]) > 1 for case in cases]
+
+    monkeypatch.setattr(minimise, "results", results)
+    suite = Suite("fake", lambda _: {}, lambda _: False, lambda _, theirs: theirs, lambda _: 1)
+    steps = [{"spec": {"behavior": {}}, "failWrites": True}, {}, {"failReads": True}, {"failWrites": True}]
+    found = minimise.minimised(suite, Path(), Difference({"steps": steps}, False, True))
+    assert found.case == {"steps": [{"spec": {}, "failWrites": True}, {"failWrites": True}]}
+    assert found.kubernetes is True
 
 
 def requirements(module: Path) -> dict[str, str]:
