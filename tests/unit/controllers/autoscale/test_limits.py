@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,6 +119,15 @@ def test_the_windows_have_defaults() -> None:
     assert stabilize(Scaling(10, behavior=Behavior()), state, 9, 2, NOW).replicas == 9
     assert stabilize(Scaling(10, behavior=Behavior()), state, 1, 9, NOW).replicas == 9
     assert stabilize(Scaling(10, behavior=Behavior()), state, 9, 2, NOW + 2).replicas == 2
+
+
+@pytest.mark.parametrize(("age", "up", "down"), [(60, 9, 2), (59.5, 6, 6)])
+def test_a_recommendation_counts_until_it_is_as_old_as_the_window(age: float, up: int, down: int) -> None:
+    rules = [replace(one, stabilization_seconds=60) for one in (SCALE_UP, SCALE_DOWN)]
+    scaling = Scaling(100, behavior=Behavior(*rules))
+    state = State((Recommendation(6, NOW - age),))
+    assert stabilize(scaling, state, 3, 9, NOW).replicas == up
+    assert stabilize(scaling, state, 8, 2, NOW).replicas == down
 
 
 @pytest.mark.parametrize("case", cases("event"))
