@@ -50,9 +50,9 @@ type scenario struct {
 
 // decision is the controller's decision in one reconcile.
 type decision struct {
-	Replicas   int32                `json:"replicas"`           // of the scale subresource, after the reconcile
-	Reason     string               `json:"reason,omitempty"`   // of a rescale
-	Conditions map[string][2]string `json:"conditions"`         // status and reason by type
+	Replicas   int32                `json:"replicas"`         // of the scale subresource, after the reconcile
+	Reason     string               `json:"reason,omitempty"` // of a rescale
+	Conditions map[string][2]string `json:"conditions"`       // status and reason by type
 	Metrics    []*current           `json:"metrics,omitempty"`
 }
 
@@ -63,81 +63,101 @@ type current struct {
 	Value        *int64 `json:"value,omitempty"`
 }
 
+// stage is what surrounds the controller.
+type stage struct {
+	autoscalers hpaInformer
+	pods        podInformer
+	scales      target
+	metrics     readings
+	known       []pod
+	log         logSink
+}
+
 // run plays the scenario in the time of a bubble. The first reconcile comes one sync period after the autoscaler
 // is created; the inputs of each reconcile change half a period before it.
 func (s scenario) run() ([]decision, error) {
-	sink := &logSink{}
-	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.New(sink)))
+	around := &stage{autoscalers: hpaInformer{newInformer()}, pods: podInformer{newInformer()}}
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.New(&around.log)))
 	defer cancel()
 	period := seconds(s.Flags.SyncPeriod)
-	autoscalers, pods := hpaInformer{newInformer()}, podInformer{newInformer()}
-	scales, metrics, writer := &target{}, &readings{}, statusWriter{store: autoscalers.store}
 	controller := podautoscaler.NewHorizontalController(
-		ctx, noEvents{}, scales, writer, mapper{}, metrics, autoscalers, pods, period,
-		seconds(s.Flags.DownscaleStabilization), s.Flags.Tolerance,
+		ctx, noEvents{}, &around.scales, around.autoscalers, mapper{}, &around.metrics, around.autoscalers, around.pods,
+		period, seconds(s.Flags.DownscaleStabilization), s.Flags.Tolerance,
 		seconds(s.Flags.CPUInitialization), seconds(s.Flags.ReadinessDelay),
 	)
 	go controller.Run(ctx, 1)
 	decisions := make([]decision, 0, len(s.Steps))
-	var known []pod
 	for i, each := range s.Steps {
-		if i == 0 {
-			if err := start(autoscalers, each.Spec); err != nil {
-				return nil, err
-			}
-		} else if each.Spec != nil {
-			edit(autoscalers, writer, *each.Spec)
+		if err := around.configure(each.Spec); err != nil {
+			return nil, fmt.Errorf("step %d: %w", i, err)
 		}
 		time.Sleep(period / 2)
-		metrics.byName, metrics.now = each.Readings, time.Now().Add(period/2)
-		if each.SpecReplicas != nil {
-			scales.spec = *each.SpecReplicas
+		if err := around.set(each, time.Now().Add(period/2)); err != nil {
+			return nil, fmt.Errorf("step %d: %w", i, err)
 		}
-		scales.status = scales.spec
-		if each.StatusReplicas != nil {
-			scales.status = *each.StatusReplicas
-		}
-		if each.Pods != nil {
-			known = *each.Pods
-		}
-		objects := make([]any, len(known))
-		for j, one := range known {
-			objects[j] = one.object(namespace, metrics.now)
-		}
-		if err := pods.store.Replace(objects, ""); err != nil {
-			return nil, err
-		}
-		scales.failReads, scales.failWrites, scales.reads = each.FailReads, each.FailWrites, 0
-		*sink = logSink{}
 		time.Sleep(period / 2)
 		synctest.Wait()
-		if scales.reads != 1 && !each.FailWrites {
-			return nil, fmt.Errorf("step %d: %d reconciles instead of one", i, scales.reads)
+		if reads := around.scales.reads; reads != 1 && !each.FailWrites {
+			return nil, fmt.Errorf("step %d: %d reconciles instead of one", i, reads)
 		}
-		decisions = append(decisions, decide(writer.read(), scales.spec, sink))
+		decisions = append(decisions, around.decision())
 	}
 	return decisions, nil
 }
 
-// start creates the autoscaler, as the API server would, and tells the controller.
-func start(autoscalers hpaInformer, spec *autoscaling.HorizontalPodAutoscalerSpec) error {
-	if spec == nil {
-		return errors.New("step 0 has no spec")
+// configure creates the autoscaler or replaces its spec, and tells the controller. A nil spec means no change.
+func (s *stage) configure(spec *autoscaling.HorizontalPodAutoscalerSpec) error {
+	old := s.autoscalers.read()
+	switch {
+	case spec == nil && old == nil:
+		return errors.New("the first step has no spec")
+	case spec == nil:
+		return nil
 	}
 	made := complete(*spec)
-	if err := autoscalers.store.Add(made); err != nil {
+	if old == nil {
+		err := s.autoscalers.store.Add(made)
+		s.autoscalers.handler.OnAdd(made, true)
 		return err
 	}
-	autoscalers.handler.OnAdd(made, true)
-	return nil
+	made.Status = old.Status
+	err := s.autoscalers.store.Update(made)
+	s.autoscalers.handler.OnUpdate(old, made)
+	return err
 }
 
-// edit replaces the spec and keeps the status.
-func edit(autoscalers hpaInformer, writer statusWriter, spec autoscaling.HorizontalPodAutoscalerSpec) {
-	old, made := writer.read(), complete(spec)
-	made.Status = old.Status
-	_ = autoscalers.store.Update(made)
-	autoscalers.handler.OnUpdate(old, made)
+// set prepares the inputs of a reconcile at the moment now.
+func (s *stage) set(inputs step, now time.Time) error {
+	s.metrics, s.log = readings{inputs.Readings, now}, logSink{}
+	if inputs.SpecReplicas != nil {
+		s.scales.spec = *inputs.SpecReplicas
+	}
+	s.scales.status = s.scales.spec
+	if inputs.StatusReplicas != nil {
+		s.scales.status = *inputs.StatusReplicas
+	}
+	s.scales.failReads, s.scales.failWrites, s.scales.reads = inputs.FailReads, inputs.FailWrites, 0
+	if inputs.Pods != nil {
+		s.known = *inputs.Pods
+	}
+	objects := make([]any, len(s.known))
+	for i, one := range s.known {
+		objects[i] = one.object(namespace, now)
+	}
+	return s.pods.store.Replace(objects, "")
+}
+
+// decision returns the outcome of a reconcile.
+func (s *stage) decision() decision {
+	status := s.autoscalers.read().Status
+	made := decision{Replicas: s.scales.spec, Reason: s.log.reason, Conditions: map[string][2]string{}}
+	for _, one := range status.Conditions {
+		made.Conditions[string(one.Type)] = [2]string{string(one.Status), one.Reason}
+	}
+	for _, one := range status.CurrentMetrics {
+		made.Metrics = append(made.Metrics, currentValue(one))
+	}
+	return made
 }
 
 // complete returns an autoscaler with the API server's defaults.
@@ -147,20 +167,6 @@ func complete(spec autoscaling.HorizontalPodAutoscalerSpec) *autoscaling.Horizon
 	}
 	made.Spec.ScaleTargetRef = autoscaling.CrossVersionObjectReference{APIVersion: "group/v1", Kind: "Target", Name: name}
 	defaults.SetDefaults_HorizontalPodAutoscaler(made)
-	return made
-}
-
-// decide returns the outcome of a reconcile.
-func decide(hpa *autoscaling.HorizontalPodAutoscaler, replicas int32, sink *logSink) decision {
-	made := decision{
-		Replicas: replicas, Reason: sink.reason, Conditions: map[string][2]string{},
-	}
-	for _, one := range hpa.Status.Conditions {
-		made.Conditions[string(one.Type)] = [2]string{string(one.Status), one.Reason}
-	}
-	for _, one := range hpa.Status.CurrentMetrics {
-		made.Metrics = append(made.Metrics, currentValue(one))
-	}
 	return made
 }
 

@@ -87,26 +87,30 @@ func (t *target) Update(_ context.Context, _ schema.GroupResource, wanted *autos
 	return wanted, nil
 }
 
-// statusWriter stores the status that the controller writes in the informer's store.
-type statusWriter struct {
-	autoscalingclient.HorizontalPodAutoscalerInterface
-	store cache.Indexer
+// HorizontalPodAutoscalers makes the informer the client that stores the status, too.
+func (i hpaInformer) HorizontalPodAutoscalers(string) autoscalingclient.HorizontalPodAutoscalerInterface {
+	return statusWriter{informer: i}
 }
 
-func (w statusWriter) HorizontalPodAutoscalers(string) autoscalingclient.HorizontalPodAutoscalerInterface {
-	return w
+// read returns a copy of the stored autoscaler, or nil if there is none.
+func (i hpaInformer) read() *autoscaling.HorizontalPodAutoscaler {
+	found, exists, _ := i.store.GetByKey(namespace + "/" + name)
+	if !exists {
+		return nil
+	}
+	return found.(*autoscaling.HorizontalPodAutoscaler).DeepCopy()
+}
+
+// statusWriter stores the status that the controller writes.
+type statusWriter struct {
+	autoscalingclient.HorizontalPodAutoscalerInterface
+	informer hpaInformer
 }
 
 func (w statusWriter) UpdateStatus(_ context.Context, hpa *autoscaling.HorizontalPodAutoscaler, _ metav1.UpdateOptions) (*autoscaling.HorizontalPodAutoscaler, error) {
-	stored := w.read()
+	stored := w.informer.read()
 	stored.Status = *hpa.Status.DeepCopy()
-	return stored, w.store.Update(stored)
-}
-
-// read returns a copy of the stored autoscaler.
-func (w statusWriter) read() *autoscaling.HorizontalPodAutoscaler {
-	found, _, _ := w.store.GetByKey(namespace + "/" + name)
-	return found.(*autoscaling.HorizontalPodAutoscaler).DeepCopy()
+	return stored, w.informer.store.Update(stored)
 }
 
 // noEvents drops the controller's events.

@@ -20,16 +20,16 @@ import (
 // answers maps each command to the function that answers a line.
 var answers = map[string]func(line []byte) (any, error){
 	"replicas": func(line []byte) (any, error) {
-		asked := replicaCase{}
-		err := json.Unmarshal(line, &asked)
-		return asked.run(), err
+		given := replicaCase{}
+		err := json.Unmarshal(line, &given)
+		return given.run(), err
 	},
 	"controller": func(line []byte) (any, error) {
-		asked := scenario{}
-		if err := json.Unmarshal(line, &asked); err != nil {
+		given := scenario{}
+		if err := json.Unmarshal(line, &given); err != nil {
 			return nil, err
 		}
-		decisions, err := asked.run()
+		decisions, err := given.run()
 		return decisions, err
 	},
 }
