@@ -82,7 +82,9 @@ class AuthType(StrEnum):
 
 
 class Auth(Model):
-    """Authentication of requests to an engine's replicas."""
+    """Authentication of requests. An engine checks the token. A program of your own must check it itself: the
+    variable CONVOY_AUTH_TOKEN_FILE names the file with the token.
+    """
 
     model_config = validated(
         Rule(

@@ -89,7 +89,7 @@ def set_available(draft: Draft, groups: Mapping[str, Sequence[Group]], why: str)
     ready = desired = 0
     for role in spec.roles:
         wanted = draft.observed.desired(role.name)
-        there = sum(one.ready for one in groups.get(role.name, ()))
+        there = sum(one.ready for one in groups.get(role.name, ())) or _in_place_of(draft, role.name, groups)
         ready, desired = ready + there, desired + wanted
         least = least_ready(rollout.budget(spec.rollout, _owed(role, wanted)))
         if there < least:
@@ -105,6 +105,19 @@ def set_available(draft: Draft, groups: Mapping[str, Sequence[Group]], why: str)
         return
     reason = Reasons.SERVING
     draft.condition(ConditionType.AVAILABLE, True, reason, reason.format(ready=ready, desired=desired))
+
+
+def _in_place_of(draft: Draft, role: str, groups: Mapping[str, Sequence[Group]]) -> int:
+    """Return the number of ready replicas that serve until a role that the job did not have before does:
+    those of the roles that the spec lacks.
+    """
+    current = next(
+        (one for one in draft.observed.revisions if one.name == draft.status.current_revision), None
+    )
+    if current is None or current.spec.role(role) is not None:
+        return 0
+    named = {one.name for one in draft.observed.job.spec.roles}
+    return sum(one.ready for name, found in groups.items() if name not in named for one in found)
 
 
 def _owed(role: ServingRole, desired: int) -> int:

@@ -160,6 +160,7 @@ def test_a_renamed_role_serves_until_the_other_one_does(breaks: bool) -> None:
     for _ in range(20):
         servers.step()
         assert len(endpoints(servers)) >= 2
+        assert servers.condition["Available"] == ("True", "Serving")
         servers.wait(2)
     roles = {pod.labels["convoy.dev/role"] for pod in servers.live()}
     assert roles == ({"worker", "other"} if breaks else {"other"})
