@@ -63,6 +63,7 @@ class SafetensorsFile:
         """Open the file. Raises ShardError if it is no valid safetensors file, and OSError if it cannot be
         read.
         """
+        self.path = path
         self.metadata: dict[str, str] = {}
         self.entries: dict[str, Entry] = {}
         """The tensors of the file by name."""
@@ -73,7 +74,7 @@ class SafetensorsFile:
             self._bytes = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
         try:
             self._read_header()
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ShardError(f"{path} is no safetensors file: {error}") from error
 
     def tensor(self, name: str) -> torch.Tensor:

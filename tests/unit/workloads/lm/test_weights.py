@@ -209,6 +209,7 @@ def test_the_own_model_depends_on_the_seed_alone() -> None:
         (2**40).to_bytes(8, "little") + b"{}",
         (2).to_bytes(8, "little") + b"[]",
         (9).to_bytes(8, "little") + b'{"a": {}}',
+        (20).to_bytes(8, "little") + b'{"__metadata__": []}',
         (68).to_bytes(8, "little")
         + b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'.ljust(68)
         + b"1234",
@@ -225,6 +226,14 @@ def test_a_malformed_safetensors_file_is_refused(data: bytes, tmp_path: Path) ->
     path.write_bytes(data)
     with pytest.raises(ShardError, match=r"a\.safetensors"):
         SafetensorsFile(path)
+
+
+@pytest.mark.parametrize(("name", "value"), [("values", "{"), ("generation", "[]")])
+def test_malformed_metadata_of_a_safetensors_file_is_named(name: str, value: str, tmp_path: Path) -> None:
+    header = json.dumps({"__metadata__": {name: value}}).encode()
+    (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(ModelError, match=rf"a\.safetensors: __metadata__\.{name}"):
+        load(tmp_path)
 
 
 def test_another_number_of_heads_is_refused_by_the_training() -> None:

@@ -107,6 +107,17 @@ def _config(file: Path) -> dict[str, object]:
     return body
 
 
+def _metadata(file: SafetensorsFile, name: str) -> dict[str, object]:
+    """Return the JSON object that a file's metadata has under `name`; empty if there is none."""
+    try:
+        found = json.loads(file.metadata.get(name, "{}"))
+    except ValueError as error:
+        raise ModelError(f"{file.path}: __metadata__.{name} is not valid JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ModelError(f"{file.path}: __metadata__.{name} must be a JSON object")
+    return found
+
+
 class _Safetensors:
     """The tensors of one or more safetensors files."""
 
@@ -117,8 +128,8 @@ class _Safetensors:
         facts: dict[str, object] = {}
         for one in self._opened:
             self._where.update(dict.fromkeys(one.entries, one))
-            saved |= json.loads(one.metadata.get("values", "{}"))
-            generation = json.loads(one.metadata.get("generation", "{}"))
+            saved |= _metadata(one, "values")
+            generation = _metadata(one, "generation")
             facts |= {name: generation[name] for name in ("job", "step", "incarnation") if name in generation}
         self.facts: Mapping[str, object] = facts
         self.config: Mapping[str, object] = {**_saved_config(saved), **config}
@@ -136,9 +147,11 @@ class _Shards:
         self._whole = Whole(open_shard(file) for file in files)
         self.facts = facts
         self.names = frozenset(self._whole.names)
-        self.config: Mapping[str, object] = _saved_config(
-            {name: json.loads(text) for name, text in self._whole.values.items()}
-        )
+        try:
+            values = {name: json.loads(text) for name, text in self._whole.values.items()}
+        except ValueError as error:
+            raise ModelError(f"{files[0]}: a value beside the tensors is not valid JSON: {error}") from error
+        self.config: Mapping[str, object] = _saved_config(values)
 
     def get(self, name: str) -> Tensor:
         """Return a tensor."""
