@@ -1,5 +1,4 @@
-"""The server for the memory requests of replicas. It handles the requests of each connection one at a time.
-"""
+"""The server for the memory requests of replicas. It handles the requests of each connection one at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from convoy_agents.pods.fields import MessageError
 from convoy_agents.pods.state import PodState
 from convoy_agents.states.copying import StateCopies
 from convoy_agents.states.restoring import StateRestores
-from convoy_agents.states.retained import SHARD
+from convoy_agents.states.retained import SHARD, newest
 from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.peer_transfer import Shortage
@@ -117,8 +116,10 @@ class StateServer:
 
     async def _poll(self, plan: Assignment, connection: RankConnection) -> None:
         memory = await self._open(plan)
-        free = await memory.inspect(lambda store: store.writable(SHARD))
-        await connection.send({"type": "status", "buffer": free[0] if free else ""})
+        free, last = await memory.inspect(lambda store: (store.writable(SHARD), newest(store)))
+        # A clock that was set back must not make the next state look older than this one.
+        saved_ms = last.generation.step if last else 0
+        await connection.send({"type": "status", "buffer": free[0] if free else "", "savedMs": saved_ms})
 
     async def _seal(self, plan: Assignment, connection: RankConnection, seal: Seal) -> None:
         memory = await self._open(plan)

@@ -14,7 +14,7 @@ from convoy_crds.layout import Slot
 from convoy_workloads.launcher import system
 from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 
-LAUNCHER = "launcher"
+LAUNCHER, MEMORY = "launcher", "memory"
 DRAIN_SECONDS = 2.0
 """Seconds to read the rest of the output after the launcher has ended. There is a limit because processes
 that ranks have left may hold the output open.
@@ -124,10 +124,19 @@ class Pod:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = Decoder()
         rank: int | None = None
+        memory = False
         self._writers.add(writer)
         try:
             while data := await reader.read(65536):
                 for message in decoder.feed(data):
+                    if memory:
+                        writer.write(
+                            encode({"type": "refused", "why": "a local run keeps no states in memory"})
+                        )
+                        continue
+                    if message["type"] == "hello" and message.get("role") == MEMORY:
+                        memory = True
+                        continue
                     if message["type"] == "hello" and message.get("role") == LAUNCHER:
                         self._launcher = writer
                         self.connected.set()

@@ -21,8 +21,8 @@ from convoy_workloads.runtime.tiers.memory_client import AgentUnavailable, Mappe
 
 SAVE_SECONDS = 30.0
 """Seconds within which the agent must answer each request of a save."""
-RESTORE_SECONDS = 150.0
-"""Seconds within which the agent must answer a restore."""
+RESTORE_SECONDS = 30.0
+"""Seconds within which the agent must answer a restore, or report that it is at work."""
 RETRY_SECONDS = 15.0
 """Seconds for which a save is not tried again after the node had no memory for it."""
 STEP_BYTES = 1024 * 1024
@@ -57,6 +57,7 @@ class ReplicaState:
         self._files: dict[str, MappedFile] = {}
         self._last_ms = 0
         self._refused = -RETRY_SECONDS
+        self._logged = ""
 
     @property
     def available(self) -> bool:
@@ -69,8 +70,7 @@ class ReplicaState:
             answer, files = self._request({"type": "restore", "attempt": 0}, RESTORE_SECONDS)
             if answer.get("found") is not True or len(files) != 1:
                 _close(files)
-                if answer["type"] in ("failed", "refused"):
-                    log_line(f"THE SAVED STATE CANNOT BE RESTORED: {answer.get('why')}")
+                self._log("no saved state is restored", answer)
                 return None
             mapped = MappedFile(files[0], write=False)
             data = bytes(mapped.bytes[: answer["length"]])
@@ -107,7 +107,7 @@ class ReplicaState:
         if file is None:
             return False
         file.bytes[: content.nbytes] = content
-        self._last_ms = max(int(time.time() * 1000), self._last_ms + 1)
+        self._last_ms = max(int(time.time() * 1000), self._last_ms + 1, int(status.get("savedMs", 0)) + 1)
         answer, _ = self._request(
             {
                 "type": "seal",
@@ -118,8 +118,7 @@ class ReplicaState:
             },
             SAVE_SECONDS,
         )
-        if answer["type"] != "sealed":
-            log_line(f"THE STATE WAS NOT SAVED: {answer.get('why')}")
+        self._log("the state is not saved", answer)
         return bool(answer["type"] == "sealed")
 
     def _reserve(self, size: int) -> bool:
@@ -134,7 +133,7 @@ class ReplicaState:
         if answer["type"] != "buffers" or len(files) != len(names):
             _close(files)
             self._refused = time.monotonic()
-            log_line(f"THE STATE CANNOT BE SAVED: {answer.get('why')}")
+            self._log("the state is not saved", answer)
             return False
         self._drop_files()
         self._files = {name: MappedFile(fd, write=True) for name, fd in zip(names, files)}  # noqa: B905
@@ -148,6 +147,13 @@ class ReplicaState:
             return self._client.request(question, seconds)
         except AgentUnavailable as error:
             return {"type": "failed", "why": str(error)}, []
+
+    def _log(self, what: str, answer: Message) -> None:
+        """Log an answer that has a reason, unless it repeats the line before."""
+        line = f"{what}: {answer['why']}" if answer.get("why") else ""
+        if line and line != self._logged:
+            log_line(line)
+        self._logged = line
 
     def _drop_files(self) -> None:
         for file in self._files.values():
