@@ -25,6 +25,7 @@ from convoy_workloads.serving.front import (
     request_id,
     watch,
 )
+from convoy_workloads.serving.kserve_tensors import RequestId
 from convoy_workloads.serving.openai.requests import DEFAULT_MAX_TOKENS, MAX_CHOICES, StopString, invalid
 from convoy_workloads.serving.protocol import Inference, ModelCard, Sampling, TensorSpec
 from convoy_workloads.serving.tensor_work import TensorWork
@@ -75,7 +76,7 @@ class TextInference(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    id: Annotated[str, Field(max_length=128)] | None = None
+    id: RequestId | None = None
     parameters: Parameters = Field(default_factory=Parameters)
     inputs: Annotated[list[Input], Field(min_length=1, max_length=1)]
     outputs: Annotated[list[OutputName], Field(max_length=1)] | None = None

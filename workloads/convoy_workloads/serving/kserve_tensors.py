@@ -28,6 +28,8 @@ from convoy_workloads.serving.protocol import ModelCard, TensorSpec
 LENGTH = b"inference-header-content-length"
 """Header with the length of the JSON part of a body. Binary tensors follow that part."""
 MAX_DIMENSIONS = 8
+RequestId = Annotated[str, Field(max_length=128, pattern=r"^[\x20-\x7e]*$")]
+"""Id of a request. It is a header of the response, so it has only characters of headers."""
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -63,7 +65,7 @@ class _Parameters(_Body):
 
 
 class _Inference(_Body):
-    id: Annotated[str, Field(max_length=128)] | None = None
+    id: RequestId | None = None
     parameters: _Parameters = Field(default_factory=_Parameters)
     inputs: Annotated[list[_Input], Field(min_length=1)]
     outputs: list[_Output] | None = None

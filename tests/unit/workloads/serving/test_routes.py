@@ -40,6 +40,7 @@ async def test_texts_are_continued_by_the_open_inference_protocol(tmp_path: Path
 @pytest.mark.parametrize(
     ("change", "status", "field"),
     [
+        ({"id": "é"}, 400, "id"),
         ({"inputs": []}, 400, "inputs"),
         ({"inputs": [{**INPUT, "name": "other"}]}, 400, "inputs.0.name"),
         ({"inputs": [{**INPUT, "datatype": "FP32"}]}, 400, "inputs.0.datatype"),

@@ -138,6 +138,7 @@ async def test_tensors_may_be_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
+        ({"id": "a\nb"}, "id"),
         ({"inputs": []}, "inputs"),
         ({"inputs": [X]}, "inputs"),
         ({"inputs": [X, WORD, WORD]}, "inputs.2.name"),
@@ -264,6 +265,7 @@ async def test_an_error_of_one_inference_leaves_the_others(tmp_path: Path) -> No
         text = (await rank.get("/metrics"))[1]
         for reason in ("invalid", "error", "stop"):
             assert f'finished_reason="{reason}",job="default/job",model="echo"}} 1.0' in text
+        assert 'convoy_inference_rows_total{engine="scripted",job="default/job",model="echo"} 2.0' in text
         assert rank.process.lifecycle.ready
 
 

@@ -110,7 +110,7 @@ BENCH = Bench(
             unit="1/s",
             value_of=lambda trial: float(trial.result["requests_per_second"]),
             higher_is_better=True,
-            target=2.0,
+            target=3.0,
         ),
         Measure(
             name=f"95th percentile of the latency, {CLIENTS} clients",

@@ -53,6 +53,7 @@ class SklearnEngine:
         """Load the model and find its inputs and outputs. Raises ModelError if the model cannot be used."""
         loaded = model_file.load(self._path, self._params.trusted)
         renew()
+        threadpool_limits(self._params.threads)
         _set_threads(loaded.estimator, self._params.threads)
         form = signature(loaded.estimator, self._params.inputs)
         self._predictor, self._sample = _predictor(loaded, form)
@@ -185,13 +186,13 @@ def _names(specs: Sequence[TensorSpec]) -> list[str]:
 
 
 def _set_threads(estimator: Any, threads: int) -> None:
-    """Let the model use at most this number of threads."""
-    threadpool_limits(threads)
-    wanted = {name: threads for name in estimator.get_params() if name.rpartition("__")[2] == "n_jobs"}
-    estimator.set_params(**wanted)
+    """Set the number of threads that the model may start, where it has such a parameter."""
+    if not hasattr(estimator, "get_params"):
+        return
+    wanted = [name for name in estimator.get_params() if name.rpartition("__")[2] == "n_jobs"]
+    estimator.set_params(**dict.fromkeys(wanted, threads))
     for inner in (getattr(estimator, "best_estimator_", None), *getattr(estimator, "estimators_", ())):
-        if hasattr(inner, "get_params"):
-            _set_threads(inner, threads)
+        _set_threads(inner, threads)
 
 
 def make(params: Params, path: Path | None, group: Group) -> SklearnEngine:

@@ -171,7 +171,9 @@ def _read(name: str, data: bytes, trusted: Collection[str]) -> tuple[Any, dict[s
         raise ModelError(f"{name} needs {error.name}, which the image lacks: add it to the image") from error
     except (UnsupportedTypeException, UntrustedTypesFoundException) as error:
         raise ModelError(f"{name}: {error}") from error
-    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
+    except ModelError:
+        raise
+    except Exception as error:  # A damaged file may raise any error.
         why = f"{type(error).__name__}: {error}"
         raise ModelError(f"{name} is no valid file of skops, or not of this version: {why}") from error
 
