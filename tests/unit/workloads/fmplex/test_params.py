@@ -34,10 +34,10 @@ TEXT = {"name": "text", "kind": "Text"}
         ({"tasks": [{"name": "a", "adapter_ref": "file:x.pt"}]}, "adapter_ref 'file:x.pt'"),
         ({"tasks": [{"name": "a", "priority": 1}]}, "tasks.0.priority"),
         ({"backbones": [{**TEXT, "width": 100, "heads": 3}]}, "width 100 is no multiple of heads 3"),
-        ({"backbones": [{**TEXT, "context": 100}]}, "context 100 is no multiple of 16"),
+        ({"backbones": [{**TEXT, "context": 102}]}, "context 102 is no multiple of 4"),
         (
             {"backbones": [{"name": "image", "kind": "Image", "image_size": 30}]},
-            "image_size 30 and patch 8 must give a multiple of 16 patches",
+            "image_size 30 and patch 8 must give a multiple of 4 patches",
         ),
         (
             {"backbones": [{"name": "image", "kind": "Image", "source": "Model"}]},

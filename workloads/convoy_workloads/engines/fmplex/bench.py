@@ -28,7 +28,7 @@ from convoy_workloads.engines.fmplex.open_loop import (
 )
 from convoy_workloads.engines.fmplex.params import Params
 
-BACKBONE = {"name": "text", "kind": "Text", "layers": 6, "width": 384, "heads": 6, "context": 16}
+BACKBONE = {"name": "text", "kind": "Text", "layers": 6, "width": 384, "heads": 6, "context": 8}
 """A backbone of 11 million parameters."""
 TINY = {**BACKBONE, "layers": 1, "width": 32, "heads": 2}
 FLOOD_FACTOR = 1.3

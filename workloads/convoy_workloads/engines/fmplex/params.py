@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 HEAD = re.compile(r"embed|classify:(?P<classes>[1-9][0-9]{0,4})|python:(?P<module>[\w.]+):(?P<function>\w+)")
 ADAPTER = re.compile(r"|seed:(?P<seed>[0-9]{1,9})|file:(?P<file>[^/\0][^\0]*\.safetensors)")
-STEP = 16
-"""Inputs are padded to a multiple of this number of positions. On processors with AVX-512 the rows of a
-matrix product then have the same bits in a batch of any size.
+STEP = 4
+"""Inputs are padded to a multiple of this number of positions. The rows of a matrix product then have the
+same bits in a batch of any size, on processors with AVX-512. The self-test finds out where they do not.
 """
 
 
@@ -39,7 +39,7 @@ class Backbone(BaseModel):
     """Size of the residual stream. With source Model, the checkpoint has it."""
     heads: Annotated[int, Field(ge=1, le=256)] = 4
     """Number of attention heads. It must divide `width`."""
-    context: Annotated[int, Field(ge=16, le=8192)] = 128
+    context: Annotated[int, Field(ge=STEP, le=8192)] = 128
     """Maximum number of bytes of a text. With source Model, the checkpoint has it."""
     image_size: Annotated[int, Field(ge=4, le=1024)] = 32
     """Width and height of an image, in pixels."""
