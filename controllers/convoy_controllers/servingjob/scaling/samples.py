@@ -25,6 +25,7 @@ def observed(
         status_replicas=len(groups),
         pods=tuple(_pod(job, one) for one in groups),
         readings=tuple(_reading(job, role, groups, metric, now) for metric in metrics),
+        busy=any(_busy(load) for one in groups if (load := _load(job, one.pods.get(0)))),
     )
 
 
@@ -71,6 +72,11 @@ def _value(load: Load, metric: spec.Metric) -> float | None:
     if metric.type is spec.MetricType.RESOURCE:
         return load.cores
     return METRICS[ScalingMetric(metric.name)](load)
+
+
+def _busy(load: Load) -> bool:
+    """Return True if a pod has requests now or had some in the last minute."""
+    return bool(load.waiting or load.running or load.requests_per_second)
 
 
 def _total(job: Observed, role: str, groups: Sequence[Group]) -> Reading:

@@ -51,6 +51,19 @@ def test_activity_restarts_the_cooldown() -> None:
     assert decide(SCALING, queue(1, 0), state, NOW + 600).desired == 0
 
 
+def test_work_without_a_queue_restarts_the_cooldown() -> None:
+    """A queue can be empty each time it is read, although requests arrive all the time."""
+    state = decide(SCALING, replace(queue(1, 0), busy=True), ACTIVE, NOW + 299).state
+    assert decide(SCALING, replace(queue(1, 0), busy=True), ACTIVE, NOW + 301).desired == 1
+    assert decide(SCALING, queue(1, 0), state, NOW + 599).desired == 1
+    assert decide(SCALING, queue(1, 0), state, NOW + 600).desired == 0
+
+
+def test_work_that_ends_at_zero_activates_nothing() -> None:
+    """A draining replica does not bring its workload back."""
+    assert decide(SCALING, replace(queue(0, 0), busy=True), replace(ACTIVE, at_zero=True), NOW).desired == 0
+
+
 def test_the_first_sight_starts_a_cooldown() -> None:
     """A restart of the caller, which loses the state, scales nothing to zero at once."""
     first = decide(SCALING, queue(1, 0), State(), NOW)

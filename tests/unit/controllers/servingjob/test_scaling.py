@@ -282,6 +282,17 @@ def test_a_job_goes_to_zero_after_its_cooldown_and_back_for_a_request() -> None:
     assert (newest.to_replicas, newest.reason) == (0, "Idle")
 
 
+@pytest.mark.parametrize("load", [{"running": 1}, {"requests_per_second": 0.1}], ids=["running", "ended"])
+def test_a_job_that_works_without_a_queue_does_not_go_to_zero(load: dict[str, float]) -> None:
+    it = servers(minReplicas=0, cooldownSeconds=60)
+    it.load = lambda pod: replace(idle(pod), **load)
+    it.run(8, SYNC)
+    assert desired(it) == 1
+    it.load = idle
+    it.run(6, SYNC)
+    assert desired(it) == 0
+
+
 def test_a_horizontal_pod_autoscaler_gets_the_limits_and_metrics() -> None:
     role = {
         "name": "worker",
