@@ -52,7 +52,9 @@ class TrafficRecords:
         busy = traffic.busy(series)
         if key is not None and (busy or pod.uid in self._busy):
             # The report after the last request is used too: with it the figures return to 0.
-            self._queue.add(key, 0.0 if _begins_to_hold(pod, before, series) else self._progress_delay(key))
+            self._queue.add(
+                key, 0.0 if _holds_first_request(pod, before, series) else self._progress_delay(key)
+            )
             if self._slow.advance(pod, self._pods.get):
                 self._queue.add(key, 0.0)
         (self._busy.add if busy else self._busy.discard)(pod.uid)
@@ -80,7 +82,7 @@ class TrafficRecords:
             self._slow.drop(before)
 
 
-def _begins_to_hold(pod: Pod, before: Series, after: Series) -> bool:
+def _holds_first_request(pod: Pod, before: Series, after: Series) -> bool:
     """Return True if an activator holds a request, and held none at its last report. No plan has started a
     replica for it yet.
     """

@@ -29,21 +29,21 @@ async def test_an_activator_learns_of_replicas_also_when_it_connects_later(
     await launcher.receive()
     folder = os.open(host.target(UID), os.O_PATH)
     context = RankContext(rank=0, incarnation=2, socket=f"/proc/self/fd/{folder}/agent.sock")
-    loop, heard = asyncio.get_running_loop(), asyncio.Queue[Any]()
+    loop, received = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
-    def hear(message: dict[str, Any]) -> None:
-        loop.call_soon_threadsafe(heard.put_nowait, message)
+    def on_message(message: dict[str, Any]) -> None:
+        loop.call_soon_threadsafe(received.put_nowait, message)
 
     def send(*addresses: str) -> None:
         hub.send("one", endpoints=hub_pb2.Endpoints(pod_uid=UID, incarnation=2, addresses=addresses))
 
     send("10.0.0.1:8080")
     await hub.report(UID, lambda report: list(report.endpoints) == ["10.0.0.1:8080"])
-    Reporter(context, HeartbeatWriter(""), hear)
-    first = await asyncio.wait_for(heard.get(), 30)
+    Reporter(context, HeartbeatWriter(""), on_message)
+    first = await asyncio.wait_for(received.get(), 30)
     assert first == {"type": "endpoints", "incarnation": 2, "addresses": ["10.0.0.1:8080"]}
     send("10.0.0.1:8080", "10.0.0.2:8080")
-    assert (await asyncio.wait_for(heard.get(), 30))["addresses"] == ["10.0.0.1:8080", "10.0.0.2:8080"]
+    assert (await asyncio.wait_for(received.get(), 30))["addresses"] == ["10.0.0.1:8080", "10.0.0.2:8080"]
     send()
-    assert (await asyncio.wait_for(heard.get(), 30))["addresses"] == []
+    assert (await asyncio.wait_for(received.get(), 30))["addresses"] == []
     await hub.report(UID, lambda report: not report.endpoints)

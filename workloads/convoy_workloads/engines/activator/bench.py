@@ -49,13 +49,13 @@ async def _measure(kind: str, requests: int, start_seconds: float, chance: rando
         if kind == RETRY:
             url = f"http://127.0.0.1:{port}/"
             calls = [_retried(session, url, number, chance) for number in range(requests)]
-            found = await _answered(calls, port, ready, start_seconds)
+            found = await _run_until_answered(calls, port, ready, start_seconds)
         else:
             async with running() as one:
                 url = f"http://127.0.0.1:{one.port}/"
                 one.watch(ready, port, POLL_SECONDS if kind == POLL else 0.0)
                 calls = [_sent(session, url, number) for number in range(requests)]
-                found = await _answered(calls, port, ready, start_seconds)
+                found = await _run_until_answered(calls, port, ready, start_seconds)
     texts, waits = [text for text, _ in found], [at for _, at in found]
     return {
         "median_seconds": statistics.median(waits),
@@ -64,7 +64,7 @@ async def _measure(kind: str, requests: int, start_seconds: float, chance: rando
     }
 
 
-async def _answered(
+async def _run_until_answered(
     calls: list[Any], port: int, ready: asyncio.Event, start_seconds: float
 ) -> list[tuple[str, float]]:
     """Send all requests, open the replica's port later, and return texts and times since then."""
