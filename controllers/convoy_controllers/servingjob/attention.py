@@ -42,5 +42,10 @@ REASONS = frozenset(reason.name for reason in (*_SHARED, *_OWN))
 def needed(status: Mapping[str, Any]) -> set[str]:
     """Return the reasons for which the job with this stored status needs a person; empty if it needs
     nobody.
+
+    A job that has not served yet lacks replicas while they load their model, however long that takes. If its
+    first rollout makes no progress, Progressing has a reason of its own.
     """
-    return {one.get("reason") for one in status.get("conditions") or ()} & REASONS
+    found = {one.get("reason") for one in status.get("conditions") or ()} & REASONS
+    served = bool(status.get("currentRevision"))
+    return found if served else found - {Reasons.MINIMUM_REPLICAS_UNAVAILABLE.name}

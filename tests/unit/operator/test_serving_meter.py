@@ -129,7 +129,12 @@ def test_the_gauges_add_up_all_jobs() -> None:
     traffic = {"p95Ms": 250.0, "requestsPerSecond": 4.0, "queue": 2, "inFlight": 1}
     jobs: list[dict[str, Any]] = [
         {"conditions": [available], "roles": roles, "traffic": traffic},
-        {"conditions": [missing], "roles": roles, "traffic": {**traffic, "p95Ms": None}},
+        {
+            "conditions": [missing],
+            "currentRevision": "r",
+            "roles": roles,
+            "traffic": {**traffic, "p95Ms": None},
+        },
         {"conditions": [asleep]},
         {},
     ]
@@ -147,6 +152,15 @@ def test_the_gauges_add_up_all_jobs() -> None:
     show_serving(metrics, [])
     assert held(metrics, "convoy_serving_slowest_latency_seconds") == 0
     assert held(metrics, "convoy_serving_jobs_need_attention", reason="MinimumReplicasUnavailable") == 0
+
+
+def test_a_job_that_loads_its_first_model_needs_attention_only_without_progress() -> None:
+    """A first load may take longer than the alert of too few replicas waits."""
+    missing = {"type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable"}
+    halted = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    assert attention.needed({"conditions": [missing], "updateRevision": "r"}) == set()
+    assert attention.needed({"conditions": [missing, halted]}) == {"ProgressDeadlineExceeded"}
+    assert attention.needed({"conditions": [missing], "currentRevision": "r"}) == {missing["reason"]}
 
 
 def test_every_alerting_reason_needs_attention() -> None:
