@@ -1,4 +1,4 @@
-"""The server for the memory requests of replicas. It handles the requests of each connection one at a time."""
+"""The server for the memory requests of replicas. It handles those of each connection one at a time."""
 
 from __future__ import annotations
 

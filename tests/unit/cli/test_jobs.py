@@ -105,15 +105,17 @@ def test_why_explains_the_replicas_the_model_and_the_revisions() -> None:
         currentRevision="one",
         internal={"groups": groups},
         model={"uid": "u", "job": "gpt", "store": "s3", "step": 400, "loss": 2.5},
+        checkpoint={"replicas": 3, "copied": 2, "oldest": NOW},
         traffic={"p95Ms": 120, "queue": 3},
     )
     text = explain(about, NOW, ShownMessages())
     assert "! Degraded=True for 60s: ReplicaFailed" in text
     assert sum("add memory" in line for line in text) == 1, "a message is shown once"
-    assert text[-5:] == [
+    assert text[-6:] == [
         "Replica server-2 failed 0s ago: RankFailed: no model",
         "Replica server-1 had 0 counted faults: RankFailed: exit code 1",
         "Model: step 400 of TrainingJob gpt in CheckpointStore s3, loss 2.5000",
+        "Saved states: 3 replicas, 2 with all copies, the oldest saved 0s ago",
         "Revisions: two (rolling out), one (running before)",
         "Traffic: p95 120 ms, waiting 3",
     ]

@@ -1,5 +1,4 @@
-"""Tests of the states that replicas save: where they are kept, who may read them, and what the status says.
-"""
+"""Tests of the states that replicas save: where they are kept, who may read them, and what the status says."""
 
 from __future__ import annotations
 
