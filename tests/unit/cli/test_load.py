@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -23,7 +24,7 @@ from convoy.load import workers
 from convoy.load.arrivals import Arrivals, Step, arrivals
 from convoy.load.client import Bodies, Completions, Load, Target
 from convoy.load.outcome import Kind, Outcome
-from convoy.load.workers import WorkerLost
+from convoy.load.workers import Progress, WorkerLost
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -293,6 +294,7 @@ async def test_the_command_prints_or_writes_the_report(service: Service, tmp_pat
         (["http://a", "--trace", "absent"], "absent: No such file"),
         (["http://a", "--trace", "absent", "--trace-unit", "h"], "trace-unit"),
         (["http://a", "--trace", "absent", "--steps", "5:1"], "give only one of --steps and --trace"),
+        (["http://a", "--seconds", "5", "--steps", "5:1"], "give no --seconds with --steps"),
         (["http://a", "--bodies", "absent"], "--bodies needs --path"),
         (["http://a", "--bodies", "absent", "--path", "/p"], "absent: No such file"),
         (["http://a", "--path", "/p"], "--path needs --bodies"),
@@ -337,6 +339,20 @@ def test_workers_share_the_requests_and_their_latencies_are_merged() -> None:
     times = [at for at, _, _ in result.tally.failures]
     assert times == pytest.approx([0.0025 * number for number in range(40)])
     assert result.tally.delay.count == 40
+
+
+def test_workers_stop_at_sigint_and_report() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        target = Target(f"http://127.0.0.1:{free.getsockname()[1]}", Completions(("p",), 4))
+        # The second request would be sent in an hour.
+        schedule = partial(arrivals, Arrivals.CONSTANT, (Step(1 / 1800, 7200),), 1)
+
+        def interrupt(_: Progress) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+        result = workers.run(workers.Plan(target, schedule, 1, 64), 2, interrupt)
+    assert result.tally.counts == {Kind.LOST: 1}
 
 
 async def test_a_worker_that_ends_early_is_an_error() -> None:

@@ -129,10 +129,7 @@ def load(
 
     if not url.startswith(("http://", "https://")):
         raise Failure(f"URL must begin with http:// or https://, is {url!r}")
-    if steps and trace:
-        raise Failure("give only one of --steps and --trace")
-    if path and bodies is None:
-        raise Failure("--path needs --bodies with the bodies of the requests")
+    _refuse_contradictions(steps, trace, seconds, path, bodies)
     if bodies is None:
         requests: Completions | Bodies = _completions(prompt, prompts, max_tokens, chat, stream, model)
     else:
@@ -174,6 +171,18 @@ def load(
         drawn = [curve(points, title) for title, points in curves(result.tally)]
         typer.echo("\n\n".join(["", *filter(None, drawn)]), err=output == Path("-"))
     raise typer.Exit(1 if found["failed"] or found["lost"] or found["unsent"] else 0)
+
+
+def _refuse_contradictions(
+    steps: str | None, trace: Path | None, seconds: float | None, path: str | None, bodies: Path | None
+) -> None:
+    """Raise Failure if options exclude each other."""
+    if steps and trace:
+        raise Failure("give only one of --steps and --trace")
+    if steps and seconds:
+        raise Failure("give no --seconds with --steps: the steps have their own")
+    if path and bodies is None:
+        raise Failure("--path needs --bodies with the bodies of the requests")
 
 
 def _completions(

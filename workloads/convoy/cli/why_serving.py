@@ -37,6 +37,7 @@ def explain(job: ServingJob, now: datetime, shown: ShownMessages) -> list[str]:
         *_replicas(job, now),
         *_decisions(job, now),
         *_model(job, now),
+        *_states(job, now),
         *_revisions(job),
         *_traffic(job),
     ]
@@ -73,6 +74,12 @@ def _model(job: ServingJob, now: datetime) -> Iterator[str]:
         since = f", chosen {age(model.since, now)} ago" if model.since else ""
         store = f" in CheckpointStore {model.store}" if model.store else ""
         yield f"Model: step {model.step} of TrainingJob {model.job or model.uid}{store}{loss}{since}"
+
+
+def _states(job: ServingJob, now: datetime) -> Iterator[str]:
+    if (found := job.status.checkpoint) is not None and found.oldest is not None:
+        oldest = f"the oldest saved {age(found.oldest, now)} ago"
+        yield f"Saved states: {found.replicas} replicas, {found.copied} with all copies, {oldest}"
 
 
 def _revisions(job: ServingJob) -> Iterator[str]:

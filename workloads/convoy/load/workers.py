@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -21,6 +22,8 @@ READY_SECONDS = 60.0
 """Longest time until all workers have started."""
 LEAD_SECONDS = 0.2
 """Time between the start of the schedule and the moment at which the workers learn of it."""
+END_SECONDS = 0.2
+"""Seconds for a worker to end after its result."""
 REPORT_SECONDS = 1.0
 """Time between two progress reports."""
 
@@ -72,7 +75,7 @@ def run(plan: Plan, workers: int, on_progress: Callable[[Progress], None]) -> Re
     if workers == 1:
         return asyncio.run(_run_here(plan, on_progress))
     context = multiprocessing.get_context("spawn")
-    pipes: dict[Connection, multiprocessing.process.BaseProcess] = {}
+    pipes, processes = [], []
     with contextlib.ExitStack() as stack:
         for number in range(workers):
             ours, theirs = context.Pipe()
@@ -80,11 +83,18 @@ def run(plan: Plan, workers: int, on_progress: Callable[[Progress], None]) -> Re
             process.start()
             theirs.close()
             stack.callback(_end, process)
-            pipes[ours] = process
-        # Ctrl-C reaches all processes of the terminal, and each worker then stops by itself.
-        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            pipes.append(ours)
+            processes.append(process)
+        previous = signal.signal(signal.SIGINT, lambda *_: _stop(processes))
         stack.callback(signal.signal, signal.SIGINT, previous)
-        return _lead(list(pipes), on_progress)
+        return _lead(pipes, on_progress)
+
+
+def _stop(processes: Iterable[multiprocessing.process.BaseProcess]) -> None:
+    """Let the workers send no further request."""
+    for one in processes:
+        if one.pid is not None and one.is_alive():
+            os.kill(one.pid, signal.SIGINT)
 
 
 def _lead(pipes: list[Connection], on_progress: Callable[[Progress], None]) -> Result:
@@ -96,7 +106,9 @@ def _lead(pipes: list[Connection], on_progress: Callable[[Progress], None]) -> R
         _receive(pipe)
     started = time.time() + LEAD_SECONDS
     for pipe in pipes:
-        pipe.send(started)
+        # If the worker has ended, receiving from it raises the error.
+        with contextlib.suppress(OSError):
+            pipe.send(started)
     tally, seconds = Tally(), 0.0
     states: dict[Any, Progress] = {}
     left: set[Any] = set(pipes)
@@ -133,7 +145,7 @@ def _sum(states: Iterable[Progress]) -> Progress:
 
 
 def _end(process: multiprocessing.process.BaseProcess) -> None:
-    process.join(1.0)
+    process.join(END_SECONDS)
     if process.is_alive():
         process.kill()
         process.join()
@@ -173,9 +185,14 @@ async def _run_here(
 
 
 async def _watch(made: Load, tally: Tally, on_progress: Callable[[Progress], None]) -> None:
+    """Report the progress of a load."""
     while True:
         await asyncio.sleep(REPORT_SECONDS)
         seconds = time.time() - made.started
         sent = tally.scheduled + made.in_flight
         ok, p95 = tally.counts[Kind.OK], tally.total.milliseconds(95)
-        on_progress(Progress(seconds, sent, ok, made.in_flight, p95))
+        try:
+            on_progress(Progress(seconds, sent, ok, made.in_flight, p95))
+        except OSError:  # The process that leads the workers has ended.
+            made.stop()
+            return
