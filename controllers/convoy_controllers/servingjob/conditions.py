@@ -10,13 +10,14 @@ from convoy_controllers.servingjob import restarts, rollout
 from convoy_controllers.servingjob.draft import Draft
 from convoy_controllers.servingjob.groups import Group, slots
 from convoy_controllers.servingjob.observed import Observed
+from convoy_controllers.servingjob.pods import ACTIVATORS
 from convoy_controllers.servingjob.rollout import Budget, Unit
 from convoy_controllers.workers import waiting
 from convoy_controllers.workers.violation import Violation
 from convoy_crds.reasons.catalogue import Reasons, all_reasons
 from convoy_crds.servingjob import ServingRole
 from convoy_crds.servingjob_status import Traffic
-from convoy_crds.terms import ConditionType
+from convoy_crds.terms import ROLE_ACTIVATOR, ConditionType
 
 RECOVERED = 0.95
 """Share of its limit below which a figure that has exceeded the limit is within it again. A figure near its
@@ -100,11 +101,27 @@ def set_available(draft: Draft, groups: Mapping[str, Sequence[Group]], why: str)
             draft.condition(ConditionType.AVAILABLE, False, reason, message)
             return
     if desired == 0:
-        none = Reasons.SCALED_TO_ZERO
-        draft.condition(ConditionType.AVAILABLE, True, none, none.message)
+        _set_available_at_zero(draft, groups, why)
         return
     reason = Reasons.SERVING
     draft.condition(ConditionType.AVAILABLE, True, reason, reason.format(ready=ready, desired=desired))
+
+
+def _set_available_at_zero(draft: Draft, groups: Mapping[str, Sequence[Group]], why: str) -> None:
+    """Set the Available condition of a job with 0 replicas. If the Service leads to activators, one of them
+    must be ready.
+    """
+    holding = sum(one.ready for one in groups.get(ROLE_ACTIVATOR, ()))
+    if draft.observed.front == ACTIVATORS and not holding:
+        reason = Reasons.MINIMUM_REPLICAS_UNAVAILABLE
+        cause = why or "the activators are starting"
+        facts = {"role": ROLE_ACTIVATOR, "ready": 0, "desired": len(groups.get(ROLE_ACTIVATOR, ()))}
+        message = reason.format(why=cause, minimum=1, **facts)
+        draft.condition(ConditionType.AVAILABLE, False, reason, message)
+        return
+    none = Reasons.SCALED_TO_ZERO
+    more = "; activators hold the requests that arrive" if holding else ""
+    draft.condition(ConditionType.AVAILABLE, True, none, f"{none.message}{more}")
 
 
 def _in_place_of(draft: Draft, role: str, groups: Mapping[str, Sequence[Group]]) -> int:
@@ -116,7 +133,7 @@ def _in_place_of(draft: Draft, role: str, groups: Mapping[str, Sequence[Group]])
     )
     if current is None or current.spec.role(role) is not None:
         return 0
-    named = {one.name for one in draft.observed.job.spec.roles}
+    named = {ROLE_ACTIVATOR, *(one.name for one in draft.observed.job.spec.roles)}
     return sum(one.ready for name, found in groups.items() if name not in named for one in found)
 
 

@@ -102,6 +102,18 @@ def test_a_job_at_zero_has_two_activators_and_no_replica() -> None:
     assert [one.name for one in it.job.status.roles] == ["worker"] and it.job.status.ready == "0/0"
 
 
+def test_a_job_at_zero_without_a_ready_activator_is_not_available() -> None:
+    it = at_zero()
+    assert it.message("Available").endswith("activators hold the requests that arrive")
+    it.good = lambda pod: False
+    it.run(2, 1)
+    assert it.condition["Available"] == ("False", "MinimumReplicasUnavailable")
+    assert "role activator" in it.message("Available")
+    it.good = lambda pod: True
+    it.run(2, 1)
+    assert it.condition["Available"] == ("True", "ScaledToZero")
+
+
 def test_an_idle_job_at_zero_writes_nothing() -> None:
     it = at_zero()
     for _ in range(20):

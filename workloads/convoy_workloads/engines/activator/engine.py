@@ -18,6 +18,7 @@ from convoy_workloads.engines.activator.hold import Hold
 from convoy_workloads.engines.activator.metrics import Metrics
 from convoy_workloads.engines.activator.params import Params
 from convoy_workloads.engines.activator.upstream import session
+from convoy_workloads.runtime import hooks
 from convoy_workloads.runtime.errors import OTHER, ParamsError
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
@@ -119,6 +120,7 @@ class ActivatorProcess:
 
 def main() -> None:
     """Run one activator until SIGTERM, then drain."""
+    hooks.mute()
     disable_created_metrics()  # type: ignore[no-untyped-call]
     try:
         context = from_environment(os.environ)
