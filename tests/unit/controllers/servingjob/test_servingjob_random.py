@@ -231,8 +231,8 @@ class ServingLife(RuleBasedStateMachine):
             self.servers.wait(30)
             if self.converged():
                 break
-        # It stays so when restarts have left the window of the budget. Before, a roll to a newer generation may
-        # come, which has waited for its interval.
+        # It stays so when restarts have left the window of the budget. A roll to a newer generation may come
+        # first, which has waited for its interval.
         self.servers.wait(2 * self.servers.job.spec.recovery.window_seconds)
         for number in range(100):
             self.reconcile()
