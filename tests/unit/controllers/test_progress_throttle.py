@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
+import itertools
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.unit.operator.conftest import merged
 from convoy_controllers.keys import Key
 from convoy_controllers.merge_patch import merge_patch
 from convoy_controllers.progress_throttle import ProgressThrottle
+from convoy_controllers.servingjob.controller import PROGRESS_FIELDS
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.plan import plan
 
@@ -114,6 +116,25 @@ def test_writes_of_long_running_jobs_stay_spread() -> None:
         heapq.heappush(due, (at + wait, key))
     assert len(written) >= 3500
     assert max(bisect.bisect_left(written, at + 10) - index for index, at in enumerate(written)) <= 41
+
+
+@pytest.mark.parametrize(("count", "seconds"), [(40, 10), (80, 20)])
+def test_traffic_of_busy_servingjobs_is_written_at_an_interval_with_a_bound(count: int, seconds: int) -> None:
+    """The figures change all the time. They are written at least every 10 + jobs / 4 seconds, and a change of
+    a condition at once.
+    """
+    stored = {"reason": "Serving", "traffic": {"p95Ms": 1.0}, "conditions": []}
+    throttle, written = ProgressThrottle(10, 4), {key: list[float]() for key in jobs(count)}
+    for now in (tick / 4 for tick in range(4 * 4 * seconds)):
+        for key, times in written.items():
+            if not throttle.wait(key, stored, {"traffic": {"p95Ms": now}}, count, now, PROGRESS_FIELDS):
+                throttle.record_write(key, now)
+                times.append(now)
+    gaps = [after - before for times in written.values() for before, after in itertools.pairwise(times)]
+    assert max(gaps) <= seconds + 10 and len(gaps) >= 2 * count
+    key = jobs(1)[0]
+    changed = {"conditions": [{"type": "SLOMet"}], "traffic": {"p95Ms": 2.0}}
+    assert throttle.wait(key, stored, changed, count, 4.0 * seconds, PROGRESS_FIELDS) == 0
 
 
 def test_unused_turn_expires() -> None:
