@@ -84,7 +84,7 @@ class Observed:
     pods: tuple[Pod, ...] = ()
     readings: tuple[Reading, ...] = ()
     """The value of each metric, in the order of `Scaling.metrics`."""
-    busy: bool = False
-    """True if the workload has requests now or had some a short time ago. Such a workload does not scale to
-    zero, whatever its metrics are, because a queue can be empty each time it is read.
+    worked_at: float = 0.0
+    """Newest known time at which the workload had a request. It counts as activity, because a queue can be
+    empty each time it is read. Without a known time: 0.
     """

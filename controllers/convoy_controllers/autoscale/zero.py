@@ -2,8 +2,8 @@
 
 A metric is active while its value is above its activation threshold. Only activity decides between zero and
 one replica; above that the rules of HorizontalPodAutoscaler hold. The workload goes to zero, from whatever
-number, once no metric was active and nothing was done for `Scaling.cooldown_seconds`. It leaves zero at once.
-A metric whose value is not known keeps the workload above zero.
+number, once no metric was active and no request was served for `Scaling.cooldown_seconds`. It leaves zero at
+once. A metric whose value is not known keeps the workload above zero.
 
 Source: kedacore/keda, pkg/scaling/executor/scale_scaledobjects.go (Apache-2.0).
 """
@@ -33,15 +33,14 @@ _NEVER_ACTIVE = frozenset({MetricType.RESOURCE, MetricType.CONTAINER_RESOURCE})
 def decide_zero(scaling: Scaling, observed: Observed, state: State, now: float) -> Decision:
     """Return the decision for a workload that may scale to zero (`minReplicas: 0`)."""
     active = _active_metric(scaling, observed)
-    in_use = active is not None or observed.busy
-    if in_use or state.active_at is None:
-        state = replace(state, active_at=now)
+    active_at = now if active is not None or state.active_at is None else state.active_at
+    state = replace(state, active_at=max(active_at, observed.worked_at))
     if observed.spec_replicas == 0:
         return _at_zero(scaling, observed, state, active, now)
     decision = decide_horizontal(replace(scaling, min_replicas=1), observed, state, now)
     known = all(_failure(observed, *one) is None for one in _demand(scaling, observed))
-    idle_seconds = 0.0 if state.active_at is None else now - state.active_at
-    if in_use or not known or idle_seconds <= scaling.cooldown_seconds:
+    idle_seconds = now - max(active_at, observed.worked_at)
+    if active is not None or not known or idle_seconds <= scaling.cooldown_seconds:
         return decision.setting(_condition(False))
     present = observed.spec_replicas
     return Decision(

@@ -12,6 +12,7 @@ from convoy_controllers.servingjob.traffic import (
     Series,
     Totals,
     difference,
+    last_request,
     quantile,
 )
 from convoy_crds.servingjob_scaling import ScalingMetric
@@ -35,6 +36,8 @@ class Load:
     """95th percentile of the time to the first token, in seconds. 0 if there were no requests."""
     cores: float | None = None
     """Processor seconds per second; None also for a program that does not report its processor time."""
+    quiet_seconds: float | None = None
+    """Seconds since the pod last had a request; 0 if it has one now; None if it had none in the window."""
 
 
 METRICS: Mapping[ScalingMetric, Callable[[Load], float | None]] = {
@@ -67,6 +70,8 @@ def load(series: Series, now: float) -> Load | None:
         # Requests that have not ended yet may be slower than all that have.
         return 0.0 if found is None and idle and seconds >= FEWEST_SECONDS else found
 
+    last = last_request(series)
+    quiet = None if last is None else now - last if idle else 0.0
     return Load(
         age_seconds=now - newest.at,
         window_seconds=seconds,
@@ -77,4 +82,5 @@ def load(series: Series, now: float) -> Load | None:
         p95=p95(lambda totals: totals.latency),
         first_token_p95=p95(lambda totals: totals.first_token),
         cores=rate(lambda totals: totals.cpu_seconds) if newest.totals.cpu_seconds else None,
+        quiet_seconds=quiet,
     )

@@ -11,6 +11,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from convoy_crds.servingjob_status import Traffic
 
@@ -96,6 +97,22 @@ def busy(series: Series) -> bool:
     """Return True if the pod has requests, or had some within the window."""
     newest, oldest = series[-1].totals, series[0].totals
     return bool(newest.queue or newest.in_flight) or _handled(newest) != _handled(oldest)
+
+
+def last_request(series: Series) -> float | None:
+    """Return the time of the newest sample with requests, or after some had ended; None if there is none."""
+    if series and _open(series[-1]):
+        return series[-1].at
+    for newer, older in pairwise(reversed(series)):
+        if _handled(newer.totals) != _handled(older.totals):
+            return newer.at
+        if _open(older):
+            return older.at
+    return None
+
+
+def _open(sample: Sample) -> int:
+    return sample.totals.queue + sample.totals.in_flight
 
 
 def _handled(totals: Totals) -> tuple[int, int]:

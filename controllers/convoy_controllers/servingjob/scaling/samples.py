@@ -25,7 +25,7 @@ def observed(
         status_replicas=len(groups),
         pods=tuple(_pod(job, one) for one in groups),
         readings=tuple(_reading(job, role, groups, metric, now) for metric in metrics),
-        busy=any(_busy(load) for one in groups if (load := _load(job, one.pods.get(0)))),
+        worked_at=max((at for one in groups if (at := _worked_at(job, one, now))), default=0.0),
     )
 
 
@@ -74,9 +74,10 @@ def _value(load: Load, metric: spec.Metric) -> float | None:
     return METRICS[ScalingMetric(metric.name)](load)
 
 
-def _busy(load: Load) -> bool:
-    """Return True if a pod has requests now or had some in the last minute."""
-    return bool(load.waiting or load.running or load.requests_per_second)
+def _worked_at(job: Observed, group: Group, now: float) -> float | None:
+    """Return the newest known time, in Unix seconds, at which a replica had a request."""
+    load = _load(job, group.pods.get(0))
+    return None if load is None or load.quiet_seconds is None else now - load.quiet_seconds
 
 
 def _total(job: Observed, role: str, groups: Sequence[Group]) -> Reading:

@@ -37,6 +37,7 @@ def decide(work: Work) -> Memories:
     }
     memories: dict[str, Memory] = {}
     decided: dict[str, int] = {}
+    work.observed = replace(work.observed, decided=(unrecorded := _unrecorded(work)))
     for name, (role, scaling) in scaled.items():
         if not scaling.decides:
             continue
@@ -50,10 +51,24 @@ def decide(work: Work) -> Memories:
                 report.record(work.draft, name, memory.sync.decision)
         memories[name] = memory
         work.waits.append(wait)
-    work.observed = work.draft.observed = replace(work.observed, decided=decided)
+    work.observed = work.draft.observed = replace(work.observed, decided={**unrecorded, **decided})
     starting = {name for name, memory in memories.items() if _starts(work, scaled[name][0], memory)}
     report.set_conditions(work.draft, memories, starting)
     return memories
+
+
+def _unrecorded(work: Work) -> dict[str, int]:
+    """Return the number of replicas of each role for which neither the spec nor the status has one. A role of
+    a job whose status was lost keeps its replicas.
+    """
+    job = work.observed.job
+    recorded = {one.name for one in job.status.roles}
+    names = (role.name for role in job.spec.roles if role.name not in recorded)
+    return {
+        name: max(job.desired(name), len(_groups(work, name)))
+        for name in names
+        if job.spec.fixed(name) is None
+    }
 
 
 def _newest(work: Work, role: str) -> ScalingDecision | None:

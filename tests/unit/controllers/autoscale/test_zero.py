@@ -51,17 +51,24 @@ def test_activity_restarts_the_cooldown() -> None:
     assert decide(SCALING, queue(1, 0), state, NOW + 600).desired == 0
 
 
-def test_work_without_a_queue_restarts_the_cooldown() -> None:
+@pytest.mark.parametrize(("seconds", "desired"), [(250, 1), (550, 1), (550.5, 0)])
+def test_the_cooldown_starts_at_the_last_request(seconds: float, desired: int) -> None:
     """A queue can be empty each time it is read, although requests arrive all the time."""
-    state = decide(SCALING, replace(queue(1, 0), busy=True), ACTIVE, NOW + 299).state
-    assert decide(SCALING, replace(queue(1, 0), busy=True), ACTIVE, NOW + 301).desired == 1
-    assert decide(SCALING, queue(1, 0), state, NOW + 599).desired == 1
-    assert decide(SCALING, queue(1, 0), state, NOW + 600).desired == 0
+    worked = replace(queue(1, 0), worked_at=NOW + 250)
+    state = decide(SCALING, worked, ACTIVE, NOW + 250).state
+    assert decide(SCALING, worked, ACTIVE, NOW + seconds).desired == desired
+    assert decide(SCALING, queue(1, 0), state, NOW + seconds).desired == desired
 
 
-def test_work_that_ends_at_zero_activates_nothing() -> None:
+def test_an_old_request_changes_nothing() -> None:
+    assert decide(SCALING, replace(queue(1, 0), worked_at=NOW - 90), ACTIVE, NOW + 300).desired == 1
+    assert decide(SCALING, replace(queue(1, 0), worked_at=NOW - 90), ACTIVE, NOW + 301).desired == 0
+
+
+def test_a_request_that_ends_at_zero_activates_nothing() -> None:
     """A draining replica does not bring its workload back."""
-    assert decide(SCALING, replace(queue(0, 0), busy=True), replace(ACTIVE, at_zero=True), NOW).desired == 0
+    worked = replace(queue(0, 0), worked_at=NOW)
+    assert decide(SCALING, worked, replace(ACTIVE, at_zero=True), NOW).desired == 0
 
 
 def test_the_first_sight_starts_a_cooldown() -> None:

@@ -70,3 +70,21 @@ def test_every_metric_has_a_figure() -> None:
     assert set(METRICS) == set(ScalingMetric)
     seen = Load(0.0, 60.0, 1, 2, 3.0, 4.0, 5.0, 6.0, 7.0)
     assert [METRICS[one](seen) for one in ScalingMetric] == [1, 2, 3.0, 4.0, 5.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        (((0.0, START), (20.0, replace(START, in_flight=1))), 0.0),
+        (((0.0, START), (20.0, replace(START, queue=1))), 0.0),
+        (((0.0, START), (12.0, replace(START, requests=5)), (30.0, replace(START, requests=5))), 20.0),
+        (((0.0, START), (12.0, replace(START, in_flight=1)), (30.0, START)), 20.0),
+        (((0.0, replace(START, queue=1)), (30.0, START)), 32.0),
+        (((0.0, START), (30.0, START)), None),
+        (((0.0, START),), None),
+    ],
+    ids=["running", "waiting", "ended", "was running", "was waiting", "none", "one report"],
+)
+def test_the_last_request_is_known(samples: tuple[tuple[float, Totals], ...], expected: float | None) -> None:
+    seen = load(series(*samples), 32.0 if len(samples) > 1 else 1.0)
+    assert seen is not None and seen.quiet_seconds == expected

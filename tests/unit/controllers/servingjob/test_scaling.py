@@ -11,6 +11,7 @@ from tests.unit.controllers.servingjob.servers import Servers, make_engine
 from convoy_controllers.resources import HORIZONTAL_POD_AUTOSCALERS
 from convoy_controllers.servingjob.loads import Load
 from convoy_controllers.servingjob.scaling.settings import settings
+from convoy_crds.servingjob import ServingJob
 from convoy_crds.servingjob_scaling import Scaling
 
 SYNC = 15.0
@@ -152,6 +153,17 @@ def test_a_job_that_starts_does_not_warn_of_missing_metrics() -> None:
     assert "FailedGetPodsMetric" not in it.events
 
 
+def test_a_job_whose_status_is_lost_keeps_its_replicas() -> None:
+    it = servers()
+    it.load = waiting(6)
+    it.run(6, SYNC)
+    assert it.serving == 4
+    it.job = ServingJob.model_validate({**it.job.to_dict(), "status": {}})
+    it.memory = {}
+    it.run(4, SYNC)
+    assert (desired(it), it.serving) == (4, 4)
+
+
 def test_a_start_of_the_operator_changes_no_condition() -> None:
     it = servers()
     it.run(30, SYNC)
@@ -282,10 +294,9 @@ def test_a_job_goes_to_zero_after_its_cooldown_and_back_for_a_request() -> None:
     assert (newest.to_replicas, newest.reason) == (0, "Idle")
 
 
-@pytest.mark.parametrize("load", [{"running": 1}, {"requests_per_second": 0.1}], ids=["running", "ended"])
-def test_a_job_that_works_without_a_queue_does_not_go_to_zero(load: dict[str, float]) -> None:
+def test_a_job_that_works_without_a_queue_does_not_go_to_zero() -> None:
     it = servers(minReplicas=0, cooldownSeconds=60)
-    it.load = lambda pod: replace(idle(pod), **load)
+    it.load = lambda pod: replace(idle(pod), quiet_seconds=12.0)
     it.run(8, SYNC)
     assert desired(it) == 1
     it.load = idle
