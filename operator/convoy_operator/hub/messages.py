@@ -195,7 +195,13 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
         view.replica_state,
         view.endpoints,
         view.model and (view.model.source, view.model.ready, view.model.failure, view.model.message),
-        tuple(sorted((tier, one.incarnation, one.step) for tier, one in view.committed.items())),
+        # Each of many replicas may save its state every minute, which changes nothing for its job.
+        tuple(
+            sorted(
+                (tier, one.incarnation, 0 if view.replica_state else one.step)
+                for tier, one in view.committed.items()
+            )
+        ),
         tuple(
             (
                 (rank.rank, rank.state, rank.exit_code, rank.signal, rank.hung, rank.oom),

@@ -10,10 +10,12 @@ from typing import Any
 
 from tests.unit.operator.hub_agents import AgentsHarness, report
 
+from convoy_agents.pods import assignment
+from convoy_agents.pods.assignment import NodeAddress
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.slot_tokens import SlotToken
 from convoy_controllers.checkpoint.replica_state import state_uid
-from convoy_controllers.commands import Assign, ReplicaState
+from convoy_controllers.commands import Assign, Member, ReplicaState
 from convoy_controllers.views import CommitView, ReplicaStateView, SlotView
 from convoy_crds.terms import LABEL_GROUP, LABEL_INDEX, LABEL_JOB, LABEL_ROLE
 from convoy_operator import views
@@ -143,6 +145,46 @@ def test_the_order_has_a_token_for_the_state_alone() -> None:
     assert [one.node for one in sent.replica_state.holders] == ["n2", "n3"]
     without = messages.command(replace(given, replica_state=None), str, str).assignment
     assert not without.HasField("replica_state")
+
+
+def test_an_agent_understands_the_order() -> None:
+    given = Assign(
+        "n0",
+        "u",
+        f"{JOB}.server.0",
+        "ns/llm",
+        4,
+        0,
+        0,
+        1,
+        1,
+        "",
+        1,
+        1,
+        "server",
+        0,
+        (),
+        (Member(0, "u", "n0", 1),),
+    )
+    given = replace(given, replica_state=ReplicaState(OWN, 7, ("n1",), ("n2",)))
+    found = assignment.from_wire(messages.command(given, lambda node: f"{node}:1", str).assignment)
+    plan = found.of_state()
+    assert plan is not None and plan.memory is not None
+    assert (plan.job_uid, plan.slot_token) == (OWN, str(SlotToken(OWN, 4, 0, "n0")))
+    assert plan.memory.hosts == (NodeAddress("n1", "n1:1"),)
+
+
+def test_a_saved_state_does_not_queue_its_job_at_once() -> None:
+    def view(step: int, **more: Any) -> SlotView:
+        saved = [wire.Committed(tier="local", incarnation=4, step=step)]
+        return messages.slot_view(report(committed=saved, **more), "n0")
+
+    state = wire.ReplicaStateReport(hosts=["n1"])
+    before, after = (messages.skeleton(view(step, replica_state=state)) for step in (1, 2))
+    assert before == after
+    assert messages.skeleton(view(1)) != messages.skeleton(view(2)), "a TrainingJob's checkpoint does"
+    moved = messages.skeleton(view(1, replica_state=wire.ReplicaStateReport(hosts=["n2"])))
+    assert before != moved
 
 
 def test_the_settings_in_a_report_are_bounded() -> None:

@@ -35,6 +35,7 @@ _SERVING_PROBLEMS = {
     ConditionType.PROGRESSING: ("Rollout halted", Tone.WARN),
     ConditionType.DEGRADED: ("Replica faulty", Tone.WARN),
     ConditionType.MODEL_READY: ("Model not ready", Tone.WARN),
+    ConditionType.CHECKPOINTING: ("Saved states at risk", Tone.WARN),
     ConditionType.SLO_MET: ("Objectives missed", Tone.WARN),
     ConditionType.STRAGGLER_DETECTED: ("Replica slow", Tone.WARN),
 }
