@@ -16,6 +16,7 @@ from e2e.drive.job_specs import SMALL, memory, on_separate_nodes
 from e2e.drive.jobs import Jobs, restricted_namespace
 from e2e.drive.network_policies import enforced_policies, program
 from e2e.drive.s3_server import checkpoint_store, s3_server
+from e2e.drive.serving_jobs import ServingJobs, lm_role
 from e2e.install import CHART, NAMESPACE, helm
 
 READERS = "convoy-readers"
@@ -85,9 +86,8 @@ def probe(cluster: Cluster, namespace: str) -> Iterator[str]:
         cluster.kubectl("-n", namespace, "delete", "pod", "probe", "--wait=false")
 
 
-def rank_endpoints(cluster: Cluster, namespace: str, job: str) -> Endpoints:
-    """Return the endpoints at which slot 0 of a job listens, such as that of the rendezvous."""
-    pod = f"{job}-worker-0"
+def pod_endpoints(cluster: Cluster, namespace: str, pod: str) -> Endpoints:
+    """Return the endpoints at which a pod of a job listens, such as that of the rendezvous."""
     address = cluster.get("-n", namespace, "pod", pod)["status"]["podIP"]
     text = cluster.kubectl("-n", namespace, "exec", pod, "--", "python3", "-c", LISTENERS_SCRIPT)
     return {(address, port) for port in json.loads(text)}
@@ -163,7 +163,7 @@ def test_convoy_works_with_network_policies_and_others_reach_only_allowed_ports(
                     return bool(watermark(status, "peer") and watermark(status, "remote"))
 
                 jobs.wait(committed, 120, "checkpoints at both tiers")
-                ranks = rank_endpoints(cluster, jobs.namespace, "behind")
+                ranks = pod_endpoints(cluster, jobs.namespace, "behind-worker-0")
                 assert ranks and reachable(cluster, jobs.namespace, ranks) == set()
                 assert reachable(cluster, jobs.namespace, ranks, "behind-worker-1") == ranks
                 jobs.wait_phase("behind", "Succeeded", 180)
@@ -184,3 +184,27 @@ def test_convoy_works_with_network_policies_and_others_reach_only_allowed_ports(
             60,
             "all parts can connect",
         )
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(program() is None, reason="CONVOY_E2E_KUBE_ROUTER is not set")
+def test_clients_of_a_servingjob_reach_only_its_port_at_slot_0(cluster: Cluster, namespace: str) -> None:
+    router = program()
+    assert router is not None
+    serving = ServingJobs.of(cluster, namespace)
+    with probe(cluster, namespace), enforced_policies(cluster, router):
+        with policies(cluster, 443):
+            serving.create("served", replicas=1, roles=[lm_role(groupSize=2)])
+            serving.wait_rolled("served")
+            first, second = (pod.metadata.name for pod in serving.pods("served"))
+            ranks = pod_endpoints(cluster, namespace, first) | pod_endpoints(cluster, namespace, second)
+            front = {(serving.core.read_namespaced_pod(first, namespace).status.pod_ip, 8080)}
+            assert front < ranks
+            assert reachable(cluster, namespace, ranks) == front
+            assert reachable(cluster, namespace, ranks, second) == ranks
+            service = serving.core.read_namespaced_service("served", namespace).spec.cluster_ip
+            assert reachable(cluster, namespace, {(service, 8080)}) == {(service, 8080)}
+        # Without the policies all connections work, which proves that the policies blocked them.
+        serving.wait(lambda: reachable(cluster, namespace, ranks) == ranks, 60, "all ports can be reached")
+        serving.delete("served")
