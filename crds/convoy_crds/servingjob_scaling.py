@@ -207,7 +207,8 @@ class Metric(Model):
     external: ExternalMetric | None = None
     activation_threshold: Quantity | None = None
     """With `minReplicas: 0`: value of the whole metric above which the role is active. A role that is not
-    active goes to 0 after `cooldownSeconds`, and an active one has at least 1 replica. Absent: 0.
+    active, and has no requests, goes to 0 after `cooldownSeconds`. An active one has at least 1 replica.
+    Absent: 0.
     """
 
 
@@ -329,8 +330,8 @@ class Scaling(Model):
     behavior: Behavior | None = None
     """Rules for the speed of changes."""
     cooldown_seconds: Annotated[int, Field(ge=0, le=86_400)] = DEFAULT_COOLDOWN_SECONDS
-    """With `minReplicas: 0`: seconds since a metric was last above its activation threshold, after which the
-    last replica is deleted.
+    """With `minReplicas: 0`: seconds since the last request, and since a metric was last above its activation
+    threshold, after which the last replica is deleted.
     """
 
     @property
