@@ -26,6 +26,7 @@ IMAGE = {
     "image_size": 16,
     "patch": 4,
 }
+HALF = {**TEXT, "name": "half", "dtype": "BFloat16"}
 CPU = torch.device("cpu")
 
 
@@ -63,7 +64,12 @@ HERE = f"python:{__name__}:"
 
 def params(tasks: Sequence[dict[str, Any]], **more: Any) -> Params:
     """Return parameters with two small backbones. Batches do not wait."""
-    body = {"backbones": [TEXT, IMAGE], "batch": {"max": 8, "max_wait_ms": 0}, "tasks": list(tasks), **more}
+    body = {
+        "backbones": [TEXT, IMAGE, HALF],
+        "batch": {"max": 8, "max_wait_ms": 0},
+        "tasks": list(tasks),
+        **more,
+    }
     return Params.model_validate(body)
 
 

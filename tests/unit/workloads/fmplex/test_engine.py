@@ -28,20 +28,25 @@ MANY = [
     {"name": "a", "adapter_ref": "seed:1", "head": "classify:3"},
     {"name": "b", "adapter_ref": "seed:2", "head": "classify:3"},
     {"name": "photos", "backbone_ref": "image", "adapter_ref": "seed:4"},
+    {"name": "half", "backbone_ref": "half", "adapter_ref": "seed:5"},
 ]
 WORDS = ("short", "a longer text", "a text that needs more than sixteen bytes", "x" * 48)
 
 
 def test_a_shared_backbone_gives_the_bits_of_a_private_one() -> None:
     shared = engine(MANY)
+    shared.self_test()
     drawn = random.Random(0)
-    sent = [texts(number, drawn.choice(["plain", "a", "b"]), drawn.choice(WORDS)) for number in range(40)]
+    sent = [
+        texts(number, drawn.choice(["plain", "a", "b", "half"]), drawn.choice(WORDS)) for number in range(60)
+    ]
     sent += [images(100 + number, "photos", number, number + 1) for number in range(6)]
     drawn.shuffle(sent)
     together = run(shared, *sent)
     assert max(shared.batches.sizes) == 8
     for task in MANY:
         private = engine([task])
+        private.self_test()
         for one in sent:
             if one.model == task["name"]:
                 alone = values(run(private, one)[one.id])
@@ -85,7 +90,7 @@ def test_a_failing_head_fails_its_own_task_only(head: str, message: str) -> None
         assert error is not None and (error.status, error.code) == (500, "head_failed")
         assert "task 'bad'" in error.message and message in error.message
     assert made.usage().preempted == 0
-    assert [model.pending for model in made.models()] == [0] * 5
+    assert [model.pending for model in made.models()] == [0] * 6
 
 
 def test_a_head_that_cannot_be_made_is_a_fault_of_the_model() -> None:
@@ -177,7 +182,7 @@ def test_a_refused_task_leaves_nothing_behind() -> None:
     made = engine(MANY, memory_mib=1)
     with pytest.raises(ValueError, match="there is a task 'a' already"):
         made.attach(Task(name="a"))
-    with pytest.raises(ValueError, match="there is no backbone 'video'; choose from text, image"):
+    with pytest.raises(ValueError, match="there is no backbone 'video'; choose from text, image, half"):
         made.attach(Task(name="new", backbone_ref="video"))
     with pytest.raises(ModelError, match="cannot be made"):
         made.attach(Task(name="new", adapter_ref="seed:1", head="python:absent:make"))
@@ -202,6 +207,8 @@ def test_the_memory_of_a_backbone_is_known_before_it_is_loaded(spec: dict[str, A
     model = GPT(48, 2, 32, 2) if backbone.kind == "Text" else Patches(backbone)
     count = sum(one.numel() for one in model.parameters())
     assert facts(backbone, None, lambda: None).bytes == 4 * count
+    half = backbone.model_copy(update={"dtype": "BFloat16"})
+    assert facts(half, None, lambda: None).bytes == 2 * count
 
 
 def test_weights_change_while_a_task_serves() -> None:

@@ -30,6 +30,7 @@ class AdapterShape:
     layers: int
     width: int
     rank: int
+    dtype: torch.dtype = torch.float32
 
     def outputs(self, target: str) -> int:
         """Return the number of outputs of a layer."""
@@ -39,7 +40,7 @@ class AdapterShape:
     def bytes(self) -> int:
         """Return the size of one adapter."""
         values = sum(self.rank * (self.width + self.outputs(target)) for target in TARGETS)
-        return 4 * self.layers * values
+        return self.dtype.itemsize * self.layers * values
 
     def names(self) -> dict[str, tuple[int, int]]:
         """Return the name and the shape of each tensor of an adapter with this rank. `a` comes first: the
@@ -87,7 +88,10 @@ class AdapterStack:
 
     def __init__(self, shape: AdapterShape, device: torch.device) -> None:
         self.shape = shape
-        self._stacks = {name: torch.zeros((1, *size), device=device) for name, size in shape.names().items()}
+        self._stacks = {
+            name: torch.zeros((1, *size), dtype=shape.dtype, device=device)
+            for name, size in shape.names().items()
+        }
 
     @property
     def bytes(self) -> int:

@@ -25,6 +25,8 @@ from convoy_workloads.engines.lm import weights
 from convoy_workloads.engines.lm.params import Params as LanguageModelParams
 from convoy_workloads.serving.protocol import ModelError
 
+DTYPES = {"Float32": torch.float32, "BFloat16": torch.bfloat16}
+
 
 @dataclass(frozen=True)
 class BackboneFacts:
@@ -33,6 +35,7 @@ class BackboneFacts:
     form: Form
     layers: int
     width: int
+    dtype: torch.dtype
     bytes: int
     """Memory of the weights, without adapters."""
     source: str
@@ -47,7 +50,8 @@ class SharedBackbone:
         width = int(next(blocks.parameters()).shape[0])
         self.form = form
         self.device = next(model.parameters()).device
-        self.adapters = AdapterStack(AdapterShape(len(blocks), width, rank), self.device)
+        shape = AdapterShape(len(blocks), width, rank, next(model.parameters()).dtype)
+        self.adapters = AdapterStack(shape, self.device)
         self._blocks = blocks
 
     def features(self, packed: Tensor, slots_B: Tensor) -> Tensor:
@@ -83,8 +87,8 @@ class TextBackbone(SharedBackbone):
         places = torch.arange(tokens_BT.shape[1], device=self.device)
         x_BTC = self._model.tokens(tokens_BT) + self._model.positions(places)
         x_BTC = self._model.norm(self._transform(x_BTC, slots_B, causal=True))
-        own = (places < sizes_B[:, None]).to(x_BTC.dtype)
-        found: Tensor = (x_BTC * own[:, :, None]).sum(1) / sizes_B[:, None]
+        own = (places < sizes_B[:, None]).float()
+        found: Tensor = (x_BTC.float() * own[:, :, None]).sum(1) / sizes_B[:, None]
         return found
 
 
@@ -111,22 +115,25 @@ class ImageBackbone(SharedBackbone):
     @torch.inference_mode()
     def features(self, packed: Tensor, slots_B: Tensor) -> Tensor:
         """Return the mean of the outputs."""
-        patches_BPT = F.unfold(packed, self._patch, stride=self._patch)
+        patches_BPT = F.unfold(packed, self._patch, stride=self._patch).to(self._model.norm.weight.dtype)
         x_BTC = self._model.embed(patches_BPT.transpose(1, 2).contiguous()) + self._model.positions.weight
         x_BTC = self._model.norm(self._transform(x_BTC, slots_B, causal=False))
-        found: Tensor = x_BTC.sum(1) / x_BTC.shape[1]
+        found: Tensor = x_BTC.float().sum(1) / x_BTC.shape[1]
         return found
 
 
 def facts(spec: Backbone, path: Path | None, renew: Callable[[], None]) -> BackboneFacts:
     """Return the facts about a backbone. Raises ModelError if its weights cannot be used."""
+    dtype = DTYPES[spec.dtype]
     if spec.source == "Model":
         model, source = _from_checkpoint(spec, path, renew)
         width = int(model.tokens.weight.shape[1])
-        return BackboneFacts(_text_form(model), len(model.blocks), width, _bytes(model), source)
+        return BackboneFacts(
+            _text_form(model), len(model.blocks), width, dtype, _bytes(model) * dtype.itemsize // 4, source
+        )
     form: Form = TextForm(spec.context) if spec.kind == "Text" else _image_form(spec)
     source = f"random weights from seed {spec.seed}: the backbone is not trained"
-    return BackboneFacts(form, spec.layers, spec.width, _size(spec), source)
+    return BackboneFacts(form, spec.layers, spec.width, dtype, _size(spec) * dtype.itemsize, source)
 
 
 def load(
@@ -135,13 +142,14 @@ def load(
     """Return a loaded backbone. `rank`: that of its adapters. Raises ModelError if its weights cannot be
     used.
     """
+    dtype = DTYPES[spec.dtype]
     if spec.source == "Model":
-        return TextBackbone(_from_checkpoint(spec, path, renew)[0].to(device), rank)
+        return TextBackbone(_from_checkpoint(spec, path, renew)[0].to(device, dtype), rank)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
         if spec.kind == "Text":
-            return TextBackbone(_language_model(spec).eval().to(device), rank)
-        return ImageBackbone(Patches(spec).eval().to(device), spec, rank)
+            return TextBackbone(_language_model(spec).eval().to(device, dtype), rank)
+        return ImageBackbone(Patches(spec).eval().to(device, dtype), spec, rank)
 
 
 def _language_model(spec: Backbone) -> GPT:
@@ -158,7 +166,9 @@ def _from_checkpoint(spec: Backbone, path: Path | None, renew: Callable[[], None
 
 
 def _size(spec: Backbone) -> int:
-    """Return the bytes of a backbone from a seed. Building one only to count them would take seconds."""
+    """Return the number of weights of a backbone from a seed. Building one to count them would take
+    seconds.
+    """
     C = spec.width
     ends = 2 * C  # the last norm
     if spec.kind == "Text":
@@ -166,7 +176,7 @@ def _size(spec: Backbone) -> int:
     else:
         values = CHANNELS * spec.patch**2
         ends += (values + 1 + (spec.image_size // spec.patch) ** 2) * C
-    return 4 * (ends + spec.layers * (12 * C * C + 13 * C))
+    return ends + spec.layers * (12 * C * C + 13 * C)
 
 
 def _text_form(model: GPT) -> TextForm:

@@ -28,8 +28,16 @@ from convoy_workloads.engines.fmplex.open_loop import (
 )
 from convoy_workloads.engines.fmplex.params import Params
 
-BACKBONE = {"name": "text", "kind": "Text", "layers": 6, "width": 384, "heads": 6, "context": 8}
-"""A backbone of 11 million parameters."""
+BACKBONE = {
+    "name": "text",
+    "kind": "Text",
+    "layers": 6,
+    "width": 384,
+    "heads": 6,
+    "context": 8,
+    "dtype": "BFloat16",
+}
+"""A backbone of 11 million parameters, in the type that most models are served in."""
 TINY = {**BACKBONE, "layers": 1, "width": 32, "heads": 2}
 FLOOD_FACTOR = 1.3
 """Rate of the flooding task as a multiple of the capacity."""
@@ -147,11 +155,11 @@ def sharing(options: Mapping[str, Any]) -> Arms:
     return Arms(
         _arm("fmplex", options, True, "Fair"),
         (
-            _arm("an instance for each task, in turn", options, False, "PerTask"),
             _arm("an instance for each task, oldest request first", options, False, "Arrival"),
+            _arm("an instance for each task, in turn", options, False, "PerTask"),
             _arm("a shared backbone, first come first served", options, True, "Arrival"),
         ),
-        _arm("an instance for each task, in turn, again", options, False, "PerTask"),
+        _arm("an instance for each task, oldest request first, again", options, False, "Arrival"),
     )
 
 
@@ -196,7 +204,7 @@ def _measure(name: str, key: str, unit: str = "s", target: float | None = None) 
 Size = Literal["small", "full"]
 SIZES: dict[Size, dict[str, Any]] = {
     "small": {"backbone": TINY, "batch": 8, "tasks": 3, "load": 0.5, "requests": 200},
-    "full": {"backbone": BACKBONE, "batch": 16, "tasks": 12, "load": 0.5, "requests": 2500},
+    "full": {"backbone": BACKBONE, "batch": 16, "tasks": 16, "load": 0.5, "requests": 4000},
 }
 BENCH = Bench(
     sizes=SIZES,

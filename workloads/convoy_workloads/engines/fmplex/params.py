@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -47,6 +48,10 @@ class Backbone(BaseModel):
     """Width and height of a patch, in pixels."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1
     """Random seed of the weights."""
+    dtype: Literal["Float32", "BFloat16"] = "Float32"
+    """Type of the weights and of the computation. `BFloat16` needs half of the memory, and is fast on
+    processors with AMX.
+    """
 
     @model_validator(mode="after")
     def _fits(self) -> Backbone:
@@ -67,7 +72,7 @@ class Backbone(BaseModel):
             raise ValueError(f"backbone {self.name!r}: context {self.context} is no multiple of {STEP}")
         return self
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Return the digest of all that decides the weights. Backbones with equal digests are one."""
         body = self.model_dump(exclude={"name"})

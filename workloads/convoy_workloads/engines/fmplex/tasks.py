@@ -105,7 +105,7 @@ class Assigner:
     def _demand(self, task: Task) -> Demand:
         backbone = self._params.backbone_of(task)
         facts = self._facts[backbone.digest]
-        adapter = AdapterShape(facts.layers, facts.width, self._params.adapter_rank).bytes
+        adapter = AdapterShape(facts.layers, facts.width, self._params.adapter_rank, facts.dtype).bytes
         return Demand(task.name, backbone.digest, adapter if task.adapter_ref else 0)
 
 
