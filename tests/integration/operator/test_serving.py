@@ -97,7 +97,7 @@ class Node:
         fresh, self._handled = self.agent.received[self._handled :], len(self.agent.received)
         for message in fresh:
             kind = message.WhichOneof("body")
-            if kind not in ("pick_port", "assignment", "deliver_model"):
+            if kind not in ("pick_port", "assignment", "deliver_model", "endpoints"):
                 continue
             given = getattr(message, kind)
             self.handled.append(str(kind))
@@ -106,6 +106,8 @@ class Node:
                 report.port_incarnation, report.master_port = given.incarnation, 29500
             elif kind == "deliver_model":
                 report.model.CopyFrom(self._delivery(given.source))
+            elif kind == "endpoints":
+                report.endpoints[:] = given.addresses
             else:
                 report.incarnation = given.incarnation
                 del report.ranks[:]
