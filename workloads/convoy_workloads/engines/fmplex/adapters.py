@@ -99,10 +99,14 @@ class AdapterStack:
         return sum(one.numel() * one.element_size() for one in self._stacks.values())
 
     def put(self, adapters: Mapping[int, Mapping[str, Tensor]]) -> None:
-        """Set the adapters of slots. The stack grows to the highest slot."""
+        """Set the adapters of slots. The stack grows to the highest slot, and by at least a quarter, because
+        growing copies it.
+        """
+        needed = max(adapters, default=NO_ADAPTER) + 1
         for name, stack in list(self._stacks.items()):
-            missing = max(adapters, default=NO_ADAPTER) + 1 - stack.shape[0]
-            if missing > 0:
+            count = stack.shape[0]
+            if needed > count:
+                missing = max(needed, count * 5 // 4) - count
                 stack = torch.cat([stack, stack.new_zeros((missing, *stack.shape[1:]))])  # noqa: PLW2901
             for slot, adapter in adapters.items():
                 stack[slot].copy_(adapter[name])

@@ -5,7 +5,6 @@ ones.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Annotated, Any, Protocol
 
@@ -90,9 +89,12 @@ class TaskRoutes:
         try:
             wanted = TaskUpdate.model_validate_json(await _body(request))
             changes = wanted.model_dump(exclude_none=True)
-            return await self._change(lambda: self._table.update(name, changes), {"updated": name})
+            await self._call(lambda: self._table.update(name, changes))
         except ValueError as error:
             return _refused(error)
+        except KeyError:
+            return _unknown(name)
+        return JSONResponse({"updated": name})
 
     async def detach(self, request: Request) -> Response:
         """Remove a task. The response comes when the task's last request has ended."""
@@ -107,13 +109,6 @@ class TaskRoutes:
             return _unknown(name)
         await asyncio.wrap_future(done)
         return JSONResponse({"detached": name})
-
-    async def _change(self, function: Callable[[], None], answer: dict[str, str]) -> Response:
-        try:
-            await self._call(function)
-        except KeyError as error:
-            return _unknown(str(error.args[0]))
-        return JSONResponse(answer)
 
 
 def _entry(model: VirtualModel) -> dict[str, Any]:

@@ -98,6 +98,7 @@ class Multiplexer:
             done = pod.finished()
             if done is not None:
                 self._finish(pod, done)
+            # Other pods do not wait for further rows: this pod's batches already take that time.
             if pod.running is None and (batch := self._batch(pod)) is not None:
                 pod.start(batch)
             pod.idle()

@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from convoy_workloads.engines.fmplex.orders import Order
+
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 HEAD = re.compile(r"embed|classify:(?P<classes>[1-9][0-9]{0,4})|python:(?P<module>[\w.]+):(?P<function>\w+)")
 ADAPTER = re.compile(r"|seed:(?P<seed>[0-9]{1,9})|file:(?P<file>[^/\0][^\0]*\.safetensors)")
@@ -156,7 +158,7 @@ class Params(BaseModel):
     adapter_rank: Annotated[int, Field(ge=1, le=256)] = 8
     """Rank of the adapters. Adapters from files may have a smaller rank."""
     batch: BatchSettings = BatchSettings()
-    order: Literal["Fair", "Arrival", "PerTask"] = "Fair"
+    order: Order = "Fair"
     """Order of the requests. `Fair`: batch-aware fair queueing. `Arrival`: first come, first served.
     `PerTask`: the tasks in turn, each with batches of its own.
     """

@@ -82,7 +82,10 @@ class Flow:
                 self.queues[key] = left
             else:
                 del self.queues[key]
-        return before - self.waiting
+        dropped = before - self.waiting
+        if dropped:
+            self.overtaken = 0
+        return dropped
 
 
 class TaskQueue:

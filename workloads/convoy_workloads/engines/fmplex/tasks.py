@@ -11,7 +11,7 @@ from convoy_workloads.engines.fmplex.adapters import NO_ADAPTER, AdapterShape, S
 from convoy_workloads.engines.fmplex.backbones import BackboneFacts
 from convoy_workloads.engines.fmplex.forms import Row
 from convoy_workloads.engines.fmplex.heads import Head
-from convoy_workloads.engines.fmplex.params import HEAD, Backbone, Params, Task
+from convoy_workloads.engines.fmplex.params import Backbone, Params, Task
 from convoy_workloads.engines.fmplex.placement import Demand, place
 from convoy_workloads.engines.fmplex.stats import TaskStats
 from convoy_workloads.serving.errors import RequestError
@@ -128,8 +128,3 @@ def card_of(one: Assignment, facts: BackboneFacts, head: Head) -> ModelCard:
         (facts.form.input,),
         (TensorSpec(head.output, "FP32", (-1, head.size)),),
     )
-
-
-def embeds(task: Task) -> bool:
-    """Return True if the task's result is an embedding."""
-    return HEAD.fullmatch(task.head) is not None and task.head == "embed"
