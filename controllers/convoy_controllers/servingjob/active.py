@@ -124,7 +124,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 def _set_saved_states(work: Work) -> None:
     """Set the condition and the status of the states that replicas have saved."""
-    groups = [one for _, one in sorted(work.groups.items())]
+    groups = [one for key, one in sorted(work.groups.items()) if key[0] != activation.ROLE]
     work.draft.status.checkpoint = states.saved(work.observed, groups, work.draft.status.checkpoint)
     found = states.finding(work.observed, groups)
     if found is not None:

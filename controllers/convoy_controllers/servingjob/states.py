@@ -21,6 +21,7 @@ from convoy_crds.meta import in_bytes
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.servingjob_status import GroupRecord, SavedStates
+from convoy_crds.terms import ROLE_ACTIVATOR
 
 MAX_NEAR = 64
 """Maximum number of following nodes among which a host in another failure domain is searched."""
@@ -57,7 +58,7 @@ def rings(observed: Observed, groups: Iterable[Group], lost: Collection[str]) ->
 def settings(observed: Observed, record: GroupRecord, node: str, found: Rings) -> ReplicaState | None:
     """Return where a replica on `node` saves its state; None if it may save none."""
     tiers = observed.job.spec.checkpoint.tiers
-    if tiers.local is None:
+    if tiers.local is None or record.role == ROLE_ACTIVATOR:
         return None
     uid = state_uid(observed.job.metadata.uid, record.role, record.revision, record.number).text
     return ReplicaState(

@@ -263,6 +263,15 @@ def test_no_role_may_name_the_engine_of_activators() -> None:
     assert it.message("Valid").startswith("spec.roles[0].engine.name: Engine 'activator' is for Convoy's own")
 
 
+def test_activators_save_no_state() -> None:
+    it = at_zero()
+    it.edit(checkpoint={"tiers": {"local": {}}}).settle()
+    it._remove(pods(it, "activator")[0].name)
+    it.settle()
+    assert it.assigned[-1].role == "activator" and it.assigned[-1].replica_state is None
+    assert "Checkpointing" not in it.condition
+
+
 def test_a_suspended_job_has_neither_activators_nor_replicas() -> None:
     it = at_zero()
     it.edit(suspend=True).run(5)
