@@ -12,7 +12,7 @@ WAITERS ?= 4
 # Runs a layer of tests and prints its time beside its budget.
 TIMED := $(PYTHON) -m e2e.setup.budgets run
 # The first test's time holds the building of the images and the cluster.
-E2E := -v --timeout 2400
+E2E := -v --timeout 2400 --durations 20
 
 .PHONY: help
 help: ## List the targets.

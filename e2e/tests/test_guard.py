@@ -90,6 +90,7 @@ def test_a_persistent_straggler_gets_an_event_and_is_cleared_on_recovery(
         jobs.wait(lambda: straggler(jobs, "lasting").get("status") == "False", 600, "no straggler is named")
 
 
+@pytest.mark.full
 def test_a_job_of_two_ranks_names_no_straggler(cluster: Cluster, jobs: Jobs) -> None:
     name = "pair"
     # Use two threads per rank. With one thread, steps take only milliseconds, and the condition appears later

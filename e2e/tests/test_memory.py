@@ -100,6 +100,7 @@ def inject(cluster: Cluster, jobs: Jobs, name: str, fault: str) -> None:
         assert jobs.status(name)["incarnation"] == 2
 
 
+@pytest.mark.full
 def test_a_job_that_does_not_fit_reports_the_missing_memory(jobs: Jobs) -> None:
     small = {"interval": "1s", "tiers": {"local": {"memory": "9Mi"}}}
     jobs.create("large", **{**memory_job_spec("large", 100_000, replicas=1), "checkpoint": small})

@@ -156,6 +156,7 @@ def test_an_alert_fires_for_a_job_that_waits_for_a_person(jobs: Jobs, prometheus
     ends(jobs, prometheus, "ConvoyJobsNeedAttention", reason="ImagePullFailed")
 
 
+@pytest.mark.full
 def test_an_alert_with_the_node_fires_for_an_agent_without_hub_responses(
     cluster: Cluster, jobs: Jobs, prometheus: Prometheus
 ) -> None:

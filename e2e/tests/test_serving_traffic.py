@@ -42,6 +42,7 @@ def traffic(serving: ServingJobs, name: str) -> dict[str, Any]:
     return serving.status(name).get("traffic") or {}
 
 
+@pytest.mark.full
 def test_the_status_has_the_requests_of_all_replicas(cluster: Cluster, serving: ServingJobs) -> None:
     serving.create("busy", replicas=2, slo={"p95Ms": 60_000})
     serving.wait_rolled("busy")

@@ -73,6 +73,7 @@ def offenders(job: JobUnderTest) -> dict[str, int]:
     return {one["node"]: one["faults"] for one in job.watch.status.get("offenders", ())}
 
 
+@pytest.mark.full
 def test_a_killed_rank_of_an_unmodified_script_restarts_in_its_pod(cluster: Cluster, jobs: Jobs) -> None:
     with own_script(jobs, "script") as spec, training_job(cluster, jobs, "script", **spec) as job:
         recovery = job.kill_rank()
