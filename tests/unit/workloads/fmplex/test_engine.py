@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from convoy_workloads.engines.fmplex import pods
+from convoy_workloads.engines.fmplex import backbones, pods
 from convoy_workloads.engines.fmplex.adapters import AdapterShape, random_adapter
 from convoy_workloads.engines.fmplex.backbones import Patches, facts
 from convoy_workloads.engines.fmplex.params import Backbone, Task
@@ -243,8 +243,26 @@ def test_a_file_that_does_not_fit_names_the_tensor(tmp_path: Path) -> None:
     task = {"name": "own", "adapter_ref": "file:own.safetensors"}
     with pytest.raises(ModelError, match=r"layers.0.qkv.a has shape \[64, 4\], expected \[32, 1 to 8\]"):
         engine([task], tmp_path)
+    mixed = random_adapter(AdapterShape(2, 32, 4), 5)
+    mixed["layers.1.out.b"] = torch.zeros(2, 32)
+    write(tmp_path / "own.safetensors", mixed)
+    with pytest.raises(ModelError, match=r"layers.1.out.b has rank 2, and layers.1.out.a has 4"):
+        engine([task], tmp_path)
     with pytest.raises(ModelError, match="task 'own': its file cannot be read"):
         engine([{**task, "adapter_ref": "file:absent.safetensors"}], tmp_path)
+
+
+def test_a_lack_of_memory_refuses_the_task_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = engine(MANY)
+
+    def load(*_: object) -> None:
+        raise RuntimeError("not enough memory")
+
+    monkeypatch.setattr(backbones, "load", load)
+    made.detach("photos")
+    with pytest.raises(ModelError, match="task 'new' cannot be loaded: not enough memory"):
+        made.attach(Task(name="new", backbone_ref="image"))
+    assert values(run(made, texts(1, "a", "x"))[1]).shape == (1, 3)
 
 
 def test_the_self_test_measures_costs_and_finds_a_wrong_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,7 @@ def checked(tensors: Mapping[str, Tensor], shape: AdapterShape, source: str) -> 
     tensor, if it does not fit.
     """
     found = {}
+    ranks: dict[str, int] = {}
     for name, (rows, columns) in shape.names().items():
         one = tensors.get(name)
         if one is None:
@@ -77,6 +78,11 @@ def checked(tensors: Mapping[str, Tensor], shape: AdapterShape, source: str) -> 
             raise ModelError(f"{source}: tensor {name} has shape {list(one.shape)}, expected {want}")
         if not one.is_floating_point() or not torch.isfinite(one).all():
             raise ModelError(f"{source}: tensor {name} has values that are no finite numbers")
+        before = ranks.setdefault(name[:-2], rank)
+        if rank != before:
+            raise ModelError(
+                f"{source}: tensor {name} has rank {rank}, but that of its {name[:-1]}a is {before}"
+            )
         whole = torch.zeros(rows, columns)
         whole[:, :rank].copy_(one) if a else whole[:rank].copy_(one)
         found[name] = whole

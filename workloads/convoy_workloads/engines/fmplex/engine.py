@@ -165,7 +165,7 @@ class Multiplexer:
         """Return the memory of the stacked adapters in this pod."""
         host = self.deployment.pods[0].host
         assert isinstance(host, LocalHost)  # noqa: S101 - the first pod is this one
-        return host.bytes
+        return host.adapter_bytes
 
     # The following methods add to the front.
 
@@ -235,7 +235,7 @@ class Multiplexer:
         """Let the heads finish the rows of a batch."""
         started_at = time.perf_counter()
         items = computed.batch.items
-        features = computed.features_BC
+        features = computed.features_BC.to(self._device)
         for number, item in enumerate(items):
             model = self.deployment.model(item.task)
             model.pending -= 1

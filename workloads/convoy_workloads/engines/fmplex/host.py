@@ -64,18 +64,18 @@ class LocalHost:
         """Number of tasks by digest of the backbone."""
 
     @property
-    def bytes(self) -> int:
+    def adapter_bytes(self) -> int:
         """Return the memory of the stacked adapters."""
         return sum(one.adapters.bytes for one in self._loaded.values())
 
     def attach(self, task: Task, backbone: Backbone, slot: int) -> None:
         """Load a task's adapter, and its backbone if this host does not have it."""
-        loaded = self._loaded.get(backbone.digest)
-        if loaded is None:
-            rank = self._params.adapter_rank
-            loaded = backbones.load(backbone, self._path, rank, self._device, self._renew)
-        if slot != NO_ADAPTER:
-            loaded.adapters.put({slot: adapter_of(task, loaded.adapters.shape, self._path)})
+        try:
+            loaded = self._loaded.get(backbone.digest) or self._load(backbone)
+            if slot != NO_ADAPTER:
+                loaded.adapters.put({slot: adapter_of(task, loaded.adapters.shape, self._path)})
+        except (RuntimeError, MemoryError) as error:  # PyTorch raises RuntimeError without memory.
+            raise ModelError(f"task {task.name!r} cannot be loaded: {error}") from error
         self._loaded[backbone.digest] = loaded
         self._tasks[backbone.digest] += 1
         self._renew()
@@ -103,6 +103,10 @@ class LocalHost:
 
     def close(self) -> None:
         """Do nothing: the process ends."""
+
+    def _load(self, backbone: Backbone) -> backbones.SharedBackbone:
+        rank = self._params.adapter_rank
+        return backbones.load(backbone, self._path, rank, self._device, self._renew)
 
 
 def adapter_of(task: Task, shape: AdapterShape, path: Path | None) -> Mapping[str, Tensor]:
