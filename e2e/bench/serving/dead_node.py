@@ -17,7 +17,12 @@ from e2e.drive.cluster_state import leader, restore
 from e2e.drive.serving_jobs import Failure, ServingJobs, apart, failures_after, is_ready, load
 
 RATE = 20.0
-"""Requests per second."""
+"""Requests per second, each on a connection of its own.
+
+The kernel tries about 3,000 source ports before it uses one again. Connection tracking remembers for 120 s
+which replica an unanswered connection was sent to, and sends a connection from the same source port there
+too. So with more than 25 connections per second, requests would fail for minutes after the death.
+"""
 LIMIT = 120.0
 """Maximum number of seconds until the cluster itself has noticed the death."""
 QUIET_SECONDS = 15.0
