@@ -80,9 +80,7 @@ def checked(tensors: Mapping[str, Tensor], shape: AdapterShape, source: str) -> 
             raise ModelError(f"{source}: tensor {name} has values that are no finite numbers")
         before = ranks.setdefault(name[:-2], rank)
         if rank != before:
-            raise ModelError(
-                f"{source}: tensor {name} has rank {rank}, but that of its {name[:-1]}a is {before}"
-            )
+            raise ModelError(f"{source}: tensor {name} has rank {rank}, and {name[:-1]}a has {before}")
         whole = torch.zeros(rows, columns)
         whole[:, :rank].copy_(one) if a else whole[:rank].copy_(one)
         found[name] = whole
