@@ -57,6 +57,7 @@ from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
 from convoy_agents.traffic.buffer import TrafficBuffer
 from convoy_agents.traffic.scraper import Scraper
 from convoy_agents.wire import http, hub_pb2
+from convoy_crds import terms
 
 LEAVE_SECONDS = 8.0
 """Maximum seconds from SIGTERM to the agent's exit. It must be less than the DaemonSet's
@@ -203,7 +204,7 @@ class Agent:
             advanced=self._advanced,
             memory=partial(states.serve, self._ranks, self._states.server),
             telemetry=self._telemetry.add,
-            traffic=self._traffic.add,
+            traffic=self._add_traffic,
         )
         volumes = Volumes(settings.kubelet_dir, folders, self.pods, hooks)
         # Recover the memory first. Ranks that started under an earlier agent are still running and will soon
@@ -305,6 +306,12 @@ class Agent:
         if job_memory is not None:
             self._spawn(self._surveys.renew_slot_token(job_memory))
         self._spawn(self._states.advanced(pod))
+
+    def _add_traffic(self, totals: hub_pb2.PodTraffic) -> None:
+        plan = self.pods.assignment(totals.pod_uid)
+        if self._traffic.add(totals) and plan is not None and plan.role == terms.ROLE_ACTIVATOR:
+            # A held request waits for a replica, which the operator starts when it learns of the request.
+            self.hub.send_traffic()
 
     def _pod_removed(self, uid: str) -> None:
         self.commit_coordinator.drop_pod(uid)

@@ -117,6 +117,7 @@ class HubClient:
         """The leader's address; empty if it is unknown or was unreachable."""
         self._unreachable = ""
         self._held_jobs_due = False
+        self._traffic_due = False
         self._store_reports: deque[hub_pb2.StoreReport] = deque(maxlen=MAX_REPORTS)
         self._heartbeats: dict[int, float] = {}
         """Send times of this session's unanswered heartbeats (CLOCK_BOOTTIME seconds), by the heartbeat's
@@ -132,6 +133,11 @@ class HubClient:
     def report_store(self, report: hub_pb2.StoreReport) -> None:
         """Queue a report on a remote store and send it without delay."""
         self._store_reports.append(report)
+        self._wake.set()
+
+    def send_traffic(self) -> None:
+        """Send the totals of serving pods without waiting for the next heartbeat."""
+        self._traffic_due = True
         self._wake.set()
 
     def held_jobs_changed(self) -> None:
@@ -318,6 +324,9 @@ class HubClient:
                 yield hub_pb2.AgentMessage(heartbeat=self._heartbeat())
                 while telemetry := self._handlers.telemetry():
                     yield hub_pb2.AgentMessage(telemetry=telemetry)
+                self._traffic_due = True
+            if self._traffic_due:
+                self._traffic_due = False
                 if traffic := self._handlers.traffic(now):
                     yield hub_pb2.AgentMessage(traffic=traffic)
             if self._held_jobs_due:

@@ -30,13 +30,15 @@ class TrafficBuffer:
     def __init__(self) -> None:
         self._pods: dict[str, _Entry] = {}
 
-    def add(self, totals: hub_pb2.PodTraffic) -> None:
-        """Replace the totals of a pod."""
+    def add(self, totals: hub_pb2.PodTraffic) -> bool:
+        """Replace the totals of a pod. Return True if requests begin to wait in the pod."""
         known = self._pods.get(totals.pod_uid)
+        waited = known.totals.queue if known else 0
         if known is None:
             self._pods[totals.pod_uid] = _Entry(totals)
         else:
             known.totals, known.unsent, known.scraped = totals, True, False
+        return totals.queue > 0 == waited
 
     def add_scraped(self, totals: hub_pb2.PodTraffic) -> None:
         """Replace the totals of a pod by those in its program's metrics, unless the pod's rank reports its

@@ -118,3 +118,10 @@ def test_the_report_has_the_time_of_the_load() -> None:
     pod = replace(PodState("u"), launcher_incarnation=0)
     state = reduce(pod, RankLoading(0, 0, 10_000)).state
     assert to_wire(state).ranks[0].loading_unix_ms == 10_000
+
+
+def test_the_first_request_that_waits_is_noticed() -> None:
+    buffer = TrafficBuffer()
+    queues = (0, 1, 2, 0, 3)
+    assert [buffer.add(traffic(queue=queue)) for queue in queues] == [False, True, False, False, True]
+    assert buffer.add(traffic("other", queue=1))
