@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from convoy_workloads.serving.traffic import Totals
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+QUEUE_FULL = "queue_full"
+"""Reason for which requests are refused, and for which they end if the engine has a queue for each model."""
 LABELS = ("engine", "model", "job")
 _LATENCY = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _INTERVAL = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -100,7 +102,12 @@ class Metrics:
         self.totals.tokens += rows
 
     def ended(self, reason: str, seconds: float, reused: int) -> None:
-        """Record the end of a work item. `reused`: tokens of its prompt that were in the cache."""
+        """Record the end of a work item. `reused`: tokens of its prompt that were in the cache. A full queue
+        counts as a refusal.
+        """
+        if reason == QUEUE_FULL:
+            self.refused(reason)
+            return
         self._ended[reason].inc()
         self._whole.observe(seconds)
         self._reused.inc(reused)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convoy_workloads.serving.metrics import Metrics
+from convoy_workloads.serving.metrics import QUEUE_FULL, Metrics
 from convoy_workloads.serving.protocol import Inference, Prediction
 from convoy_workloads.serving.work_item import ERROR, INVALID, STOP, Delta, Sink, WorkItem
 
@@ -31,6 +31,8 @@ class TensorWork(WorkItem):
             self.rows = self.inference.rows
             return Delta(finish=STOP, outputs=result.outputs)
         reason = ERROR if result.error.status >= 500 else INVALID
+        if result.error.status == 429:
+            reason = QUEUE_FULL
         return Delta(finish=reason, message=result.error.message, error=result.error)
 
     def measure(self, metrics: Metrics, now: float) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -79,6 +80,11 @@ async def test_each_task_is_a_model(tmp_path: Path) -> None:
         assert (status, "lists 'a', 'bad', 'photos', 'plain'" in body["error"]["message"]) == (404, True)
         status, body, _ = await rank.post("/v2/models/bad/infer", {"inputs": [TEXT]})
         assert (status, body["error"]["code"]) == (500, "head_failed")
+        sent = [rank.post("/v2/models/a/infer", {"inputs": [TEXT]}) for _ in range(40)]
+        codes = Counter([status for status, _, _ in await asyncio.gather(*sent)])
+        assert set(codes) <= {200, 429}
+        text = (await rank.get("/metrics"))[1]
+        assert f'reason="queue_full"}} {codes[429]}.0' in text
         five = {**TEXT, "shape": [5], "data": ["x"] * 5}
         status, body, _ = await rank.post("/v2/models/a/infer", {"inputs": [five]})
         assert (status, "queues at most 4" in body["error"]["message"]) == (400, True)
