@@ -13,6 +13,7 @@ STORES = (
     "::test_an_agent_probes_a_store_and_probes_again_when_its_keys_change"
 )
 SERVING = f"{INTEGRATION}/operator/test_serving.py"
+SCALING = f"{INTEGRATION}/operator/test_serving_scaling.py"
 NETWORK = f"{INTEGRATION}/operator/test_network_policies.py"
 USED_ELSEWHERE = (
     UsedElsewhere(
@@ -29,6 +30,13 @@ USED_ELSEWHERE = (
         "networkpolicies.networking.k8s.io",
         "used only with networkPolicies.enabled",
         f"{NETWORK}::test_the_api_server_stores_the_policies_of_both_kinds",
+    ),
+    UsedElsewhere(
+        OPERATOR,
+        "get create patch delete",
+        "horizontalpodautoscalers.autoscaling",
+        "used only with scaling.mode HorizontalPodAutoscaler",
+        f"{SCALING}::test_a_horizontal_pod_autoscaler_is_made_kept_and_removed",
     ),
     UsedElsewhere(
         OPERATOR,

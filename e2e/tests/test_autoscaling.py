@@ -13,8 +13,11 @@ from pydantic import TypeAdapter
 from convoy_controllers.autoscale.decide import decide
 from convoy_controllers.servingjob.scaling.memory import Sync
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.progress import Progress
 from e2e.drive.serving_jobs import ServingJobs, lm_role, load
 from e2e.install import NAMESPACE
+from e2e.oracle.hpa import live
+from e2e.oracle.hpa.program import ensure, results
 
 OPERATOR = "deployment/convoy-operator"
 PER_REPLICA, MOST = 6, 4
@@ -93,3 +96,6 @@ def test_a_step_of_load_adds_replicas_and_its_end_removes_them(
     for before, after in pairwise(made):
         assert after.state == before.decision.state, "a decision follows from the one before"
         assert after.observed.spec_replicas == before.decision.desired
+    scaling = scaled()["scaling"]
+    (theirs,) = results(ensure(Progress()), "controller", [live.case(scaling, made)])
+    assert [one["replicas"] for one in theirs] == [sync.decision.desired for sync in made]

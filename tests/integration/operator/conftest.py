@@ -320,6 +320,7 @@ class FakeAgent:
         self.received: list[wire.HubMessage] = []
         self.key = self.certificate = b""
         self._tasks: list[asyncio.Task[None]] = []
+        self._writing = asyncio.Lock()
 
     async def enrol(self, token: str | None = None) -> wire.EnrolReply:
         """Exchange a service-account token for a certificate."""
@@ -347,7 +348,8 @@ class FakeAgent:
         for report in (*body.get("hello", wire.Hello()).pods, *([body["pod"]] if "pod" in body else [])):
             if report.incarnation and not report.authority:
                 report.authority = self.authority
-        await self.stream.write(wire.AgentMessage(**body))
+        async with self._writing:  # A stream accepts one write at a time.
+            await self.stream.write(wire.AgentMessage(**body))
 
     async def _let_in(self, ca: bytes, pods: tuple[wire.PodReport, ...]) -> bool:
         """Send the Hello. Return False if the hub does not know the node yet."""

@@ -10,6 +10,7 @@ import pytest
 from convoy_controllers.servingjob.scaling import step
 
 from .conftest import Installation, eventually
+from .test_rights import requested
 from .test_serving import JOBS, Job, Node, server, serving
 from .test_serving_traffic import report
 
@@ -88,24 +89,39 @@ async def test_a_horizontal_pod_autoscaler_is_made_kept_and_removed(
     async def limit(most: int) -> bool:
         return [one["spec"]["maxReplicas"] for one in await autoscalers()] == [most]
 
+    async def refused() -> bool:
+        conditions = (await job.status()).get("conditions", ())
+        return any("llm-worker exists and has another owner" in one["message"] for one in conditions)
+
+    foreign = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "llm-worker"},
+        "spec": {
+            "maxReplicas": 9,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"},
+        },
+    }
+    await installation.call("POST", HPAS.format(namespace), foreign)
     async with serving(installation, monkeypatch, namespace):
         await installation.call("POST", JOBS.format(namespace), scaled(mode="HorizontalPodAutoscaler"))
+        await eventually(refused, what="the name is in use")
+        await installation.call("DELETE", f"{HPAS.format(namespace)}/llm-worker")
         await eventually(lambda: job.complete("1/1"), what="the replica serves")
         await eventually(lambda: limit(3), what="there is an autoscaler")
         (found,) = await autoscalers()
         assert found["metadata"]["name"] == "llm-worker"
         assert found["spec"]["scaleTargetRef"]["kind"] == "ServingJob"
-        path = f"{JOBS.format(namespace)}/llm"
-        body = await installation.call("GET", path)
-        body["spec"]["roles"][0]["scaling"]["maxReplicas"] = 5
-        await installation.call("PUT", path, body)
+        (role,) = scaled(mode="HorizontalPodAutoscaler")["spec"]["roles"]
+        await job.patch(roles=[{**role, "scaling": {**role["scaling"], "maxReplicas": 5}}])
         await eventually(lambda: limit(5), what="the autoscaler follows the spec")
-        body = await installation.call("GET", path)
-        del body["spec"]["roles"][0]["scaling"]
-        await installation.call("PUT", path, body)
+        del role["scaling"]
+        await job.patch(roles=[role])
 
         async def gone() -> bool:
             return not await autoscalers()
 
         await eventually(gone, what="the autoscaler is gone")
-        assert (await installation.call("GET", path))["spec"]["replicas"] == 1
+        assert (await installation.call("GET", job.path))["spec"]["replicas"] == 1
+    used = {one.verb for one in requested(installation) if one.resource == "horizontalpodautoscalers"}
+    assert used >= {"get", "patch", "delete"}, "an apply that creates an object needs create too"
