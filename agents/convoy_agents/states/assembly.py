@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.pods.registry import Pods
 from convoy_agents.pods.state import PodState
@@ -18,9 +20,12 @@ from convoy_agents.tiercheck.peer_transfer import PeerTransfer
 from convoy_agents.tiercheck.rank_connection import RankConnection
 from convoy_agents.tiercheck.rank_server import RankServer
 from convoy_agents.tiercheck.trouble_reporter import TroubleReporter
+from convoy_agents.wire.slot_tokens import signing_key_id as key_of
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Manifest
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +44,14 @@ class States:
         plan = pod.assignment.of_state() if pod.assignment else None
         if plan is None:
             return
-        for memory in self.hosted.memories(plan.job_uid):
-            if memory.slot_token and memory.slot_token != plan.slot_token:
-                await self.memory_manager.set_slot_token(memory, plan.slot_token)
         self.copies.start(pod.uid)
+        for memory in self.hosted.memories(plan.job_uid):
+            if not memory.slot_token or key_of(memory.slot_token) == key_of(plan.slot_token):
+                continue
+            try:
+                await self.memory_manager.set_slot_token(memory, plan.slot_token)
+            except OSError as error:
+                log.warning("slot token of a state not renewed", uid=memory.job_uid, why=str(error))
 
 
 def assemble(

@@ -29,6 +29,8 @@ MAX_HOLDERS = 16
 """Maximum number of nodes that a starting replica asks for states, besides the hosts of its own."""
 STEADY_SECONDS = 60.0
 """Minimum seconds by which the time of the oldest state in the status advances."""
+MAX_LIMIT = 2**53
+"""Maximum limit that a message carries. No node has more memory."""
 LOCAL, PEER = "local", "peer"
 Family = tuple[str, str]
 """Role and revision."""
@@ -63,7 +65,7 @@ def settings(observed: Observed, record: GroupRecord, node: str, found: Rings) -
     uid = state_uid(observed.job.metadata.uid, record.role, record.revision, record.number).text
     return ReplicaState(
         uid=uid,
-        limit=in_bytes(tiers.local.memory) if tiers.local.memory else 0,
+        limit=min(in_bytes(tiers.local.memory), MAX_LIMIT) if tiers.local.memory else 0,
         hosts=_hosts(observed, (record.role, record.revision), node, found),
     )
 
@@ -142,7 +144,7 @@ def _findings(observed: Observed, groups: Sequence[Group]) -> Iterator[Finding]:
     count = sum(LOCAL in view.committed for view in views)
     if not count:
         yield Finding(False, Reasons.NO_STATE_SAVED, Reasons.NO_STATE_SAVED.message)
-    alone = next((one for one in views if one.replica_state and not one.replica_state.hosts), None)
+    alone = next((one for one in views if not (one.replica_state and one.replica_state.hosts)), None)
     whole = len(groups) >= sum(observed.desired(role.name) for role in observed.job.spec.roles)
     if observed.job.spec.checkpoint.tiers.peer is not None and alone is not None and whole:
         reason = Reasons.STATES_ON_ONE_NODE
@@ -153,10 +155,14 @@ def _findings(observed: Observed, groups: Sequence[Group]) -> Iterator[Finding]:
 
 
 def _view(observed: Observed, group: Group) -> SlotView | None:
-    """Return the report about slot 0 of a replica whose present incarnation has started."""
+    """Return the report about slot 0 of a replica that may save its state, and whose present incarnation has
+    started; None for any other replica.
+    """
     first = group.pods.get(0)
     view = observed.slots.get(first.uid) if first else None
-    return view if view and view.incarnation == group.record.incarnation and view.incarnation else None
+    if view is None or view.replica_state is None or not view.incarnation:
+        return None
+    return view if view.incarnation == group.record.incarnation else None
 
 
 def _copied(view: SlotView) -> bool:

@@ -1,4 +1,4 @@
-"""Tests of the states that replicas save: where they are kept, who may read them, and what the status says."""
+"""Tests of the states that replicas save: where they are, who may read them, what the status says."""
 
 from __future__ import annotations
 
@@ -145,6 +145,12 @@ def test_tiers_may_change_while_replicas_run() -> None:
     assert found.job.status.update_revision == revision and len(found.plans) > count
     assert all(view.replica_state is None for view in found.slots.values())
     assert found.job.status.checkpoint is None and "Checkpointing" not in found.condition
+
+
+def test_a_limit_beyond_any_node_is_bounded() -> None:
+    found = servers(replicas=1).edit(checkpoint={"tiers": {"local": {"memory": "99999999999999999Ti"}}})
+    found.settle()
+    assert states(found)["llm-worker-0-0"].limit == 2**53
 
 
 def test_a_suspended_job_has_no_states() -> None:
