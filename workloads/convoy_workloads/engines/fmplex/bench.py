@@ -176,10 +176,12 @@ def flooding(options: Mapping[str, Any]) -> Arms:
 
 
 def alone(options: Mapping[str, Any]) -> Arms:
-    """Return the arms with one task. There is nothing to share, so fmplex must not gain."""
+    """Return the arms with one task. There is nothing to share, so fmplex must not gain: it is the
+    control.
+    """
     return Arms(
-        _arm("an instance, oldest request first", options, False, "Arrival"),
-        (_arm("an instance, in turn", options, False, "PerTask"),),
+        _arm("an instance", options, False, "Arrival"),
+        (_arm("an instance, again", options, False, "Arrival"),),
         _arm("fmplex with one task", options, True, "Fair"),
     )
 
