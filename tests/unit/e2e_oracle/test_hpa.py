@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from e2e.cluster import versions
 from e2e.cluster.binaries import MODULE as CLUSTER_MODULE
+from e2e.cluster.errors import CommandError
 from e2e.oracle.hpa import minimise
 from e2e.oracle.hpa.comparison import Difference, differences, random_cases
 from e2e.oracle.hpa.mutations import MUTATIONS, Mutation
-from e2e.oracle.hpa.program import MODULE, Case, Result
+from e2e.oracle.hpa.program import MODULE, Case, Result, results
 from e2e.oracle.hpa.record import recorded
 from e2e.oracle.hpa.replica_cases import CALLS
 from e2e.oracle.hpa.suites import SUITES, Suite, suite_named
@@ -96,15 +97,23 @@ def test_smaller_cases_lose_a_part_and_stay_valid(name: str) -> None:
 
 
 def test_a_differing_case_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    def results(_: Path, __: str, cases: list[Case]) -> list[Result]:
+    def fake_results(_: Path, __: str, cases: list[Case]) -> list[Result]:
         return [sum("failWrites" in step for step in case["steps"]) > 1 for case in cases]
 
-    monkeypatch.setattr(minimise, "results", results)
+    monkeypatch.setattr(minimise, "results", fake_results)
     suite = Suite("fake", lambda _: {}, lambda _: False, lambda _, theirs: theirs, lambda _: 1)
     steps = [{"spec": {"behavior": {}}, "failWrites": True}, {}, {"failReads": True}, {"failWrites": True}]
     found = minimise.minimised(suite, Path(), Difference({"steps": steps}, False, True))
     assert found.case == {"steps": [{"spec": {}, "failWrites": True}, {"failWrites": True}]}
     assert found.kubernetes is True
+
+
+def test_a_failure_of_the_program_is_an_error(tmp_path: Path) -> None:
+    program = tmp_path / "hpa"
+    program.write_text("#!/bin/sh\necho 'line 1: no call' >&2\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(CommandError, match=r"hpa replicas.*exit code 1(?s:.*)line 1: no call"):
+        results(program, "replicas", [{}])
 
 
 def requirements(module: Path) -> dict[str, str]:
