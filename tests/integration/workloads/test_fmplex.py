@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.ports import free_port
 
 from convoy_crds import terms
 from convoy_workloads.engines.fmplex import ENGINE
 from convoy_workloads.launcher import proc
 
 from .conftest import WORKLOADS
-from .test_serving import free_port, manifest, running
+from .test_serving import manifest, running
 
 PIXELS = [((7 * number) % 256) / 256 for number in range(3 * 16 * 16)]
 IMAGE = {"name": "image", "datatype": "FP32", "shape": [1, 3, 16, 16], "data": PIXELS}

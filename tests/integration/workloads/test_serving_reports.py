@@ -8,9 +8,10 @@ import urllib.request
 from collections.abc import Callable
 
 import pytest
+from tests.integration.ports import free_port
 
 from .conftest import Agent, Launcher
-from .test_serving import SMALL, free_port
+from .test_serving import SMALL
 
 
 @pytest.mark.timeout(180)
