@@ -238,7 +238,8 @@ ALONE = Bench(
     control_tolerance=0.15,
 )
 MEMORY = Bench(
-    sizes=SIZES,
+    # Each process needs about 200 MB, most of it for PyTorch.
+    sizes={size: {**options, "tasks": min(8, options["tasks"])} for size, options in SIZES.items()},
     arms=footprint,
     measures=lambda options: [_measure(f"PSS, {options['tasks']} tasks", "pss", "bytes")],
     equal=(),

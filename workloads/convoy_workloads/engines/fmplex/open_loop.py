@@ -2,15 +2,17 @@
 for each task. Latencies count from the scheduled arrival.
 
 The clock is the processor time of the only thread, plus the pauses without a request, which are skipped. On a
-core of its own, this is the wall time. On a busy machine, other programs hardly change it.
+core of its own, this is the wall time. On a busy machine, other programs disturb it less than the wall time.
+The choice between engines does not count, because instances of their own would not need it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -62,11 +64,17 @@ class Clock:
         """Skip the pause until a later time."""
         self._skipped += max(0.0, at - self.now())
 
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop the clock until the end of the context."""
+        before = time.thread_time()
+        yield
+        self._skipped -= time.thread_time() - before
+
 
 def arrivals(rates: dict[str, float], seconds: float, seed: int) -> list[Arrival]:
-    """Return Poisson arrivals. `rates`: requests per second by task. The number of requests and their texts
-    depend on
-    `rates` x `seconds` and `seed` only.
+    """Return Poisson arrivals. `rates`: requests per second by task. The order of the tasks and the texts
+    depend on the proportions of the rates, the number of requests and the seed only.
     """
     random = np.random.default_rng(seed)
     total = sum(rates.values())
@@ -92,7 +100,8 @@ def serve(engines: Sequence[Multiplexer], home: dict[str, int], due: Sequence[Ar
         while number < len(due) and due[number].at <= now:
             engines[home[due[number].inference.model]].admit(due[number].inference)
             number += 1
-        last = _choose(engines, last, turns)
+        with clock.stopped():
+            last = _choose(engines, last, turns)
         if last < 0:
             clock.skip_to(due[number].at)
             continue
