@@ -63,7 +63,7 @@ class Observed:
     loads: Mapping[str, Load] = field(default_factory=dict)
     """Load of each pod that has reported it lately, by pod uid. Empty unless Convoy scales a role."""
     memory: Memories = field(default_factory=dict)
-    """What the autoscaler has kept from its last decision about each role."""
+    """Memory of the autoscaler since its last decision about each role."""
     decided: Mapping[str, int] = field(default_factory=dict)
     """Number of replicas of each role for which the autoscaler has decided in this plan."""
 
