@@ -76,9 +76,13 @@ def dead_node(cluster: Cluster, jobs: ServingJobs, found: Figures) -> None:
             _pass(jobs, 5, "requests arrive")
             timeline = Timeline(time.time())
             threading.Thread(target=cluster.node(victim).kill, daemon=True).start()
-            jobs.wait(lambda: _noticed(jobs, timeline, victim, before), LIMIT, "both kinds of pods")
+            jobs.wait(lambda: _noticed(jobs, timeline, victim, before), LIMIT, "no pod is ready there")
             end = time.time() + QUIET_SECONDS
-            jobs.wait(lambda: _noticed(jobs, timeline, victim, before) and time.time() > end, 60, "the end")
+            jobs.wait(
+                lambda: _noticed(jobs, timeline, victim, before) and time.time() > end,
+                60,
+                "two replicas serve",
+            )
             report = running.report()
     finally:
         restore(cluster)
