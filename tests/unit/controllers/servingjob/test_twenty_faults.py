@@ -20,8 +20,11 @@ ELSEWHERE: dict[int, str] = {
     10: "A replica is ready only after the engine's self-test has computed an answer (workloads), and the "
     "end-to-end test sends requests during a roll.",
     11: "Convoy keeps no list of backends. Clients use the Service, whose endpoints the API server keeps.",
-    17: "There is no activator: a job with 0 replicas refuses requests.",
-    18: "There is no activator whose idle state could lose the first request.",
+    17: "The Service leads to activators or replicas only after they are ready, and a held request "
+    "tries the next: test_activation.py::test_the_last_replica_stays_until_the_service_leads_to_activators, "
+    "activator/test_activator.py::test_a_request_that_reaches_no_replica_waits_for_the_next.",
+    18: "A held request starts a replica at once, and the replica's readiness releases it: "
+    "test_activation.py::test_a_held_request_starts_a_replica_at_once_and_gets_its_address.",
 }
 """Numbers of the faults that the plan cannot have, with the reason."""
 
