@@ -118,10 +118,10 @@ async def test_a_horizontal_pod_autoscaler_is_made_kept_and_removed(
         del role["scaling"]
         await job.patch(roles=[role])
 
-        async def gone() -> bool:
+        async def removed() -> bool:
             return not await autoscalers()
 
-        await eventually(gone, what="the autoscaler is gone")
+        await eventually(removed, what="the autoscaler is removed")
         assert (await installation.call("GET", job.path))["spec"]["replicas"] == 1
     used = {one.verb for one in requested(installation) if one.resource == "horizontalpodautoscalers"}
     assert used >= {"get", "patch", "delete"}, "an apply that creates an object needs create too"
