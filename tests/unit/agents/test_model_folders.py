@@ -144,7 +144,7 @@ def test_the_disk_keeps_its_reserve(tmp_path: Path) -> None:
 def test_the_disk_keeps_a_share_of_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, percent: int, fits: bool
 ) -> None:
-    """Of 100 blocks, 50 are free. The reserve in bytes is smaller than a block."""
+    """The disk has 100 blocks, and 50 are free. The reserve in bytes is smaller than a block."""
     disk = SimpleNamespace(f_blocks=100, f_bavail=50, f_frsize=SIZE)
     monkeypatch.setattr(os, "statvfs", lambda _: disk)
     folders = ModelFolders(tmp_path, reserve=1, reserve_percent=percent)

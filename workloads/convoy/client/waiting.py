@@ -8,43 +8,24 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from convoy.client.errors import JobEnded, JobFailed
+from convoy_crds.condition_doc import EVENTS
+from convoy_crds.conditions import CONDITION_DOCS
 from convoy_crds.servingjob import ServingJob
 from convoy_crds.suggest import suggestion
-from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL, Phase
 
 J = TypeVar("J", TrainingJob, ServingJob)
 """The model of a kind of jobs."""
 
-CONDITIONS = frozenset(
-    {
-        ConditionType.VALID,
-        ConditionType.SCHEDULED,
-        ConditionType.RUNNING,
-        ConditionType.RESTARTING,
-        ConditionType.SUSPENDED,
-        ConditionType.COMPLETE,
-        ConditionType.FAILED,
-        ConditionType.CHECKPOINTING,
-        ConditionType.STRAGGLER_DETECTED,
-        ConditionType.METRICS_DROPPED,
-    }
-)
+
+def _conditions_of(kind: str) -> frozenset[str]:
+    return frozenset(doc.name for doc in CONDITION_DOCS if doc.kind == kind and doc.name != EVENTS)
+
+
+CONDITIONS = _conditions_of("TrainingJob")
 """The conditions that a TrainingJob may have."""
-
-
-SERVING_CONDITIONS = frozenset(
-    {
-        ConditionType.VALID,
-        ConditionType.AVAILABLE,
-        ConditionType.PROGRESSING,
-        ConditionType.DEGRADED,
-        ConditionType.MODEL_READY,
-        ConditionType.SLO_MET,
-        ConditionType.SUSPENDED,
-    }
-)
+SERVING_CONDITIONS = _conditions_of("ServingJob")
 """The conditions that a ServingJob may have."""
 
 

@@ -20,6 +20,11 @@ PEER_SECONDS = 30.0
 """Seconds without a message after which a peer is lost. Rank 0 sends at least one message a second."""
 RENEW_SECONDS = 0.25
 
+_stores: list[object] = []
+"""The stores of this process, kept until it ends. The process group does not keep an AuthenticatedStore, and
+rank 0 would end the server of its store while other ranks still read the addresses of their peers.
+"""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -62,6 +67,7 @@ def _connect(group: Group) -> None:
         address, port, group.world, is_master=group.rank == 0, timeout=timedelta(seconds=FORM_SECONDS)
     )
     store = AuthenticatedStore(plain, key) if key else plain
+    _stores.append(store)
     store.set(f"loaded-{group.rank}", "")
     loaded = [f"loaded-{rank}" for rank in range(group.world)]
     store.wait(loaded, timedelta(seconds=FORM_SECONDS))

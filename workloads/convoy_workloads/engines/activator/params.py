@@ -25,7 +25,7 @@ class Params(BaseModel):
     """Longest time for which a replica may send nothing after it has accepted a request."""
     addresses: Annotated[
         list[Annotated[str, Field(pattern=r"^[^\s/]+:[0-9]{1,5}$")]], Field(max_length=64)
-    ] = Field(default_factory=list)
+    ] = []
     """Addresses of ready replicas, as `host:port`. In a ServingJob, the operator sends them instead."""
 
 

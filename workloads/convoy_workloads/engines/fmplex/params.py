@@ -134,10 +134,6 @@ class BatchSettings(BaseModel):
     """Longest time that a row waits for further rows while nothing else is computed, in milliseconds."""
 
 
-def _default_backbones() -> list[Backbone]:
-    return [Backbone(name="text", kind="Text"), Backbone(name="image", kind="Image")]
-
-
 class Params(BaseModel):
     """Tasks on shared backbones. A task is a low-rank adapter and a head."""
 
@@ -145,15 +141,17 @@ class Params(BaseModel):
 
     name: Annotated[str, Field(pattern=NAME)] = "fmplex"
     """Value of the label `model` in metrics."""
-    backbones: Annotated[list[Backbone], Field(min_length=1, max_length=16)] = Field(
-        default_factory=_default_backbones
-    )
+    backbones: Annotated[list[Backbone], Field(min_length=1, max_length=16)] = [
+        Backbone(name="text", kind="Text"),
+        Backbone(name="image", kind="Image"),
+    ]
     """The backbones that tasks may name. Only those with tasks are loaded."""
     backbone_ref: str = "text"
     """Name of the backbone of tasks without a `backbone_ref`."""
-    tasks: Annotated[list[Task], Field(max_length=1024)] = Field(
-        default_factory=lambda: [Task(name="embed"), Task(name="photos", backbone_ref="image")]
-    )
+    tasks: Annotated[list[Task], Field(max_length=1024)] = [
+        Task(name="embed"),
+        Task(name="photos", backbone_ref="image"),
+    ]
     """The tasks. Further ones can be attached while the engine runs."""
     adapter_rank: Annotated[int, Field(ge=1, le=256)] = 8
     """Rank of the adapters. Adapters from files may have a smaller rank."""

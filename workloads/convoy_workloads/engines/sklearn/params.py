@@ -21,11 +21,11 @@ class Params(BaseModel):
     """Name of the model in the path of requests."""
     trusted: Annotated[
         list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,254}$")]], Field(max_length=256)
-    ] = Field(default_factory=list)
+    ] = []
     """Further types that the model's file may contain, such as `mypackage.MyTransformer`. Loading them may
     run their code, so list only types that you know.
     """
-    inputs: Annotated[dict[str, Datatype], Field(max_length=4096)] = Field(default_factory=dict)
+    inputs: Annotated[dict[str, Datatype], Field(max_length=4096)] = {}
     """Datatypes of inputs that differ from those that the engine finds in the model."""
     max_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
     """Maximum number of rows that are computed together. A request with more rows is computed alone."""
