@@ -19,6 +19,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from convoy_agents.metrics import REGISTRY
 from convoy_controllers.servingjob import children
+from convoy_controllers.servingjob.pods import REPLICAS
 from convoy_crds.servingjob import ServingJob
 from convoy_operator.metrics import Metrics
 
@@ -264,7 +265,7 @@ def test_prometheus_finds_the_replicas_of_serving_jobs(helm: Path) -> None:
             "spec": {"roles": [{"name": "server", "engine": {"name": "lm"}}]},
         }
     )
-    service = children.service(job).manifest
+    service = children.service(job, REPLICAS).manifest
     wanted = monitor["spec"]["selector"]["matchLabels"]
     assert wanted.items() <= service["metadata"]["labels"].items()
     (endpoint,) = monitor["spec"]["endpoints"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import Any
 
 from starlette.applications import Starlette
@@ -11,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from convoy_workloads.serving import kserve, metrics
-from convoy_workloads.serving.asgi import ClientLeft, Receive, Scope, Send
+from convoy_workloads.serving.asgi import CLOSE, ClientLeft, Receive, Scope, Send
 from convoy_workloads.serving.errors import RequestError
 from convoy_workloads.serving.front import Front
 from convoy_workloads.serving.openai.embeddings import Embeddings
@@ -28,6 +29,7 @@ class App:
             "/v1/chat/completions": ChatEndpoint(front),
         }
         self._others = others(front)
+        self._lifecycle = front.lifecycle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to one request."""
@@ -36,7 +38,14 @@ class App:
             if raw is not None:
                 await raw(scope, receive, send)
                 return
-        await self._others(scope, receive, send)
+
+        async def send_other(message: MutableMapping[str, Any]) -> None:
+            """Send a message. After it, a client of a replica that is ending opens another connection."""
+            if message["type"] == "http.response.start" and self._lifecycle.ending:
+                message = {**message, "headers": [*message["headers"], CLOSE]}
+            await send(message)
+
+        await self._others(scope, receive, send_other)
 
 
 def others(front: Front) -> Starlette:

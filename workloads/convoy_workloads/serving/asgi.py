@@ -12,6 +12,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+CLOSE = (b"connection", b"close")
+"""Header of a response after which the client must open another connection."""
+
 
 class ClientLeft(Exception):
     """Raised if the client has left before it has sent its request."""

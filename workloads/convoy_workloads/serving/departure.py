@@ -54,15 +54,18 @@ class Departure:
                 f"proxies know; then the requests in flight have {self._settings.drain_seconds:g} s"
             )
 
-    async def drain(self, over: asyncio.Future[Any]) -> None:
+    async def drain(self, over: asyncio.Future[Any], close_idle: Callable[[], None]) -> None:
         """Wait until all proxies know that this rank is ending, then until its requests have ended. Stop
         waiting when `over` is done.
+
+        `close_idle` closes the connections without a request, whose next request would be refused.
         """
         refusing = asyncio.ensure_future(self._refusing.wait())
         lag = self._settings.endpoint_lag_seconds
         await asyncio.wait({over, refusing}, timeout=lag, return_when=asyncio.FIRST_COMPLETED)
         refusing.cancel()
         self._lifecycle.drain()
+        close_idle()
         idle: asyncio.Future[Any] = asyncio.ensure_future(self._idle.wait())
         await asyncio.wait(
             {over, idle}, timeout=self._settings.drain_seconds, return_when=asyncio.FIRST_COMPLETED

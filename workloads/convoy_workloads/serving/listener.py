@@ -42,6 +42,11 @@ class HttpServer(uvicorn.Server):
         """Handle no signal."""
         yield
 
+    def close_idle(self) -> None:
+        """Close the connections without a request, and the others after their response."""
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+
 
 def http_server(app: object) -> HttpServer:
     """Return a server for an application. uvicorn's logs are off."""

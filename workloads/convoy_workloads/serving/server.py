@@ -20,7 +20,7 @@ from convoy_workloads.serving.departure import Departure
 from convoy_workloads.serving.extensions import OwnAdminRoutes, OwnMetrics
 from convoy_workloads.serving.front import Front, Limits
 from convoy_workloads.serving.lifecycle import Lifecycle, State
-from convoy_workloads.serving.listener import admin_listener, bind, http_server
+from convoy_workloads.serving.listener import HttpServer, admin_listener, bind, http_server
 from convoy_workloads.serving.metrics import Metrics
 from convoy_workloads.serving.protocol import Engine, Tokenizer
 from convoy_workloads.serving.settings import Settings
@@ -83,7 +83,7 @@ class ServingProcess:
                 servers.append((private, loop.create_task(private.serve([local]))))
                 self.compute.start()
                 on_listening(listener.getsockname()[1])
-                await self._serve(servers)
+                await self._serve(public, servers)
         finally:
             self._departure.release_signals()
         return 1 if self.lifecycle.state is State.FAILED else 0
@@ -97,13 +97,15 @@ class ServingProcess:
         """Leave the Service and drain, as after SIGTERM. A second call ends the endpoint lag at once."""
         self._departure.leave()
 
-    async def _serve(self, servers: Sequence[tuple[uvicorn.Server, asyncio.Task[None]]]) -> None:
+    async def _serve(
+        self, public: HttpServer, servers: Sequence[tuple[uvicorn.Server, asyncio.Task[None]]]
+    ) -> None:
         over = asyncio.ensure_future(self.compute.ended.wait())
         leaving = asyncio.ensure_future(self._departure.begun.wait())
         tasks = [task for _, task in servers]
         await asyncio.wait({over, leaving, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         if self._departure.begun.is_set() and not over.done():
-            await self._departure.drain(over)
+            await self._departure.drain(over, public.close_idle)
         self.lifecycle.end()
         self.compute.stop()
         with contextlib.suppress(TimeoutError):

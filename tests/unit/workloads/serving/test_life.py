@@ -212,7 +212,12 @@ async def test_a_drain_accepts_then_refuses_then_finishes(tmp_path: Path) -> Non
         engine.permits.release(5)
         code, _, headers = await late
         assert (code, headers["connection"]) == (200, "close")
+        assert (await rank.post("/v2/models/echo/infer", {}))[2]["connection"] == "close"
+        reader, writer = await asyncio.open_connection("127.0.0.1", rank.port)
+        writer.write(b"GET /v1/models HTTP/1.1\r\nHost: a\r\n")
         rank.process.leave()
+        assert await reader.read() == b"", "a connection without a complete request is closed"
+        writer.close()
         await rank.until(lambda: rank.process.lifecycle.state is State.DRAINING)
         code, body, headers = await rank.complete("y", 1)
         assert (code, headers["connection"], headers["retry-after"]) == (503, "close", "1")
@@ -247,9 +252,10 @@ async def test_a_drain_ends_with_success_within_its_limit(in_time: bool, tmp_pat
 
 
 async def test_a_rank_that_still_loads_ends_at_once(tmp_path: Path) -> None:
-    async with serving(tmp_path, wait=False) as rank:
+    async with serving(tmp_path, wait=False, endpoint_lag_seconds=3600.0) as rank:
         rank.process.leave()
         assert (await rank.complete("a"))[0] == 503
+        rank.process.leave()
         rank.engine.may_load.set()
         assert await rank.ended() == 0
         assert rank.heartbeat.state == DRAINING

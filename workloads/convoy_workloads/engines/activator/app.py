@@ -12,15 +12,9 @@ import aiohttp
 from convoy_workloads.engines.activator.hold import Closed, Full, Hold, Place
 from convoy_workloads.engines.activator.metrics import Metrics
 from convoy_workloads.engines.activator.params import Params
-from convoy_workloads.engines.activator.upstream import (
-    CLOSE,
-    Broken,
-    Call,
-    NotAccepted,
-    attempt,
-)
+from convoy_workloads.engines.activator.upstream import Broken, Call, NotAccepted, attempt
 from convoy_workloads.runtime.log import log_line
-from convoy_workloads.serving.asgi import ClientLeft, Receive, Scope, Send, read_body, respond
+from convoy_workloads.serving.asgi import CLOSE, ClientLeft, Receive, Scope, Send, read_body, respond
 from convoy_workloads.serving.auth import TokenFile
 from convoy_workloads.serving.errors import RequestError, not_ready
 from convoy_workloads.serving.front import request_id

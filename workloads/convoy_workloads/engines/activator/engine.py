@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import uvicorn
 import uvloop
 from prometheus_client import disable_created_metrics
 
@@ -29,7 +28,7 @@ from convoy_workloads.runtime.rank_context import from_environment
 from convoy_workloads.serving.auth import TokenFile
 from convoy_workloads.serving.departure import Departure
 from convoy_workloads.serving.lifecycle import Lifecycle
-from convoy_workloads.serving.listener import END_SECONDS, PortInUse, bind, http_server
+from convoy_workloads.serving.listener import END_SECONDS, HttpServer, PortInUse, bind, http_server
 from convoy_workloads.serving.settings import Settings
 from convoy_workloads.serving.settings import from_environment as settings_from_environment
 from convoy_workloads.serving.traffic import Reporter
@@ -94,12 +93,12 @@ class ActivatorProcess:
         addresses = [one for one in found if isinstance(one, str)]
         self._loop.call_soon_threadsafe(self.hold.set_addresses, addresses)
 
-    async def _drain_when_asked(self, server: uvicorn.Server, serving: asyncio.Future[Any]) -> None:
+    async def _drain_when_asked(self, server: HttpServer, serving: asyncio.Future[Any]) -> None:
         """Wait for SIGTERM, and end when all requests have ended, or when the drain time is over."""
         leaving: asyncio.Future[Any] = asyncio.ensure_future(self._departure.begun.wait())
         await asyncio.wait({leaving, serving}, return_when=asyncio.FIRST_COMPLETED)
         leaving.cancel()
-        await self._departure.drain(serving)
+        await self._departure.drain(serving, server.close_idle)
         self.lifecycle.end()
         self.hold.close()
         with contextlib.suppress(TimeoutError):

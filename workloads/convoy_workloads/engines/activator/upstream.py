@@ -10,14 +10,12 @@ from dataclasses import dataclass
 import aiohttp
 from yarl import URL
 
-from convoy_workloads.serving.asgi import Send
+from convoy_workloads.serving.asgi import CLOSE, Send
 
 CONNECT_SECONDS = 2.0
 """Longest time to connect to a replica."""
 BUSY = frozenset({429, 503})
 """Statuses of a replica that has not accepted a request, if the response says when to retry."""
-CLOSE = (b"connection", b"close")
-"""Header that makes the client connect anew, and so reach a replica when the Service leads to one."""
 _HOP = frozenset(
     {
         b"connection",
@@ -89,6 +87,7 @@ class Response:
         start = {
             "type": "http.response.start",
             "status": self._found.status,
+            # The client connects again, and so reaches a replica once the Service leads to one.
             "headers": [*(one for one in headers if one[0] not in _HOP), CLOSE],
         }
         await send(start)

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from convoy_workloads.serving.asgi import ClientLeft, Receive, Scope, Send, read_body, respond
+from convoy_workloads.serving.asgi import CLOSE, ClientLeft, Receive, Scope, Send, read_body, respond
 from convoy_workloads.serving.errors import Headers, RequestError
 from convoy_workloads.serving.front import (
     Front,
@@ -39,7 +39,6 @@ EVENTS = [
 ]
 SEND_SECONDS = 5.0
 """Seconds after a request's deadline in which the client may read the rest of the response."""
-CLOSE = (b"connection", b"close")
 """Header that makes the client connect anew, and so reach another replica, while this replica is ending."""
 
 
