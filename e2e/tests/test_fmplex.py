@@ -43,6 +43,14 @@ def infer(url: str, task: str, tensor: dict[str, Any]) -> Any:
         return json.load(response)["outputs"]
 
 
+def accepts(url: str) -> bool:
+    try:
+        pods_of_tasks(url)
+    except OSError:
+        return False
+    return True
+
+
 def pods_of_tasks(url: str) -> dict[str, int]:
     with urllib.request.urlopen(f"{url}/v1/models", timeout=10) as response:
         return {one["id"]: one["pod"] for one in json.load(response)["data"]}
@@ -77,4 +85,5 @@ def test_the_pods_of_a_replica_share_the_tasks_and_restart_together(
     kill_rank(cluster, second.spec.node_name, second.metadata.uid, 1)
     serving.wait(lambda: serving.incarnation("plex") == 2, 30, "the second incarnation")
     serving.wait_rolled("plex")
+    serving.wait(lambda: accepts(url), 15, "the proxies' knowledge of the ready replica")
     assert results(url) == before

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+from kubernetes.client import ApiException
 
 from convoy_crds.terms import LABEL_ENDPOINT
 from convoy_workloads.bench.figures import Figures, Metric
@@ -153,7 +154,12 @@ def wait_for_zero(jobs: ServingJobs, name: str, seconds: float = 240) -> None:
     """Wait until the Service leads to activators and no replica is left."""
 
     def at_zero() -> bool:
-        service = jobs.core.read_namespaced_service(name, jobs.namespace)
+        try:
+            service = jobs.core.read_namespaced_service(name, jobs.namespace)
+        except ApiException as error:
+            if error.status != 404:
+                raise
+            return False  # The operator has not created it yet.
         roles = {one.metadata.labels["convoy.dev/role"] for one in jobs.pods(name)}
         return bool(service.spec.selector.get(LABEL_ENDPOINT) == "activator" and roles == {"activator"})
 
