@@ -317,3 +317,21 @@ async def test_a_closed_hold_fails_whoever_waits() -> None:
     hold.close()
     with pytest.raises(Closed):
         await waiting
+
+
+@pytest.mark.parametrize("path", [b"*@%s/secret", b"*"])
+async def test_a_client_cannot_choose_the_host_of_its_request(path: bytes, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    async def record(request: web.Request) -> web.Response:
+        seen.append(request.path)
+        return web.Response(text="secret")
+
+    async with activator(tmp_path) as it, replica(echo) as address, replica(record) as other:
+        it.hold.set_addresses([address])
+        reader, writer = await asyncio.open_connection("127.0.0.1", it.port)
+        target = path.replace(b"%s", other.encode())
+        writer.write(b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await asyncio.wait_for(reader.readline(), 30)).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+        assert not seen

@@ -56,7 +56,7 @@ class Activator:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         id_ = request_id(headers)
         try:
-            self._check(headers)
+            self._check(scope, headers)
             place = self._enter()
             try:
                 await self._handle(scope, headers, id_, place, receive, send)
@@ -81,8 +81,12 @@ class Activator:
             return False
         return True
 
-    def _check(self, headers: dict[bytes, bytes]) -> None:
+    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """Raise RequestError if the request must not wait."""
+        if not scope["raw_path"].startswith(b"/"):
+            # Behind the address of a replica, such a target would name another host.
+            self._metrics.refused("invalid")
+            raise RequestError(400, "the path must begin with /", code="invalid_path")
         if self._token is not None and not self._token.accepts(headers.get(b"authorization", b"")):
             self._metrics.refused("unauthorized")
             why = "send the service's token in the header `Authorization: Bearer TOKEN`"
@@ -121,12 +125,10 @@ class Activator:
         except RequestError:
             self._metrics.refused("invalid")
             raise
-        query = scope.get("query_string", b"")
-        target = scope["raw_path"] + (b"?" + query if query else b"")
         patience = _seconds(headers.get(b"x-request-timeout"))
         call = Call(
             scope["method"],
-            target,
+            _target(scope),
             tuple(scope["headers"]),
             body,
             id_,
@@ -198,6 +200,13 @@ class Activator:
             return RequestError(504, why, code="deadline_exceeded")
         why = f"no replica was ready within {seconds:.0f} s: send it again after the time in Retry-After"
         return RequestError(503, why, code="not_ready", retry=RETRY_SECONDS)
+
+
+def _target(scope: Scope) -> bytes:
+    """Return path and query as the client sent them."""
+    path: bytes = scope["raw_path"]
+    query: bytes = scope.get("query_string", b"")
+    return path + (b"?" + query if query else b"")
 
 
 def _pause(failures: int) -> float:
