@@ -335,3 +335,23 @@ async def test_a_client_cannot_choose_the_host_of_its_request(path: bytes, tmp_p
         assert (await asyncio.wait_for(reader.readline(), 30)).startswith(b"HTTP/1.1 400 ")
         writer.close()
         assert not seen
+
+
+async def test_a_request_that_every_replica_refuses_ends_with_its_time(tmp_path: Path) -> None:
+    asked = 0
+
+    async def busy(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return web.Response(status=429, headers={"retry-after": "1"})
+
+    async with activator(tmp_path, hold_seconds=0.3) as it, replica(busy) as address:
+        it.hold.set_addresses([address])
+        status, _, headers = await it.post()
+        assert (status, headers["retry-after"]) == (503, "5")
+        assert 1 <= asked <= 8
+
+
+def test_the_pause_before_another_attempt_is_bounded() -> None:
+    assert app._pause(1) <= app.PAUSE_SECONDS[0]
+    assert app._pause(100_000) <= app.PAUSE_SECONDS[1]

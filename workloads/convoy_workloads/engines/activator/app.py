@@ -25,6 +25,7 @@ RETRY_SECONDS = 5.0
 """Value of Retry-After. A replica needs some seconds to start."""
 PAUSE_SECONDS = (0.1, 1.0)
 """First and longest pause before another attempt. The pause doubles after each attempt."""
+MAX_DOUBLINGS = 16
 _JSON, _TEXT = b"application/json", b"text/plain"
 _ALIVE = frozenset({"/healthz", "/v2/health/live"})
 _READY = frozenset({"/readyz", "/v2/health/ready"})
@@ -153,6 +154,9 @@ class Activator:
         until = began + self._params.hold_seconds
         until = until if call.deadline is None else min(until, call.deadline)
         while True:
+            if time.monotonic() >= until:
+                # With an address, the next step does not wait, so its time limit has no effect.
+                raise self._late(call, began)
             try:
                 async with asyncio.timeout_at(until):
                     address = await self._hold.address(place)
@@ -212,7 +216,8 @@ def _target(scope: Scope) -> bytes:
 def _pause(failures: int) -> float:
     """Return the seconds before the next attempt. Random, so that requests do not return all at once."""
     first, most = PAUSE_SECONDS
-    return min(most, first * 2.0 ** (failures - 1)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+    longest = first * 2.0 ** min(failures - 1, MAX_DOUBLINGS)
+    return min(most, longest) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
 
 def _seconds(text: bytes | None) -> float:
