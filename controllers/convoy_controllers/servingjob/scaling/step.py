@@ -42,7 +42,7 @@ def decide(work: Work) -> Memories:
         if not scaling.decides:
             continue
         memory = work.observed.memory.get(name) or Memory(State(), work.now.timestamp())
-        wait = _wait_seconds(work, role, memory)
+        wait = _wait_seconds(work, role, scaling, memory)
         if not wait:
             wait = SYNC_SECONDS
             memory = _synced(work, role, scaling, memory)
@@ -91,11 +91,14 @@ def _state(work: Work, role: ServingRole, scaling: Scaling, memory: Memory) -> S
     return state
 
 
-def _wait_seconds(work: Work, role: ServingRole, memory: Memory) -> float:
+def _wait_seconds(work: Work, role: ServingRole, scaling: Scaling, memory: Memory) -> float:
     """Return the seconds until the next decision about a role; 0 if it is due. Requests that wait for the
-    first replica need a decision at once.
+    first replica need a decision at once. So does a minimum that has been raised above 0: without a number
+    above 0, the Service would leave the activators before a replica is ready.
     """
-    if work.observed.desired(role.name) == 0 and samples.held_requests(work.observed, role.name):
+    if work.observed.desired(role.name) == 0 and (
+        scaling.min_replicas or samples.held_requests(work.observed, role.name)
+    ):
         return 0.0
     newest = _newest(work, role.name)
     last = max(memory.at, newest.time.timestamp() if newest else 0.0)

@@ -350,3 +350,20 @@ def test_the_service_is_switched_by_an_ordinary_apply_and_nothing_else() -> None
             if isinstance(child, Apply) and child.resource == SERVICES:
                 assert set(child.manifest["spec"]) == {"type", "selector", "ports"}
             assert isinstance(child, Apply | Create | Delete)
+
+
+def test_a_minimum_above_zero_brings_a_replica_before_the_activators_go() -> None:
+    it = at_zero()
+    it.wait(1).step()
+    it.good = lambda pod: pod.labels[LABEL_ROLE] == "activator"
+    role = {"name": "worker", "engine": {"name": "lm"}, "scaling": scaled(minReplicas=1)}
+    it.edit(roles=[role])
+    for _ in range(20):
+        it.step()
+        check(it)
+        it.wait(1)
+    assert desired(it) == 1 and it.front == ACTIVATORS, "no replica is ready yet"
+    it.good = lambda pod: True
+    until(it, lambda: it.front == REPLICAS, steps=20)
+    it.settle()
+    assert not pods(it, "activator") and len(pods(it, "worker")) == 1
