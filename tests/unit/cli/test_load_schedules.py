@@ -88,10 +88,14 @@ def test_bad_steps_are_named(text: str, words: str) -> None:
         "app,func,end_timestamp,duration\na,f,2,1\na,f,4,1.5\nb,f,3.5,0.5\n",
         '{"timestamp": 1000, "hash_ids": [1]}\n{"timestamp": 2500, "hash_ids": []}\n'
         '{"timestamp": 3000, "hash_ids": []}\n',
+        '{"chat_id": 1, "timestamp": 61.5, "hash_ids": [1]}\n'
+        '{"chat_id": 2, "timestamp": 63.0, "hash_ids": []}\n{"chat_id": 3, "timestamp": 63.5, "hash_ids": []}',
+        "request_id,request_type,arrival_timestamp,batch_size\n0,2,0.0,1\n1,2,1.5,1\n2,2,2.0,1\n",
+        '{"ts": 1646861401.5, "msg": "a"}\n{"ts": 1646861403.0}\n{"ts": 1646861403.5}\n',
         '{"at": 7}\n{"at": "8.5"}\n\n{"at": 9}\n',
     ],
     ids=["numbers", "numbers first", "byte order mark", "BurstGPT", "Azure LLM 2023", "Azure LLM 2024",
-         "Azure functions 2021", "Mooncake", "own JSON"],
+         "Azure functions 2021", "Mooncake", "Qwen-Bailian", "splitwise-sim", "log", "own JSON"],
 )  # fmt: skip
 def test_traces_of_many_sources_are_read(text: str, tmp_path: Path) -> None:
     file = tmp_path / "trace"
@@ -127,6 +131,8 @@ def test_the_unit_of_the_numbers_may_be_given(tmp_path: Path) -> None:
         ("a,timestamp\n1,2\n\n1\n", r"trace:4: the line has too few columns"),
         ("1\nnan\n", r"trace:2: the time nan is not finite"),
         ("1\ninf\n", r"trace:2: the time inf is not finite"),
+        ("timeStamp,elapsed\n1700000000000,1\n", "too large for seconds: set --trace-unit to s, ms, us, ns"),
+        ('{"timestamp": "1753780607550317897", "hash_ids": []}', "too large for unit ms: set --trace-unit"),
         ('{"timestamp": 1}\n{"timestamp": }\n', r"trace:2: Expecting value"),
         ('{"timestamp": 1}\n[]\n', r"trace:2: the line is no JSON object"),
         ('{"start": 1}\n', r"trace:1: no field has a time"),

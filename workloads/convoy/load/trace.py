@@ -7,7 +7,9 @@
 | Azure's traces of functions, 2019 | CSV with the columns 1 to 1440: requests in each minute |
 | BurstGPT | CSV with Timestamp in seconds |
 | Mooncake | JSON lines with timestamp in milliseconds |
-| one's own | one number a line, or a column `timestamp`, `time`, `seconds`, `at` or `arrival` |
+| Qwen-Bailian | JSON lines with timestamp in seconds |
+| splitwise-sim | CSV with arrival_timestamp in seconds |
+| one's own | one number a line, or a column `timestamp`, `time`, `ts`, `seconds`, `at` or `arrival` |
 """
 
 from __future__ import annotations
@@ -26,13 +28,27 @@ from typing import TypeVar
 
 from convoy.load.arrivals import ScheduleError
 
-TIMES = ("timestamp", "arrival_time", "arrived_at", "arrival", "time", "seconds", "at")
+TIMES = (
+    "timestamp",
+    "arrival_timestamp",
+    "arrival_time",
+    "arrived_at",
+    "arrival",
+    "time",
+    "ts",
+    "seconds",
+    "at",
+)
 """Names of the column with the time of arrival, in the order of preference."""
 MINUTE = 60.0
 DAY_MINUTES = 1440
 MAX_ARRIVALS = 5_000_000
 MOONCAKE = "hash_ids"
 """Field of Mooncake's traces, whose times are milliseconds."""
+BAILIAN = "chat_id"
+"""Field of Qwen-Bailian's traces. They have `hash_ids` too, but their times are seconds."""
+MAX_SECONDS = 1e11
+"""Largest time in seconds, in the year 5138. A larger number is a Unix time in a smaller unit."""
 
 
 T = TypeVar("T")
@@ -162,6 +178,11 @@ def _time(value: object, unit: Unit | None) -> float:
         found = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     if not math.isfinite(found):
         raise ValueError(f"the time {text[:40]} is not finite")
+    if found > MAX_SECONDS:
+        raise ValueError(
+            f"the time {text[:40]} is too large for {'seconds' if unit is None else f'unit {unit}'}: set "
+            f"--trace-unit to {', '.join(Unit)}"
+        )
     return found
 
 
@@ -187,7 +208,8 @@ def _json_time(line: str, unit: Unit | None) -> float:
     name = next((one for one in TIMES if one in body), None)
     if name is None:
         raise ValueError(f"no field has a time; expected one of {', '.join(TIMES)}")
-    return _time(body[name], unit or (Unit.MILLISECONDS if MOONCAKE in body else None))
+    milliseconds = MOONCAKE in body and BAILIAN not in body
+    return _time(body[name], unit or (Unit.MILLISECONDS if milliseconds else None))
 
 
 def _counts(header: Sequence[str], line: str) -> list[tuple[int, int]]:
