@@ -270,9 +270,15 @@ def _broken(state: Mapping[str, Sequence[Unit]], target: str) -> bool:
 
 
 def _desired(work: Work, target: Revision, role: str) -> int:
-    """Return the desired number of replicas of a role; 0 if the target revision does not have the role."""
-    wanted = work.observed.desired(role) if target.spec.role(role) else 0
-    return max(wanted, work.kept) if role == work.observed.job.spec.serving_role else wanted
+    """Return the desired number of replicas of a role; 0 if the target revision does not have the role. If
+    the spec lacks the role, the number is that of the role that took its place, or else it stays.
+    """
+    job = work.observed.job
+    if target.spec.role(role) is None:
+        return 0
+    name = revision.successor(job, target.spec, role)
+    wanted = work.observed.desired(name) if name else len(work.roles().get(role, ()))
+    return max(wanted, work.kept) if name == job.spec.serving_role else wanted
 
 
 def _roll(work: Work, target: Revision, state: Mapping[str, Sequence[Unit]], *, held: bool) -> None:

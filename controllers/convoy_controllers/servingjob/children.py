@@ -17,7 +17,7 @@ from convoy_controllers.resources import (
 from convoy_controllers.servingjob import pods
 from convoy_controllers.servingjob.observed import Observed
 from convoy_controllers.servingjob.pods import labels
-from convoy_controllers.servingjob.revision import RevisionSpec
+from convoy_controllers.servingjob.revision import RevisionSpec, successor
 from convoy_controllers.servingjob.rollout import Unit
 from convoy_controllers.workers import network
 from convoy_controllers.workers.violation import Violation
@@ -48,7 +48,8 @@ def applied(
     yield from reached(observed, front)
     for role in spec.roles:
         there = units.get(role.name, ())
-        most = min_available_pods(observed.desired(role.name), role.group_size, there, held=held)
+        desired = observed.desired(successor(job, spec, role.name))
+        most = min_available_pods(desired, role.group_size, there, held=held)
         if most is not None:
             yield disruption_budget(job, role.name, most)
     for own in job.spec.roles:

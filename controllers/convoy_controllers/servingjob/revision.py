@@ -81,6 +81,16 @@ class Revision:
     spec: RevisionSpec
 
 
+def successor(job: ServingJob, spec: RevisionSpec, role: str) -> str:
+    """Return the name that a role of a revision has in the job's spec. If roles were renamed, their order
+    shows which is which. Return an empty text if the spec lacks the role.
+    """
+    named, known = {one.name for one in job.spec.roles}, {one.name for one in spec.roles}
+    before = (one.name for one in spec.roles if one.name not in named)
+    after = (one.name for one in job.spec.roles if one.name not in known)
+    return role if role in named else dict(zip(before, after, strict=False)).get(role, "")
+
+
 def wanted(job: ServingJob, engines: Mapping[str, Engine], model: ModelStatus | None) -> RevisionSpec:
     """Return the revision that the spec defines. `model` is the chosen generation; None without one."""
     source = job.spec.model

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.controllers.servingjob.servers import Servers, make_engine
 
-from convoy_controllers.resources import CONTROLLER_REVISIONS, SERVICES
+from convoy_controllers.resources import CONTROLLER_REVISIONS, POD_DISRUPTION_BUDGETS, SERVICES
 from convoy_controllers.servingjob.traffic import Figures
 from convoy_crds.terms import LABEL_REVISION
 
@@ -368,3 +368,29 @@ def test_objectives_are_compared_with_the_figures(
     servers.traffic = Figures(p95=p95, ttft=ttft)
     servers.settle()
     assert servers.condition["SLOMet"] == expected
+
+
+def test_an_invalid_spec_that_renames_a_role_keeps_the_replicas() -> None:
+    servers = Servers(replicas=3).settle()
+    servers.edit(roles=[{"name": "server", "engine": {"name": "unknown"}}]).run(10)
+    assert servers.condition["Valid"] == ("False", "UnknownEngine")
+    assert servers.serving == 3 and len(servers.live(role="worker")) == 3
+    assert servers.objects[POD_DISRUPTION_BUDGETS, "llm-worker"]["spec"]["minAvailable"] == 2
+    servers.edit(replicas=1).settle()
+    assert servers.serving == 1, "the number is that of the role with the other name"
+
+
+def test_an_invalid_spec_that_removes_a_role_keeps_the_replicas() -> None:
+    router = {"name": "router", "engine": {"name": "lm"}, "replicas": 2}
+    servers = Servers(roles=[WORKER, router], scaledRole="worker").settle()
+    servers.edit(roles=[{"name": "worker", "engine": {"name": "unknown"}}]).run(10)
+    assert len(servers.live(role="router")) == 2 and servers.serving == 4
+
+
+def test_an_undo_of_a_renamed_role_brings_its_replicas_back() -> None:
+    servers = Servers().settle()
+    first = servers.job.status.update_revision
+    servers.edit(roles=[{"name": "server", "engine": {"name": "lm"}}]).settle()
+    assert len(servers.live(role="server")) == 2
+    servers.rollout(revision=first).settle()
+    assert len(servers.live(role="worker")) == 2 and not servers.live(role="server")
