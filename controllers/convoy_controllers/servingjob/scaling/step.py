@@ -59,13 +59,15 @@ def decide(work: Work) -> Memories:
 
 def _unrecorded(work: Work) -> dict[str, int]:
     """Return the number of replicas of each role for which neither the spec nor the status has one. A role of
-    a job whose status was lost keeps its replicas.
+    a job whose status was lost keeps its replicas, and a role that was renamed keeps its number.
     """
     job = work.observed.job
-    recorded = {one.name for one in job.status.roles}
-    names = (role.name for role in job.spec.roles if role.name not in recorded)
+    recorded = {one.name: one.desired for one in job.status.roles}
+    names = [role.name for role in job.spec.roles if role.name not in recorded]
+    before = [number for name, number in recorded.items() if job.spec.role(name) is None]
+    numbers = dict(zip(names, before, strict=False))
     return {
-        name: max(job.desired(name), len(_groups(work, name)))
+        name: max(job.desired(name), len(_groups(work, name)), numbers.get(name, 0))
         for name in names
         if job.spec.fixed(name) is None
     }

@@ -353,3 +353,17 @@ def test_the_settings_are_those_of_the_spec() -> None:
     assert len(made.behavior.scale_up.policies) == 2, "the default policies"
     assert made.behavior.scale_down.policies[0].value == 10
     assert settings(Scaling(max_replicas=2)).metrics[0].name == "cpu"
+
+
+def test_a_role_that_is_renamed_keeps_its_number_of_replicas() -> None:
+    it = servers()
+    it.load = waiting(6)
+    it.run(1, SYNC)
+    it.load = waiting(2)
+    it.run(3, SYNC)
+    it.edit(roles=[{"name": "server", "engine": {"name": "lm"}, "scaling": scaled()}])
+    for _ in range(30):
+        it.step()
+        assert it.serving >= 3
+        it.wait(1)
+    assert desired(it, "server") == 3 and len(it.live(role="server")) == 3
