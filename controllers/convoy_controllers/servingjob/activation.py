@@ -117,15 +117,11 @@ def decide(work: Work, own: Revision | None) -> Activation:
     wanted = observed.desired(observed.job.spec.serving_role)
     if not wanted and observed.job.spec.scales_to_zero and (own is not None or activators):
         if live == ACTIVATORS or any(one.settled(work.now) for one in activators):
-            return Activation(ACTIVATORS, COUNT, kept=int(live != ACTIVATORS and _any_ready(replicas)))
-        return Activation(REPLICAS, COUNT, kept=int(_any_ready(replicas)))
+            return Activation(ACTIVATORS, COUNT, kept=int(live != ACTIVATORS and bool(replicas)))
+        return Activation(REPLICAS, COUNT, kept=int(bool(replicas)))
     if wanted and live == ACTIVATORS and not any(one.settled(work.now) for one in replicas):
         return Activation(ACTIVATORS, COUNT, kept=0)
     return Activation(REPLICAS, COUNT if live == ACTIVATORS else 0, kept=0)
-
-
-def _any_ready(groups: Sequence[Group]) -> bool:
-    return any(one.ready for one in groups)
 
 
 def _replicas(work: Work) -> list[Group]:

@@ -108,11 +108,14 @@ def set_available(draft: Draft, groups: Mapping[str, Sequence[Group]], why: str)
 
 
 def _set_available_at_zero(draft: Draft, groups: Mapping[str, Sequence[Group]], why: str) -> None:
-    """Set the Available condition of a job with 0 replicas. If the Service leads to activators, one of them
-    must be ready.
+    """Set the Available condition of a job with 0 replicas. If the job has activators, the Service must lead
+    to a ready pod: to one of them, or to the replica that stays until one is ready.
     """
+    spec = draft.observed.job.spec
     holding = sum(one.ready for one in groups.get(ROLE_ACTIVATOR, ()))
-    if draft.observed.front == ACTIVATORS and not holding:
+    front = ROLE_ACTIVATOR if draft.observed.front == ACTIVATORS else spec.serving_role
+    waits = front == ROLE_ACTIVATOR or spec.scales_to_zero
+    if waits and not any(one.ready for one in groups.get(front, ())):
         reason = Reasons.MINIMUM_REPLICAS_UNAVAILABLE
         cause = why or "the activators are starting"
         facts = {"role": ROLE_ACTIVATOR, "ready": 0, "desired": len(groups.get(ROLE_ACTIVATOR, ()))}

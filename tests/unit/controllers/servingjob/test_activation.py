@@ -367,3 +367,17 @@ def test_a_minimum_above_zero_brings_a_replica_before_the_activators_go() -> Non
     until(it, lambda: it.front == REPLICAS, steps=20)
     it.settle()
     assert not pods(it, "activator") and len(pods(it, "worker")) == 1
+
+
+def test_without_a_ready_activator_the_last_replica_survives_its_restarts() -> None:
+    it = servers().settle()
+    it.good = lambda pod: pod.labels[LABEL_ROLE] == "worker"
+    until(it, lambda: desired(it) == 0, steps=60, seconds=15)
+    assert it.run(5, 1).condition["Available"] == ("True", "ScaledToZero")
+    it.good = lambda pod: False
+    it.run(5, 1)
+    assert len(pods(it, "worker")) == 1 and it.front == REPLICAS
+    assert it.condition["Available"] == ("False", "MinimumReplicasUnavailable")
+    it.good = lambda pod: True
+    until(it, lambda: it.front == ACTIVATORS, steps=20)
+    assert not pods(it.settle(), "worker")
