@@ -66,6 +66,8 @@ def suspended(observed: Observed, now: datetime) -> Plan:
         prune=children.PRUNED,
         events=tuple(draft.events),
         requeue_after=5.0 if left else None,
+        # The autoscaler starts anew with the replicas: times from before would count as idle time.
+        memory={},
     )
 
 

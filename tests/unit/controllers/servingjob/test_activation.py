@@ -381,3 +381,12 @@ def test_without_a_ready_activator_the_last_replica_survives_its_restarts() -> N
     it.good = lambda pod: True
     until(it, lambda: it.front == ACTIVATORS, steps=20)
     assert not pods(it.settle(), "worker")
+
+
+def test_the_time_of_a_suspended_job_is_no_idle_time() -> None:
+    it = serving()
+    it.edit(suspend=True).settle().wait(3600)
+    it.edit(suspend=False)
+    it.run(COOLDOWN - 5, 1)
+    assert desired(it) == 1 and len(pods(it, "worker")) == 1
+    until(it, lambda: desired(it) == 0, steps=20, seconds=5)
