@@ -208,8 +208,8 @@ class PodSession:
         if before := self._ranks.get(hello.rank):
             before.close()
         self._ranks[hello.rank] = connection
-        if self.state.endpoints:
-            connection.send(self.state.endpoints_frame)
+        if (frame := self.state.welcome_frame) is not None:
+            connection.send(frame)
         self._log.debug(
             "rank connected", rank=hello.rank, incarnation=hello.incarnation, peer=connection.peer()
         )

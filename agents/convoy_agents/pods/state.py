@@ -17,6 +17,7 @@ from convoy_agents.pods.messages import (
 )
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_crds.terms import ROLE_ACTIVATOR
 
 
 class Urgency(IntEnum):
@@ -121,6 +122,16 @@ class PodState:
     def endpoints_frame(self) -> dict[str, Any]:
         """Return the frame that reports the ready replicas to the ranks."""
         return {"type": "endpoints", "incarnation": self.current, "addresses": list(self.endpoints)}
+
+    @property
+    def welcome_frame(self) -> dict[str, Any] | None:
+        """Return the frame for a rank that connects; None if it needs none.
+
+        An activator gets one without addresses too. A restart of the agent loses the addresses, and those
+        that the activator has may belong to other pods by now.
+        """
+        activates = self.assignment is not None and self.assignment.role == ROLE_ACTIVATOR
+        return self.endpoints_frame if self.endpoints or activates else None
 
     @property
     def current(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.unit.agents.test_rules import hello, plan, run
 
 from convoy_agents.outbox import Outbox
@@ -47,3 +49,15 @@ def test_the_number_of_addresses_is_bounded() -> None:
         hub_pb2.HubMessage(endpoints=hub_pb2.Endpoints(pod_uid="p", incarnation=1, addresses=addresses))
     )
     assert got == [Endpoints(1, tuple(addresses[:MAX_ENDPOINTS]))]
+
+
+def test_a_rank_that_connects_gets_the_addresses() -> None:
+    known = run(hello(), plan(1), Endpoints(1, ADDRESSES)).state
+    assert known.welcome_frame == {"type": "endpoints", "incarnation": 1, "addresses": list(ADDRESSES)}
+    assert run(hello(), plan(1)).state.welcome_frame is None
+
+
+def test_an_activator_drops_its_addresses_when_the_agent_has_restarted() -> None:
+    assignment = replace(plan(1), role="activator")
+    frame = run(hello(), assignment).state.welcome_frame
+    assert frame == {"type": "endpoints", "incarnation": 1, "addresses": []}
