@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import math
+import time
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from convoy_agents.wire import hub_pb2
 
 REPEAT_SECONDS = 5.0
 """Seconds after which totals without a change are sent again, so that the hub knows that the replica lives.
+"""
+
+URGENT_SECONDS = 1.0
+"""Minimum seconds between two times at which the waiting requests of a pod are urgent. The program in a pod
+can report what it likes, and each urgent report makes the operator plan the pod's job.
 """
 
 
@@ -22,23 +29,32 @@ class _Entry:
     sent_at: float = 0.0
     scraped: bool = False
     """True if the totals come from the program's metrics, not from a rank's report."""
+    urgent_at: float = -math.inf
+    """Time at which waiting requests were last urgent."""
 
 
 class TrafficBuffer:
     """Holds one set of totals per pod. Times are seconds of one monotonic clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._pods: dict[str, _Entry] = {}
 
     def add(self, totals: hub_pb2.PodTraffic) -> bool:
-        """Replace the totals of a pod. Return True if requests begin to wait in the pod."""
+        """Replace the totals of a pod. Return True if requests begin to wait in the pod, at most
+        once in `URGENT_SECONDS`.
+        """
         known = self._pods.get(totals.pod_uid)
         waited = known.totals.queue if known else 0
         if known is None:
-            self._pods[totals.pod_uid] = _Entry(totals)
+            known = self._pods[totals.pod_uid] = _Entry(totals)
         else:
             known.totals, known.unsent, known.scraped = totals, True, False
-        return totals.queue > 0 == waited
+        now = self._clock()
+        if not totals.queue > 0 == waited or now - known.urgent_at < URGENT_SECONDS:
+            return False
+        known.urgent_at = now
+        return True
 
     def add_scraped(self, totals: hub_pb2.PodTraffic) -> None:
         """Replace the totals of a pod by those in its program's metrics, unless the pod's rank reports its

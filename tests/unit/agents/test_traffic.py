@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from convoy_agents.pods.report import to_wire
 from convoy_agents.pods.rules import LOADING_MS, reduce
 from convoy_agents.pods.state import PodState, RankLoading, Urgency
 from convoy_agents.traffic import totals
-from convoy_agents.traffic.buffer import REPEAT_SECONDS, TrafficBuffer
+from convoy_agents.traffic.buffer import REPEAT_SECONDS, URGENT_SECONDS, TrafficBuffer
 from convoy_agents.wire import hub_pb2
 
 FRAME = {
@@ -121,7 +122,18 @@ def test_the_report_has_the_time_of_the_load() -> None:
 
 
 def test_the_first_request_that_waits_is_noticed() -> None:
-    buffer = TrafficBuffer()
+    seconds = itertools.count(0.0, URGENT_SECONDS)
+    buffer = TrafficBuffer(lambda: next(seconds))
     queues = (0, 1, 2, 0, 3)
     assert [buffer.add(traffic(queue=queue)) for queue in queues] == [False, True, False, False, True]
     assert buffer.add(traffic("other", queue=1))
+
+
+def test_a_program_cannot_make_its_requests_urgent_all_the_time() -> None:
+    now = 100.0
+    buffer = TrafficBuffer(lambda: now)
+    flood = [buffer.add(traffic(queue=number % 2)) for number in range(100)]
+    assert sum(flood) == 1 and flood[1]
+    now += URGENT_SECONDS
+    buffer.add(traffic(queue=0))
+    assert buffer.add(traffic(queue=1))
