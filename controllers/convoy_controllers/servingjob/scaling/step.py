@@ -49,6 +49,8 @@ def decide(work: Work) -> Memories:
             if memory.sync is not None:
                 decided[name] = memory.sync.decision.desired
                 report.record(work.draft, name, memory.sync.decision)
+                # Without its record, the next plan would undo what this one has created or deleted.
+                work.status_first |= memory.sync.decision.changes
         memories[name] = memory
         work.waits.append(wait)
     work.observed = work.draft.observed = replace(work.observed, decided={**unrecorded, **decided})

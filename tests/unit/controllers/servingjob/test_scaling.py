@@ -367,3 +367,11 @@ def test_a_role_that_is_renamed_keeps_its_number_of_replicas() -> None:
         assert it.serving >= 3
         it.wait(1)
     assert desired(it, "server") == 3 and len(it.live(role="server")) == 3
+
+
+def test_a_change_is_stored_before_its_pods_are_created() -> None:
+    it = servers()
+    assert not it.step().status_first
+    it.load = waiting(6)
+    made = it.wait(SYNC).step()
+    assert made.status_first and len(made.creations) == 2
