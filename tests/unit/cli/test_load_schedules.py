@@ -89,7 +89,7 @@ def test_bad_steps_are_named(text: str, words: str) -> None:
         '{"timestamp": 1000, "hash_ids": [1]}\n{"timestamp": 2500, "hash_ids": []}\n'
         '{"timestamp": 3000, "hash_ids": []}\n',
         '{"chat_id": 1, "timestamp": 61.5, "hash_ids": [1]}\n'
-        '{"chat_id": 2, "timestamp": 63.0, "hash_ids": []}\n{"chat_id": 3, "timestamp": 63.5, "hash_ids": []}',
+        '{"chat_id": 2, "timestamp": 63.0, "hash_ids": []}\n{"chat_id": 3, "timestamp": 63.5, "hash_ids": 0}',
         "request_id,request_type,arrival_timestamp,batch_size\n0,2,0.0,1\n1,2,1.5,1\n2,2,2.0,1\n",
         '{"ts": 1646861401.5, "msg": "a"}\n{"ts": 1646861403.0}\n{"ts": 1646861403.5}\n',
         '{"at": 7}\n{"at": "8.5"}\n\n{"at": 9}\n',
