@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 from typing import Any
@@ -79,8 +80,13 @@ def _numbers(array: Array, datatype: str) -> Array:
 
 
 def _short(value: object) -> str:
-    """Return a value for an error's message."""
-    return repr(value if isinstance(value, str | int | float | list | dict) else str(value))[:40]
+    """Return a value as JSON for an error's message."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    try:
+        return json.dumps(value, ensure_ascii=False)[:40]
+    except TypeError:
+        return str(value)[:40]
 
 
 def convert(array: Array, datatype: str) -> Array:

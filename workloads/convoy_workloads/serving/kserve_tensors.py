@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
@@ -31,6 +31,10 @@ MAX_DIMENSIONS = 8
 RequestId = Annotated[str, Field(max_length=128, pattern=r"^[\x20-\x7e]*$")]
 """Id of a request. It is a header of the response, so it has only characters of headers."""
 Name = Annotated[str, Field(min_length=1, max_length=256)]
+ContentType = Literal["np", "pd", "str"]
+"""Content types of MLServer's clients that need no conversion. Data of another one, such as
+base64, would be read as plain texts.
+"""
 
 
 class _Body(BaseModel):
@@ -39,7 +43,7 @@ class _Body(BaseModel):
 
 class _InputParameters(_Body):
     binary_data_size: Annotated[int, Field(ge=0)] | None = None
-    content_type: str | None = None
+    content_type: ContentType | None = None
 
 
 class _Input(_Body):
@@ -61,7 +65,7 @@ class _Output(_Body):
 
 class _Parameters(_Body):
     binary_data_output: bool = False
-    content_type: str | None = None
+    content_type: ContentType | None = None
 
 
 class _Inference(_Body):
@@ -92,7 +96,8 @@ def parse(body: bytes, headers: Mapping[bytes, bytes], card: ModelCard) -> Tenso
     try:
         wanted = _Inference.model_validate(orjson.loads(text))
     except orjson.JSONDecodeError as error:
-        raise RequestError(400, f"the body is not valid JSON: {error}", code="invalid_json") from error
+        why = f"the body is not valid JSON: {error}{_json_hint(text, LENGTH in headers)}"
+        raise RequestError(400, why, code="invalid_json") from error
     except ValidationError as error:
         raise invalid(error) from error
     tensors = _tensors(wanted.inputs, rest, card)
@@ -101,6 +106,15 @@ def parse(body: bytes, headers: Mapping[bytes, bytes], card: ModelCard) -> Tenso
         raise _wrong("inputs", f"the inputs must have the same number of rows, have {rows}")
     outputs, binary = _outputs(wanted, card)
     return TensorRequest(wanted.id, tensors, outputs, binary, next(iter(rows.values())))
+
+
+def _json_hint(text: bytes, split: bool) -> str:
+    """Return the likely cause of invalid JSON. `split`: the request has the length of its JSON part."""
+    if b"binary_data_size" in text and not split:
+        return "; binary tensors after the JSON need the header Inference-Header-Content-Length"
+    if b"NaN" in text:
+        return "; write null for NaN"
+    return ""
 
 
 def _wrong(field: str, why: str) -> RequestError:

@@ -161,6 +161,10 @@ async def test_tensors_may_be_bytes(tmp_path: Path) -> None:
         ({"outputs": [{"name": "other"}]}, "outputs.0.name"),
         ({"outputs": [{"name": "sum"}, {"name": "sum"}]}, "outputs.1.name"),
         ({"parameters": {"max_tokens": 4}}, "parameters.max_tokens"),
+        (
+            {"inputs": [X, {**WORD, "parameters": {"content_type": "base64"}}]},
+            "inputs.1.parameters.content_type",
+        ),
     ],
 )  # fmt: skip
 def test_a_bad_request_names_its_field(change: dict[str, Any], field: str) -> None:
@@ -174,6 +178,23 @@ def test_a_bad_request_names_its_field(change: dict[str, Any], field: str) -> No
 def test_a_bad_length_of_the_json_part_is_refused(length: str) -> None:
     with pytest.raises(RequestError, match="Inference-Header-Content-Length: must be"):
         parse(json.dumps(body()).encode(), {LENGTH: length.encode()}, TABLE)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (json.dumps(body(inputs=[{**X, "data": [1, 2, 3, math.nan]}, WORD])).encode(), "write null for NaN"),
+        (
+            json.dumps(body(inputs=[{**WORD, "parameters": BINARY}])).encode() + b"\x01\0",
+            "need the header Inference-Header-Content-Length",
+        ),
+        (json.dumps(body(inputs=[X, {**WORD, "data": ["a", None]}])).encode(), "needs texts, not null"),
+        (json.dumps(body(inputs=[{**X, "data": ["1", "2", "3", "4"]}, WORD])).encode(), 'numbers, not "1"'),
+    ],
+)
+def test_the_cause_of_a_bad_body_is_named(text: bytes, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        parse(text, {}, TABLE)
 
 
 def test_bytes_that_belong_to_no_tensor_are_refused() -> None:
