@@ -14,7 +14,7 @@ from convoy_crds.podtemplate import OpenObject
 
 MAX_METRICS = 16
 DEFAULT_COOLDOWN_SECONDS = 300
-_QUANTITY = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
+_QUANTITY = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$"
 _LIMITS: dict[str, JsonValue] = {"pattern": _QUANTITY, "minimum": 0, "maxLength": 32}
 
 Quantity = Annotated[

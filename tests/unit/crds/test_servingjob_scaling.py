@@ -198,3 +198,9 @@ def test_each_mistake_is_named_with_its_field(case: str) -> None:
 def test_only_mode_convoy_with_a_minimum_of_0_scales_to_zero(scaling: dict[str, Any], zero: bool) -> None:
     body = {"metadata": {"name": "a"}, "spec": {"roles": [worker(**scaling)]}}
     assert ServingJob.model_validate(body).spec.scales_to_zero is zero
+
+
+@pytest.mark.parametrize("value", ["1e1000", "1e-1000"])
+def test_an_exponent_beyond_all_quantities_is_refused(value: str) -> None:
+    problems_of = found(worker(metrics=[pods(value=value)]))
+    assert any("averageValue" in one for one in problems_of), problems_of
