@@ -108,7 +108,16 @@ BAD: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         {},
         "roles[0].scaling.metrics[0].pods.target.averageValue: averageValue must be greater than 0",
     ),
-    "no quantity": ([worker(metrics=[pods(value="4 requests")])], {}, "roles[0].scaling.metrics[0].pods"),
+    "no quantity": (
+        [worker(metrics=[pods(value="4 requests")])],
+        {},
+        "roles[0].scaling.metrics[0].pods.target.averageValue: must be a whole number, or a quantity",
+    ),
+    "quantity without quotes": (
+        [worker(behavior={"scaleUp": {"tolerance": 0.05}})],
+        {},
+        "roles[0].scaling.behavior.scaleUp.tolerance: must be a whole number, or a quantity in quotes",
+    ),
     "target without value": (
         [
             worker(
@@ -185,6 +194,10 @@ def test_each_mistake_is_named_with_its_field(case: str) -> None:
     roles, spec, words = BAD[case]
     errors = found(*roles, **spec)
     assert any(f"ServingJob server: spec.{words}" in one for one in errors), errors
+
+
+def test_a_bad_quantity_is_one_error() -> None:
+    assert len(found(worker(metrics=[pods(value=-2)]))) == 1
 
 
 @pytest.mark.parametrize(

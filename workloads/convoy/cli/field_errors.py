@@ -21,6 +21,7 @@ def _pattern(annotated: Any) -> str:
 
 
 _DURATION = "a whole number followed by s, m or h, such as 90s, 10m or 2h"
+_QUANTITY = "a whole number, or a quantity in quotes such as '0.5', '500m' or '1.5k', and not negative"
 
 PATTERN_MESSAGES = {
     _pattern(DnsLabel): "must contain only a-z, 0-9 and '-', and begin and end with a letter or digit",
@@ -80,6 +81,9 @@ def field_path(location: tuple[Any, ...]) -> str:
 def violation(error: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     """Return the field path and message of one pydantic error. `schema` is the schema of the kind."""
     location = tuple(error["loc"])
+    if _node(schema, location[:-1]).get("x-kubernetes-int-or-string"):
+        # pydantic reports an error for the number and one for the text, and adds the name of the type.
+        return f"{field_path(location[:-1])}: must be {_QUANTITY}, is {_display(error['input'])}"
     if error["type"] == "extra_forbidden":
         words = f"there is no such field{suggestion(str(location[-1]), _fields(schema, location[:-1]))}"
     else:
@@ -90,11 +94,16 @@ def violation(error: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 def _fields(schema: Mapping[str, Any], location: tuple[Any, ...]) -> list[str]:
     """Return the names of the fields that the schema has at a location."""
+    return list(_node(schema, location).get("properties", {}))
+
+
+def _node(schema: Mapping[str, Any], location: tuple[Any, ...]) -> Mapping[str, Any]:
+    """Return the part of the schema at a location; an empty one if the schema does not define it."""
     for part in location:
         schema = (
             schema.get("items", {}) if isinstance(part, int) else schema.get("properties", {}).get(part, {})
         )
-    return list(schema.get("properties", {}))
+    return schema
 
 
 def name_error(metadata: Mapping[str, Any]) -> str | None:

@@ -123,7 +123,7 @@ def parse(body: dict[str, Any], number: int = 1, kinds: Sequence[Kind[Any]] = KI
         model = kind.model.model_validate_json(text, strict=True)
     except ValidationError as error:
         found = [violation(one, schema) for one in error.errors()]
-        return Manifest(where, body, kind, errors=(*errors, *found))
+        return Manifest(where, body, kind, errors=tuple(dict.fromkeys([*errors, *found])))
     return Manifest(where, body, kind, model, tuple(errors))
 
 
