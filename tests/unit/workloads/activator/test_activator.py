@@ -14,7 +14,7 @@ from aiohttp import web
 from tests.unit.workloads.activator.harness import activator, echo, replica
 
 from convoy_workloads.engines.activator import app
-from convoy_workloads.engines.activator.hold import Closed, Full, Hold
+from convoy_workloads.engines.activator.hold import Closed, Full, Hold, Place
 from convoy_workloads.runtime.heartbeat import DRAINING, SERVING
 
 
@@ -355,3 +355,18 @@ async def test_a_request_that_every_replica_refuses_ends_with_its_time(tmp_path:
 def test_the_pause_before_another_attempt_is_bounded() -> None:
     assert app._pause(1) <= app.PAUSE_SECONDS[0]
     assert app._pause(100_000) <= app.PAUSE_SECONDS[1]
+
+
+def test_waiting_requests_are_counted_while_others_arrive() -> None:
+    hold = Hold(8)
+
+    class Arrival:
+        """A request during whose count another one arrives, as from another thread."""
+
+        @property
+        def waiting(self) -> bool:
+            hold._places[len(hold._places)] = Place(0)
+            return True
+
+    hold._places = {-1: Arrival(), -2: Arrival()}  # type: ignore[dict-item]
+    assert hold.waiting == 2

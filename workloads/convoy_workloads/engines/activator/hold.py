@@ -62,8 +62,9 @@ class Hold:
 
     @property
     def waiting(self) -> int:
-        """Return the number of requests that wait for a replica."""
-        return sum(one.waiting for one in self._places.values())
+        """Return the number of requests that wait for a replica. Any thread may call this."""
+        # The copy is made at once. Requests that arrive meanwhile would end a loop over the places.
+        return sum(one.waiting for one in tuple(self._places.values()))
 
     @property
     def proxied(self) -> int:
