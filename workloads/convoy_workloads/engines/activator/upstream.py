@@ -130,15 +130,19 @@ async def attempt(client: aiohttp.ClientSession, address: str, call: Call) -> Re
 
 def _headers(call: Call) -> list[tuple[str, str]]:
     dropped = _OWN | _named(call.headers)
-    kept = [
-        (name.decode("latin-1"), value.decode("latin-1"))
-        for name, value in call.headers
-        if name not in dropped
-    ]
+    kept = [(name.decode("latin-1"), _text(value)) for name, value in call.headers if name not in dropped]
     kept.append(("x-request-id", call.id))
     if call.deadline is not None:
         kept.append(("x-request-timeout", f"{max(0.001, call.deadline - time.monotonic()):.3f}"))
     return kept
+
+
+def _text(value: bytes) -> str:
+    """Return the text of a header's value. aiohttp encodes it in UTF-8, so bytes in UTF-8 do not change."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def _named(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
