@@ -234,7 +234,7 @@ class Reconciler:
             parent, wait = await self._store(controller, key, parent, plan)
             waits.append(wait)
         self._context.pod_events.request(key, plan.inspect)
-        if plan.memory is not None:
+        if plan.memory is not None and self._cache.store(controller.resource).by_uid(parent.uid):
             self._reader.keep_memory(parent.uid, plan.memory)
         if (meter := self._context.meters.get(key.kind)) is not None:
             meter.after_reconcile(parent)

@@ -486,3 +486,12 @@ async def test_admission_may_change_other_fields(it: Harness) -> None:
     await it.reconciler.handle(KEY)
     found = it.cache.pods.get("ns", "job-worker-0")
     assert found is not None and (found.view.container, found.view.image) == ("w", "mirror/i")
+
+
+async def test_no_memory_is_kept_of_a_job_that_was_deleted_meanwhile(it: Harness) -> None:
+    uid, job = it.uid, it.cache.jobs.get("ns", "job")
+    assert job is not None
+    it.api.fail = lambda verb, plural, name: it.cache.jobs.remove(job) and None
+    it.plan = lambda parent, refused: Plan(children=creations(it.pod("job-worker-0")), memory={"w": 1})
+    await it.reconciler.handle(KEY)
+    assert it.cache.jobs.get("ns", "job") is None and it.reader.memory(uid) is None
