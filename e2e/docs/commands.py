@@ -40,6 +40,11 @@ NOT_RUN = {
     ("docs/runbooks/convoy-queue-stuck.md", "kubectl"): "needs a metrics-server",
     ("docs/slow-nodes.md", "convoy guard release"): "takes a node out of service, or needs a drained one",
     ("docs/serving.md", "convoy run"): "serves until Ctrl-C",
+    ("docs/serving.md", "curl http://127.0.0.1:8080/v2/models/iris"): "needs a local service",
+    ("docs/load.md", "convoy load"): "needs a local service",
+    ("docs/engines/fmplex.md", "convoy run"): "serves until Ctrl-C",
+    ("docs/engines/fmplex.md", "kubectl exec fmplex-server-0-0"): "needs the ServingJob of the example",
+    ("docs/engines/sklearn.md", "mkdir -p model"): "serves until Ctrl-C, and writes a model",
     ("docs/trainingjob.md", "kubectl wait"): "waits for the end of a training job",
     ("docs/security.md", "kubectl -n convoy-system delete secret convoy-ca"): "restarts all agents",
 }
