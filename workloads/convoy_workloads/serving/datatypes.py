@@ -105,7 +105,10 @@ def convert(array: Array, datatype: str) -> Array:
 def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
     if math.prod(shape) != array.size or (array.ndim > 1 and array.shape != shape):
         raise DataError(f"shape {list(shape)} does not match data of shape {list(array.shape)}")
-    return array.reshape(shape)
+    try:
+        return array.reshape(shape)
+    except (ValueError, OverflowError) as error:  # One dimension is 0, another one huge.
+        raise DataError(f"shape {list(shape)} is too large") from error
 
 
 def from_bytes(data: bytes, datatype: str, shape: tuple[int, ...]) -> Array:

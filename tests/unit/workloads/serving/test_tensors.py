@@ -305,3 +305,9 @@ async def test_routes_for_text_say_where_tensors_go(tmp_path: Path) -> None:
     async with serving(tmp_path, Adder()) as rank:
         code, found, _ = await rank.complete("a")
         assert code == 404 and "POST /v2/models/NAME/infer" in found["error"]["message"]
+
+
+@pytest.mark.parametrize("shape", [(0, 2**63), (0, 2**62, 2**62)])
+def test_a_huge_shape_without_values_is_an_error_of_the_client(shape: tuple[int, ...]) -> None:
+    with pytest.raises(DataError, match="too large"):
+        from_json([], "FP64", shape)
