@@ -165,6 +165,18 @@ def test_tasks_are_attached_and_detached_between_batches_and_no_request_is_lost(
     assert [model.pending for model in made.models()] == [0] * len(made.models())
 
 
+def test_a_detach_for_which_nobody_waits_any_more_harms_no_other_task() -> None:
+    made = engine(MANY)
+    made.admit(texts(1, "a", "hello"))
+    assert made.detach("a").cancel()
+    made.admit(texts(2, "b", "hello"))
+    found: list[Prediction] = []
+    while len(found) < 2:
+        found += made.step()
+    assert [one.error for one in found] == [None, None]
+    assert "a" not in [model.task.name for model in made.models()]
+
+
 def test_the_slot_of_a_detached_task_is_used_again_without_its_adapter() -> None:
     made = engine(MANY)
     slot = next(model.assignment.slot for model in made.models() if model.task.name == "a")

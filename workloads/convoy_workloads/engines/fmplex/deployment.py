@@ -83,7 +83,9 @@ class Deployment:
             return
         self._remove(model)
         for done in model.detached:
-            done.set_result(None)
+            # Nobody waits any more if the admin route was cancelled.
+            if done.set_running_or_notify_cancel():
+                done.set_result(None)
 
     def find(self, name: str) -> VirtualModel | None:
         """Return a task that accepts requests; None if there is none of that name."""
