@@ -39,7 +39,6 @@ EVENTS = [
 ]
 SEND_SECONDS = 5.0
 """Seconds after a request's deadline in which the client may read the rest of the response."""
-"""Header that makes the client connect anew, and so reach another replica, while this replica is ending."""
 
 
 @dataclass
