@@ -15,6 +15,7 @@ import pytest
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.progress import Progress
 from e2e.drive.jobs import Jobs, restricted_namespace
+from e2e.drive.serving_jobs import ServingJobs
 from e2e.install import bring_up
 
 NAME = "e2e"
@@ -99,5 +100,13 @@ def early(cluster: Cluster) -> Iterator[Jobs]:
 def jobs(cluster: Cluster, namespace: str) -> Iterator[Jobs]:
     """Yield the jobs of a namespace. After the test, start the deletion of all jobs that it left."""
     made = Jobs.of(cluster, namespace, single_threaded=True)
+    yield made
+    made.start_deletion()
+
+
+@pytest.fixture
+def serving(cluster: Cluster, namespace: str) -> Iterator[ServingJobs]:
+    """Yield the ServingJobs of a namespace. After the test, start the deletion of all that it left."""
+    made = ServingJobs.of(cluster, namespace)
     yield made
     made.start_deletion()

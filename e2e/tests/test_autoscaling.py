@@ -27,14 +27,6 @@ RATE = 22
 
 
 @pytest.fixture
-def serving(cluster: Cluster, namespace: str) -> Iterator[ServingJobs]:
-    """Yield the ServingJobs of a namespace. After the test, start the deletion of all that it left."""
-    made = ServingJobs.of(cluster, namespace)
-    yield made
-    made.start_deletion()
-
-
-@pytest.fixture
 def debug_log(cluster: Cluster) -> Iterator[None]:
     """Let the operator log each decision with its input."""
     _set_log_level(cluster, "DEBUG")

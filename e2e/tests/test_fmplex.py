@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,14 +21,6 @@ TASKS = [
 TEXT = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["where is it"]}
 IMAGE = {"name": "image", "datatype": "FP32", "shape": [1, 3, 16, 16], "data": [0.25] * 768}
 SENT = {"words": TEXT, "photos": IMAGE}
-
-
-@pytest.fixture
-def serving(cluster: Cluster, namespace: str) -> Iterator[ServingJobs]:
-    """Yield the ServingJobs of a namespace. After the test, start the deletion of all that it left."""
-    made = ServingJobs.of(cluster, namespace)
-    yield made
-    made.start_deletion()
 
 
 def results(url: str) -> dict[str, Any]:

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from e2e.bench.autoscaling.activator import COLD_SECONDS, COOLDOWN, role, wait_for_zero
-from e2e.cluster.cluster import Cluster
 from e2e.drive.serving_jobs import ServingJobs, complete, load
 
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture
-def serving(cluster: Cluster, namespace: str) -> Iterator[ServingJobs]:
-    """Yield the ServingJobs of a namespace. After the test, start the deletion of all that it left."""
-    made = ServingJobs.of(cluster, namespace)
-    yield made
-    made.start_deletion()
 
 
 def test_a_job_at_zero_holds_requests_and_loses_none_in_either_direction(serving: ServingJobs) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,14 +25,6 @@ from e2e.drive.serving_jobs import (
 
 FAST = {"drainSeconds": 5}
 """A `spec.rollout` whose replicas end soon, because the requests of these tests are short."""
-
-
-@pytest.fixture
-def serving(cluster: Cluster, namespace: str) -> Iterator[ServingJobs]:
-    """Yield the ServingJobs of a namespace. After the test, start the deletion of all that it left."""
-    made = ServingJobs.of(cluster, namespace)
-    yield made
-    made.start_deletion()
 
 
 def assert_none_lost(report: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,6 @@ from e2e.drive.serving_jobs import ServingJobs, apart, complete
 from e2e.drive.shared_volumes import STORE, volume_store
 
 PLAIN = {"engine": {"name": "lm"}}
-
-
-@pytest.fixture
-def serving(cluster: Cluster, namespace: str) -> Iterator[ServingJobs]:
-    """Yield the ServingJobs of a namespace. After the test, start the deletion of all that it left."""
-    made = ServingJobs.of(cluster, namespace)
-    yield made
-    made.start_deletion()
 
 
 def flip_first_bytes(files: list[Path]) -> None:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from e2e.cluster.cluster import Cluster
 from e2e.drive.serving_jobs import ServingJobs, load
 
 PROGRAM = """
 import http.server, json, os, signal, threading, time
 class Answers(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.answer(b"ready")
+        self.respond(b"ready")
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
         time.sleep(0.2)
-        self.answer(json.dumps({"choices": [{"text": os.environ["ANSWER"]}]}).encode())
-    def answer(self, body):
+        self.respond(json.dumps({"choices": [{"text": os.environ["ANSWER"]}]}).encode())
+    def respond(self, body):
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -35,14 +33,6 @@ server.serve_forever()
 server.server_close()
 """
 """A server that finishes its requests in flight after SIGTERM, as Convoy asks of a program."""
-
-
-@pytest.fixture
-def serving(cluster: Cluster, namespace: str) -> Iterator[ServingJobs]:
-    """Yield the ServingJobs of a namespace. After the test, start the deletion of all that it left."""
-    made = ServingJobs.of(cluster, namespace)
-    yield made
-    made.start_deletion()
 
 
 def answering(text: str) -> list[dict[str, Any]]:

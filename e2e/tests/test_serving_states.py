@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,14 +21,6 @@ EXAMPLES = files.CHECKOUT / "examples"
 DOCUMENTS = 20_000
 """Number of documents in the index, which takes some seconds to build."""
 SECONDS = 120.0
-
-
-@pytest.fixture
-def serving(cluster: Cluster, namespace: str) -> Iterator[ServingJobs]:
-    """Yield the ServingJobs of a namespace. After the test, start the deletion of all that it left."""
-    made = ServingJobs.of(cluster, namespace)
-    yield made
-    made.start_deletion()
 
 
 def create_search(serving: ServingJobs, name: str) -> None:

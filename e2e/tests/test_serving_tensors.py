@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from e2e.cluster.cluster import Cluster
 from e2e.drive.job_specs import single_threaded
 from e2e.drive.serving_jobs import ServingJobs, load
 
 ROWS = {"name": "input", "datatype": "FP64", "shape": [2, 4], "data": [5, 3.5, 1.4, 0.2, 6.3, 3, 6, 2]}
 PATH = "/v2/models/iris/infer"
-
-
-@pytest.fixture
-def serving(cluster: Cluster, namespace: str) -> Iterator[ServingJobs]:
-    """Yield the ServingJobs of a namespace. After the test, start the deletion of all that it left."""
-    made = ServingJobs.of(cluster, namespace)
-    yield made
-    made.start_deletion()
 
 
 @pytest.mark.full

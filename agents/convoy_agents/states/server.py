@@ -18,7 +18,7 @@ from convoy_agents.states.retained import SHARD, newest
 from convoy_agents.tiercheck.job_memory import JobMemory
 from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.peer_transfer import Shortage
-from convoy_agents.tiercheck.rank_connection import RankConnection
+from convoy_agents.tiercheck.rank_connection import RankConnection, handle_frames
 from convoy_agents.tiercheck.rank_requests import Poll, RankRequest, Reserve, Restore, Restored, Seal, parse
 from convoy_agents.tiercheck.rank_server import BUFFERS, READING, SAVING, shortage_frame, with_wait_frames
 from convoy_agents.tiercheck.shard_record import ShardMetadata
@@ -59,19 +59,12 @@ class StateServer:
         """Serve a replica until it disconnects, its incarnation ends, or it may save no state any more.
         Raises MessageError for an invalid request.
         """
-        async for frame in connection.frames:
+
+        def current() -> Assignment | None:
             assignment = pod().assignment
-            plan = assignment.of_state() if assignment else None
-            if (
-                plan is None
-                or plan.incarnation != connection.incarnation
-                or connection.rank not in plan.ranks
-            ):
-                return
-            try:
-                await self._handle_frame(plan, connection, frame)
-            except (ConnectionError, TimeoutError):
-                return
+            return assignment.of_state() if assignment else None
+
+        await handle_frames(connection, current, self._handle_frame)
 
     async def _handle_frame(
         self, plan: Assignment, connection: RankConnection, frame: dict[str, Any]

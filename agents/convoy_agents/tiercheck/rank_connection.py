@@ -11,11 +11,12 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from convoy_agents.csi import mounts
+from convoy_agents.pods.assignment import Assignment
 from convoy_agents.pods.connection import Connection
 from convoy_agents.pods.frames import encode
 
@@ -69,3 +70,21 @@ class RankConnection:
                 left, fds = left[sent:], []
                 continue
             await asyncio.sleep(_RETRY_SECONDS)
+
+
+async def handle_frames(
+    connection: RankConnection,
+    current: Callable[[], Assignment | None],
+    handle: Callable[[Assignment, RankConnection, dict[str, Any]], Awaitable[None]],
+) -> None:
+    """Handle the frames of a rank until it disconnects, its incarnation ends, or it has no assignment any
+    more. `current`: returns the assignment under which it is served.
+    """
+    async for frame in connection.frames:
+        plan = current()
+        if plan is None or plan.incarnation != connection.incarnation or connection.rank not in plan.ranks:
+            return
+        try:
+            await handle(plan, connection, frame)
+        except (ConnectionError, TimeoutError):
+            return

@@ -23,7 +23,7 @@ from convoy_agents.tiercheck.job_share import BudgetExceeded
 from convoy_agents.tiercheck.memory import ShareExhausted
 from convoy_agents.tiercheck.memory_manager import MemoryManager
 from convoy_agents.tiercheck.memory_use import MemoryUse
-from convoy_agents.tiercheck.rank_connection import RankConnection
+from convoy_agents.tiercheck.rank_connection import RankConnection, handle_frames
 from convoy_agents.tiercheck.rank_requests import (
     Abandon,
     FetchShard,
@@ -109,18 +109,7 @@ class RankServer:
 
         `pod`: returns the pod's current state.
         """
-        async for frame in connection.frames:
-            plan = pod().assignment
-            if (
-                plan is None
-                or plan.incarnation != connection.incarnation
-                or connection.rank not in plan.ranks
-            ):
-                return
-            try:
-                await self._handle_frame(plan, connection, frame)
-            except (ConnectionError, TimeoutError):
-                return
+        await handle_frames(connection, lambda: pod().assignment, self._handle_frame)
 
     def drop_pod(self, uid: str) -> None:
         """Drop the unfinished restore of a pod that left the node."""

@@ -6,12 +6,17 @@ import asyncio
 import contextlib
 import os
 import socket
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import uvicorn
+import uvloop
 
+from convoy_workloads.runtime.errors import OTHER, ParamsError
+from convoy_workloads.runtime.process_exit import exit_process
 from convoy_workloads.serving.bounded_http import BoundedHttp
 
 BIND_SECONDS = 5.0
@@ -113,3 +118,17 @@ def admin_listener(socket_path: Path | None) -> Iterator[socket.socket]:
         finally:
             listener.close()
             path.unlink(missing_ok=True)
+
+
+def run_server(server: Coroutine[Any, Any, int]) -> int:
+    """Run a server on an event loop until it ends, and return the exit code of the process. End the process
+    at once if the server's parameters are invalid.
+    """
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(server)
+    except PortInUse as error:
+        print(f"convoy: {error}", file=sys.stderr, flush=True)
+        return OTHER
+    except ParamsError as error:
+        exit_process(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
@@ -11,18 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
-import uvloop
 from prometheus_client import disable_created_metrics
 
 from convoy_workloads.runtime import hooks
-from convoy_workloads.runtime.errors import BAD_DATA, DONE, OTHER, ParamsError, exit_code_of
+from convoy_workloads.runtime.errors import BAD_DATA, DONE, ParamsError, exit_code_of
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.params import check_params
 from convoy_workloads.runtime.process_exit import exit_process
 from convoy_workloads.runtime.rank_context import from_environment
 from convoy_workloads.serving.front import Limits
 from convoy_workloads.serving.group import Group
-from convoy_workloads.serving.listener import PortInUse
+from convoy_workloads.serving.listener import run_server
 from convoy_workloads.serving.protocol import Engine, ModelError
 from convoy_workloads.serving.server import Identity, ServingProcess
 from convoy_workloads.serving.settings import from_environment as settings_from_environment
@@ -81,14 +79,7 @@ def run(
         error = process.compute.error
         return code if error is None else exit_code(error)
 
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            code = runner.run(main())
-    except PortInUse as error:
-        print(f"convoy: {error}", file=sys.stderr, flush=True)
-        code = OTHER
-    except ParamsError as error:
-        exit_process(error)
+    code = run_server(main())
     sys.stdout.flush()
     sys.stderr.flush()
     # Exit at once: destructors of torch and threads of the server could delay the end.

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import uvloop
 from prometheus_client import disable_created_metrics
 
 from convoy_workloads.engines.activator.app import Activator
@@ -18,7 +17,7 @@ from convoy_workloads.engines.activator.metrics import Metrics
 from convoy_workloads.engines.activator.params import Params
 from convoy_workloads.engines.activator.upstream import session
 from convoy_workloads.runtime import hooks
-from convoy_workloads.runtime.errors import OTHER, ParamsError
+from convoy_workloads.runtime.errors import ParamsError
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.log import log_line
@@ -28,7 +27,7 @@ from convoy_workloads.runtime.rank_context import from_environment
 from convoy_workloads.serving.auth import TokenFile
 from convoy_workloads.serving.departure import Departure
 from convoy_workloads.serving.lifecycle import Lifecycle
-from convoy_workloads.serving.listener import END_SECONDS, HttpServer, PortInUse, bind, http_server
+from convoy_workloads.serving.listener import END_SECONDS, HttpServer, bind, http_server, run_server
 from convoy_workloads.serving.settings import Settings
 from convoy_workloads.serving.settings import from_environment as settings_from_environment
 from convoy_workloads.serving.traffic import Reporter
@@ -136,15 +135,7 @@ def main() -> None:
         process.hold.on_first = reporter.report_now
         return await process.run()
 
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            code = runner.run(serve())
-    except PortInUse as error:
-        print(f"convoy: {error}", file=sys.stderr, flush=True)
-        code = OTHER
-    except ParamsError as error:
-        exit_process(error)
-    sys.exit(code)
+    sys.exit(run_server(serve()))
 
 
 if __name__ == "__main__":
