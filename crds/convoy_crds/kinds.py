@@ -8,6 +8,7 @@ from typing import Any
 from convoy_crds import (
     checkpointstore,
     engine,
+    experiment,
     guardpolicy,
     hardwareclass,
     healthsweep,
@@ -20,6 +21,7 @@ from convoy_crds.kind import Kind
 KINDS: tuple[Kind[Any], ...] = (
     trainingjob.KIND,
     servingjob.KIND,
+    experiment.KIND,
     engine.KIND,
     checkpointstore.KIND,
     guardpolicy.KIND,
