@@ -213,7 +213,9 @@ class ServingJobSpec(Model):
     def scales_to_zero(self) -> bool:
         """Return True if the role that receives requests may have 0 replicas while there are no requests."""
         found = self.role(self.serving_role)
-        return bool(found and found.scaling and found.scaling.decides and found.scaling.min_replicas == 0)
+        return bool(
+            self.decides(self.serving_role) and found and found.scaling and found.scaling.min_replicas == 0
+        )
 
     def role(self, name: str) -> ServingRole | None:
         """Return the role of this name; None if there is none."""
@@ -227,6 +229,11 @@ class ServingJobSpec(Model):
         if found is None:
             return 0
         return self.replicas if role == self.scaled else found.replicas
+
+    def decides(self, role: str) -> bool:
+        """Return True if Convoy decides the number of replicas of a role."""
+        found = self.role(role)
+        return bool(found and found.scaling and found.scaling.decides)
 
     def least(self, role: str) -> int:
         """Return the number of replicas with which a role starts if the spec demands none."""
@@ -264,12 +271,16 @@ class ServingJob(Model):
     def desired(self, role: str) -> int:
         """Return the desired number of replicas of a role: that of the spec, else the newest decision of the
         autoscaler; 0 for an unknown role.
+
+        A role that nothing scales any more does not stay at 0, because no request could start it again.
         """
         fixed = self.spec.fixed(role)
         if fixed is not None:
             return fixed
         held = next((one.desired for one in self.status.roles if one.name == role), None)
-        return self.spec.least(role) if held is None else held
+        if held is None or (held == 0 and not self.spec.decides(role)):
+            return self.spec.least(role)
+        return held
 
 
 KIND = Kind(

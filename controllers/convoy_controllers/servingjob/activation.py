@@ -136,7 +136,8 @@ def _replicas(work: Work) -> list[Group]:
 
 def carry_out(work: Work, found: Activation, own: Revision | None, units: Sequence[Unit]) -> None:
     """Add the changes of the activators and the addresses that they need."""
-    if found.front != work.observed.front:
+    # A Service that does not exist yet queues the job when it appears.
+    if work.observed.front not in ("", found.front):
         work.waits.append(SWITCH_SECONDS)
     target = own.name if own is not None else next((one.revision for one in units), "")
     limits = Budget(found.desired, 1, 0) if found.desired else Budget(0, 0, 0)

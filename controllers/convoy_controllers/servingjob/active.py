@@ -190,7 +190,7 @@ def _protected(work: Work, group: Group) -> bool:
     """
     role = group.record.role
     others = [one for one in work.groups.values() if one.record.role == role and one.key != group.key]
-    single = work.observed.desired(role) == 1
+    single = not others or work.observed.desired(role) == 1
     return single or any(units.down(one, work.now, no_model=one.key in work.model_faults) for one in others)
 
 

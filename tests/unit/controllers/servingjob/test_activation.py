@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from tests.unit.controllers.servingjob.test_scaling import desired, idle, scaled
 
 from convoy_controllers.children import Apply, Create, Delete
 from convoy_controllers.resources import CONTROLLER_REVISIONS, POD_DISRUPTION_BUDGETS, SERVICES
+from convoy_controllers.servingjob.activation import SWITCH_SECONDS
 from convoy_controllers.servingjob.pods import ACTIVATORS, REPLICAS
 from convoy_controllers.views import PodView
 from convoy_crds.terms import LABEL_ENDPOINT, LABEL_ROLE
@@ -237,6 +239,21 @@ def test_scale_to_zero_may_be_turned_off_at_zero() -> None:
     it.edit(roles=[{**role, "scaling": {**role["scaling"], "minReplicas": 1}}])
     del it.engines["activator"]
     until(it, lambda: it.front == REPLICAS and it.serving == 1 and not pods(it, "activator"), steps=60)
+
+
+@pytest.mark.parametrize("scaling", [None, {"mode": "None"}])
+def test_a_job_at_zero_that_nothing_scales_any_more_starts_a_replica(scaling: dict[str, Any] | None) -> None:
+    it = at_zero()
+    role = it.job.spec.roles[0].to_dict()
+    other = {} if scaling is None else {"scaling": {**role["scaling"], "minReplicas": 1, **scaling}}
+    it.edit(roles=[{**{name: value for name, value in role.items() if name != "scaling"}, **other}])
+    until(it, lambda: it.front == REPLICAS and it.serving == 1 and not pods(it, "activator"), steps=60)
+
+
+def test_a_job_without_a_service_is_not_planned_each_second() -> None:
+    it = at_zero()
+    del it.objects[SERVICES, "llm"]
+    assert (it.step().requeue_after or math.inf) > SWITCH_SECONDS
 
 
 def test_activators_survive_the_loss_of_their_engine() -> None:
