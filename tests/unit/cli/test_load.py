@@ -178,6 +178,7 @@ async def test_a_request_without_a_connection_is_lost(service: Service) -> None:
         service.port = free.getsockname()[1]
         (found,) = await run(service, [0.0])
     assert (found.kind, found.cause) == (Kind.LOST, "no connection: connection refused")
+    assert f"127.0.0.1:{service.port}: " in found.message and "ssl" not in found.message
 
 
 async def test_a_request_without_an_end_is_lost_at_its_limit(service: Service) -> None:

@@ -165,7 +165,7 @@ class Load:
         except TimeoutError:
             outcome = Outcome(at, Kind.LOST, f"no end within {self.target.timeout:g} s")
         except (aiohttp.ClientError, OSError) as error:
-            outcome = Outcome(at, Kind.LOST, _cause(error), str(error)[:MESSAGE])
+            outcome = Outcome(at, Kind.LOST, _cause(error), _message(error)[:MESSAGE])
         self.record(
             Outcome(
                 at,
@@ -229,6 +229,13 @@ def _message(text: str) -> str:
         return str(json.loads(text)["error"]["message"])[:MESSAGE]
     except (ValueError, KeyError, TypeError):
         return " ".join(text.split())[:MESSAGE]
+
+
+def _message(error: Exception) -> str:
+    """Return the details of an error of a connection. aiohttp's own text names TLS also for http addresses."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"{error.host}:{error.port}: {error.os_error}"
+    return str(error)
 
 
 def _cause(error: Exception) -> str:

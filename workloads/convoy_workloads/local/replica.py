@@ -182,7 +182,7 @@ class Replica:
             ready = all(await asyncio.gather(*(is_ready(port) for port in self._probes)))
             if ready and not before and self._plan.serves:
                 address = f"http://{HOST}:{self._plan.port}"
-                self._screen.write_line(f"{self._plan.name} is ready: {address}/v1")
+                self._screen.write_line(f"{self._plan.name} is ready: {address}")
             elif ready != before:
                 self._screen.write_line(f"{self._plan.name} is {'' if ready else 'not '}ready")
             before = ready

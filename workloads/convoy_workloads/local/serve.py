@@ -110,12 +110,16 @@ class _Serving:
         self._interrupted = asyncio.Event()
         job = plans[0].job
         self._end_seconds = job.spec.rollout.drain_seconds + TEARDOWN_SECONDS
+        self._starting = f"starting {len(plans)} {'replica' if len(plans) == 1 else 'replicas'}"
+        if any(role.scaling for role in job.spec.roles):
+            self._starting += "; scaling needs a cluster, so their number stays"
 
     async def run(self) -> int:
         """Serve until a signal arrives or a replica has no restart left. Return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._interrupt)
+        self._screen.write_line(self._starting)
         try:
             for replica in self._replicas:
                 await replica.start()
