@@ -165,7 +165,7 @@ class Load:
         except TimeoutError:
             outcome = Outcome(at, Kind.LOST, f"no end within {self.target.timeout:g} s")
         except (aiohttp.ClientError, OSError) as error:
-            outcome = Outcome(at, Kind.LOST, _cause(error), _message(error)[:MESSAGE])
+            outcome = Outcome(at, Kind.LOST, _cause(error), _details(error)[:MESSAGE])
         self.record(
             Outcome(
                 at,
@@ -231,8 +231,8 @@ def _message(text: str) -> str:
         return " ".join(text.split())[:MESSAGE]
 
 
-def _message(error: Exception) -> str:
-    """Return the details of an error of a connection. aiohttp's own text names TLS also for http addresses."""
+def _details(error: Exception) -> str:
+    """Return the details of an error of a connection. aiohttp's own text also names TLS for http."""
     if isinstance(error, aiohttp.ClientConnectorError):
         return f"{error.host}:{error.port}: {error.os_error}"
     return str(error)
