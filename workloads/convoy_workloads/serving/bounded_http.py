@@ -10,11 +10,25 @@ import asyncio
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from convoy_workloads.serving.asgi import CLOSE, Receive, Scope, Send, respond
+
 HEADER_BYTES = 64 * 1024
 """Maximum number of bytes of a request's URL, headers and trailers, and of one part that is not complete."""
 HEADER_SECONDS = 30.0
 """Seconds from a connection's begin, or from the first byte of a request, until the headers are complete."""
+CONNECTIONS = 4096
+"""Number of connections of a server. A further one gets status 503 for its first request, and ends."""
+ALL_CONNECTIONS = 16_384
+"""Number of connections from which on a further one is closed at once."""
+EXCESS_HEADER_BYTES = 8 * 1024
+"""`HEADER_BYTES` of a connection beyond `CONNECTIONS`."""
+_BUSY = b"This server has too many connections. Keep connections open, or send the request again later.\n"
 _TOO_LONG = f"The URL and the headers must have at most {HEADER_BYTES} bytes."
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """Respond that the server has too many connections, and end the connection."""
+    await respond(send, 503, [(b"retry-after", b"1"), CLOSE], _BUSY, b"text/plain")
 
 
 class HeadersTooLong(Exception):
@@ -28,11 +42,18 @@ class BoundedHttp(HttpToolsProtocol):
     """Bytes of the URL, headers and trailers of the present request."""
     _pending_bytes = 0
     """Bytes received since the parser has completed a part, such as a header."""
+    _header_limit = HEADER_BYTES
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time for the headers of the first request."""
+        """Start the time for the headers of the first request. Refuse a connection too many."""
         super().connection_made(transport)
+        if len(self.connections) > ALL_CONNECTIONS:
+            transport.abort()
+            return
+        if len(self.connections) > CONNECTIONS:
+            self.app = refuse
+            self._header_limit = EXCESS_HEADER_BYTES
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -44,7 +65,7 @@ class BoundedHttp(HttpToolsProtocol):
         """Parse bytes of the client. Refuse a part that does not end."""
         self._pending_bytes += len(data)
         super().data_received(data)
-        if self._pending_bytes > HEADER_BYTES and not self.transport.is_closing():
+        if self._pending_bytes > self._header_limit and not self.transport.is_closing():
             self.send_400_response(_TOO_LONG)
 
     def on_message_begin(self) -> None:
@@ -81,7 +102,7 @@ class BoundedHttp(HttpToolsProtocol):
     def _count(self, size: int) -> None:
         self._pending_bytes = 0
         self._header_bytes += size
-        if self._header_bytes > HEADER_BYTES:
+        if self._header_bytes > self._header_limit:
             raise HeadersTooLong
 
     def _await_headers(self) -> None:

@@ -75,6 +75,24 @@ async def test_connection_without_complete_headers_is_closed(
         assert first.count(b"HTTP/1.1 200") == 1, "the second request has no end"
 
 
+async def test_connection_too_many_gets_one_response(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with serving(tmp_path) as rank:
+        monkeypatch.setattr(bounded_http, "CONNECTIONS", 1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", rank.port)
+        writer.write(whole)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        refused = await exchange(rank, whole + whole)
+        assert refused.startswith(b"HTTP/1.1 503") and refused.count(b"HTTP/1.1") == 1
+        assert b"retry-after: 1\r\n" in refused.lower() and b"too many connections" in refused
+        monkeypatch.setattr(bounded_http, "ALL_CONNECTIONS", 1)
+        assert await exchange(rank, whole) in (b"", b"reset")
+        writer.write(whole)
+        async with asyncio.timeout(10):
+            await reader.readuntil(b"HTTP/1.1 200")
+        writer.close()
+
+
 async def test_request_of_a_client_that_does_not_read_ends_after_its_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
