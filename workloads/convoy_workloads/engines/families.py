@@ -27,4 +27,5 @@ FAMILIES: tuple[Family, ...] = (
     Family("workloads", extra="workloads"),
     Family("serving", extra="serving"),
     Family("sklearn", extra="sklearn"),
+    Family("tools", extra="tools"),
 )  # fmt: skip
