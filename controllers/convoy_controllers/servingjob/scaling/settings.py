@@ -13,7 +13,7 @@ def settings(scaling: api.Scaling) -> spec.Scaling:
         max_replicas=scaling.max_replicas,
         min_replicas=scaling.min_replicas,
         metrics=tuple(_metric(one, scaling.min_replicas) for one in scaling.metrics) or spec.DEFAULT_METRICS,
-        behavior=_behavior(scaling.behavior) if scaling.behavior else None,
+        behavior=behavior(scaling.behavior) if scaling.behavior else None,
         cooldown_seconds=float(scaling.cooldown_seconds),
     )
 
@@ -43,7 +43,8 @@ def _target(target: api.MetricTarget) -> spec.Target:
     return spec.Target(kind, milli_value(target.average_value or target.value or 0))
 
 
-def _behavior(behavior: api.Behavior) -> spec.Behavior:
+def behavior(behavior: api.Behavior) -> spec.Behavior:
+    """Return the autoscaler's rules for the speed of changes."""
     return spec.Behavior(
         scale_up=_rules(behavior.scale_up, spec.SCALE_UP),
         scale_down=_rules(behavior.scale_down, spec.SCALE_DOWN),

@@ -1,0 +1,72 @@
+"""Parameters of the policies. The field `name` names the policy."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from convoy_crds.meta import Model
+from convoy_crds.servingjob_scaling import Behavior
+
+
+class HpaPolicy(Model):
+    """HorizontalPodAutoscaler of Kubernetes 1.36, by the same code as ServingJobs."""
+
+    name: Literal["hpa"] = "hpa"
+    metric: Literal["cpu", "inFlight"] = "cpu"
+    target: Annotated[float, Field(gt=0, le=100_000)] = 80.0
+    """Percent of the processor's core for `cpu`. Requests of each replica, that wait or are served, for
+    `inFlight`.
+    """
+    tolerance: Annotated[float, Field(ge=0, le=10)] = 0.1
+    """Relative deviation from the target that causes no change."""
+    downscale_stabilization_seconds: Annotated[int, Field(ge=0, le=3600)] = 300
+    """Time over which the largest recommendation counts."""
+    behavior: Behavior | None = None
+    """Rules for the speed of changes, as in a HorizontalPodAutoscaler."""
+
+
+class StaticPolicy(Model):
+    """A fixed number of replicas."""
+
+    name: Literal["static"]
+    replicas: Annotated[int, Field(ge=1, le=1000)]
+
+
+class RandomPolicy(Model):
+    """A random number of replicas, drawn anew after `holdSeconds`."""
+
+    name: Literal["random"]
+    hold_seconds: Annotated[int, Field(ge=15, le=3600)] = 60
+
+
+class ForecastPolicy(Model):
+    """Enough replicas for the rate that Holt's linear smoothing forecasts."""
+
+    name: Literal["forecast"]
+    horizon_seconds: Annotated[float, Field(ge=0, le=3600)] = 60.0
+    """Time from the newest measurement to the forecast time."""
+    level: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Weight of the newest rate in the smoothed rate."""
+    trend: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """Weight of the newest change in the smoothed trend."""
+    target: Annotated[float, Field(gt=0, le=100)] = 80.0
+    """Percent of the replicas' capacity that the forecast rate may use."""
+    hold_seconds: Annotated[int, Field(ge=0, le=3600)] = 300
+    """Time over which the largest recommendation counts."""
+
+
+class OraclePolicy(Model):
+    """Enough replicas for the largest rate until a replica created now is ready. It knows the future, so no
+    real policy reaches it.
+    """
+
+    name: Literal["oracle"]
+    target: Annotated[float, Field(gt=0, le=100)] = 80.0
+    """Percent of the replicas' capacity that the rate may use."""
+    smoothing_seconds: Annotated[int, Field(ge=1, le=3600)] = 15
+    """Time over which the rate is averaged."""
+
+
+Policy = HpaPolicy | StaticPolicy | RandomPolicy | ForecastPolicy | OraclePolicy

@@ -1,0 +1,10 @@
+"""The simulators that come with Convoy, in the order in which the documentation lists them."""
+
+from __future__ import annotations
+
+from convoy_workloads.simulators import autoscaling
+from convoy_workloads.simulators.simulator import Simulator
+
+SIMULATORS: tuple[Simulator, ...] = (
+    autoscaling.SIMULATOR,
+)  # fmt: skip
