@@ -4,43 +4,44 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from convoy_workloads.bench import figures
-from convoy_workloads.bench.comparison import broken, compare
+from convoy_workloads.bench.comparison import compare
+from convoy_workloads.bench.figures import Figures
+from convoy_workloads.bench.parts import PartedBench
 from convoy_workloads.engines.fmplex import bench as fmplex
 from convoy_workloads.engines.sklearn.bench import BENCH as SKLEARN
 from e2e.bench.autoscaling import activator
 from e2e.bench.kit.options import require_known
+from e2e.bench.kit.parts import measure_parts
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
 from e2e.oracle.hpa import rows as oracle
 
-NAME = "autoscaling"
-COMMAND = "make bench-autoscaling"
 
-
-def _oracle(found: figures.Figures, progress: Progress) -> None:
+def _oracle(found: Figures, progress: Progress) -> None:
     oracle.add(found, oracle.COUNT, progress)
 
 
-def _fmplex(found: figures.Figures, progress: Progress) -> None:
+def _fmplex(found: Figures, progress: Progress) -> None:
     found.merge(fmplex.figures("full"))
 
 
-def _sklearn(found: figures.Figures, progress: Progress) -> None:
+def _sklearn(found: Figures, progress: Progress) -> None:
     found.merge(compare(SKLEARN))
 
 
-PARTS: Mapping[str, Callable[[figures.Figures, Progress], None]] = {
+PARTS: Mapping[str, Callable[[Figures, Progress], None]] = {
     "oracle": _oracle,
     "activator": activator.add,
     "fmplex": _fmplex,
     "sklearn": _sklearn,
 }
 """Functions that measure a part and add its figures, by name of the part."""
+BENCH = PartedBench("autoscaling", "make bench-autoscaling", tuple(PARTS))
 
 
 def run(
@@ -51,18 +52,17 @@ def run(
 ) -> None:
     """Compare the autoscaler with Kubernetes' own, and tasks on a shared backbone with private instances.
 
-    A complete run replaces docs/bench/autoscaling.json.
+    Each part replaces its rows in docs/bench/autoscaling.json.
     """
     require_known(only, PARTS)
-    found, progress = figures.Figures(), Progress()
+    progress = Progress()
+    chosen = {name: partial(_measure, name, progress) for name in PARTS if not only or name in only}
     try:
-        for name, measure in PARTS.items():
-            if not only or name in only:
-                progress.report(f"measuring {name}")
-                measure(found, progress)
-        if missed := broken(found):
-            sys.exit("\n".join(missed))
+        if failed := measure_parts(BENCH, chosen, complete=True, progress=progress):
+            sys.exit("\n".join(failed))
     except ClusterError as error:
         sys.exit(str(error))
-    finally:
-        figures.publish(found, NAME, COMMAND, whole=not only and sys.exc_info()[0] is None)
+
+
+def _measure(name: str, progress: Progress, found: Figures) -> None:
+    PARTS[name](found, progress)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from convoy_workloads.bench import figures
-from convoy_workloads.bench.comparison import broken
+from convoy_workloads.bench.figures import Figures
+from convoy_workloads.bench.parts import PartedBench
 from convoy_workloads.bench.serving import rows as local_rows
 from e2e.bench.kit.options import require_known
+from e2e.bench.kit.parts import measure_parts
 from e2e.bench.serving.cluster_rows import ROWS
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
@@ -19,45 +21,51 @@ from e2e.drive.jobs import restricted_namespace
 from e2e.drive.serving_jobs import ServingJobs
 from e2e.install import bring_up
 
-NAME = "serving"
-COMMAND = "make bench-serving"
 NODES = 3
 LOCAL = "local"
+BENCH = PartedBench("serving", "make bench-serving", (LOCAL, *ROWS))
+REPEATS = 5
 
 
 def run(
     only: Annotated[
         list[str] | None,
-        typer.Option(help=f"Part to measure: {', '.join((LOCAL, *ROWS))}. Repeatable. Default: all."),
+        typer.Option(help=f"Part to measure: {', '.join(BENCH.parts)}. Repeatable. Default: all."),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Times to inject each fault.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="Times to inject each fault.")] = REPEATS,
 ) -> None:
     """Measure the front and the engine lm on this machine, then ServingJobs on real nodes.
 
-    A complete run replaces docs/bench/serving.json.
+    Each part replaces its rows in docs/bench/serving.json, unless there are fewer repeats.
     """
-    require_known(only, (LOCAL, *ROWS))
-    found = figures.Figures()
+    require_known(only, BENCH.parts)
+    chosen = [name for name in BENCH.parts if not only or name in only]
+    progress, failed = Progress(), []
     try:
-        if not only or LOCAL in only:
-            found.merge(local_rows.figures("full"))
-        chosen = [name for name in ROWS if not only or name in only]
-        if chosen:
-            _on_nodes(chosen, repeats, found)
-        if missed := broken(found):
-            sys.exit("\n".join(missed))
+        if LOCAL in chosen:
+            failed += measure_parts(BENCH, {LOCAL: _local}, complete=True, progress=progress)
+        if on_nodes := [name for name in chosen if name != LOCAL]:
+            failed += _on_nodes(on_nodes, repeats, progress)
     except ClusterError as error:
         sys.exit(str(error))
-    finally:
-        figures.publish(found, NAME, COMMAND, whole=not only and repeats >= 5 and sys.exc_info()[0] is None)
+    if failed:
+        sys.exit("\n".join(failed))
 
 
-def _on_nodes(chosen: list[str], repeats: int, found: figures.Figures) -> None:
-    cluster: Cluster = bring_up(NAME, NODES, Progress())
+def _local(found: Figures) -> None:
+    found.merge(local_rows.figures("full"))
+
+
+def _on_nodes(chosen: list[str], repeats: int, progress: Progress) -> list[str]:
+    """Measure parts on a cluster. Return the names of the checks that failed."""
+    cluster: Cluster = bring_up(BENCH.name, NODES, progress)
     try:
-        jobs = ServingJobs.of(cluster, restricted_namespace(cluster, NAME))
-        for name in chosen:
-            cluster.progress.report(f"measuring {name}")
-            ROWS[name](cluster, jobs, found, repeats)
+        jobs = ServingJobs.of(cluster, restricted_namespace(cluster, BENCH.name))
+        measures = {name: partial(_measure, name, cluster, jobs, repeats) for name in chosen}
+        return measure_parts(BENCH, measures, complete=repeats >= REPEATS, progress=progress)
     finally:
         cluster.down()
+
+
+def _measure(name: str, cluster: Cluster, jobs: ServingJobs, repeats: int, found: Figures) -> None:
+    ROWS[name](cluster, jobs, found, repeats)

@@ -58,6 +58,13 @@ def test_the_summary_counts_targets_met_and_missed() -> None:
     assert "| [b](#b) | `make b` | 1 | 1 |" in lines(*rows)
 
 
+def test_the_parts_of_a_file_show_their_own_runs() -> None:
+    runs = {"commit": "abc", "machine": "2 cores"}
+    parts = {"p": {**runs, "date": "2026-01-02"}, "q": {**runs, "date": "2026-01-03"}}
+    found = report.page([{**document(row("m", part="p")), "parts": {**parts, "r": parts["p"]}}])
+    assert "- p, r: on 2026-01-02 at commit abc: 2 cores.\n- q: on 2026-01-03" in found
+
+
 def test_the_page_contains_every_committed_row() -> None:
     found = report.documents(report.FOLDER)
     page = report.page(found)

@@ -11,6 +11,7 @@ import os
 import platform
 import statistics
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -141,18 +142,24 @@ def write(name: str, command: str, figures: Figures, date: str) -> Path:
     document = {
         "name": name,
         "command": command,
-        "commit": _commit(),
+        "commit": commit(),
         "date": date,
         "machine": this_machine(),
         "rows": figures.rows(),
     }
-    beside = path.with_name(f".{path.name}")
-    beside.write_text(json.dumps(document, indent=2) + "\n")
-    beside.replace(path)
+    replace_file(path, document)
     return path
 
 
-def _commit() -> str:
+def replace_file(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a JSON file. A reader sees either the old or the whole new contents."""
+    beside = path.with_name(f".{path.name}")
+    beside.write_text(json.dumps(document, indent=2) + "\n")
+    beside.replace(path)
+
+
+def commit() -> str:
+    """Return the short hash of the checkout's commit."""
     command = ["git", "-C", str(CHECKOUT), "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
