@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from convoy_controllers.healthsweep.observed import Order
 from convoy_controllers.views import ModelSource
+from convoy_crds.perturbations import PerturbationKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,5 +178,44 @@ class CancelSweep:
     """Name of the sweep order to cancel."""
 
 
+@dataclass(frozen=True, slots=True)
+class InjectFault:
+    """Makes the agent of a node inject a fault into a pod of an Experiment. A repeated command changes
+    nothing.
+
+    The hub sends it only to a node with the label `convoy.dev/fault-injection: "true"`. The agent checks the
+    other rules, and undoes the fault by its own timer.
+    """
+
+    node: str
+    pod_uid: str
+    id: str
+    """Name of the fault, unique among all faults: lower-case letters, digits and hyphens, at most 100."""
+    owner_uid: str
+    """Uid of the pod's job."""
+    job_uids: tuple[str, ...]
+    """Uids of the Experiment's jobs that run, at most 64. The agent refuses a fault if its node runs a pod of
+    another job.
+    """
+    kind: PerturbationKind
+    magnitude: float
+    seconds: float
+    """Seconds until the agent undoes the fault by itself."""
+    rank: int = 0
+    """Number of the rank within the pod, for KillRank."""
+    volume: str = ""
+    """Name of the pod's volume that FullDisk fills; empty for the only one that is bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndoFault:
+    """Makes the agent of a node undo a fault before its time."""
+
+    node: str
+    pod_uid: str
+    id: str
+
+
 JobCommand = PickPort | Assign | Shutdown | DeliverModel | Endpoints
-Command = JobCommand | Order | CancelSweep
+FaultCommand = InjectFault | UndoFault
+Command = JobCommand | Order | CancelSweep | FaultCommand

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from convoy_controllers.cached import CachedObject, Node, Pod
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
+from convoy_controllers.faults import FaultState
 from convoy_controllers.healthsweep.observed import NodeReport
 from convoy_controllers.nodehealth.binding import Bindings, ReportedNode
 from convoy_controllers.nodehealth.observed import Suspicion
@@ -92,6 +93,10 @@ class HubView(Protocol):
 
     def peer_address(self, node: str) -> str:
         """Return the address where a node's agent serves its peers; empty if the agent never reported one."""
+        ...
+
+    def faults(self, pods: tuple[PodView, ...]) -> Mapping[str, FaultState]:
+        """Return the faults that were ordered for these pods and reported, by id of the fault."""
         ...
 
     @property

@@ -28,6 +28,10 @@ LABEL_REVISION = "convoy.dev/revision"
 LABEL_ENDPOINT = "convoy.dev/endpoint"
 """Label of the ServingJob's pods that receive requests. Its value is `true`."""
 LABEL_AGENT_READY = "convoy.dev/agent-ready"
+LABEL_FAULT_INJECTION = "convoy.dev/fault-injection"
+"""Label of a node on which agents may inject faults. Its value is `true`. The cluster's administrator sets
+it.
+"""
 
 DEFAULT_POLICY = "default"
 """Name of the GuardPolicy that comes with the chart."""

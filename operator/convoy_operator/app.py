@@ -18,7 +18,7 @@ import structlog
 from kubernetes.aio.client import ApiClient
 
 from convoy_controllers.cached import CachedObject
-from convoy_controllers.commands import CancelSweep, Command
+from convoy_controllers.commands import CancelSweep, Command, InjectFault, UndoFault
 from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.healthsweep.observed import Order
@@ -355,6 +355,8 @@ def _send(hub: Hub, command: Command) -> None:
             hub.sweeps.order(command)
         case CancelSweep():
             hub.sweeps.cancel(command.node, command.name)
+        case InjectFault() | UndoFault():
+            hub.faults.send(command)
         case _:
             hub.commands.send(command)
 

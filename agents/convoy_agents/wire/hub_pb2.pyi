@@ -81,6 +81,7 @@ class AgentMessage(_message.Message):
     TELEMETRY_FIELD_NUMBER: _builtins.int
     SWEEP_FIELD_NUMBER: _builtins.int
     TRAFFIC_FIELD_NUMBER: _builtins.int
+    FAULT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """first message of every stream: the agent's full state"""
@@ -121,6 +122,10 @@ class AgentMessage(_message.Message):
     def traffic(self) -> Global___Traffic:
         """after a heartbeat, if replicas reported requests"""
 
+    @_builtins.property
+    def fault(self) -> Global___FaultReport:
+        """whenever the state of a fault changes; all again in each session"""
+
     def __init__(
         self,
         *,
@@ -134,16 +139,84 @@ class AgentMessage(_message.Message):
         telemetry: Global___Telemetry | None = ...,
         sweep: Global___SweepReport | None = ...,
         traffic: Global___Traffic | None = ...,
+        fault: Global___FaultReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "held_jobs", b"held_jobs", "hello", b"hello", "pod", b"pod", "pod_removed", b"pod_removed", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry", "traffic", b"traffic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "fault", b"fault", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "held_jobs", b"held_jobs", "hello", b"hello", "pod", b"pod", "pod_removed", b"pod_removed", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "held_jobs", b"held_jobs", "hello", b"hello", "pod", b"pod", "pod_removed", b"pod_removed", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry", "traffic", b"traffic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "fault", b"fault", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "held_jobs", b"held_jobs", "hello", b"hello", "pod", b"pod", "pod_removed", b"pod_removed", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry", "traffic", b"traffic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_removed", "goodbye", "held_jobs", "store", "telemetry", "sweep", "traffic"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_removed", "goodbye", "held_jobs", "store", "telemetry", "sweep", "traffic", "fault"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___AgentMessage: _TypeAlias = AgentMessage  # noqa: Y015
+
+@_typing.final
+class FaultReport(_message.Message):
+    """The state of a fault. A report replaces the previous one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[FaultReport._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        INJECTED: FaultReport._State.ValueType  # 0
+        UNDONE: FaultReport._State.ValueType  # 1
+        """over, and restored"""
+        REFUSED: FaultReport._State.ValueType  # 2
+        """not injected; a repeated order is checked again"""
+
+    class State(_State, metaclass=_StateEnumTypeWrapper): ...
+    INJECTED: FaultReport.State.ValueType  # 0
+    UNDONE: FaultReport.State.ValueType  # 1
+    """over, and restored"""
+    REFUSED: FaultReport.State.ValueType  # 2
+    """not injected; a repeated order is checked again"""
+
+    ID_FIELD_NUMBER: _builtins.int
+    POD_UID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ACHIEVED_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    INJECTED_UNIX_MS_FIELD_NUMBER: _builtins.int
+    UNDONE_UNIX_MS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    pod_uid: _builtins.str
+    kind: _builtins.str
+    state: Global___FaultReport.State.ValueType
+    achieved: _builtins.float
+    """the measured magnitude; absent before the first measurement"""
+    message: _builtins.str
+    """human-readable"""
+    injected_unix_ms: _builtins.int
+    """0 before"""
+    undone_unix_ms: _builtins.int
+    """0 before"""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        pod_uid: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        state: Global___FaultReport.State.ValueType = ...,
+        achieved: _builtins.float | None = ...,
+        message: _builtins.str = ...,
+        injected_unix_ms: _builtins.int = ...,
+        undone_unix_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_achieved", b"_achieved", "achieved", b"achieved"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_achieved", b"_achieved", "achieved", b"achieved", "id", b"id", "injected_unix_ms", b"injected_unix_ms", "kind", b"kind", "message", b"message", "pod_uid", b"pod_uid", "state", b"state", "undone_unix_ms", b"undone_unix_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__achieved: _TypeAlias = _typing.Literal["achieved"]  # noqa: Y015
+    _WhichOneofArgType__achieved: _TypeAlias = _typing.Literal["_achieved", b"_achieved"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__achieved) -> _WhichOneofReturnType__achieved | None: ...
+
+Global___FaultReport: _TypeAlias = FaultReport  # noqa: Y015
 
 @_typing.final
 class Hello(_message.Message):
@@ -1282,6 +1355,8 @@ class HubMessage(_message.Message):
     SWEEP_RECEIVED_FIELD_NUMBER: _builtins.int
     DELIVER_MODEL_FIELD_NUMBER: _builtins.int
     ENDPOINTS_FIELD_NUMBER: _builtins.int
+    INJECT_FAULT_FIELD_NUMBER: _builtins.int
+    UNDO_FAULT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def assignment(self) -> Global___Assignment: ...
     @_builtins.property
@@ -1310,6 +1385,10 @@ class HubMessage(_message.Message):
     def deliver_model(self) -> Global___DeliverModel: ...
     @_builtins.property
     def endpoints(self) -> Global___Endpoints: ...
+    @_builtins.property
+    def inject_fault(self) -> Global___InjectFault: ...
+    @_builtins.property
+    def undo_fault(self) -> Global___UndoFault: ...
     def __init__(
         self,
         *,
@@ -1327,16 +1406,93 @@ class HubMessage(_message.Message):
         sweep_received: Global___SweepReceived | None = ...,
         deliver_model: Global___DeliverModel | None = ...,
         endpoints: Global___Endpoints | None = ...,
+        inject_fault: Global___InjectFault | None = ...,
+        undo_fault: Global___UndoFault | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "endpoints", b"endpoints", "heartbeat_reply", b"heartbeat_reply", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "endpoints", b"endpoints", "heartbeat_reply", b"heartbeat_reply", "inject_fault", b"inject_fault", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "undo_fault", b"undo_fault", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "endpoints", b"endpoints", "heartbeat_reply", b"heartbeat_reply", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "deliver_model", b"deliver_model", "drop_job", b"drop_job", "endpoints", b"endpoints", "heartbeat_reply", b"heartbeat_reply", "inject_fault", b"inject_fault", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "undo_fault", b"undo_fault", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "heartbeat_reply", "drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received", "deliver_model", "endpoints"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "heartbeat_reply", "drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received", "deliver_model", "endpoints", "inject_fault", "undo_fault"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___HubMessage: _TypeAlias = HubMessage  # noqa: Y015
+
+@_typing.final
+class InjectFault(_message.Message):
+    """Orders the agent to inject a fault into a pod of an Experiment, and to undo it after `seconds`. The agent
+    checks all of it (agents/convoy_agents/faults). A repeated order changes nothing.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    POD_UID_FIELD_NUMBER: _builtins.int
+    OWNER_UID_FIELD_NUMBER: _builtins.int
+    JOB_UIDS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    MAGNITUDE_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    VOLUME_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    pod_uid: _builtins.str
+    owner_uid: _builtins.str
+    """uid of the pod's job"""
+    kind: _builtins.str
+    """a PerturbationKind (crds/convoy_crds/perturbations.py)"""
+    magnitude: _builtins.float
+    seconds: _builtins.float
+    rank: _builtins.int
+    """number of the rank within the pod, for KillRank"""
+    volume: _builtins.str
+    """for FullDisk; empty for the pod's only bounded volume"""
+    @_builtins.property
+    def job_uids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """uids of the Experiment's jobs; no other job may have pods on the node"""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        pod_uid: _builtins.str = ...,
+        owner_uid: _builtins.str = ...,
+        job_uids: _abc.Iterable[_builtins.str] | None = ...,
+        kind: _builtins.str = ...,
+        magnitude: _builtins.float = ...,
+        seconds: _builtins.float = ...,
+        rank: _builtins.int = ...,
+        volume: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "job_uids", b"job_uids", "kind", b"kind", "magnitude", b"magnitude", "owner_uid", b"owner_uid", "pod_uid", b"pod_uid", "rank", b"rank", "seconds", b"seconds", "volume", b"volume"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InjectFault: _TypeAlias = InjectFault  # noqa: Y015
+
+@_typing.final
+class UndoFault(_message.Message):
+    """Orders the agent to undo a fault before its time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UndoFault: _TypeAlias = UndoFault  # noqa: Y015
 
 @_typing.final
 class Endpoints(_message.Message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from functools import partial
 
 from convoy_agents.wire import hub_pb2 as wire
@@ -37,6 +38,8 @@ class AgentStreams:
         self._monitor = monitor
         self._stores = stores
         self._sweeps = sweeps
+        self.on_drop: Callable[[str], None] = lambda node: None
+        """Function to call with the name of a node whose state is dropped."""
 
     def join(self, hello: wire.Hello) -> Stream:
         """Start the stream of an agent that has connected, and end any older stream of the same node."""
@@ -89,6 +92,7 @@ class AgentStreams:
         record = self._registry.remove(node)
         self._stores.leave(node)
         self._sweeps.drop_node(node)
+        self.on_drop(node)
         self._monitor.drop(node)
         if record is not None and record.stream is not None:
             record.stream.superseded.set()

@@ -13,6 +13,7 @@ from convoy_operator.hub.agent_registry import AgentRegistry
 from convoy_operator.hub.agent_streams import AgentStreams
 from convoy_operator.hub.command_sender import CommandSender
 from convoy_operator.hub.context import HubContext
+from convoy_operator.hub.faults import FaultOrders
 from convoy_operator.hub.hub_reader import HubReader
 from convoy_operator.hub.memory_release import MemoryRelease
 from convoy_operator.hub.node_prober import Connect, reachable
@@ -44,6 +45,7 @@ class Hub:
     traffic: TrafficRecords
     tokens: SlotTokenIssuer
     commands: CommandSender
+    faults: FaultOrders
     reader: HubReader
     release: MemoryRelease
 
@@ -88,6 +90,8 @@ def assemble(
     traffic = TrafficRecords(context, progress_delay)
     reports = PodReports(context, registry, directory, tokens, progress_delay)
     streams = AgentStreams(registry, directory, reports, monitor, stores, sweeps)
+    faults = FaultOrders(context, registry)
+    streams.on_drop = faults.drop_node
     cache.nodes.listen(streams.node_changed)
     return Hub(
         context=context,
@@ -102,6 +106,7 @@ def assemble(
         traffic=traffic,
         tokens=tokens,
         commands=CommandSender(context, registry, stores, tokens),
-        reader=HubReader(registry, monitor, detectors, traffic, stores, sweeps, tokens),
+        faults=faults,
+        reader=HubReader(registry, monitor, detectors, traffic, stores, sweeps, tokens, faults),
         release=MemoryRelease(cache, lambda node, uid: registry.send(node, messages.release_memory(uid))),
     )

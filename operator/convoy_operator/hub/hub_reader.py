@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from convoy_controllers.checkpoint.replica_state import job_of
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
+from convoy_controllers.faults import FaultState
 from convoy_controllers.healthsweep.observed import NodeReport
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
@@ -17,6 +18,7 @@ from convoy_crds.checkpointstore import CheckpointStore
 from convoy_operator.hub.agent_monitor import AgentMonitor
 from convoy_operator.hub.agent_record import AgentRecord
 from convoy_operator.hub.agent_registry import AgentRegistry
+from convoy_operator.hub.faults import FaultOrders
 from convoy_operator.hub.slot_tokens import SlotTokenIssuer
 from convoy_operator.hub.stores import CheckpointStores
 from convoy_operator.hub.straggler_detectors import StragglerDetectors
@@ -38,6 +40,7 @@ class HubReader:
         stores: CheckpointStores,
         sweeps: Sweeps,
         tokens: SlotTokenIssuer,
+        faults: FaultOrders,
     ) -> None:
         self._registry = registry
         self._monitor = monitor
@@ -46,6 +49,7 @@ class HubReader:
         self._stores = stores
         self._sweeps = sweeps
         self._tokens = tokens
+        self._faults = faults
 
     @property
     def silent_seconds(self) -> float:
@@ -161,6 +165,10 @@ class HubReader:
         one.
         """
         return self._registry.peer_address(node)
+
+    def faults(self, pods: tuple[PodView, ...]) -> Mapping[str, FaultState]:
+        """Return the faults that were ordered for these pods and reported, by id of the fault."""
+        return self._faults.states(pods)
 
     @property
     def sweeps(self) -> Callable[[str, str], NodeReport | None]:

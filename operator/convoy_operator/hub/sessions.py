@@ -215,20 +215,28 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 self._hub.streams.heartbeat(stream, message.heartbeat)
                 continue
             self._hub.monitor.record_sign(node)
-            if kind == "pod":
-                self._hub.reports.record(node, message.pod)
-            elif kind == "held_jobs":
-                self._hub.registry.ensure(node).record_holdings(message.held_jobs)
-            elif kind == "pod_removed":
-                self._hub.reports.remove(node, message.pod_removed.pod_uid)
-            elif kind == "store":
-                self._hub.stores.report(node, message.store)
-            elif kind == "telemetry":
+            if kind == "telemetry":
                 await self._record_telemetry(node, message.telemetry)
             elif kind == "traffic":
                 await self._record_traffic(node, message.traffic)
-            elif kind == "sweep":
+            else:
+                self._record(node, message)
+
+    def _record(self, node: str, message: wire.AgentMessage) -> None:
+        """Record a message that needs little time."""
+        match message.WhichOneof("body"):
+            case "pod":
+                self._hub.reports.record(node, message.pod)
+            case "held_jobs":
+                self._hub.registry.ensure(node).record_holdings(message.held_jobs)
+            case "pod_removed":
+                self._hub.reports.remove(node, message.pod_removed.pod_uid)
+            case "store":
+                self._hub.stores.report(node, message.store)
+            case "sweep":
                 self._hub.sweeps.record_report(node, message.sweep)
+            case "fault":
+                self._hub.faults.record_report(node, message.fault)
 
     async def _next_message(self, context: Context, node: str) -> wire.AgentMessage | None:
         """Return the next message when the agent's rate limit allows it; None at the end of the stream. The
