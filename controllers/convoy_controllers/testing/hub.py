@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from convoy_controllers.faults import FaultState
 from convoy_controllers.liveness.timings import SILENT_SECONDS
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
@@ -27,6 +28,7 @@ class FakeHub:
         self.load: dict[str, Load] = {}
         self.stores: dict[str, Any] = {}
         """Probe results of CheckpointStores, by name."""
+        self.fault_states: dict[str, FaultState] = {}
 
     def slots(self, pods: Any) -> Mapping[str, SlotView]:
         """Return an empty mapping: no agent reports a pod."""
@@ -83,6 +85,10 @@ class FakeHub:
     def peer_address(self, node: str) -> str:
         """Return the peer address of a node's agent. Every node has one."""
         return f"{node}:1"
+
+    def faults(self, pods: Any) -> Mapping[str, FaultState]:
+        """Return the states of faults that the test has set, by id."""
+        return self.fault_states
 
     @property
     def sweeps(self) -> Callable[[str, str], Any]:
