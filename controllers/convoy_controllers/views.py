@@ -221,6 +221,8 @@ class RankView:
     """True if the rank's pod or launcher was asked to stop before the rank ended. A rank that saves its
     state may then end with exit code 0.
     """
+    result: str = ""
+    """The job's result as its program wrote it, unchecked; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)

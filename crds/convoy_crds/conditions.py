@@ -109,6 +109,13 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
     ),
     ConditionDoc(
         _JOB,
+        ConditionType.RESULT_REFUSED,
+        "The job left a result that cannot be stored. Absent otherwise.",
+        (Reasons.MALFORMED_RESULT,),
+        "trainingjob-result",
+    ),
+    ConditionDoc(
+        _JOB,
         EVENTS,
         "Other events of the job.",
         (Reasons.RESUMED, Reasons.EXPIRED, Reasons.RECONCILE_FAILED),

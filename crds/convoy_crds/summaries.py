@@ -26,6 +26,7 @@ _BAD_WHEN_TRUE = frozenset(
         ConditionType.RESTARTING,
         ConditionType.STRAGGLER_DETECTED,
         ConditionType.METRICS_DROPPED,
+        ConditionType.RESULT_REFUSED,
     }
 )
 

@@ -32,6 +32,19 @@ LABEL_FAULT_INJECTION = "convoy.dev/fault-injection"
 """Label of a node on which agents may inject faults. Its value is `true`. The cluster's administrator sets
 it.
 """
+LABEL_EXPERIMENT = "convoy.dev/experiment"
+"""Label of a job with the name of its Experiment."""
+LABEL_PLAN = "convoy.dev/plan"
+"""Label of an Experiment's job with the first 12 digits of the plan's hash."""
+LABEL_BLOCK = "convoy.dev/block"
+LABEL_ARM = "convoy.dev/arm"
+LABEL_ATTEMPT = "convoy.dev/attempt"
+ENGINE_ANALYSIS = "experiment-analysis"
+"""Name of the Engine that registers the plan of an Experiment and analyses its blocks."""
+ENGINE_SIMULATION = "experiment-simulation"
+"""Name of the Engine that runs and tunes the simulated arms of an Experiment."""
+ENGINE_LOAD = "load"
+"""Name of the Engine that sends requests to a ServingJob."""
 
 DEFAULT_POLICY = "default"
 """Name of the GuardPolicy that comes with the chart."""
@@ -177,6 +190,8 @@ class ConditionType:
     """
     METRICS_DROPPED = "MetricsDropped"
     """Condition of TrainingJob. Absent if Convoy keeps all metrics that the ranks report."""
+    RESULT_REFUSED = "ResultRefused"
+    """Condition of TrainingJob. Absent unless the job left a result that cannot be stored."""
     AVAILABLE = "Available"
     """Condition of ServingJob: each role has as many ready replicas as its rollout settings demand."""
     PROGRESSING = "Progressing"
@@ -199,6 +214,10 @@ class ConditionType:
     """Condition of Engine and CheckpointStore. An Engine is ready if jobs may name it. A CheckpointStore is
     ready if jobs can commit checkpoints to it.
     """
+    REGISTERED = "Registered"
+    """Condition of Experiment: the store has the plan. No run starts before."""
+    PLAN_KEPT = "PlanKept"
+    """Condition of Experiment: all runs used the images of the plan. Absent before the registration."""
     QUALIFIED = "Qualified"
     """Condition of NodeHealth: the hardware has passed a valid sweep, and there is no evidence against the
     hardware.

@@ -343,6 +343,11 @@ class TrainingJobStatus(StatusModel):
     start_time: datetime | None = None
     """Time at which the job last became active. A resume resets it, as in batch/v1."""
     completion_time: datetime | None = None
+    result: (
+        Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]
+        | None
+    ) = None
+    """The result that the program set, at most 3,500 bytes. Absent before the job has succeeded."""
     conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=map_list("type"))] = Field(
         default_factory=list
     )

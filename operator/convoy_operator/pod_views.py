@@ -13,13 +13,14 @@ from typing import Any
 from convoy_controllers.autoscale.quantity import milli_value
 from convoy_controllers.views import ContainerEnd, PodView
 from convoy_crds import containers
+from convoy_crds.job_result import MAX_RESULT_BYTES
 
 Raw = Mapping[str, Any]
 
 _KEPT_ANNOTATIONS = "convoy.dev/"
 _MESSAGE = 1024
-"""Maximum number of characters of a termination message; the beginning is cut off. The API server allows
-4096 bytes.
+"""Maximum number of characters of a failed container's termination message; the beginning is cut off. The
+API server allows 4096 bytes. The message of another container is a job's result, which is kept whole.
 """
 _SCHEDULER = "default-scheduler"
 _STARTING = frozenset({"", "PodInitializing", "ContainerCreating"})
@@ -66,7 +67,7 @@ def pod_view(raw: Raw) -> PodView:
         waiting_message=(state.get("message") or "")[:_MESSAGE],
         exit_code=ended.get("exitCode"),
         termination_reason=ended.get("reason") or kubelet.get("reason") or "",
-        termination_message=(ended.get("message") or "")[-_MESSAGE:] or kubelet_message,
+        termination_message=_termination_message(ended) or kubelet_message,
         failure=_failure(spec, status, waiting),
         kubelet_reason=kubelet.get("reason") or "",
         kubelet_message=kubelet_message,
@@ -79,6 +80,11 @@ def pod_view(raw: Raw) -> PodView:
         started=unix(status.get("startTime")),
         cpu_millicores=_millis(((own.get("resources") or {}).get("requests") or {}).get("cpu") or 0),
     )
+
+
+def _termination_message(ended: Mapping[str, Any]) -> str:
+    message = str(ended.get("message") or "")
+    return message[-_MESSAGE:] if ended.get("exitCode") else message[: MAX_RESULT_BYTES + 1]
 
 
 def unix(text: str | None) -> float:

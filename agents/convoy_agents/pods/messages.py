@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from convoy_agents.pods.fields import MessageError, flag, number, show, text, whole
+from convoy_crds.job_result import MAX_RESULT_BYTES
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
 
 MAX_INCARNATION = 2**31
@@ -22,6 +23,8 @@ STDERR_BYTES = 2048
 """Maximum bytes of stderr output in a report. The report contains the last bytes that the rank wrote
 (hub.proto RankReport.stderr_tail).
 """
+RESULT_BYTES = MAX_RESULT_BYTES + 1
+"""Maximum bytes of a result that the agent forwards. The operator refuses a result of this size."""
 RANK_STATES = ("STARTING", "RUNNING", "EXITED")
 
 
@@ -89,6 +92,8 @@ class RankUpdate:
     """
     termination_requested: bool = False
     """True if the rank's pod or launcher received a termination request before the rank ended."""
+    result: str = ""
+    """The job's result as its program wrote it, cut after `RESULT_BYTES`; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +215,7 @@ def _rank_update(frame: Mapping[str, Any]) -> RankUpdate:
     if state not in RANK_STATES:
         raise MessageError(f"state: {show(state)} is not one of {', '.join(RANK_STATES)}")
     tail = text(frame, "stderr", None).encode(errors="replace")[-STDERR_BYTES:]
+    result = text(frame, "result", None).encode(errors="replace")[:RESULT_BYTES]
     return RankUpdate(
         incarnation=whole(frame, "incarnation", MAX_INCARNATION),
         rank=whole(frame, "rank", MAX_RANK),
@@ -228,6 +234,7 @@ def _rank_update(frame: Mapping[str, Any]) -> RankUpdate:
         checkpoint_ms=whole(frame, "checkpointMs", MAX_STEP, 0),
         finished_ms=whole(frame, "finishedMs", MAX_STEP, 0),
         termination_requested=flag(frame, "terminationRequested"),
+        result=result.decode(errors="replace"),
     )
 
 

@@ -128,6 +128,7 @@ def _rank(rank: RankState) -> hub_pb2.RankReport:
         finished_unix_ms=update.finished_ms,
         termination_requested=update.termination_requested,
         loading_unix_ms=rank.loading_ms,
+        result=update.result,
     )
     if rank.progress:
         report.first_step_unix_ms = rank.progress.first_step_ms

@@ -1163,6 +1163,7 @@ class RankReport(_message.Message):
     FINISHED_UNIX_MS_FIELD_NUMBER: _builtins.int
     TERMINATION_REQUESTED_FIELD_NUMBER: _builtins.int
     LOADING_UNIX_MS_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     state: Global___RankReport.State.ValueType
     exit_code: _builtins.int
@@ -1185,6 +1186,8 @@ class RankReport(_message.Message):
     """its pod or launcher received a termination request before the rank ended"""
     loading_unix_ms: _builtins.int
     """newest progress of loading its model; 0 if it loads none"""
+    result: _builtins.str
+    """the job's result as its program wrote it; about 3,500 bytes at most"""
     @_builtins.property
     def progress(self) -> Global___Progress: ...
     def __init__(
@@ -1205,10 +1208,11 @@ class RankReport(_message.Message):
         finished_unix_ms: _builtins.int = ...,
         termination_requested: _builtins.bool = ...,
         loading_unix_ms: _builtins.int = ...,
+        result: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_not_found", b"command_not_found", "ended_unix_ms", b"ended_unix_ms", "exit_code", b"exit_code", "finished_unix_ms", b"finished_unix_ms", "first_step_unix_ms", b"first_step_unix_ms", "hung", b"hung", "loading_unix_ms", b"loading_unix_ms", "oom", b"oom", "progress", b"progress", "rank", b"rank", "signal", b"signal", "started_unix_ms", b"started_unix_ms", "state", b"state", "stderr_tail", b"stderr_tail", "termination_requested", b"termination_requested"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_not_found", b"command_not_found", "ended_unix_ms", b"ended_unix_ms", "exit_code", b"exit_code", "finished_unix_ms", b"finished_unix_ms", "first_step_unix_ms", b"first_step_unix_ms", "hung", b"hung", "loading_unix_ms", b"loading_unix_ms", "oom", b"oom", "progress", b"progress", "rank", b"rank", "result", b"result", "signal", b"signal", "started_unix_ms", b"started_unix_ms", "state", b"state", "stderr_tail", b"stderr_tail", "termination_requested", b"termination_requested"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

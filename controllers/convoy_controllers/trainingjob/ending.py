@@ -11,6 +11,7 @@ from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import finished
 from convoy_controllers.trainingjob.goodput import FaultMark
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.result import set_result
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.views import PodView, RankView
 from convoy_controllers.workers.pod_ends import ended, failed, leaving, overdue
@@ -38,6 +39,7 @@ def completed(
         return None
     if last := max((rank.ended for slot in deciding for rank in _ranks(observed, slot, own)), default=0.0):
         draft.fault_mark = FaultMark(datetime.fromtimestamp(last, UTC), complete=True)
+    set_result(observed, draft, layout[0], own)
     step = draft.status.progress.step if draft.status.progress else None
     roles = ", ".join(dict.fromkeys(slot.role for slot in deciding))
     what = f"all ranks of {roles} completed" + (f" after step {step}" if step is not None else "")

@@ -61,5 +61,11 @@ class LifecycleReasons:
         warning=True,
     )
     RESUMED = Reason("Resumed", "spec.suspend is false again")
+    MALFORMED_RESULT = Reason(
+        "MalformedResult",
+        "the job's result is not stored: {problem}. A result is a JSON object of at most {most} bytes, set "
+        "with job.set_result or written to the file $CONVOY_RESULT",
+        warning=True,
+    )
     COMPLETED = Reason("Completed", "{what}")
     EXPIRED = Reason("Expired", "deleted {seconds} s after the job finished (spec.ttlSecondsAfterFinished)")

@@ -28,6 +28,7 @@ from convoy_controllers.views import (
     ReplicaStateView,
     SlotView,
 )
+from convoy_crds.job_result import MAX_RESULT_BYTES
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
 
 MAX_RANKS = 64
@@ -95,6 +96,7 @@ def rank_view(report: wire.RankReport) -> RankView:
         finished=seconds(report.finished_unix_ms),
         termination_requested=report.termination_requested,
         loading=seconds(report.loading_unix_ms),
+        result=report.result[: MAX_RESULT_BYTES + 1],
     )
 
 

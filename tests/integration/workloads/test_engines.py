@@ -58,7 +58,8 @@ def run_twice(entry: EngineEntry, folder: Path) -> tuple[str, str]:
     out, started_at = io.StringIO(), time.monotonic()
     paths = [str(WORKLOADS), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
-    code = run_local(job(entry), twice(entry, folder, step, rank), out=out, environment=environment)
+    made = twice(entry, folder, step, rank)
+    code = run_local(job(entry), made, out=out, environment=environment).exit_code
     where = f"rank {rank} is killed at step {step} of {steps}"
     print(f"{entry.name}: {time.monotonic() - started_at:.1f} s, {where}", file=sys.stderr)
     assert code == 0, f"{where}:\n{out.getvalue()}"

@@ -390,3 +390,30 @@ def _alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.parametrize(("code", "found"), [(0, '{"accuracy":0.5}'), (3, "")])
+async def test_the_result_of_rank_0_is_reported_if_it_ends_well(
+    agent: Agent, launch: Launch, tmp_path: Path, code: int, found: str
+) -> None:
+    launch()
+    await agent.receives(lambda m: m["type"] == "hello")
+    source = (
+        "import convoy, sys\n"
+        "with convoy.join() as job:\n"
+        "    job.set_result({'accuracy': 0.5 + job.rank})\n"
+        f"sys.exit({code})\n"
+    )
+    await agent.form(script(tmp_path, source))
+    ends = [await agent.receives_exit(rank) for rank in (0, 1)]
+    assert [end["exitCode"] for end in ends] == [code, code]
+    assert [end["result"] for end in ends] == [found, ""]
+
+
+async def test_a_program_without_python_writes_its_result_to_a_file(agent: Agent, launch: Launch) -> None:
+    launch()
+    await agent.receives(lambda m: m["type"] == "hello")
+    await agent.form(["sh", "-c", 'echo {} > "$CONVOY_RESULT"'], ranks=1)
+    assert (await agent.receives_exit(0))["result"] == "{}\n"
+    await agent.form(["true"], incarnation=2, ranks=1)
+    assert (await agent.receives_exit(0, 2))["result"] == ""

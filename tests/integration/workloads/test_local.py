@@ -60,7 +60,7 @@ def run(bare: Path) -> Run:
 
     def start(what: TrainingJob, *args: Any, torch: bool = False, **kwargs: Any) -> int:
         environment = {**os.environ, "PYTHONPATH": str(WORKLOADS), "OMP_NUM_THREADS": "1"}
-        return run_local(what, *args, environment=environment, **kwargs)
+        return run_local(what, *args, environment=environment, **kwargs).exit_code
 
     return start
 
@@ -187,3 +187,12 @@ def test_a_local_program_needs_neither_launcher_nor_agent(tmp_path: Path) -> Non
     environment["CONVOY_PARAMS"] = json.dumps({"steps": 9, **SIZE})
     assert "continues after step 6 from gen-1-6" in again().stderr
     assert sorted(path.parent.name for path in tmp_path.glob("ck/*/COMMIT.json")) == ["gen-1-6", "gen-2-9"]
+
+
+def test_the_result_is_printed_and_returned(bare: Path, tmp_path: Path) -> None:
+    out = io.StringIO()
+    source = "import convoy\nwith convoy.join() as job:\n    job.set_result({'accuracy': 0.5})\n"
+    environment = {**os.environ, "PYTHONPATH": str(WORKLOADS)}
+    end = run_local(job(script(tmp_path, source)), out=out, environment=environment)
+    assert (end.exit_code, end.result) == (0, {"accuracy": 0.5})
+    assert 'result: {"accuracy":0.5}' in out.getvalue()

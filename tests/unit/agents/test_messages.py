@@ -176,6 +176,15 @@ def test_any_frame_gives_a_serializable_message_or_an_error(kind: str, body: dic
             to_wire(reduce(state, message).state).SerializeToString()
 
 
+def test_an_oversized_result_stays_recognisable() -> None:
+    update = parse_from_launcher({**RANK, "result": "é" * 3000})
+    assert isinstance(update, RankUpdate)
+    assert 3500 < len(update.result.encode()) <= 3503
+    broken = parse_from_launcher({**RANK, "result": "\ud800"})
+    assert isinstance(broken, RankUpdate)
+    assert broken.result == "?"
+
+
 def test_the_tail_of_stderr_is_cut_between_characters() -> None:
     update = parse_from_launcher({**RANK, "stderr": "begin" + "é" * 3000})
     assert isinstance(update, RankUpdate)

@@ -129,7 +129,8 @@ def _train(chosen: Manifest, manifests: list[Manifest], folder: Path, options: _
     checkpoints, *serving = options
     if any(serving) or chosen.job is None:
         raise Failure("--model and --token-file are only for a ServingJob")
-    return run_local(chosen.job, chosen.engine_of(manifests), checkpoint_dir=checkpoints, folder=folder)
+    engine = chosen.engine_of(manifests)
+    return run_local(chosen.job, engine, checkpoint_dir=checkpoints, folder=folder).exit_code
 
 
 def _serve(job: ServingJob, manifests: list[Manifest], folder: Path, options: _Options) -> int:

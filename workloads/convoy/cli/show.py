@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -134,7 +135,7 @@ def get(
     The table of TrainingJobs shows the phase, ready pods, step, loss, time left, last checkpoint, restarts
     and the current problem of each job. The table of ServingJobs shows the ready replicas, revision, latency,
     load and the current problem. A narrow terminal shows fewer columns. Output to a file or pipe has all
-    columns.
+    columns. With NAME, the result of a TrainingJob follows its table.
     """
     client = connect(namespace, context)
     kinds, only = parse(name) if name else (KINDS, None)
@@ -156,6 +157,9 @@ def get(
         if number:
             typer.echo()
         print_table(one)
+    for job in found.get(trainingjob.KIND, []) if only else []:
+        if job.status.result:
+            typer.echo(f"result: {json.dumps(job.status.result, ensure_ascii=False)}")
 
 
 def jobs(

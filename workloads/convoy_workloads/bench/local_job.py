@@ -33,7 +33,7 @@ def main() -> None:
             },
         }
     )
-    raise SystemExit(run_local(job, made))
+    raise SystemExit(run_local(job, made).exit_code)
 
 
 if __name__ == "__main__":

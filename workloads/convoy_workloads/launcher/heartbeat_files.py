@@ -1,4 +1,4 @@
-"""The heartbeat files of a container's ranks. The launcher reads them to detect hangs."""
+"""The files through which the ranks of a container inform the launcher: heartbeats, and the job's result."""
 # ruff: noqa: PTH118, PTH123 - PID 1 keeps its imports few
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ class HeartbeatFiles:
         with contextlib.suppress(OSError), open(path, "wb"):
             return path
         return ""
+
+    def result_path(self, incarnation: int) -> str:
+        """Return the path of the file for the result of rank 0; empty if there is no folder for files."""
+        return os.path.join(self._folder, f"{incarnation}-result") if self._folder else ""
 
     def remove(self) -> None:
         """Delete the folder with the heartbeat files."""

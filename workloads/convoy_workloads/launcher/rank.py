@@ -19,6 +19,7 @@ from convoy_workloads.launcher.streams import Streams
 from convoy_workloads.launcher.zygote_client import ZygoteClient
 from convoy_workloads.runtime import heartbeat as heartbeats
 from convoy_workloads.runtime.heartbeat import Heartbeat
+from convoy_workloads.runtime.result import MAX_RESULT_BYTES
 
 STARTING = "STARTING"
 RUNNING = "RUNNING"
@@ -30,11 +31,15 @@ class Rank:
     `record_exit`.
     """
 
-    def __init__(self, incarnation: int, rank: int, heartbeat_path: str) -> None:
+    def __init__(self, incarnation: int, rank: int, heartbeat_path: str, result_path: str = "") -> None:
         self.incarnation = incarnation
         self.rank = rank
         self.heartbeat_path = heartbeat_path
         """Path of the heartbeat file; empty if the rank has no heartbeat file."""
+        self.result_path = result_path
+        """Path of the file for the job's result; empty if the rank cannot set the result."""
+        self.result = ""
+        """The job's result as the program wrote it. Empty unless the rank ended with exit code 0."""
         self.state = STARTING
         self.pid = 0
         self.warm = False
@@ -202,6 +207,8 @@ class Rank:
             self.message += f"; {line}"
         self._last_heartbeat = heartbeats.read(self.heartbeat_path)
         self._finished_ms = self._last_heartbeat.finished_ms
+        if not self.exit_code:
+            self.result = _read_result(self.result_path)
         self._set_exited()
 
     def _set_exited(self) -> None:
@@ -312,6 +319,7 @@ class Rank:
             "checkpointMs": self._last_heartbeat.checkpoint_ms,
             "finishedMs": self._finished_ms,
             "terminationRequested": self.termination_requested,
+            "result": self.result,
         }
 
     def _signal(self, number: int, group: bool) -> None:
@@ -322,6 +330,19 @@ class Rank:
                 os.killpg(self.pid, number)
             else:
                 os.kill(self.pid, number)
+
+
+def _read_result(path: str) -> str:
+    """Return the content of the result's file; empty if there is none. The operator refuses a result above
+    the limit, so at most one byte more is read.
+    """
+    if not path:
+        return ""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - PID 1 keeps its imports few
+            return file.read(MAX_RESULT_BYTES + 1).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _now_ms() -> int:

@@ -26,6 +26,7 @@ from convoy_workloads.launcher.rank_env import (
     rank_environment,
 )
 from convoy_workloads.launcher.starting import start_rank
+from convoy_workloads.launcher.termination_log import leave_result
 from convoy_workloads.launcher.zygote_manager import ZygoteManager
 from convoy_workloads.runtime import heartbeat
 from convoy_workloads.runtime.errors import OTHER, PREEMPTED, worst
@@ -115,7 +116,9 @@ class Supervisor:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()  # This raises the error of a task that has failed.
-            return self._exit.result()
+            if (code := self._exit.result()) == 0:
+                leave_result("".join(rank.result for rank in self._ranks))
+            return code
         finally:
             for task in tasks:
                 task.cancel()
@@ -208,7 +211,12 @@ class Supervisor:
         self._oom = OomDetector()
         self._port.release(assignment.incarnation)
         self._ranks = [
-            Rank(assignment.incarnation, rank, self._heartbeats.create(assignment.incarnation, rank))
+            Rank(
+                assignment.incarnation,
+                rank,
+                self._heartbeats.create(assignment.incarnation, rank),
+                "" if rank else self._heartbeats.result_path(assignment.incarnation),
+            )
             for rank in assignment.ranks
         ]
         container = Container(system.cpus(), system.interface(), system.library())
@@ -228,6 +236,7 @@ class Supervisor:
                 rank.heartbeat_path,
                 start.launch,
             )
+            environment["CONVOY_RESULT"] = rank.result_path
             await start_rank(rank, start.for_rank(local_rank), environment, self._zygotes)
             if self._immediate:
                 rank.kill()

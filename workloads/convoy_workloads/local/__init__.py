@@ -3,7 +3,7 @@ as in a cluster.
 """
 
 from convoy_workloads.local.errors import LocalError
-from convoy_workloads.local.run import run_local
+from convoy_workloads.local.run import LocalEnd, run_local
 from convoy_workloads.local.serve import serve_local
 
-__all__ = ["LocalError", "run_local", "serve_local"]
+__all__ = ["LocalEnd", "LocalError", "run_local", "serve_local"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from convoy_crds.engine import Engine
+from convoy_crds.job_result import ResultRefused, parse_result
 from convoy_crds.layout import command, slots, world_size
 from convoy_crds.params import params_error
 from convoy_crds.trainingjob import ALL_ROLES_COMPLETE, TrainingJob
@@ -55,8 +56,8 @@ def run_local(
     out: TextIO | None = None,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
-) -> int:
-    """Run `job` as processes of this machine until it ends. Return the exit code of the job.
+) -> LocalEnd:
+    """Run `job` as processes of this machine until it ends. Return its exit code and its result.
 
     - `engine`: the Engine that `spec.engine.name` names.
     - `checkpoint_dir`: folder from which the job restores and in which it saves. Only one run at a time may
@@ -89,7 +90,16 @@ def run_local(
         except InUse as error:
             raise LocalError(str(error)) from error
     run.summary()
-    return code
+    return LocalEnd(code, run.result)
+
+
+@dataclass(frozen=True)
+class LocalEnd:
+    """The end of a local run."""
+
+    exit_code: int
+    result: dict[str, Any] | None = None
+    """The result that the program set. None if it set none, or if the job failed."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +149,8 @@ class _Run:
         self._interrupted = False
         self._budget = RestartBudget(job.spec.recovery)
         self._curve: list[tuple[float, float]] = []
+        self.result: dict[str, Any] | None = None
+        """The result that the program set; None before the job has succeeded."""
         self._undeclared: set[str] = set()
         """Names of metrics about which a warning was already shown, because the Engine does not declare
         them.
@@ -158,6 +170,8 @@ class _Run:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await asyncio.gather(*(pod.connected.wait() for pod in self._pods))
             code = await self._run_until_over()
+            if not code:
+                self._read_result()
             await self._end(code)
             return code
         except TimeoutError:
@@ -255,6 +269,17 @@ class _Run:
             for rank in range(pod.slot.rank_offset, pod.slot.rank_offset + pod.slot.processes)
         ]
         return all(rank in self._exits and self._exits[rank]["exitCode"] == 0 for rank in deciding)
+
+    def _read_result(self) -> None:
+        """Read the result that rank 0 left, and print it."""
+        text = str(self._exits.get(0, {}).get("result", ""))
+        if not text:
+            return
+        try:
+            self.result = parse_result(text)
+            self._write_line(f"result: {text}")
+        except ResultRefused as error:
+            self._write_line(f"the job's result is not stored: {error}")
 
     async def _stop_early(self) -> int:
         self._write_line(f"interrupted: the ranks have {GRACE_SECONDS} s to save their state")

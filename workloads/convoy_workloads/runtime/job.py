@@ -13,11 +13,10 @@ from convoy_workloads.runtime.checkpointer import DECISION_SECONDS, Checkpointer
 from convoy_workloads.runtime.checkpoints import open_checkpoints
 from convoy_workloads.runtime.errors import DataError, Interrupted, PeerLost
 from convoy_workloads.runtime.exactness import exact, run_warmup_passes
-from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.generation import Record
 from convoy_workloads.runtime.heartbeat import HeartbeatWriter
 from convoy_workloads.runtime.interruption import Interruption
-from convoy_workloads.runtime.link import RankLink
+from convoy_workloads.runtime.link import connect
 from convoy_workloads.runtime.log import log_line
 from convoy_workloads.runtime.metrics import number
 from convoy_workloads.runtime.process_exit import exit_process
@@ -25,6 +24,7 @@ from convoy_workloads.runtime.processes import Processes, form
 from convoy_workloads.runtime.progress import Meter
 from convoy_workloads.runtime.rank_context import RankContext
 from convoy_workloads.runtime.restored import Restored
+from convoy_workloads.runtime.result import encode_result, write_result
 from convoy_workloads.runtime.state import TrainingState
 from convoy_workloads.runtime.step_consensus import StepConsensus, StepRequest, torch_reduce
 from convoy_workloads.runtime.telemetry import torch_hooks
@@ -77,7 +77,7 @@ class Job(Generic[P]):
         )
         if self._checkpoints is not None:
             self.incarnation = self._checkpoints.incarnation
-        self._link = self._connect()
+        self._link = connect(context, self._notices.on_message)
         self._recorder = self._start_recorder()
 
     @property
@@ -311,6 +311,17 @@ class Job(Generic[P]):
         """
         self._recorder.position = Position(stage, replica)
 
+    def set_result(self, result: Mapping[str, Any]) -> None:
+        """Set the job's result, a small dict such as `{"accuracy": 0.93}`. The job's status shows it after
+        the job has succeeded. A later call replaces the result. Only rank 0's result counts.
+
+        A result may have 3,500 bytes as JSON. Raises ResultError if it is larger, or contains a value that
+        JSON cannot express, such as NaN.
+        """
+        text = encode_result(result)
+        if self.rank == 0:
+            write_result(self._context.result, text)
+
     def _save_and_stop(self, step: int) -> None:
         """Save the state and raise Interrupted. All ranks call this after the same step.
 
@@ -358,18 +369,6 @@ class Job(Generic[P]):
         """Return the number of seconds that the last save may still take before SIGKILL; at least 1."""
         left = self._context.grace_seconds - LEAVE_MARGIN
         return max(1.0, left - self._interruption.elapsed())
-
-    def _connect(self) -> RankLink | None:
-        context = self._context
-        if not (context.socket and context.launched):
-            return None
-        hello: Message = {
-            "type": "hello",
-            "role": "rank",
-            "incarnation": context.incarnation,
-            "rank": context.rank,
-        }
-        return RankLink(context.socket, hello, self._notices.on_message)
 
     def _start_recorder(self) -> StepRecorder:
         """Return the recorder of step times. Without torch, only `loading`, `saving` and `report` feed it."""

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
+from convoy_workloads.runtime.rank_context import RankContext
 
 PROGRESS_SECONDS = 1.0
 """Minimum number of seconds between two progress messages, and between two telemetry messages."""
@@ -163,3 +164,16 @@ class RankLink:
             if windows:
                 self._progress_sent = now
                 connection.sendall(encode({"type": "telemetry", "windows": windows}))
+
+
+def connect(context: RankContext, on_message: Callable[[Message], None]) -> RankLink | None:
+    """Return the rank's connection to its agent; None if there is no agent."""
+    if not (context.socket and context.launched):
+        return None
+    hello: Message = {
+        "type": "hello",
+        "role": "rank",
+        "incarnation": context.incarnation,
+        "rank": context.rank,
+    }
+    return RankLink(context.socket, hello, on_message)

@@ -29,6 +29,8 @@ class RankContext:
     """Path of the agent's socket; empty if there is no agent."""
     heartbeat: str = ""
     """Path of the heartbeat file that the launcher's watchdog reads; empty if there is no launcher."""
+    result: str = ""
+    """Path of the file for the job's result; empty outside a job, and on all ranks but rank 0."""
     checkpoint_dir: Path | None = None
     """Folder that holds only the checkpoints of this job; None if the job keeps no checkpoints in a folder.
     """
@@ -71,6 +73,7 @@ def from_environment(environment: Mapping[str, str]) -> RankContext:
             params=params,
             socket=environment.get("CONVOY_SOCKET", ""),
             heartbeat=environment.get("CONVOY_HEARTBEAT", ""),
+            result=environment.get("CONVOY_RESULT", ""),
             checkpoint_dir=Path(root) if root else None,
             tiers=frozenset(environment.get("CONVOY_CHECKPOINT_TIERS", "").split(",")) - {""},
             by_default=environment.get("CONVOY_CHECKPOINT_BY_DEFAULT") == "true",

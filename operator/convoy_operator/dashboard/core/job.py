@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -40,6 +41,10 @@ CONDITIONS = (
     Column("Status", badge=True),
     Column("Since", number=True),
     Column("Reason", wide=True),
+)
+RESULT = (
+    Column("Name"),
+    Column("Value", wide=True),
 )
 CHECKPOINTS = (
     Column("Tier"),
@@ -154,6 +159,20 @@ def condition_rows(job: TrainingJob, now: datetime) -> list[Row]:
     ]
 
 
+def result_rows(job: TrainingJob) -> list[Row]:
+    """Return the fields of the job's result as table rows."""
+    return [
+        Row(
+            name,
+            (
+                Cell(name),
+                Cell(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)),
+            ),
+        )
+        for name, value in (job.status.result or {}).items()
+    ]
+
+
 def checkpoint_rows(job: TrainingJob, now: datetime) -> list[Row]:
     """Return one table row for each configured tier, with the newest checkpoint that all ranks have
     committed in the tier.
@@ -245,7 +264,8 @@ def pod_state(pod: Pod) -> tuple[str, Tone]:
         return f"{view.kubelet_reason}: {view.kubelet_message}".rstrip(": "), Tone.BAD
     if view.exit_code is not None:
         tone = Tone.BAD if view.exit_code else Tone.PLAIN
-        message = f": {view.termination_message}" if view.termination_message else ""
+        # The message of a pod that ended well is the job's result, which the page shows elsewhere.
+        message = f": {view.termination_message}" if view.termination_message and view.exit_code else ""
         return f"ended: {view.termination_reason or 'Completed'} (exit code {view.exit_code}){message}", tone
     if view.deleting:
         return "deleting", Tone.QUIET

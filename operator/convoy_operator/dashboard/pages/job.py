@@ -68,6 +68,7 @@ class JobPage(OneJobPage[TrainingJob]):
             self._curves_note = text("p", "", "quiet")
         self._metrics = self._table("Metrics", "metrics", metrics.COLUMNS, "The ranks report no metrics.")
         self._metric_charts = MetricCharts()
+        self._result = self._table("Result", "result", job.RESULT, "The job has set no result.")
         with box("section", aria_labelledby="goodput"):
             text("h2", "Goodput", id="goodput")
             self._goodput = StackedBar("Time by cause", "No time is recorded yet.")
@@ -120,6 +121,7 @@ class JobPage(OneJobPage[TrainingJob]):
         engine = cache.engine_of(model)
         self._metrics.show(metrics.rows(model, engine))
         self._metric_charts.show(curve.metrics if curve else {}, metrics.declared(engine))
+        self._result.show(job.result_rows(model))
         self._goodput.show(job.shares(model, now))
         self._stragglers.show(job.straggler_rows(model))
         set_text(self._straggler_note, job.straggler_note(model))
