@@ -21,6 +21,7 @@ SIMULATOR = Simulator(
         "latePercent": "percent",
         "p99Seconds": "s",
         "podHours": "h",
+        "weightedCost": "h",
         "changes": "",
         "lost": "",
         "pinnedPercent": "percent",

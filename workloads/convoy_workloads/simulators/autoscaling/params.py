@@ -30,6 +30,10 @@ class Params(Model):
     """Latency above which a request is late."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
     """Time after which a waiting request is given up. It is lost, and counts as late."""
+    late_weight: Annotated[float, Field(ge=0, le=1000)] = 1.0
+    """Pod hours that one percent of late requests counts as in the figure `weightedCost`. A tuning needs one
+    figure, and the latency alone would ask for all replicas.
+    """
     metric_lag_seconds: Annotated[int, Field(ge=0, le=3600)] = 15
     """Age of the newest measurement that the policy sees."""
     metric_window_seconds: Annotated[int, Field(ge=1, le=3600)] = 15

@@ -102,10 +102,12 @@ def _start(params: Params, seed: int, perturbation: Perturbation | None, request
 def _outcome(run: Run, pod_hours: float, undisturbed: list[float]) -> Outcome:
     offered = sum(run.requests)
     slow = quantile(run.service, 0.99)
+    late_percent = 100 * late(run.service, run.params.deadline_seconds) / offered if offered else 0.0
     figures = {
-        "latePercent": 100 * late(run.service, run.params.deadline_seconds) / offered if offered else 0.0,
+        "latePercent": late_percent,
         "p99Seconds": float(run.params.timeout_seconds) if slow is None else slow,
         "podHours": pod_hours,
+        "weightedCost": pod_hours + run.params.late_weight * late_percent,
         "changes": float(run.changes),
         "lost": run.service.lost,
         "pinnedPercent": 100 * run.pinned / run.decisions,
