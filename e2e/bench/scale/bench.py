@@ -22,7 +22,8 @@ NAME, COMMAND = "scale", "make bench-scale"
 BASELINE = "baseline"
 # The baseline comes directly after Convoy's rollouts, so that the machine's other load is about the same.
 _ROLLOUTS = tuple(map(str, ROLLOUTS))
-ALL = (*_ROLLOUTS, BASELINE, *(name for name in SCENARIOS if name not in _ROLLOUTS))
+ALL = (*_ROLLOUTS, BASELINE, *(name for name in SCENARIOS if name not in (*_ROLLOUTS, "serving")))
+"""The scenarios of `make bench-scale`. The scenario of ServingJobs belongs to `make bench-serving`."""
 RATES = {"uncapped": UNCAPPED, "100": CAPPED}
 # Scenarios with faults or long measurements run only with the chart's own rate limit.
 _ONE_RATE = frozenset({"kill", "nodes", "steady", "serving", "everything", "everything-steady"})
@@ -79,7 +80,7 @@ async def _bench(options: Options, figures: Figures, progress: Progress) -> None
 
 def _steps(rig: Rig, baseline: JobSet, options: Options, repeat: int) -> Iterator[Step]:
     """Yield the measurements of one repeat."""
-    for name in ALL:
+    for name in (*ALL, "serving"):
         if name not in options.scenarios or repeat >= _MAX_REPEATS.get(name, options.repeats):
             continue
         if name == BASELINE:

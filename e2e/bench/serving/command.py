@@ -13,6 +13,7 @@ from convoy_workloads.bench.parts import PartedBench
 from convoy_workloads.bench.serving import rows as local_rows
 from e2e.bench.kit.options import require_known
 from e2e.bench.kit.parts import measure_parts
+from e2e.bench.scale import bench as scale
 from e2e.bench.serving.cluster_rows import ROWS
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
@@ -23,7 +24,9 @@ from e2e.install import bring_up
 
 NODES = 3
 LOCAL = "local"
-BENCH = PartedBench("serving", "make bench-serving", (LOCAL, *ROWS))
+THOUSAND = "thousand"
+"""Part with a thousand jobs on fake nodes."""
+BENCH = PartedBench("serving", "make bench-serving", (LOCAL, *ROWS, THOUSAND))
 REPEATS = 5
 
 
@@ -34,7 +37,8 @@ def run(
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Times to inject each fault.")] = REPEATS,
 ) -> None:
-    """Measure the front and the engine lm on this machine, then ServingJobs on real nodes.
+    """Measure the front and the engine lm on this machine, then ServingJobs on real nodes, then a thousand on
+    fake nodes.
 
     Each part replaces its rows in docs/bench/serving.json, unless there are fewer repeats.
     """
@@ -44,8 +48,10 @@ def run(
     try:
         if LOCAL in chosen:
             failed += measure_parts(BENCH, {LOCAL: _local}, complete=True, progress=progress)
-        if on_nodes := [name for name in chosen if name != LOCAL]:
+        if on_nodes := [name for name in chosen if name in ROWS]:
             failed += _on_nodes(on_nodes, repeats, progress)
+        if THOUSAND in chosen:
+            failed += measure_parts(BENCH, {THOUSAND: _thousand}, complete=True, progress=progress)
     except ClusterError as error:
         sys.exit(str(error))
     if failed:
@@ -54,6 +60,10 @@ def run(
 
 def _local(found: Figures) -> None:
     found.merge(local_rows.figures("full"))
+
+
+def _thousand(found: Figures) -> None:
+    scale.bench(scale.Options(("serving",), repeats=1), found)
 
 
 def _on_nodes(chosen: list[str], repeats: int, progress: Progress) -> list[str]:
