@@ -30,7 +30,7 @@ RANKS = 3
 With two ranks a sum has only one possible order. So two ranks would not detect an engine that omits the
 warm-up passes of exactness.py.
 """
-TRAINING = [entry for entry in ENGINES if entry.role_kind == "Training"]
+TRAINING = [entry for entry in ENGINES if entry.role_kind == "Training" and not entry.tool]
 END = re.compile(r"state after step (\d+): sha256 ([0-9a-f]{64})")
 """Pattern of the line that rank 0 of a training engine prints at its end."""
 

@@ -19,6 +19,7 @@ from convoy_workloads.engines.registry import ENGINES
 
 CHART = ROOT / "charts" / "convoy"
 EACH = pytest.mark.parametrize("entry", ENGINES, ids=lambda entry: entry.name)
+BENCHED = [entry for entry in ENGINES if not entry.tool]
 TOY = """
 from convoy_workloads.engines.entry import EngineEntry, Metric
 
@@ -156,7 +157,7 @@ def test_a_family_is_known_to_the_chart_and_has_a_recipe(family: Family) -> None
     assert (ROOT / "images" / f"{family.name}.Dockerfile").is_file()
 
 
-@EACH
+@pytest.mark.parametrize("entry", BENCHED, ids=lambda entry: entry.name)
 def test_the_engine_benchmark_has_its_own_arms_in_both_sizes(entry: EngineEntry, tmp_path: Path) -> None:
     bench = entry.module("bench").BENCH
     assert set(bench.sizes) == {"small", "full"}

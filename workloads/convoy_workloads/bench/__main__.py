@@ -16,7 +16,7 @@ def main() -> None:
     The exit code is 1 if a training run fails, if values that must be equal differ, or if a negative
     control gains too much over its baseline.
     """
-    known = {entry.name: entry for entry in ENGINES}
+    known = {entry.name: entry for entry in ENGINES if not entry.tool}
     parser = argparse.ArgumentParser(
         prog="convoy_workloads.bench", description="Compare engines with their baselines."
     )

@@ -27,8 +27,8 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineEntry:
-    """One engine. The engine's package has the modules `params` (with the class `Params`), `engine` and
-    `bench` (with `BENCH`).
+    """One engine. The engine's package has the modules `params` (with the class `Params`) and `engine`. Unless
+    the engine is a tool, it also has `bench` (with `BENCH`).
 
     The engine's folder also has the file README.md, which becomes the engine's page, and the example
     manifest.
@@ -48,6 +48,10 @@ class EngineEntry:
     metrics: tuple[Metric, ...] = ()
     internal: bool = False
     """True if Convoy itself adds the engine's pods to jobs, so that no job may name the engine."""
+    tool: bool = False
+    """True if the engine does work for Convoy's other features, so that there is nothing to compare it with.
+    Such an engine has no bench, and its small parameters need no `steps`.
+    """
     paper: str = ""
     """Title and address of the publication of the engine's method; empty if the method is Convoy's own."""
 
