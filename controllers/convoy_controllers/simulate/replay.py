@@ -44,6 +44,8 @@ class History:
     dropped: int = 0
     """Number of entries that were dropped because there were already MAX_ENTRIES."""
     results: list[JobResult] = field(default_factory=list)
+    skipped: set[int] = field(default_factory=set)
+    """Numbers of the scenario's events that had no effect, because their target did not exist."""
 
 
 def replay(scenario: Scenario) -> History:
@@ -61,8 +63,8 @@ def replay(scenario: Scenario) -> History:
     cluster.operator.lead()
     for run in scenario.jobs:
         cluster.kernel.after(run.at, partial(cluster.submit, run.job, run.program))
-    for event in scenario.events:
-        cluster.kernel.after(event.at, partial(recorder.inject, event, faults))
+    for number, event in enumerate(scenario.events):
+        cluster.kernel.after(event.at, partial(recorder.inject, number, event, faults))
     began = cluster.kernel.now
     for number, traffic in enumerate(scenario.traffic):
         # Requests have random values of their own, so they stay the same whatever happens in the cluster.
@@ -104,11 +106,12 @@ class _TimelineRecorder:
             case _:
                 pass
 
-    def inject(self, event: ScenarioEvent, faults: Faults) -> None:
-        """Inject an event. If it had no effect, record that."""
+    def inject(self, number: int, event: ScenarioEvent, faults: Faults) -> None:
+        """Inject the event number `number`. If it had no effect, record that."""
         before = self._injected
         event.inject(faults)
         if self._injected == before:
+            self._history.skipped.add(number)
             self._add(f"! {event.do}: skipped, since its target does not exist or is already in that state")
 
     def _add(self, what: str) -> None:

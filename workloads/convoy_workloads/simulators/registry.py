@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from convoy_workloads.simulators import autoscaling
+from convoy_workloads.simulators import autoscaling, recovery
 from convoy_workloads.simulators.simulator import Simulator
 
 SIMULATORS: tuple[Simulator, ...] = (
     autoscaling.SIMULATOR,
+    recovery.SIMULATOR,
 )  # fmt: skip
