@@ -27,8 +27,8 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineEntry:
-    """One engine. The engine's package has the modules `params` (with the class `Params`) and `engine`. Unless
-    the engine is a tool, it also has `bench` (with `BENCH`).
+    """One engine. The engine's package has the modules `params` (with the class `Params`) and `engine`. It
+    also has `bench` (with `BENCH`), unless the engine is a tool.
 
     The engine's folder also has the file README.md, which becomes the engine's page, and the example
     manifest.
