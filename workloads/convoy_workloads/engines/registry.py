@@ -5,7 +5,7 @@ Importing this module imports neither torch nor any engine's training loop.
 
 from __future__ import annotations
 
-from convoy_workloads.engines import activator, fmplex, gpt, lm, sklearn
+from convoy_workloads.engines import activator, fmplex, gpt, lm, load, sklearn
 from convoy_workloads.engines.entry import EngineEntry
 
 ENGINES: tuple[EngineEntry, ...] = (
@@ -14,4 +14,5 @@ ENGINES: tuple[EngineEntry, ...] = (
     fmplex.ENGINE,
     sklearn.ENGINE,
     activator.ENGINE,
+    load.ENGINE,
 )  # fmt: skip
