@@ -5,7 +5,16 @@ Importing this module imports neither torch nor any engine's training loop.
 
 from __future__ import annotations
 
-from convoy_workloads.engines import activator, fmplex, gpt, lm, load, sklearn
+from convoy_workloads.engines import (
+    activator,
+    experiment_analysis,
+    experiment_simulation,
+    fmplex,
+    gpt,
+    lm,
+    load,
+    sklearn,
+)
 from convoy_workloads.engines.entry import EngineEntry
 
 ENGINES: tuple[EngineEntry, ...] = (
@@ -15,4 +24,6 @@ ENGINES: tuple[EngineEntry, ...] = (
     sklearn.ENGINE,
     activator.ENGINE,
     load.ENGINE,
+    experiment_simulation.ENGINE,
+    experiment_analysis.ENGINE,
 )  # fmt: skip
