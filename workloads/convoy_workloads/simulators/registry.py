@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from convoy_workloads.simulators import autoscaling, recovery
+from convoy_workloads.simulators import allocation, autoscaling, dag_scheduling, recovery
 from convoy_workloads.simulators.simulator import Simulator
 
 SIMULATORS: tuple[Simulator, ...] = (
     autoscaling.SIMULATOR,
     recovery.SIMULATOR,
+    dag_scheduling.SIMULATOR,
+    allocation.SIMULATOR,
 )  # fmt: skip
