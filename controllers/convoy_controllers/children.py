@@ -44,6 +44,22 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """An object that the API server checks as it would for a create. It is not created.
+
+    The refusal of a wrong object counts as the refusal of the child of that name.
+    """
+
+    resource: Resource
+    manifest: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Return the object's name."""
+        return str(self.manifest["metadata"]["name"])
+
+
+@dataclass(frozen=True, slots=True)
 class Apply:
     """Fields of an object to set by server-side apply.
 
@@ -125,7 +141,7 @@ class EvictPod:
     uid: str
 
 
-Child = Create | Apply | Delete | Patch | PatchStatus | EndPod | EvictPod
+Child = Create | Check | Apply | Delete | Patch | PatchStatus | EndPod | EvictPod
 
 
 def delete_pod(name: str, uid: str, grace_seconds: int | None = None) -> Delete:

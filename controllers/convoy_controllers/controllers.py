@@ -7,6 +7,7 @@ from typing import Any
 from convoy_controllers.checkpointstore import controller as checkpointstore
 from convoy_controllers.controller import Controller
 from convoy_controllers.engine import controller as engine
+from convoy_controllers.experiment import controller as experiment
 from convoy_controllers.guardpolicy import controller as guardpolicy
 from convoy_controllers.hardwareclass import controller as hardwareclass
 from convoy_controllers.healthsweep import controller as healthsweep
@@ -18,6 +19,7 @@ from convoy_controllers.trainingjob import controller as trainingjob
 CONTROLLERS: tuple[Controller[Any], ...] = (
     trainingjob.CONTROLLER,
     servingjob.CONTROLLER,
+    experiment.CONTROLLER,
     engine.CONTROLLER,
     checkpointstore.CONTROLLER,
     guardpolicy.CONTROLLER,

@@ -123,6 +123,10 @@ class Reader(Protocol):
         """Return an object; None if it does not exist or is invalid."""
         ...
 
+    def stored(self, kind: Kind[Any], name: str, namespace: str = "") -> CachedObject | None:
+        """Return an object as the API server stores it; None if it does not exist."""
+        ...
+
     def all(self, kind: Kind[M]) -> Sequence[M]:
         """Return all valid objects of a kind."""
         ...

@@ -6,7 +6,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from convoy_controllers.children import Apply, Child, Create, Delete, EndPod, EvictPod, Patch, PatchStatus
+from convoy_controllers.children import (
+    Apply,
+    Check,
+    Child,
+    Create,
+    Delete,
+    EndPod,
+    EvictPod,
+    Patch,
+    PatchStatus,
+)
 from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_crds.generated import write_or_check
@@ -21,6 +31,7 @@ status. A change of the object itself always queues it.
 
 """
 _VERBS: dict[type[Child], str] = {
+    Check: "checks",
     Create: "creates",
     Apply: "applies",
     Delete: "deletes",

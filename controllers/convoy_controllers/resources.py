@@ -8,6 +8,7 @@ from typing import Any
 from convoy_crds import (
     checkpointstore,
     engine,
+    experiment,
     guardpolicy,
     hardwareclass,
     healthsweep,
@@ -71,6 +72,7 @@ SUBJECT_ACCESS_REVIEWS = Resource(
 )
 TRAINING_JOBS = resource_of(trainingjob.KIND)
 SERVING_JOBS = resource_of(servingjob.KIND)
+EXPERIMENTS = resource_of(experiment.KIND)
 ENGINES = resource_of(engine.KIND)
 CHECKPOINT_STORES = resource_of(checkpointstore.KIND)
 GUARD_POLICIES = resource_of(guardpolicy.KIND)

@@ -6,7 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from convoy_controllers.children import Apply, Child, Create, Delete, EndPod, EvictPod, Patch, PatchStatus
+from convoy_controllers.children import (
+    Apply,
+    Check,
+    Child,
+    Create,
+    Delete,
+    EndPod,
+    EvictPod,
+    Patch,
+    PatchStatus,
+)
 from convoy_controllers.controller import Controller, Makes
 from convoy_controllers.resources import PODS, Resource
 
@@ -14,6 +24,7 @@ VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
 """All verbs, in the order in which rules list them."""
 _CHILDREN: Mapping[type[Child], tuple[str, ...]] = {
     Create: ("create",),
+    Check: ("create",),
     Apply: ("get", "list", "watch", "create", "patch", "delete"),
     Delete: ("delete",),
     Patch: ("patch",),

@@ -103,6 +103,19 @@ class BlockStatus(StatusModel):
         return bool(self.failures)
 
 
+class RunState(StrEnum):
+    """State of a run."""
+
+    PENDING = "Pending"
+    """The run's job is being created."""
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+RUN_ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED})
+
+
 class RunStatus(StatusModel):
     """A run that is not finished, or whose block is not finished."""
 
@@ -110,10 +123,23 @@ class RunStatus(StatusModel):
     """Name of the run's job."""
     block: int
     arm: str
+    """Name of the arm; for a sweep, the number of the combination."""
     attempt: int
-    state: str
-    """Pending, Running, Succeeded or Failed."""
+    state: RunState
+    uid: str = ""
+    """Uid of the run's job. Absent until the job exists."""
     start_time: datetime | None = None
+    """Time at which the run's first attempt started."""
+    completion_time: datetime | None = None
+    figures: Annotated[list[Figure], Field(max_length=MAX_FIGURES)] = Field(default_factory=list)
+    failure: RunFailure | None = None
+    achieved: float | None = None
+    """Measured magnitude of the perturbation."""
+
+    @property
+    def ended(self) -> bool:
+        """Return True if the run has succeeded or failed."""
+        return self.state in RUN_ENDED
 
 
 class TunedValue(StatusModel):
@@ -197,13 +223,30 @@ class ArtefactStatus(StatusModel):
     """SHA-256 of the machine-readable result, with the prefix `sha256:`."""
 
 
+class StepRecord(Bookkeeping):
+    """The job of one step of the experiment besides its runs: the registration, the tuning of an arm, or the
+    analysis.
+    """
+
+    name: str
+    """Name of the step: `plan`, `t-<arm>` or `result`."""
+    attempt: int
+    uid: str = ""
+    """Uid of the step's job. Absent until the job exists."""
+
+
 class ExperimentInternal(Bookkeeping):
     """Bookkeeping of the operator, for Convoy only. It is not part of the API and may change in any
     release.
     """
 
-    register_attempt: int = 0
-    analysis_attempt: int = 0
+    steps: Annotated[list[StepRecord], Field(max_length=32)] = Field(default_factory=list)
+    stopped: str = ""
+    """Reason why no further run starts. Absent while runs may start."""
+    kept: Annotated[list[str], Field(max_length=64)] = Field(default_factory=list)
+    """Names of failed jobs that are kept for their logs, the oldest first."""
+    stale: Annotated[list[str], Field(max_length=256)] = Field(default_factory=list)
+    """Names of jobs that `staleResults` counts and that still exist."""
 
 
 class ExperimentStatus(StatusModel):
@@ -232,7 +275,7 @@ class ExperimentStatus(StatusModel):
     runs: Annotated[list[RunStatus], Field(max_length=256, json_schema_extra=map_list("name"))] = Field(
         default_factory=list
     )
-    """Runs of blocks that have not ended."""
+    """Runs of blocks that have not ended, and runs whose jobs still exist."""
     blocks: Annotated[list[BlockStatus], Field(max_length=MAX_BLOCKS)] = Field(default_factory=list)
     """Blocks that have ended, in the order in which they ended."""
     controls: Annotated[list[ControlStatus], Field(max_length=32)] = Field(default_factory=list)

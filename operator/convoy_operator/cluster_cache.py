@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from convoy_controllers.cached import CachedObject, Node, Pod
+from convoy_controllers.children import Create
 from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
 from convoy_controllers.keys import Key
@@ -40,7 +41,8 @@ class ClusterCache:
             resource: Store() for resource in sorted(made - own.keys(), key=lambda one: one.plural)
         }
         """The store of each resource that plans apply but no controller reconciles."""
-        self._children = {**self.applied, **{one: own[one] for one in made & own.keys()}}
+        created = {made.resource for one in controllers for made in one.makes if Create in made.children}
+        self._children = {**self.applied, **{one: own[one] for one in (made | created) & own.keys()}}
         self._views: Mapping[Resource, tuple[Store[Any], Callable[[Mapping[str, Any]], Any]]] = {
             PODS: (self.pods, views.pod),
             NODES: (self.nodes, views.node),
@@ -84,7 +86,9 @@ class ClusterCache:
         return self._views[resource][0]
 
     def children(self, resource: Resource, owner_uid: str) -> list[CachedObject]:
-        """Return the objects of a resource that the operator has applied for that owner."""
+        """Return the objects of a resource that the operator has applied or created for that owner. Of
+        created objects, only those of Convoy's own kinds are cached here.
+        """
         found = self._children[resource].by_index(_OWNER, owner_uid)
         return [
             one for one in found if (one.raw["metadata"].get("labels") or {}).get(LABEL_MANAGED) == OPERATOR

@@ -5,6 +5,7 @@ an object.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import itertools
 import time
@@ -15,7 +16,17 @@ import orjson
 import structlog
 
 from convoy_controllers.cached import CachedObject
-from convoy_controllers.children import Apply, Child, Create, Delete, EndPod, EvictPod, Patch, PatchStatus
+from convoy_controllers.children import (
+    Apply,
+    Check,
+    Child,
+    Create,
+    Delete,
+    EndPod,
+    EvictPod,
+    Patch,
+    PatchStatus,
+)
 from convoy_controllers.merge_patch import merge_patch
 from convoy_controllers.resources import PODS, Resource
 from convoy_controllers.workers.refusal import Refusal
@@ -81,6 +92,7 @@ class Executor:
         """Monotonic time in seconds of the last attempt to evict each pod, by pod uid."""
         self._verbs: Mapping[type[Child], Callable[[Owner, Any], Awaitable[None]]] = {
             Apply: self._apply,
+            Check: self._check,
             Delete: self._delete,
             Patch: self._patch,
             PatchStatus: self._patch_status,
@@ -109,13 +121,13 @@ class Executor:
         return {}
 
     async def _child(self, owner: Owner, child: Child, refused: dict[str, Refusal]) -> None:
-        """Execute one child. If the child applies an object and the API server refuses it, record the
-        refusal in `refused`. Raise any other error.
+        """Execute one child. If the child applies or checks an object and the API server refuses it, record
+        the refusal in `refused`. Raise any other error.
         """
         try:
             await self._verbs[type(child)](owner, child)
         except (errors.Invalid, errors.Forbidden, errors.WebhookFailed) as fault:
-            if not isinstance(child, Apply) or child.subresource:
+            if not isinstance(child, Apply | Check) or (isinstance(child, Apply) and child.subresource):
                 raise
             refused[child.name] = Refusal(fault.message)
 
@@ -186,6 +198,13 @@ class Executor:
                 name=child.name,
             )
         return raw
+
+    async def _check(self, owner: Owner, child: Check) -> None:
+        """Let the API server check the child's object. If the name is in use, everything else is right,
+        because the API server checks the name last.
+        """
+        with contextlib.suppress(errors.AlreadyExists):
+            await self._gateway.dry_run(child.resource, _namespace(owner, child.resource), child.manifest)
 
     async def _apply(self, owner: Owner, child: Apply) -> None:
         """Apply the child's fields. Raises errors.Invalid if an object of the same name has another owner."""

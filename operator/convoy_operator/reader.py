@@ -123,6 +123,10 @@ class ClusterReader:
         parent = self._cache.objects(kind).get(namespace, name)
         return self._valid(kind, parent) if parent is not None else None
 
+    def stored(self, kind: Kind[Any], name: str, namespace: str = "") -> CachedObject | None:
+        """Return an object as the API server stores it; None if it does not exist."""
+        return self._cache.objects(kind).get(namespace, name)
+
     def all(self, kind: Kind[M]) -> Sequence[M]:
         """Return the models of all valid objects of a kind."""
         found = (self._valid(kind, parent) for parent in self._cache.objects(kind))

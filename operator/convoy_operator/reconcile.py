@@ -14,7 +14,7 @@ import structlog
 from pydantic import ValidationError
 
 from convoy_controllers.cached import CachedObject
-from convoy_controllers.children import Apply, Child, Create
+from convoy_controllers.children import Apply, Check, Child, Create
 from convoy_controllers.commands import Command
 from convoy_controllers.controller import Controller
 from convoy_controllers.controllers import CONTROLLERS
@@ -372,5 +372,7 @@ class Reconciler:
 
 
 def _creates_object(child: Child) -> bool:
-    """Return True if a child creates an object. The API server may refuse such a child."""
-    return isinstance(child, Create) or (isinstance(child, Apply) and not child.subresource)
+    """Return True if a child creates an object, or checks one to create later. The API server may refuse
+    such a child.
+    """
+    return isinstance(child, Create | Check) or (isinstance(child, Apply) and not child.subresource)

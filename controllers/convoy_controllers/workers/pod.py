@@ -21,9 +21,8 @@ from convoy_crds.containers import UNNAMED
 # The launcher uses UTF-8 for text, whatever the image's locale is.
 LAUNCHER = ("python3", "-I", "-S", "-X", "utf8", f"{terms.MOUNT_PATH}/lib/convoy_launch.py")
 AGENT_VOLUME = "convoy-agent"
-SHM_VOLUME = "convoy-shm"
 HOME_VOLUME = "convoy-home"
-OWN_VOLUMES = frozenset({AGENT_VOLUME, SHM_VOLUME, HOME_VOLUME})
+OWN_VOLUMES = frozenset({AGENT_VOLUME, terms.SHM_VOLUME, HOME_VOLUME})
 OWN_ENV = frozenset(value for name, value in vars(terms).items() if name.startswith("ENV_"))
 """Environment variables that Convoy sets. Values for them in a template are ignored."""
 DEFAULT_GRACE_SECONDS = 30
@@ -74,7 +73,7 @@ def worker_pod(wanted: WorkerPod) -> dict[str, Any]:
     security = pod_security(spec.get("securityContext"))
     volumes = [
         {"name": AGENT_VOLUME, "csi": {"driver": terms.CSI_DRIVER, "readOnly": True}},
-        {"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}},
+        {"name": terms.SHM_VOLUME, "emptyDir": {"medium": "Memory"}},
         {"name": HOME_VOLUME, "emptyDir": {}},
     ]
     labels = {
@@ -126,7 +125,7 @@ def _ranks_container(
         values[terms.ENV_HOME] = terms.HOME_PATH
     mounts: list[Mapping[str, Any]] = [
         {"name": AGENT_VOLUME, "mountPath": terms.MOUNT_PATH, "readOnly": True},
-        {"name": SHM_VOLUME, "mountPath": "/dev/shm"},  # noqa: S108 - a path in the pod
+        {"name": terms.SHM_VOLUME, "mountPath": "/dev/shm"},  # noqa: S108 - a path in the pod
         {"name": HOME_VOLUME, "mountPath": terms.HOME_PATH},
         *wanted.mounts,
     ]

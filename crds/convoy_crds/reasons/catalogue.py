@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from convoy_crds.reasons.checkpointing import CheckpointingReasons
 from convoy_crds.reasons.common import CommonReasons
+from convoy_crds.reasons.experiments import ExperimentReasons
 from convoy_crds.reasons.faults import FaultReasons
 from convoy_crds.reasons.guarding import GuardingReasons
 from convoy_crds.reasons.lifecycle import LifecycleReasons
@@ -32,6 +33,7 @@ class Reasons(
     MetricReasons,
     ServingReasons,
     ScalingReasons,
+    ExperimentReasons,
     NodeHealthReasons,
     GuardingReasons,
 ):

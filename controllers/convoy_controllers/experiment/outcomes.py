@@ -1,0 +1,106 @@
+"""Reads the outcomes of a run from its job. A value that is absent, or no number, is a failure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from convoy_controllers.experiment.paths import value_at
+from convoy_crds.experiment_plan import Outcome
+from convoy_crds.experiment_status import Figure, RunFailure
+from convoy_crds.reasons.reason import Reason
+
+MAX_MESSAGE = 256
+"""Maximum number of characters of a failure's message."""
+MAX_VALUE = 1e300
+"""Largest absolute value of an outcome. Sums of larger ones could overflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """The places of the outcomes after a run."""
+
+    status: Mapping[str, Any]
+    """Status of the run's job."""
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """Result that the job's program has left."""
+    load: Mapping[str, Any] = field(default_factory=dict)
+    """Result of the job that sent the requests."""
+
+
+def missing(outcomes: Sequence[Outcome], readings: Readings) -> Outcome | None:
+    """Return the first outcome that has no value after a run that succeeded; None if all have one."""
+    return next((one for one in outcomes if _value(one, readings) is None), None)
+
+
+def figures(outcomes: Sequence[Outcome], label: str, readings: Readings) -> list[Figure]:
+    """Return the figures of a run for all outcomes that have a value. `label`: name of the run in results."""
+    found = []
+    for outcome in outcomes:
+        value = _value(outcome, readings)
+        if value is not None:
+            late = _is_censored(outcome, readings) or None
+            found.append(Figure(arm=label, outcome=outcome.name, value=value, censored=late))
+    return found
+
+
+def failure(label: str, reason: Reason, **facts: Any) -> RunFailure:
+    """Return the failure of a run."""
+    return RunFailure(arm=label, reason=reason.name, message=reason.format(**facts)[:MAX_MESSAGE])
+
+
+def number(value: Any) -> float | None:
+    """Return a value as a number; None if it is none, or not finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) and abs(found) <= MAX_VALUE else None
+
+
+def place(outcome: Outcome) -> str:
+    """Return a text that says where an outcome has no value."""
+    source = outcome.source
+    if source.status is not None:
+        return f"status.{source.status} of the job is no number"
+    if source.load is not None:
+        return f"the load's report has no number {source.load!r}"
+    return f"the job has left no number {source.metric!r}, neither as a metric nor in its result"
+
+
+def _value(outcome: Outcome, readings: Readings) -> float | None:
+    value = number(_raw(outcome, readings))
+    return outcome.censored_at if value is None else value
+
+
+def _is_censored(outcome: Outcome, readings: Readings) -> bool:
+    """Return True if a value is a bound of the real one: the run has none, or says so itself."""
+    said = outcome.source.metric in _texts(readings.result.get("censored"))
+    return said or number(_raw(outcome, readings)) is None
+
+
+def _raw(outcome: Outcome, readings: Readings) -> Any:
+    source = outcome.source
+    if source.status is not None:
+        return value_at(readings.status, source.status)
+    if source.load is not None:
+        return readings.load.get(source.load)
+    name = source.metric or ""
+    simulated = readings.result.get("figures")
+    if isinstance(simulated, Mapping):
+        return simulated.get(name)
+    if name in readings.result:
+        return readings.result[name]
+    reported = value_at(readings.status, "progress.metrics")
+    rows = reported if isinstance(reported, list) else []
+    return next(
+        (one.get("value") for one in rows if isinstance(one, Mapping) and one.get("name") == name), None
+    )
+
+
+def _texts(value: Any) -> Collection[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else ()

@@ -1,0 +1,113 @@
+"""Follows the job of one run, from its creation to its figures."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from convoy_controllers.experiment import outcomes
+from convoy_controllers.experiment.arms import Run
+from convoy_controllers.experiment.children import RESOURCES, max_name, run_job
+from convoy_controllers.experiment.draft import Draft
+from convoy_controllers.experiment.names import run_name
+from convoy_controllers.experiment.observed import ChildJob
+from convoy_controllers.experiment.outcomes import Readings
+from convoy_controllers.experiment.steps import BUSY_SECONDS
+from convoy_crds.experiment_status import RunFailure, RunState, RunStatus
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
+
+
+def started(draft: Draft, run: Run) -> RunStatus:
+    """Return the record of a run that starts now."""
+    return RunStatus(
+        name=_name(draft, run, 1),
+        block=run.block.id,
+        arm=run.label,
+        attempt=1,
+        state=RunState.PENDING,
+        start_time=draft.now,
+    )
+
+
+def follow(draft: Draft, run: Run, record: RunStatus) -> None:
+    """Create the job of a run that has not ended, or record its state and its end."""
+    job = job_of(draft, record)
+    if job is None and record.uid:
+        if record.uid in draft.observed.busy:
+            draft.requeue(BUSY_SECONDS)
+        elif record.attempt >= draft.spec.max_attempts:
+            reason, limit = Reasons.JOB_DISAPPEARED, draft.spec.max_attempts
+            fail(draft, record, reason, job=record.name, limit=limit)
+        else:
+            _try_again(draft, run, record)
+            job = job_of(draft, record)
+    if record.ended:
+        return
+    if job is not None:
+        record.uid, record.state = job.uid, RunState.RUNNING
+        if job.ended:
+            _finish(draft, record, job)
+    elif not record.uid and draft.may_start:
+        draft.create(RESOURCES[run.arm.type], run_job(draft.experiment, run, record))
+    if not record.ended:
+        _enforce_deadline(draft, record)
+
+
+def job_of(draft: Draft, record: RunStatus) -> ChildJob | None:
+    """Return the job of a run's current attempt; None if it does not exist."""
+    job = draft.observed.jobs.get(record.name)
+    return job if job is not None and record.uid in ("", job.uid) else None
+
+
+def occupies(draft: Draft, record: RunStatus) -> bool:
+    """Return True if a run uses one of the places of `spec.parallelism`: until its pods have ended."""
+    job = job_of(draft, record)
+    if record.uid and record.uid in draft.observed.busy:
+        return True
+    return not record.ended if job is None else not job.ended
+
+
+def fail(draft: Draft, record: RunStatus, reason: Reason, **facts: Any) -> None:
+    """End a run with a failure, and report it."""
+    end(draft, record, outcomes.failure(record.arm, reason, **facts))
+    why = record.failure.message if record.failure is not None else ""
+    message = Reasons.BLOCK_FAILED.format(block=record.block, arm=record.arm, why=why)
+    draft.event(Reasons.BLOCK_FAILED, message)
+
+
+def end(draft: Draft, record: RunStatus, failure: RunFailure) -> None:
+    """End a run that has no figures."""
+    record.state, record.failure, record.completion_time = RunState.FAILED, failure, draft.now
+
+
+def _name(draft: Draft, run: Run, attempt: int) -> str:
+    return run_name(draft.name, draft.plan_hash, run.name, attempt, max_name(run.arm))
+
+
+def _try_again(draft: Draft, run: Run, record: RunStatus) -> None:
+    record.attempt += 1
+    record.name, record.uid, record.state = _name(draft, run, record.attempt), "", RunState.PENDING
+
+
+def _finish(draft: Draft, record: RunStatus, job: ChildJob) -> None:
+    if not job.succeeded:
+        fail(draft, record, Reasons.JOB_FAILED, job=job.name, why=job.why)
+        return
+    readings = Readings(status=job.status, result=job.result)
+    missing = outcomes.missing(draft.spec.outcomes, readings)
+    if missing is not None:
+        fail(draft, record, Reasons.NO_VALUE, outcome=missing.name, why=outcomes.place(missing))
+        return
+    record.figures = outcomes.figures(draft.spec.outcomes, record.arm, readings)
+    record.achieved = outcomes.number(job.result.get("achieved"))
+    record.state, record.completion_time = RunState.SUCCEEDED, draft.now
+
+
+def _enforce_deadline(draft: Draft, record: RunStatus) -> None:
+    seconds = draft.spec.run_deadline_seconds
+    left = ((record.start_time or draft.now) + timedelta(seconds=seconds) - draft.exact).total_seconds()
+    if left <= 0:
+        fail(draft, record, Reasons.RUN_DEADLINE, job=record.name, seconds=seconds)
+    else:
+        draft.requeue(left)

@@ -1,0 +1,176 @@
+"""Checks an Experiment for errors that the schema cannot find. It shows the first violation, and starts once
+there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import rfc8785
+
+from convoy_controllers.experiment import arms, storage, tuning
+from convoy_controllers.experiment.children import simulation_params, used_engines
+from convoy_controllers.experiment.observed import Observed
+from convoy_controllers.experiment.paths import WrongPath
+from convoy_controllers.workers.violation import Violation
+from convoy_crds.experiment_arm import ArmType
+from convoy_crds.experiment_hash import canonical, plan_document
+from convoy_crds.experiment_schedule import combinations, schedule
+from convoy_crds.experiment_status import MAX_BLOCKS, MAX_HYPOTHESES
+from convoy_crds.params import params_error
+from convoy_crds.perturbations import Backend, perturbation_type
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.terms import ENGINE_SIMULATION, ConditionType
+
+MAX_PLAN_BYTES = 32 * 1024
+"""Maximum size of a plan. It travels in the environment of a pod, together with the data of all blocks."""
+_BACKENDS = {
+    ArmType.SIMULATION: frozenset({Backend.SIMULATION}),
+    ArmType.TRAINING_JOB: frozenset({Backend.AGENT}),
+    ArmType.SERVING_JOB: frozenset({Backend.AGENT, Backend.LOAD}),
+}
+"""Backends that can disturb the runs of each type of arm."""
+
+
+def violation(observed: Observed) -> Violation | None:
+    """Return the first violation; None if the experiment can start."""
+    for check in CHECKS:
+        if found := next(check(observed), None):
+            return found
+    return None
+
+
+def _store(observed: Observed) -> Iterator[Violation]:
+    name, namespace = observed.experiment.spec.store, observed.experiment.metadata.namespace
+    if observed.store is None:
+        known = ", ".join(observed.known_stores) or "(there are none for this namespace yet)"
+        why = f"there is no CheckpointStore {name!r}; create it or name one of: {known}"
+        yield Violation(Reasons.UNKNOWN_STORE, f"spec.store: {why}")
+    elif not observed.store.spec.allows(namespace):
+        why = (
+            f"CheckpointStore {name!r} does not allow jobs of namespace {namespace!r}; add the namespace to "
+            "the store's spec.allowedNamespaces, or name another store"
+        )
+        yield Violation(Reasons.STORE_NOT_ALLOWED, f"spec.store: {why}")
+    elif why := storage.problem(observed):
+        yield Violation(Reasons.AWAITS_STORE, Reasons.AWAITS_STORE.format(name=name, why=why))
+
+
+def _engines(observed: Observed) -> Iterator[Violation]:
+    for name, path in used_engines(observed.experiment).items():
+        engine = observed.engines.get(name)
+        if engine is None:
+            known = ", ".join(sorted(observed.engines)) or "(there are none yet)"
+            why = f"there is no Engine {name!r}; create it or name one of: {known}"
+            yield Violation(Reasons.UNKNOWN_ENGINE, f"{path}: {why}")
+            return
+        for condition in engine.status.conditions:
+            if condition.type == ConditionType.READY and condition.status == "False":
+                why = f"Engine {name!r} cannot be used: {condition.message}"
+                yield Violation(Reasons.ENGINE_NOT_READY, f"{path}: {why}")
+
+
+def _size(observed: Observed) -> Iterator[Violation]:
+    spec = observed.experiment.spec
+    if spec.sweep is not None:
+        count = len(combinations(spec.sweep.parameters)) * spec.blocks
+        if count > MAX_BLOCKS:
+            why = f"combinations x blocks are {count}, but at most {MAX_BLOCKS} blocks fit: use fewer values"
+            yield _invalid("spec.sweep.parameters", why)
+    magnitudes = {one.name: len(one.magnitudes) for one in spec.perturbations or ()}
+    hypotheses = sum(magnitudes.get(one.perturbation or "", 1) for one in spec.predictions or ())
+    if hypotheses > MAX_HYPOTHESES:
+        why = (
+            f"predictions x magnitudes are {hypotheses}, but at most {MAX_HYPOTHESES} verdicts fit: leave "
+            "out predictions or magnitudes"
+        )
+        yield _invalid("spec.predictions", why)
+    try:
+        size = len(canonical(plan_document(observed.experiment.metadata.name, observed.spec, ())))
+    except rfc8785.CanonicalizationError as error:
+        yield _invalid("spec", f"the plan has no canonical form (RFC 8785): {error}")
+        return
+    if size > MAX_PLAN_BYTES:
+        why = f"the plan has {size} bytes as JSON, but at most {MAX_PLAN_BYTES} fit; keep data in files"
+        yield _invalid("spec", why)
+
+
+def _perturbations(observed: Observed) -> Iterator[Violation]:
+    spec = observed.experiment.spec
+    for number, one in enumerate(spec.perturbations or ()):
+        known = perturbation_type(one.kind).backends
+        for arm in spec.arms:
+            if not known & _BACKENDS[arm.type]:
+                able = " or ".join(kind.value for kind, usable in _BACKENDS.items() if known & usable)
+                why = (
+                    f"{one.kind.value} cannot disturb arm {arm.name!r} of type {arm.type.value}"
+                    f"{f'; it is for arms of type {able}' if able else ', nor any other arm'}"
+                )
+                yield _invalid(f"spec.perturbations[{number}].kind", why)
+
+
+def _tuning(observed: Observed) -> Iterator[Violation]:
+    for number, arm in enumerate(observed.experiment.spec.arms):
+        found = tuning.taken_over(observed, arm)
+        if isinstance(found, str):
+            yield _invalid(f"spec.arms[{number}].tuning.reuse", found)
+
+
+def _paths(observed: Observed) -> Iterator[Violation]:
+    """Yield the paths of tuned or swept values that do not fit their arm."""
+    spec = observed.experiment.spec
+    for number, arm in enumerate(spec.arms):
+        taken = tuning.taken_over(observed, arm)
+        chosen = [(one.path, None) for one in (arm.tuning.search if arm.tuning else None) or ()]
+        if taken is not None and not isinstance(taken, str):
+            chosen = [(one.path, None) for one in taken.values]
+        where = f"spec.arms[{number}].tuning"
+        if spec.sweep is not None:
+            chosen, where = [(one.path, None) for one in spec.sweep.parameters], "spec.sweep.parameters"
+        for one in chosen:
+            try:
+                arms.settings(arm, [one])
+            except WrongPath as error:
+                yield _invalid(where, f"path {one[0]!r} does not fit arm {arm.name!r}: {error}")
+
+
+def _templates(observed: Observed) -> Iterator[Violation]:
+    """Yield fields of templates that would keep a run from ending."""
+    for number, arm in enumerate(observed.experiment.spec.arms):
+        body, where = (arm.template.spec if arm.template else {}), f"spec.arms[{number}].template.spec"
+        if body.get("suspend"):
+            yield _invalid(f"{where}.suspend", "a suspended job never ends; remove the field")
+        for field in ("managedBy", "ttlSecondsAfterFinished"):
+            if body.get(field) is not None:
+                why = "the experiment creates and deletes the job itself; remove the field"
+                yield _invalid(f"{where}.{field}", why)
+
+
+def _params(observed: Observed) -> Iterator[Violation]:
+    """Yield parameters that do not fit the Engine of a simulation."""
+    experiment = observed.experiment
+    engine = observed.engines.get(ENGINE_SIMULATION)
+    for run in arms.runs(experiment.spec, schedule(experiment.spec)[0]):
+        if run.arm.type is ArmType.SIMULATION and engine is not None:
+            given = simulation_params(experiment, run, arms.settings(run.arm, arms.values(experiment, run)))
+            if error := params_error(engine.spec.params_schema, given):
+                number = [one.name for one in experiment.spec.arms].index(run.arm.name)
+                path = error[0].replace("spec.engine", f"spec.arms[{number}].simulation", 1)
+                why = f"{path}: {error[1]}; see the parameters of Engine {ENGINE_SIMULATION!r}"
+                yield Violation(Reasons.INVALID_PARAMS, why)
+
+
+def _invalid(path: str, why: str) -> Violation:
+    return Violation(Reasons.INVALID_SPEC, Reasons.INVALID_SPEC.format(path=path, why=why))
+
+
+CHECKS: tuple[Callable[[Observed], Iterator[Violation]], ...] = (
+    _size,
+    _perturbations,
+    _templates,
+    _engines,
+    _store,
+    _tuning,
+    _paths,
+    _params,
+)
