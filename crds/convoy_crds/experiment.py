@@ -17,9 +17,14 @@ from convoy_crds.meta import Model, ObjectMeta, ObjectName, Rule, map_list, vali
 MAX_PREDICTIONS = 16
 MAX_NAME = 30
 """Maximum number of characters in an experiment's name. Its jobs are named <name>-<hash>-<block>-<arm>."""
+MAX_PERTURBATIONS = 8
+_MAGNITUDES = " + ".join(
+    f"(self.perturbations.size() > {number} ? self.perturbations[{number}].magnitudes.size() : 0)"
+    for number in range(MAX_PERTURBATIONS)
+)
+"""Number of magnitudes of all perturbations. `sum()` is Kubernetes' own, and not in other versions of CEL."""
 _CELLS = (
-    "((has(self.unperturbed) && !self.unperturbed ? 0 : 1)"
-    " + (has(self.perturbations) ? self.perturbations.map(p, p.magnitudes.size()).sum() : 0))"
+    f"((has(self.unperturbed) && !self.unperturbed ? 0 : 1) + (has(self.perturbations) ? {_MAGNITUDES} : 0))"
 )
 _COMPARED = "self.arms.filter(c, c.role in ['Candidate', 'Comparator'])"
 _MUTABLE = "suspend and stop"
@@ -165,7 +170,8 @@ class ExperimentSpec(Model):
     unperturbed: bool = True
     """True to run all arms also without a perturbation."""
     perturbations: (
-        Annotated[list[Perturbation], Field(max_length=8, json_schema_extra=map_list("name"))] | None
+        Annotated[list[Perturbation], Field(max_length=MAX_PERTURBATIONS, json_schema_extra=map_list("name"))]
+        | None
     ) = None
     predictions: (
         Annotated[list[Prediction], Field(max_length=MAX_PREDICTIONS, json_schema_extra=map_list("name"))]
