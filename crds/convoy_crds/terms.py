@@ -27,6 +27,8 @@ LABEL_REVISION = "convoy.dev/revision"
 """Label of a ServingJob's pod with the name of its revision."""
 LABEL_ENDPOINT = "convoy.dev/endpoint"
 """Label of the ServingJob's pods that receive requests. Its value is `true`."""
+SHM_VOLUME = "convoy-shm"
+"""Name of the volume that Convoy gives each pod for shared memory."""
 LABEL_AGENT_READY = "convoy.dev/agent-ready"
 LABEL_FAULT_INJECTION = "convoy.dev/fault-injection"
 """Label of a node on which agents may inject faults. Its value is `true`. The cluster's administrator sets
