@@ -20,6 +20,7 @@ from convoy_agents.csi.folders import Folders
 from convoy_agents.csi.service import CsiServers
 from convoy_agents.csi.volumes import Volumes, save_state
 from convoy_agents.enrol import Enrolment
+from convoy_agents.faults import injector
 from convoy_agents.guard.sweep.orders import SweepOrders
 from convoy_agents.guard.sweep.pair_probes import PairProbes
 from convoy_agents.guard.sweep.pair_responder import PairService
@@ -122,9 +123,13 @@ class Agent:
         self._committer = Committer(
             self.memory_manager, peer_transfer, self.remotes, troubles, commits, self.pods
         )
-        use = MemoryUse(self.pods.set_memory_use)
         self._ranks = RankServer(
-            self.memory_manager, restores, self._committer, lambda: self.pods, troubles, use
+            self.memory_manager,
+            restores,
+            self._committer,
+            lambda: self.pods,
+            troubles,
+            MemoryUse(self.pods.set_memory_use),
         )
         self._states = states.assemble(settings.node, self.memory_manager, self.pods, peer_transfer, troubles)
         self._telemetry = TelemetryBuffer()
@@ -133,9 +138,8 @@ class Agent:
         pair_probes = PairProbes(self._peers.pairs)
         runner = Runner(Launch(settings.probe_dir, settings.probe_python))
         current_provenance = partial(provenance, version())
-        self.sweeps = SweepOrders(
-            settings.node, runner, pair_probes, current_provenance, self._on_sweep_report
-        )
+        self.sweeps = SweepOrders(settings.node, runner, pair_probes, current_provenance, self._wake_hub)
+        self.faults = injector.assemble(settings, lambda: self.pods, self._wake_hub)
         self._background: set[asyncio.Task[None]] = set()
         attestation = PeerAttestation(lambda: self.pods, boottime)
         self._isolation = Isolation(
@@ -160,6 +164,8 @@ class Agent:
             self.sweeps.handle,
             self.sweeps.reports,
             self._deliver_model,
+            self.faults.handle,
+            self.faults.reports,
         )
         self.hub = HubClient(settings.node, settings.session_address, self.enrolment, handlers, version())
         self.pods.wake = self.hub.wake
@@ -214,6 +220,7 @@ class Agent:
         # are already reconnecting.
         await volumes.recover()
         await self._resume()
+        await self.faults.recover()
         csi = CsiServers(settings.kubelet_dir, settings.node, version(), volumes)
         await csi.start()
         self._recovered = True
@@ -226,6 +233,7 @@ class Agent:
             asyncio.create_task(self.scrubber.run(), name="scrub"),
             asyncio.create_task(self._models.run(settings.garbage_seconds), name="models"),
             asyncio.create_task(self._scraper.run(), name="scrape"),
+            asyncio.create_task(self.faults.run(), name="faults"),
             asyncio.create_task(self._leaving.wait(), name="leaving"),
         ]
         try:
@@ -266,6 +274,7 @@ class Agent:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+                await self.faults.close()
                 await self.sweeps.close()
                 await self._committer.close()
                 await self._states.copies.close()
@@ -278,6 +287,7 @@ class Agent:
                 await self.pods.close_all()
                 if alone and not any(True for _ in self.pods) and not self.memory_manager.jobs:
                     await asyncio.to_thread(self.model_folders.clear)
+                    await asyncio.to_thread(self.faults.clear)
                     left = await asyncio.to_thread(clean_up, self.settings.run_dir, csi.folder)
                     log.info("node cleared", left=left)
                 await self._health.stop()
@@ -321,6 +331,7 @@ class Agent:
         self._states.copies.drop_pod(uid)
         self._telemetry.drop_pod(uid)
         self._traffic.drop_pod(uid)
+        self.faults.drop_pod(uid)
 
     def _deliver_model(self, message: hub_pb2.DeliverModel) -> None:
         if self.pods.get(message.pod_uid) is not None:
@@ -332,7 +343,7 @@ class Agent:
     def _held_jobs_changed(self) -> None:
         self.hub.held_jobs_changed()
 
-    def _on_sweep_report(self) -> None:
+    def _wake_hub(self) -> None:
         self.hub.wake()
 
     def _drop_job(self, job_uid: str) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 import grpc
@@ -89,6 +89,12 @@ class HubHandlers:
     """
     deliver_model: Callable[[hub_pb2.DeliverModel], None]
     """Starts the delivery of a model to a pod."""
+    fault: Callable[[hub_pb2.HubMessage], None]
+    """Handles the order to inject or to undo a fault."""
+    fault_reports: Callable[[bool], list[hub_pb2.FaultReport]]
+    """Returns the reports on faults to send. The argument is True at the start of a session, and then the
+    result includes all faults that the agent remembers.
+    """
 
 
 class _Redirected(Exception):
@@ -276,6 +282,8 @@ class HubClient:
             self._handlers.deliver_model(message.deliver_model)
         elif kind.startswith("sweep_"):
             self._handlers.sweep(message)
+        elif kind.endswith("_fault"):
+            self._handlers.fault(message)
         else:
             # `command` itself counts its results, by kind of failure. So skip the count below.
             self._handlers.command(message)
@@ -334,8 +342,8 @@ class HubClient:
                 yield hub_pb2.AgentMessage(held_jobs=self._held_jobs())
             while self._store_reports:
                 yield hub_pb2.AgentMessage(store=self._store_reports.popleft())
-            for report in self._handlers.sweep_reports(again):
-                yield hub_pb2.AgentMessage(sweep=report)
+            for message in self._order_reports(again):
+                yield message
             again = False
             removed, changed = outbox.pop_due(now)
             for uid in removed:
@@ -350,6 +358,13 @@ class HubClient:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._wake.wait()
+
+    def _order_reports(self, again: bool) -> Iterator[hub_pb2.AgentMessage]:
+        """Yield the reports on the hub's orders. `again` is True at the start of a session."""
+        for sweep in self._handlers.sweep_reports(again):
+            yield hub_pb2.AgentMessage(sweep=sweep)
+        for fault in self._handlers.fault_reports(again):
+            yield hub_pb2.AgentMessage(fault=fault)
 
 
 async def _read(call: Call) -> object:

@@ -25,7 +25,16 @@ _MOMENTS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _STARTS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _TRANSFERS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _OF_PODS = ("assignment", "pick_port", "peer_moved", "endpoints", "shutdown")
-_OF_NODE = ("deliver_model", "drop_job", "store", "sweep_order", "sweep_cancel", "sweep_received")
+_OF_NODE = (
+    "deliver_model",
+    "drop_job",
+    "store",
+    "sweep_order",
+    "sweep_cancel",
+    "sweep_received",
+    "inject_fault",
+    "undo_fault",
+)
 
 
 def _with_series(metric: M, *values: Iterable[str]) -> M:
@@ -90,6 +99,19 @@ POD_PROTOCOL_ERRORS = _with_series(
 )
 FENCED = Counter(
     "convoy_agent_fenced", "Strict jobs stopped on this node because it was isolated.", registry=REGISTRY
+)
+
+FAULTS = _with_series(
+    Counter(
+        "convoy_agent_faults", "Faults that the operator ordered, by result.", ["result"], registry=REGISTRY
+    ),
+    ["injected", "undone", "refused", "undo_failed"],
+)
+FAULTS_ACTIVE = Gauge("convoy_agent_faults_active", "Faults that are not undone.", registry=REGISTRY)
+FAULTS_OVERDUE = Gauge(
+    "convoy_agent_faults_overdue",
+    "Faults that the agent could not undo yet. It tries again.",
+    registry=REGISTRY,
 )
 
 # Metrics of the session with the hub, and of calls from other agents.

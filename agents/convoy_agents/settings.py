@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -19,6 +19,15 @@ class SettingsError(ValueError):
 
 def _env(name: str) -> dict[str, str]:
     return {"env": name}
+
+
+_CONVERSIONS: Mapping[str, Callable[[str], object]] = {
+    "int": int,
+    "float": float,
+    "Path": Path,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
+}
+"""Function that converts the text of a variable, by type of the field. Other fields keep the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,10 @@ class Settings:
     """Path of a Python interpreter with torch, for accelerator probes. If it is empty, the agent's own
     interpreter runs them.
     """
+    fault_injection: bool = field(default=False, metadata=_env("CONVOY_FAULT_INJECTION"))
+    """`true` to let the operator inject faults into pods of Experiments on this node."""
+    node_root: Path = field(default=Path("/proc/1/root"), metadata=_env("CONVOY_NODE_ROOT"))
+    """Root folder of the node, for faults. The default needs the node's process namespace (hostPID)."""
     log_level: str = field(default="INFO", metadata=_env("CONVOY_LOG_LEVEL"))
     """Log level: DEBUG, INFO, WARNING or ERROR."""
 
@@ -126,9 +139,10 @@ class Settings:
                 if entry.name in {"node", "pod_ip"}:
                     raise SettingsError(f"{name} is not set")
                 continue
-            convert = {"int": int, "float": float, "Path": Path}.get(str(entry.type), str)
+            convert = _CONVERSIONS.get(str(entry.type), str)
             try:
                 values[entry.name] = convert(text)
-            except ValueError as error:
-                raise SettingsError(f"{name}: {text!r} is not a number") from error
+            except (ValueError, KeyError) as error:
+                wanted = "true or false" if entry.type == "bool" else "a number"
+                raise SettingsError(f"{name}: {text!r} is not {wanted}") from error
         return cls(**values)  # type: ignore[arg-type]  # each value was converted to its field's type

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from convoy_agents.csi import library
 
-_FOLDERS = ("pods", "state", "memory")
+_FOLDERS = ("pods", "state", "memory", "faults")
 
 
 def clean_up(run_dir: Path, plugin_dir: Path) -> list[str]:

@@ -41,6 +41,8 @@ class Mount:
     root: str
     """The mounted folder, as a path within its own file system."""
     target: str
+    kind: str = ""
+    """Type of the file system, such as tmpfs."""
 
 
 def bind_read_only(source: Path, target: Path) -> None:
@@ -150,7 +152,10 @@ def table(text: str | None = None) -> list[Mount]:
     process's own.
     """
     lines = (MOUNT_TABLE.read_text() if text is None else text).splitlines()
-    return [Mount(_unescape(fields[3]), _unescape(fields[4])) for fields in map(str.split, lines)]
+    return [
+        Mount(_unescape(fields[3]), _unescape(fields[4]), fields[fields.index("-") + 1])
+        for fields in map(str.split, lines)
+    ]
 
 
 def _unescape(path: str) -> str:

@@ -91,7 +91,7 @@ def test_escapes_in_the_mount_table_are_decoded() -> None:
     text = (
         "36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 - ext3 /dev/root rw\n37 35 0:1 / / ro - tmpfs t rw\n"
     )
-    assert mounts.table(text) == [mounts.Mount("/mnt1", "/mnt 2"), mounts.Mount("/", "/")]
+    assert mounts.table(text) == [mounts.Mount("/mnt1", "/mnt 2", "ext3"), mounts.Mount("/", "/", "tmpfs")]
 
 
 def test_the_own_mount_table_can_be_read() -> None:

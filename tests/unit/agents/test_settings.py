@@ -30,6 +30,7 @@ def test_every_variable_is_read() -> None:
         "CONVOY_PEER_PORT": "3", "CONVOY_METRICS_PORT": "4", "CONVOY_GARBAGE_SECONDS": "5.5",
         "CONVOY_CHECKPOINT_MEMORY": "7", "CONVOY_COPY_RATE": "8.5", "CONVOY_SCRUB_SECONDS": "9.5",
         "CONVOY_PROBE_DIR": "/p", "CONVOY_PROBE_PYTHON": "/py",
+        "CONVOY_FAULT_INJECTION": "true", "CONVOY_NODE_ROOT": "/n",
         "CONVOY_LOG_LEVEL": "DEBUG", "KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6",
     }  # fmt: skip
     assert {entry.metadata["env"] for entry in fields(Settings)} == set(values)
@@ -57,6 +58,8 @@ def test_every_variable_is_read() -> None:
         9.5,
         Path("/p"),
         "/py",
+        True,
+        Path("/n"),
         "DEBUG",
     )
 
@@ -68,6 +71,7 @@ def test_every_variable_is_read() -> None:
         ({"CONVOY_PEER_PORT": "many"}, "CONVOY_PEER_PORT"),
         ({"CONVOY_RUN_DIR": "run"}, "CONVOY_RUN_DIR"),
         ({"CONVOY_RUN_DIR": "/" + "x" * 80}, "CONVOY_RUN_DIR"),
+        ({"CONVOY_FAULT_INJECTION": "yes"}, "CONVOY_FAULT_INJECTION: 'yes' is not true or false"),
         ({"CONVOY_LOG_LEVEL": "LOUD"}, "CONVOY_LOG_LEVEL"),
     ],
 )
