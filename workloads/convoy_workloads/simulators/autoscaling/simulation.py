@@ -75,7 +75,9 @@ def simulate(params: Params, seed: int, perturbation: Perturbation | None) -> Ou
         rate * magnitude_at(perturbation, PerturbationKind.WORKLOAD_SHIFT, second, 1.0)
         for second, rate in enumerate(undisturbed)
     ]
-    run = _start(params, seed, perturbation, arrivals(shifted, seed))
+    requests = arrivals(shifted, seed)
+    policy = make(params.policy, service_facts(params, seed), requests)
+    run = _start(params, seed, perturbation, requests, policy)
     for second in range(params.seconds):
         run.tick(second)
     pod_hours = run.replicas.pod_hours(params.seconds)
@@ -87,15 +89,28 @@ def simulate(params: Params, seed: int, perturbation: Perturbation | None) -> Ou
     return _outcome(run, pod_hours, undisturbed)
 
 
-def _start(params: Params, seed: int, perturbation: Perturbation | None, requests: list[int]) -> Run:
-    facts = ServiceFacts(
+def run_policy(params: Params, policy: ReplicaPolicy, seed: int) -> None:
+    """Let a policy of the caller, such as one that learns, decide in one undisturbed run."""
+    requests = arrivals(rates(params.workload, params.seconds, seed), seed)
+    run = _start(params, seed, None, requests, policy)
+    for second in range(params.seconds):
+        run.tick(second)
+
+
+def service_facts(params: Params, seed: int) -> ServiceFacts:
+    """Return the facts that every policy may know."""
+    return ServiceFacts(
         params.min_replicas, params.max_replicas, params.service_seconds, params.boot_seconds, seed
     )
+
+
+def _start(
+    params: Params, seed: int, perturbation: Perturbation | None, requests: list[int], policy: ReplicaPolicy
+) -> Run:
     replicas = Replicas()
     replicas.scale(params.initial_replicas, 0, 0.0)
     telemetry = Telemetry(seed, params.metric_lag_seconds, params.metric_window_seconds, perturbation)
     service = Service(params.service_seconds, params.timeout_seconds)
-    policy = make(params.policy, facts, requests)
     return Run(params, perturbation, requests, policy, telemetry, replicas, service, params.initial_replicas)
 
 

@@ -69,4 +69,60 @@ class OraclePolicy(Model):
     """Time over which the rate is averaged."""
 
 
-Policy = HpaPolicy | StaticPolicy | RandomPolicy | ForecastPolicy | OraclePolicy
+class ThresholdPolicy(Model):
+    """One replica more above a threshold, one less well below it."""
+
+    name: Literal["threshold"]
+    threshold: Annotated[float, Field(gt=0, le=100)] = 70.0
+    """Percent of the processor's core above which a replica is added."""
+    shrink_ratio: Annotated[float, Field(ge=0, le=1)] = 0.75
+    """A replica is removed if the others would use less than this share of the threshold."""
+
+
+class TablePolicy(Model):
+    """A table with the change for each number of replicas and each level of utilization."""
+
+    name: Literal["table"]
+    actions: Annotated[
+        list[Annotated[str, Field(pattern=r"^[-=+]{10}$")]], Field(min_length=1, max_length=1000)
+    ]
+    """A text for each number of replicas from 1. It has a sign for each tenth of the utilization: `+` for one
+    replica more, `-` for one less, `=` for no change.
+    """
+
+
+class QLearningPolicy(Model):
+    """A table that Dyna-Q learns, after Rossi et al."""
+
+    name: Literal["q-learning"]
+    training_windows: Annotated[int, Field(ge=0, le=100)] = 8
+    """Number of windows on which the table is trained before the run. In the run it learns no more. At 0 it
+    learns in the run itself, from nothing.
+    """
+    training_seed: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    late_penalty: Annotated[float, Field(ge=0, le=100)] = 1.0
+    """Cost of an interval in which requests waited too long. All replicas cost 1."""
+    late_wait_seconds: Annotated[float, Field(ge=0, le=3600)] = 1.0
+    """Estimated waiting time above which an interval counts as late."""
+    change_penalty: Annotated[float, Field(ge=0, le=100)] = 0.01
+    discount: Annotated[float, Field(ge=0, lt=1)] = 0.95
+    """Weight of the next interval's cost."""
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 0.1
+    exploration: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Probability of a random action at the start."""
+    exploration_decisions: Annotated[float, Field(gt=0, le=1e6)] = 300.0
+    """Number of decisions after which that probability has halved."""
+    planning: Annotated[int, Field(ge=0, le=1000)] = 10
+    """Number of remembered transitions that each decision learns from again."""
+
+
+Policy = (
+    HpaPolicy
+    | StaticPolicy
+    | RandomPolicy
+    | ForecastPolicy
+    | OraclePolicy
+    | ThresholdPolicy
+    | TablePolicy
+    | QLearningPolicy
+)

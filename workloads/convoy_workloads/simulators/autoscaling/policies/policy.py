@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from convoy_workloads.simulators.autoscaling.telemetry import View
+from convoy_workloads.simulators.autoscaling.telemetry import CPU, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,16 @@ class ReplicaPolicy(Protocol):
     def decide(self, view: View) -> int:
         """Return the number of replicas that the service shall have."""
         ...
+
+
+def utilization(view: View) -> float | None:
+    """Return the mean use of a replica's core in percent; None without a measurement. `CPU` must be among the
+    policy's metrics.
+    """
+    samples = view.samples[CPU]
+    if not samples:
+        return None
+    return sum(one.value for one in samples.values()) / len(samples) / 10
 
 
 @dataclass(slots=True)

@@ -11,11 +11,16 @@ from convoy_workloads.simulators.autoscaling.policies.params import (
     HpaPolicy,
     OraclePolicy,
     Policy,
+    QLearningPolicy,
     RandomPolicy,
     StaticPolicy,
+    TablePolicy,
+    ThresholdPolicy,
 )
 from convoy_workloads.simulators.autoscaling.policies.policy import Rates, ReplicaPolicy, ServiceFacts
+from convoy_workloads.simulators.autoscaling.policies.q_learning import QLearning, Table
 from convoy_workloads.simulators.autoscaling.policies.simple import Oracle, Random, Static
+from convoy_workloads.simulators.autoscaling.policies.threshold import Threshold
 
 
 def make(params: Policy, facts: ServiceFacts, future: Rates) -> ReplicaPolicy:
@@ -31,5 +36,11 @@ def make(params: Policy, facts: ServiceFacts, future: Rates) -> ReplicaPolicy:
             return Forecast(params, facts)
         case OraclePolicy():
             return Oracle(params, facts, future)
+        case ThresholdPolicy():
+            return Threshold(params, facts)
+        case TablePolicy():
+            return Table(params, facts)
+        case QLearningPolicy():
+            return QLearning(params, facts)
         case _:
             assert_never(params)
