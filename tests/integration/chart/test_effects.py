@@ -98,6 +98,7 @@ EFFECTS = {
     "engines.enabled": Effect(False, ENGINES),
     "checkpoints.default": Effect("None", {OPERATOR}, "name: CONVOY_CHECKPOINTS_DEFAULT"),
     "guard.defaultPolicy": Effect("Act", {OPERATOR}, "value: Act"),
+    "faultInjection.enabled": Effect(True, {AGENT}, "hostPID: true"),
     "operator.replicas": Effect(1, {OPERATOR, "PodDisruptionBudget convoy-operator"}),
     "operator.logLevel": Effect("DEBUG", {OPERATOR}, "value: DEBUG"),
     "operator.qps": Effect(7.5, {OPERATOR}, "value: '7.5'"),

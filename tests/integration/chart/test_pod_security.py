@@ -50,6 +50,16 @@ def test_an_agent_requests_only_the_privileges_that_its_work_needs(helm: Path) -
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
 
 
+def test_an_agent_sees_processes_of_its_node_only_for_fault_injection(helm: Path) -> None:
+    spec = pods(render(helm, "faultInjection.enabled=true"))["DaemonSet convoy-agent"]["spec"]
+    environment = {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}
+    assert (spec["hostPID"], environment["CONVOY_FAULT_INJECTION"]) == (True, "true")
+    before = pods(render(helm))["DaemonSet convoy-agent"]["spec"]
+    assert "CONVOY_FAULT_INJECTION" not in str(before)
+    assert spec["volumes"] == before["volumes"], "no further folder of the node"
+    assert not {"hostNetwork", "hostIPC"} & set(spec)
+
+
 def test_an_agent_has_no_token_that_the_api_server_accepts(helm: Path) -> None:
     bodies = render(helm, values=DASHBOARD)
     spec = pods(bodies)["DaemonSet convoy-agent"]["spec"]

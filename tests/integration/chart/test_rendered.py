@@ -174,9 +174,11 @@ def test_pods_select_only_suitable_nodes_by_default(helm: Path) -> None:
 def test_each_host_access_of_the_agent_has_a_comment() -> None:
     lines = [line.strip() for line in (CHART / "templates" / "agent.yaml").read_text().splitlines()]
     needs = [
-        n for n, line in enumerate(lines) if "mountPath:" in line or line.startswith(("privileged", "runAs"))
+        n
+        for n, line in enumerate(lines)
+        if "mountPath:" in line or line.startswith(("privileged", "runAs", "hostPID"))
     ]
-    assert len(needs) == 9
+    assert len(needs) == 10
     for number in needs:
         above = next(line for line in reversed(lines[:number]) if not line.startswith("{{"))
         assert above.startswith("#"), lines[number]
