@@ -27,7 +27,8 @@ _CELLS = (
     f"((has(self.unperturbed) && !self.unperturbed ? 0 : 1) + (has(self.perturbations) ? {_MAGNITUDES} : 0))"
 )
 _COMPARED = "self.arms.filter(c, c.role in ['Candidate', 'Comparator'])"
-_MUTABLE = "suspend and stop"
+MUTABLE = ("suspend", "stop")
+"""Fields of the spec that are no part of the plan. They may change while the experiment runs."""
 _FIXED = (
     "store", "seed", "blocks", "parallelism", "arms", "sweep", "outcomes", "unperturbed", "perturbations",
     "predictions", "analysis", "tuning", "runDeadlineSeconds", "activeDeadlineSeconds", "maxFailedBlocks",
@@ -49,8 +50,8 @@ class ExperimentSpec(Model):
     model_config = validated(
         Rule(
             _unchanged(),
-            f"the plan is registered and never changes, except {_MUTABLE}: create an experiment with "
-            "another name",
+            f"the plan is registered and never changes, except {' and '.join(MUTABLE)}: create an experiment "
+            "with another name",
         ),
         Rule(
             "has(self.sweep) || self.arms.exists(a, a.role == 'Comparator')",

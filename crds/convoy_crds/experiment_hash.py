@@ -8,11 +8,10 @@ from typing import Any
 
 import rfc8785
 
+from convoy_crds.experiment import MUTABLE
 from convoy_crds.experiment_status import PlanEngine
 from convoy_crds.meta import API_VERSION
 
-MUTABLE = ("suspend", "stop")
-"""Fields of the spec that are no part of the plan."""
 HASH_PREFIX = "sha256:"
 
 

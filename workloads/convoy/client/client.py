@@ -8,11 +8,13 @@ from typing import Any, TypeVar
 
 from convoy.client.api import Api
 from convoy.client.collection import Collection, Deletable, Writable
+from convoy.client.experiments import Experiments
 from convoy.client.node_healths import NodeHealths
 from convoy.client.serving_jobs import ServingJobs
 from convoy.client.training_jobs import TrainingJobs
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
+from convoy_crds.experiment import Experiment
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.hardwareclass import HardwareClass
 from convoy_crds.healthsweep import HealthSweep
@@ -28,6 +30,7 @@ M = TypeVar("M", bound=Model)
 _COLLECTIONS: Mapping[type[Model], type[Collection[Any]]] = {
     TrainingJob: TrainingJobs,
     ServingJob: ServingJobs,
+    Experiment: Experiments,
     NodeHealth: NodeHealths,
     Engine: Collection,
     HardwareClass: Deletable,
@@ -44,6 +47,7 @@ class Client:
 
     training_jobs: TrainingJobs
     serving_jobs: ServingJobs
+    experiments: Experiments
     engines: Collection[Engine]
     checkpoint_stores: Writable[CheckpointStore]
     guard_policies: Writable[GuardPolicy]

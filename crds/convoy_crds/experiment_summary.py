@@ -1,0 +1,93 @@
+"""The results of an Experiment so far: the values of each outcome, by condition and arm. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from convoy_crds.experiment import Experiment, ExperimentSpec
+from convoy_crds.experiment_schedule import Cell, cells, combinations
+from convoy_crds.experiment_status import BlockStatus
+from convoy_crds.perturbations import perturbation_type
+
+UNPERTURBED = "unperturbed"
+
+
+@dataclass(slots=True)
+class Sample:
+    """The values of one outcome in one arm's runs under one condition."""
+
+    values: list[float] = field(default_factory=list)
+    censored: int = 0
+    """Number of values that are only a limit, because the run did not reach the value's event."""
+
+    @property
+    def median(self) -> float | None:
+        """Return the median; None without a value."""
+        return statistics.median(self.values) if self.values else None
+
+
+@dataclass(slots=True)
+class CellSummary:
+    """The blocks under one condition."""
+
+    cell: Cell
+    title: str
+    planned: int
+    ended: int = 0
+    failed: int = 0
+    samples: dict[tuple[str, str], Sample] = field(default_factory=dict)
+    """The values by arm and outcome. For a sweep, the arm is the number of the combination."""
+
+    def sample(self, arm: str, outcome: str) -> Sample:
+        """Return the values of an arm's outcome."""
+        return self.samples.get((arm, outcome), Sample())
+
+
+def summarise(experiment: Experiment) -> list[CellSummary]:
+    """Return a summary of each condition, in the order of the spec. A failed block counts with the figures
+    of those runs that did not fail.
+    """
+    spec = experiment.spec
+    planned = spec.blocks * (1 if spec.sweep is None else len(combinations(spec.sweep.parameters)))
+    found = {
+        (cell.perturbation, cell.magnitude): CellSummary(cell, condition_title(spec, cell), planned)
+        for cell in cells(spec)
+    }
+    for block in experiment.status.blocks:
+        here = found.get((block.perturbation, block.magnitude))
+        if here is not None:
+            _add(here, block)
+    return list(found.values())
+
+
+def _add(summary: CellSummary, block: BlockStatus) -> None:
+    summary.ended += 1
+    summary.failed += block.failed
+    for figure in block.figures:
+        sample = summary.samples.setdefault((figure.arm, figure.outcome), Sample())
+        sample.values.append(figure.value)
+        sample.censored += bool(figure.censored)
+
+
+def condition_title(spec: ExperimentSpec, cell: Cell) -> str:
+    """Return the name of a condition, such as `lag 60 s`."""
+    if cell.magnitude is None:
+        return cell.perturbation or UNPERTURBED
+    known = next((one for one in spec.perturbations or () if one.name == cell.perturbation), None)
+    unit = f" {perturbation_type(known.kind).unit}" if known is not None else ""
+    return f"{cell.perturbation} {cell.magnitude:g}{unit}"
+
+
+def arm_labels(spec: ExperimentSpec) -> Mapping[str, str]:
+    """Return a description of each arm: its role. For a sweep: the parameters of each combination, by the
+    number of the combination.
+    """
+    if spec.sweep is None:
+        return {arm.name: arm.role.value for arm in spec.arms}
+    parameters = spec.sweep.parameters
+    return {
+        str(number): ", ".join(f"{one.name}={value}" for one, value in zip(parameters, values, strict=True))
+        for number, values in enumerate(combinations(parameters))
+    }

@@ -1,0 +1,48 @@
+"""Compares the status of an Experiment with the files in its store. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from convoy_crds.experiment_status import ExperimentStatus
+
+DATA_FILE, RESULT_FILE = "data.json", "result.json"
+
+
+def status_differences(files: Mapping[str, bytes], status: ExperimentStatus) -> Iterator[str]:
+    """Yield a line for each block, verdict and control that differs. Raises KeyError or ValueError if a file
+    is missing or malformed.
+    """
+    data, result = json.loads(files[DATA_FILE]), json.loads(files[RESULT_FILE])
+    yield from _compared(
+        "blocks", {one.id: one.to_dict() for one in status.blocks}, _by(data["blocks"], "id")
+    )
+    verdicts = {
+        (one.prediction, one.perturbation, one.magnitude): one.verdict.value for one in status.verdicts
+    }
+    computed = {
+        (one["prediction"], one.get("perturbation", ""), one.get("magnitude")): one["verdict"]
+        for one in result["hypotheses"]
+        if one.get("verdict")
+    }
+    yield from _compared("verdicts", verdicts, computed)
+    controls = {one["name"]: one["passed"] for one in result["controls"]}
+    yield from _compared("controls", {one.name: one.passed for one in status.controls}, controls)
+
+
+def _by(rows: list[dict[str, Any]], name: str) -> dict[Any, Any]:
+    return {row[name]: row for row in rows}
+
+
+def _compared(where: str, status: Mapping[Any, Any], stored: Mapping[Any, Any]) -> Iterator[str]:
+    for key in dict.fromkeys([*status, *stored]):
+        ours, theirs = status.get(key), stored.get(key)
+        if ours != theirs:
+            name = key if not isinstance(key, tuple) else " ".join(str(one) for one in key if one)
+            yield f"status.{where} {name}: status {_short(ours)}, store {_short(theirs)}"
+
+
+def _short(value: Any) -> str:
+    return "nothing" if value is None else repr(value)[:200]
