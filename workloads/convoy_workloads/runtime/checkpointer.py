@@ -66,6 +66,13 @@ class Checkpointer(Protocol):
         ...
 
     @property
+    def in_store(self) -> bool | None:
+        """True if the final state of the job is in the job's store, False if it is not yet there. None if the
+        job has no store.
+        """
+        ...
+
+    @property
     def stall_seconds(self) -> float:
         """Seconds for which the newest save stopped the training; 0 before the first save. Preparations
         that are needed only once, such as the allocation of memory, are excluded.

@@ -206,6 +206,13 @@ class Job(Generic[P]):
             with self.saving():
                 saver.finish_last(saver.stage_last(self._collect_state(), total, DECISION_SECONDS, end=True))
 
+    @property
+    def in_store(self) -> bool | None:
+        """After the last step: True if the final state is in the job's store, False if the store did not
+        accept it. None if the job has no store.
+        """
+        return None if self._checkpoints is None else self._checkpoints.in_store
+
     def checkpoint(self, step: int) -> bool:
         """Save the state after `step` if a rank requests it and all can. Return True if a save starts."""
         decision = self._consensus.decision()

@@ -63,6 +63,11 @@ class FolderCheckpoints:
         return None
 
     @property
+    def in_store(self) -> None:
+        """Always None: a folder is no store."""
+        return None
+
+    @property
     def final_save_differs(self) -> bool:
         """Always False: the final state of the job is saved like every other state."""
         return False

@@ -95,6 +95,11 @@ class MemoryCheckpoints:
         return self._remote
 
     @property
+    def in_store(self) -> bool | None:
+        """True if the job's final state is in its store; None if the job has no store."""
+        return self._save.in_store if self._remote else None
+
+    @property
     def interval(self) -> float:
         """Seconds between two saves, as the agent last reported. Before the first report, the value from
         the environment variables of this process applies.

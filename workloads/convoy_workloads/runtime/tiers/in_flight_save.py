@@ -72,6 +72,8 @@ class InFlightSave:
         """
         self.is_last = False
         """True if the job ends with this save."""
+        self.in_store = False
+        """True if the job's final state is in the job's store."""
         self.failed = False
         """True if the newest save has failed, or if this rank has not yet sealed it. No journal segment may
         follow such a save.
@@ -150,12 +152,12 @@ class InFlightSave:
                     f"checkpoint {newest.name} is committed, but its copies on other nodes are not complete"
                 )
         if stands and self.is_last and self._remote:
-            self._wait_stored(newest)
+            self.in_store = self._wait_stored(newest)
         return stands
 
-    def _wait_stored(self, generation: Generation) -> None:
-        """Wait until the job's final state is in the job's store. Write to the log if the state does not
-        arrive there in time.
+    def _wait_stored(self, generation: Generation) -> bool:
+        """Wait until the job's final state is in the job's store. Return True if it is. Write to the log if
+        the state does not arrive there in time.
         """
         brought = self._status.uploads(generation) and self._status.wait_reached(
             generation, REMOTE, END_SECONDS
@@ -165,6 +167,7 @@ class InFlightSave:
                 f"checkpoint {generation.name} IS NOT IN THE STORE: "
                 "it is lost when the job's memory is released"
             )
+        return brought
 
     def _abandon(self, generation: Generation) -> None:
         self._client.request({"type": "abandon", "step": generation.step}, SEAL_SECONDS)

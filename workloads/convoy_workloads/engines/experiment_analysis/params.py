@@ -1,0 +1,33 @@
+"""Parameters of the engine experiment-analysis. `python -m
+convoy_workloads.engines.experiment_analysis.params` prints their JSON Schema.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from convoy_crds.experiment_status import MAX_BLOCKS
+
+
+class Params(BaseModel):
+    """One step of an Experiment: the registration of its plan, or the analysis of its blocks."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    action: Literal["register", "analyse"]
+    """`register` checks the plan and stores it. `analyse` computes the verdicts and the report."""
+    plan: dict[str, Any]
+    """The plan document."""
+    blocks: Annotated[list[dict[str, Any]], Field(max_length=MAX_BLOCKS)] = Field(default_factory=list)
+    """Rows of the Experiment's `status.blocks`, for `analyse`."""
+    tuning: Annotated[list[dict[str, Any]], Field(max_length=16)] = Field(default_factory=list)
+    """Rows of the Experiment's `status.tuning`, for `analyse`."""
+    folder: str = ""
+    """Folder to which the files are also written; empty for none. It is for runs on your own machine."""
+
+
+if __name__ == "__main__":
+    print(json.dumps(Params.model_json_schema(), indent=2))

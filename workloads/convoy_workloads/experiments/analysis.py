@@ -1,0 +1,240 @@
+"""The analysis of an Experiment: from the plan and the ended blocks to the result."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from convoy_crds.experiment import ExperimentSpec
+from convoy_crds.experiment_hash import plan_hash
+from convoy_crds.experiment_plan import Contrast
+from convoy_crds.experiment_schedule import combinations, schedule
+from convoy_crds.experiment_status import BlockStatus, TuningStatus, Verdict
+from convoy_workloads.experiments import effects, power
+from convoy_workloads.experiments.controls import controls
+from convoy_workloads.experiments.deviations import check_blocks, deviations
+from convoy_workloads.experiments.health import collapse, flags
+from convoy_workloads.experiments.holm import holm
+from convoy_workloads.experiments.hypotheses import Hypothesis, hypotheses, sign
+from convoy_workloads.experiments.intervals import Interval, mean_interval, ratio_interval
+from convoy_workloads.experiments.levels import levels
+from convoy_workloads.experiments.observations import Observations
+from convoy_workloads.experiments.paired import Pairs, pairs
+from convoy_workloads.experiments.permutation import sign_flip
+from convoy_workloads.experiments.result import (
+    BlockCounts,
+    ControlResult,
+    Failure,
+    HypothesisResult,
+    Result,
+)
+from convoy_workloads.experiments.verdicts import Estimate, decide, words
+
+
+@dataclass(frozen=True)
+class Family:
+    """The settings that all hypotheses of an experiment share."""
+
+    spec: ExperimentSpec
+    size: int
+    """Number of hypotheses."""
+
+    def seed(self, *key: object) -> int:
+        """Return the seed of the random numbers for one purpose. It follows from the experiment's seed."""
+        text = "/".join(map(str, ("analysis", self.spec.seed, *key)))
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+    def level(self, hypothesis: Hypothesis) -> float:
+        """Return the level of the hypothesis' interval: a test with one side belongs to an interval with
+        twice the error.
+        """
+        return 1 - self.spec.analysis.alpha * (2 if hypothesis.one_sided else 1)
+
+    def raw_p(self, hypothesis: Hypothesis, differences: Sequence[float]) -> float:
+        """Return the p-value of the mean difference being the hypothesis' threshold. A hypothesis with one
+        side gets the p-value of the side on which the mean lies.
+        """
+        shifted = [one - hypothesis.threshold for one in differences]
+        seed, resamples = self.seed("p", hypothesis.label), self.spec.analysis.resamples
+        if hypothesis.one_sided:
+            side = "greater" if math.fsum(shifted) >= 0 else "less"
+            return float(sign_flip(shifted, side, resamples, seed))  # type: ignore[arg-type]
+        return float(sign_flip(shifted, "two-sided", resamples, seed))
+
+    def interval(self, hypothesis: Hypothesis, differences: Sequence[float]) -> Interval | None:
+        """Return the confidence interval of the mean difference."""
+        seed, resamples = self.seed("interval", hypothesis.label), self.spec.analysis.resamples
+        return mean_interval(differences, self.level(hypothesis), resamples, seed)
+
+    def estimate(self, hypothesis: Hypothesis, differences: Sequence[float], p: float) -> Estimate:
+        """Return the estimate from which the verdict follows. `p`: the corrected p-value."""
+        return Estimate(len(differences), mean(differences), self.interval(hypothesis, differences), p)
+
+    def minimum_effect(self, hypothesis: Hypothesis, differences: Sequence[float]) -> float | None:
+        """Return the smallest difference from the threshold that would have been found."""
+        settings = self.spec.analysis
+        return power.minimum_effect(
+            differences, settings.alpha / self.size, settings.power, hypothesis.one_sided
+        )
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Return the mean; None without values."""
+    return math.fsum(values) / len(values) if values else None
+
+
+def analyse(
+    plan: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]], tuning: Sequence[Mapping[str, Any]] = ()
+) -> Result:
+    """Return the result of an experiment.
+
+    `plan`: the plan document. `blocks` and `tuning`: rows of the Experiment's status. Raises DataMismatch if
+    the blocks do not belong to the plan.
+    """
+    spec = ExperimentSpec.model_validate(plan["spec"])
+    ended = sorted((BlockStatus.model_validate(one) for one in blocks), key=lambda one: one.id)
+    tuned = [TuningStatus.model_validate(one) for one in tuning]
+    check_blocks(spec, ended)
+    observations = Observations(ended)
+    found = controls(spec, ended, observations) if spec.sweep is None else ()
+    valid = all(one.passed for one in found)
+    return Result(
+        experiment=plan["name"],
+        plan_hash=plan_hash(plan),
+        valid=valid,
+        alpha=spec.analysis.alpha,
+        power=spec.analysis.power,
+        blocks=BlockCounts(
+            planned=len(schedule(spec)), ended=len(ended), failed=sum(one.failed for one in ended)
+        ),
+        controls=[
+            ControlResult(name=one.name, passed=one.passed, message=one.message) for one in found
+        ],
+        hypotheses=_hypotheses(spec, observations, valid),
+        levels=levels(spec, observations, _labels(spec)),
+        tuning=tuned,
+        flags=list(flags(spec, tuned)),
+        deviations=list(deviations(spec, ended)),
+        failures=[
+            Failure(block=block.id, arm=one.arm, reason=one.reason, message=one.message)
+            for block in ended
+            for one in block.failures
+        ],
+    )  # fmt: skip
+
+
+def _labels(spec: ExperimentSpec) -> list[str]:
+    if spec.sweep is None:
+        return [arm.name for arm in spec.arms]
+    return [str(number) for number in range(len(combinations(spec.sweep.parameters)))]
+
+
+def _hypotheses(spec: ExperimentSpec, observations: Observations, valid: bool) -> list[HypothesisResult]:
+    tested = hypotheses(spec)
+    family = Family(spec, len(tested))
+    paired = [pairs(observations, one) for one in tested]
+    raw = [family.raw_p(one, of.differences) for one, of in zip(tested, paired, strict=True)]
+    adjusted = holm(raw)
+    results = []
+    for number, hypothesis in enumerate(tested):
+        collapsed = collapse(spec, observations, hypothesis)
+        estimate = family.estimate(hypothesis, paired[number].differences, adjusted[number])
+        verdict = decide(hypothesis, estimate, spec.analysis.alpha, collapsed)
+        minimum = family.minimum_effect(hypothesis, paired[number].differences)
+        result = _result(family, hypothesis, paired[number], estimate)
+        reason = collapsed or words(hypothesis, estimate, verdict, minimum)
+        results.append(
+            result.model_copy(
+                update={
+                    "verdict": verdict if valid else None,
+                    "reason": reason if valid else "the experiment is invalid, because a control failed",
+                    "raw_p": raw[number],
+                    "minimum_effect": minimum,
+                    "sensitivity": ""
+                    if collapsed
+                    else _sensitivity(family, number, (tested, paired, raw), verdict),
+                }
+            )
+        )
+    return results
+
+
+def _result(family: Family, hypothesis: Hypothesis, found: Pairs, estimate: Estimate) -> HypothesisResult:
+    prediction, outcome = hypothesis.prediction, hypothesis.outcome
+    low, high = estimate.interval or (None, None)
+    ratio, ratio_ends = None, None
+    if prediction.contrast is Contrast.LEVEL:
+        ratio_ends = ratio_interval(
+            found.first,
+            found.second,
+            family.level(hypothesis),
+            family.spec.analysis.resamples,
+            family.seed("ratio", hypothesis.label),
+        )
+        if ratio_ends is not None:
+            ratio = math.fsum(found.first) / math.fsum(found.second)
+    return HypothesisResult(
+        prediction=prediction.name,
+        prediction_index=hypothesis.index,
+        magnitude_index=hypothesis.magnitude_index,
+        candidate=prediction.candidate,
+        comparator=prediction.comparator,
+        outcome=outcome.name,
+        unit=outcome.unit,
+        direction=prediction.direction,
+        margin=prediction.margin,
+        contrast=prediction.contrast,
+        perturbation=hypothesis.cell.perturbation,
+        magnitude=hypothesis.cell.magnitude,
+        reason="",
+        blocks=estimate.blocks,
+        failed=list(found.failed),
+        censored_candidate=found.censored_first,
+        censored_comparator=found.censored_second,
+        effect=estimate.effect,
+        low=low,
+        high=high,
+        level=family.level(hypothesis),
+        raw_p=1.0,
+        p=estimate.p,
+        standardised=effects.standardised(found.differences),
+        cliffs_delta=effects.cliffs_delta(found.first, found.second, sign(outcome)),
+        ratio=ratio,
+        ratio_low=ratio_ends[0] if ratio_ends else None,
+        ratio_high=ratio_ends[1] if ratio_ends else None,
+        candidate_mean=mean(found.first),
+        comparator_mean=mean(found.second),
+        repetitions=list(found.repetitions),
+        differences=list(found.differences),
+    )
+
+
+def _sensitivity(
+    family: Family,
+    number: int,
+    data: tuple[Sequence[Hypothesis], Sequence[Pairs], Sequence[float]],
+    verdict: Verdict,
+) -> str:
+    """Return a sentence about the failed pairs: whether the verdict changes if each of them had the largest
+    observed distance from the threshold, against the verdict.
+    """
+    tested, paired, raw = data
+    hypothesis, found = tested[number], paired[number]
+    if not found.failed or not found.differences:
+        return ""
+    reach = max(abs(one - hypothesis.threshold) for one in found.differences)
+    changed = set()
+    for direction in (-1.0, 1.0):
+        worst = [*found.differences, *[hypothesis.threshold + direction * reach] * len(found.failed)]
+        other = [*raw]
+        other[number] = family.raw_p(hypothesis, worst)
+        estimate = family.estimate(hypothesis, worst, holm(other)[number])
+        changed.add(decide(hypothesis, estimate, family.spec.analysis.alpha, ""))
+    several = f"the {len(found.failed)} failed pairs" if len(found.failed) > 1 else "the failed pair"
+    others = sorted(one.value for one in changed - {verdict})
+    if not others:
+        return f"{several} could not change the verdict, even at the largest observed distance"
+    return f"{several} could change the verdict to {' or '.join(others)}"

@@ -1,0 +1,53 @@
+"""The observed values of an Experiment's runs, by condition, repetition, arm and outcome."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from convoy_crds.experiment_schedule import Cell
+from convoy_crds.experiment_status import BlockStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The value of one outcome in one run."""
+
+    value: float
+    censored: bool = False
+    """True if the run ended before the value's event. The value is then the limit of the outcome."""
+
+
+class Observations:
+    """All observed values. A value that is not finite counts as not observed."""
+
+    def __init__(self, blocks: Iterable[BlockStatus]) -> None:
+        self._values: dict[tuple[Cell, int, str, str], Observed] = {}
+        self._repetitions: dict[Cell, dict[int, None]] = {}
+        for block in sorted(blocks, key=lambda one: (one.repetition, one.id)):
+            cell = Cell(block.perturbation, block.magnitude)
+            self._repetitions.setdefault(cell, {})[block.repetition] = None
+            for one in block.figures:
+                if math.isfinite(one.value):
+                    key = (cell, block.repetition, one.arm, one.outcome)
+                    self._values[key] = Observed(one.value, bool(one.censored))
+
+    def get(self, cell: Cell, repetition: int, arm: str, outcome: str) -> Observed | None:
+        """Return a value; None if the run failed or did not take place."""
+        return self._values.get((cell, repetition, arm, outcome))
+
+    def repetitions(self, cell: Cell) -> tuple[int, ...]:
+        """Return the repetitions whose block under this condition has ended."""
+        return tuple(self._repetitions.get(cell, ()))
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Return the conditions with at least one ended block."""
+        return tuple(self._repetitions)
+
+    def series(self, cell: Cell, arm: str, outcome: str) -> Iterator[Observed]:
+        """Yield the values of an arm under a condition, in the order of the repetitions."""
+        for repetition in self.repetitions(cell):
+            if (found := self.get(cell, repetition, arm, outcome)) is not None:
+                yield found
