@@ -34,6 +34,7 @@ binaries: venv ## Fetch or build the Kubernetes binaries of the local cluster (c
 generate: venv ## Write the CRDs, the chart's copies, the Engines, the gRPC stubs and pages of reference.
 	@$(BIN)/python -m convoy_crds.generate
 	@$(BIN)/python -m convoy_crds.reference
+	@$(BIN)/python -m convoy_crds.perturbations_page
 	@$(BIN)/python -m convoy_operator.rights
 	@$(BIN)/python -m convoy_controllers.reference
 	@$(BIN)/python -m convoy.cli.reference
@@ -55,6 +56,7 @@ lint-checks:
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m convoy_crds.generate --check
 	@$(BIN)/python -m convoy_crds.reference --check
+	@$(BIN)/python -m convoy_crds.perturbations_page --check
 	@$(BIN)/python -m convoy_operator.rights --check
 	@$(BIN)/python -m convoy_controllers.reference --check
 	@$(BIN)/python -m convoy.cli.reference --check
