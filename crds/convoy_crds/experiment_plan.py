@@ -74,6 +74,10 @@ class Target(Model):
     """Role of the job. If absent, it is the first."""
     slot: Annotated[int, Field(ge=0, le=9999)] | None = None
     """Number of the pod in the role. If absent, the block's seed chooses it."""
+    volume: DnsLabel | None = None
+    """Volume that FullDisk fills: an emptyDir with `medium: Memory` and a `sizeLimit`. If absent, the pod
+    must have exactly one.
+    """
 
 
 class Perturbation(Model):

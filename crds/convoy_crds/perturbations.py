@@ -68,6 +68,10 @@ class PerturbationType:
     neutral: float | None
     """Magnitude that changes nothing; None if the kind has none."""
     backends: frozenset[Backend]
+    measured: str
+    """The measurement of the achieved magnitude on real pods; empty if only simulators and loads inject the
+    kind, because they achieve what they are asked.
+    """
     whole: bool = False
     """True if the magnitude is a whole number."""
 
@@ -75,18 +79,33 @@ class PerturbationType:
 _SIMULATED = frozenset({Backend.SIMULATION})
 _EVERYWHERE = frozenset({Backend.SIMULATION, Backend.AGENT, Backend.HARNESS})
 _ON_PODS = frozenset({Backend.AGENT, Backend.HARNESS})
+_CPU_RATIO = "processor time per second before the fault / during the fault"
 
 PERTURBATIONS: tuple[PerturbationType, ...] = (
-    PerturbationType(PerturbationKind.OBSERVATION_LAG, "s", 0, 3600, 0, _SIMULATED),
-    PerturbationType(PerturbationKind.TELEMETRY_NOISE, "ratio", 0, 10, 0, _SIMULATED),
-    PerturbationType(PerturbationKind.TELEMETRY_LOSS, "ratio", 0, 1, 0, _SIMULATED),
-    PerturbationType(PerturbationKind.WORKLOAD_SHIFT, "factor", 0.01, 100, 1, _SIMULATED | {Backend.LOAD}),
-    PerturbationType(PerturbationKind.TENANT, "ratio", 0, 0.95, 0, _EVERYWHERE),
-    PerturbationType(PerturbationKind.BOOT_DELAY, "s", 0, 3600, 0, _SIMULATED),
-    PerturbationType(PerturbationKind.SLOW_NODE, "factor", 1, 100, 1, _EVERYWHERE),
-    PerturbationType(PerturbationKind.SLOW_RANK, "factor", 1, 100, 1, _EVERYWHERE),
-    PerturbationType(PerturbationKind.KILL_RANK, "kills", 0, 100, 0, _EVERYWHERE, whole=True),
-    PerturbationType(PerturbationKind.KILL_POD, "deletions", 0, 100, 0, _EVERYWHERE, whole=True),
+    PerturbationType(PerturbationKind.OBSERVATION_LAG, "s", 0, 3600, 0, _SIMULATED, ""),
+    PerturbationType(PerturbationKind.TELEMETRY_NOISE, "ratio", 0, 10, 0, _SIMULATED, ""),
+    PerturbationType(PerturbationKind.TELEMETRY_LOSS, "ratio", 0, 1, 0, _SIMULATED, ""),
+    PerturbationType(
+        PerturbationKind.WORKLOAD_SHIFT, "factor", 0.01, 100, 1, _SIMULATED | {Backend.LOAD}, ""
+    ),
+    PerturbationType(
+        PerturbationKind.TENANT,
+        "ratio",
+        0,
+        0.95,
+        0,
+        _EVERYWHERE,
+        "processor time of the tenant / (processors of the container x seconds)",
+    ),
+    PerturbationType(PerturbationKind.BOOT_DELAY, "s", 0, 3600, 0, _SIMULATED, ""),
+    PerturbationType(PerturbationKind.SLOW_NODE, "factor", 1, 100, 1, _EVERYWHERE, _CPU_RATIO),
+    PerturbationType(PerturbationKind.SLOW_RANK, "factor", 1, 100, 1, _EVERYWHERE, _CPU_RATIO),
+    PerturbationType(
+        PerturbationKind.KILL_RANK, "kills", 0, 100, 0, _EVERYWHERE, "number of kills", whole=True
+    ),
+    PerturbationType(
+        PerturbationKind.KILL_POD, "deletions", 0, 100, 0, _EVERYWHERE, "number of deletions", whole=True
+    ),
     PerturbationType(
         PerturbationKind.NODE_LOSS,
         "nodes",
@@ -94,10 +113,21 @@ PERTURBATIONS: tuple[PerturbationType, ...] = (
         100,
         0,
         frozenset({Backend.SIMULATION, Backend.HARNESS}),
+        "number of nodes that were lost",
         whole=True,
     ),
-    PerturbationType(PerturbationKind.LINK_LIMIT, "Mbit/s", 0.1, 400_000, None, _ON_PODS),
-    PerturbationType(PerturbationKind.FULL_DISK, "ratio", 0, 1, 0, _ON_PODS),
+    PerturbationType(
+        PerturbationKind.LINK_LIMIT,
+        "Mbit/s",
+        0.1,
+        400_000,
+        None,
+        _ON_PODS,
+        "sent bytes per second while packets waited, by the queue's counters; unknown if none waited",
+    ),
+    PerturbationType(
+        PerturbationKind.FULL_DISK, "ratio", 0, 1, 0, _ON_PODS, "used bytes / size of the volume"
+    ),
 )
 
 
