@@ -27,6 +27,8 @@ def finished_runs(draft: Draft) -> None:
         job = runs.job_of(draft, record)
         if record.ended and job is not None:
             _retire(draft, job)
+        if record.ended and record.uid in draft.observed.busy:
+            draft.requeue(steps.BUSY_SECONDS)
     for name in internal.kept[:-MAX_KEPT]:
         draft.delete(jobs[name])
     done = {one.id for one in draft.status.blocks}

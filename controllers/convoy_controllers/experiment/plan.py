@@ -40,11 +40,8 @@ def _advance(draft: Draft) -> None:
     plan = draft.status.plan
     cleanup.replaced_attempts(draft)
     registration.keep_engines(draft)
-    if plan is not None and plan.registered_at is None:
-        registration.advance(draft, plan)
-    elif tuning.untuned(draft):
-        tuning.advance(draft)
-    elif running.advance(draft, schedule(draft.spec)):
+    ready = plan is not None and registration.advance(draft, plan) and tuning.advance(draft)
+    if ready and running.advance(draft, schedule(draft.spec)):
         analysis.advance(draft)
     if not draft.ended:
         _show_obstacles(draft)

@@ -51,17 +51,22 @@ def fix(draft: Draft) -> None:
     message = Reasons.PLAN_KEPT.message
     draft.condition(ConditionType.PLAN_KEPT, True, Reasons.PLAN_KEPT, message)
     _show(draft)
+    draft.requeue(0)
 
 
-def advance(draft: Draft, plan: PlanStatus) -> None:
-    """Let the analysis engine write the plan to the store, and compare its hash with the operator's."""
+def advance(draft: Draft, plan: PlanStatus) -> bool:
+    """Let the analysis engine write the plan to the store, and compare its hash with the operator's. Return
+    True once the plan is registered.
+    """
+    if plan.registered_at is not None:
+        return True
     if not storage.ready(draft, ExperimentPhase.REGISTERING):
-        return
+        return False
     params = {"action": "register", "plan": document(draft.observed, plan.engines)}
     end = steps.advance(draft, PLAN_STEP, ENGINE_ANALYSIS, params)
     if end is None:
         _show(draft)
-        return
+        return False
     theirs = end.result.get("planHash")
     if end.failure:
         _fail(draft, Reasons.REGISTRATION_FAILED.format(job=end.job, why=end.failure))
@@ -76,6 +81,7 @@ def advance(draft: Draft, plan: PlanStatus) -> None:
         message = reason.format(store=draft.spec.store, hash=plan.hash)
         draft.condition(ConditionType.REGISTERED, True, reason, message)
         draft.event(reason, message)
+    return plan.registered_at is not None
 
 
 def keep_engines(draft: Draft) -> None:

@@ -28,8 +28,10 @@ def untuned(draft: Draft) -> list[Arm]:
     return [arm for arm in draft.spec.arms if arm.tuning and arm.tuning.search and arm.name not in done]
 
 
-def advance(draft: Draft) -> None:
-    """Tune the arms that are not tuned yet, at most `spec.parallelism` at a time."""
+def advance(draft: Draft) -> bool:
+    """Tune the arms that are not tuned yet, at most `spec.parallelism` at a time. Return True once all are
+    tuned.
+    """
     left = untuned(draft)
     for arm in left[: draft.spec.parallelism]:
         end = steps.advance(draft, tuning_step(arm.name), ENGINE_SIMULATION, params(draft.spec, arm))
@@ -40,9 +42,12 @@ def advance(draft: Draft) -> None:
             reason = Reasons.TUNING_FAILED
             message = reason.format(job=end.job, arm=arm.name, why=found.failure)
             draft.end(ExperimentPhase.FAILED, reason, message)
-            return
+            return False
         draft.status.tuning.append(found)
+    if not untuned(draft):
+        return True
     _show(draft)
+    return False
 
 
 def params(spec: ExperimentSpec, arm: Arm) -> dict[str, Any]:

@@ -98,11 +98,11 @@ class Lab:
         return made
 
     def settle(self, most: int = 50) -> None:
-        """Reconcile until nothing changes any more."""
+        """Reconcile until nothing queues the experiment any more: neither a change of a job, nor its plan."""
         for _ in range(most):
-            before = self.experiment.status.to_dict(), dict(self.jobs)
-            self.step()
-            if (self.experiment.status.to_dict(), dict(self.jobs)) == before:
+            before = dict(self.jobs)
+            made = self.step()
+            if self.jobs == before and made.requeue_after != 0:
                 return
         raise AssertionError("the plans do not settle")
 
