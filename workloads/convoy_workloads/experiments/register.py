@@ -8,6 +8,7 @@ from typing import Any
 from convoy_crds.experiment import ExperimentSpec
 from convoy_workloads.experiments import power
 from convoy_workloads.experiments.hypotheses import hypotheses
+from convoy_workloads.simulators import plan_check
 
 
 def power_problem(spec: ExperimentSpec) -> str:
@@ -26,6 +27,11 @@ def power_problem(spec: ExperimentSpec) -> str:
         f"{power.floor(spec.blocks, one_sided):.3g}, but {len(family)} hypotheses at alpha {alpha:g} need "
         f"{alpha / len(family):.3g} (Holm): set blocks to {needed} or more, or make fewer predictions"
     )
+
+
+def problems(spec: ExperimentSpec) -> list[str]:
+    """Return the reasons why a plan must not be registered, each with the path of its field."""
+    return [*filter(None, [power_problem(spec)]), *plan_check.problems(spec)]
 
 
 def spec_of(plan: Mapping[str, Any]) -> ExperimentSpec:

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from convoy_crds.experiment_hash import HASH_PREFIX, digest
@@ -21,8 +20,6 @@ from convoy_workloads.experiments.statement import DATA_FILE, PLAN_FILE, RESULT_
 
 TOLERANCE = 1e-8
 """Largest relative difference of two numbers that counts as equal: processors round differently."""
-MAX_BYTES = 64 << 20
-"""Maximum size of a file that `verify_folder` reads."""
 _UNCHECKED = frozenset({"libraries", "digest"})
 """Fields that describe the machine of the analysis, and digests, which are compared with the stored files.
 """
@@ -42,15 +39,6 @@ class Difference:
     def __str__(self) -> str:
         where = f"{self.file}: {self.path}" if self.path else self.file
         return f"{where}: stored {self.stored!r}, computed {self.computed!r}"
-
-
-def verify_folder(folder: Path, expected: str = "", plan: str = "") -> list[Difference]:
-    """Compute all files in a folder again, and return the differences. See `verify`."""
-    files = {}
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and path.stat().st_size <= MAX_BYTES:
-            files[path.name] = path.read_bytes()
-    return verify(files, expected, plan)
 
 
 def verify(files: Mapping[str, bytes], expected: str = "", plan: str = "") -> list[Difference]:

@@ -24,7 +24,7 @@ Values = Callable[[Block, str, str], float | None]
 def arm(name: str, role: str, **more: Any) -> dict[str, Any]:
     if role == "NegativeControl":
         return {"name": name, "type": "Simulation", "role": role, **more}
-    return {"name": name, "type": "Simulation", "role": role, "simulation": {"simulator": "toy"}, **more}
+    return {"name": name, "type": "Simulation", "role": role, "simulation": {"simulator": "recovery"}, **more}
 
 
 def outcome(name: str, better: str, **more: Any) -> dict[str, Any]:

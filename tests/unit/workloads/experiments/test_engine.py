@@ -61,6 +61,13 @@ def test_a_plan_that_cannot_decide_anything_is_refused(changes: dict[str, Any], 
     )
 
 
+def test_a_plan_with_an_unknown_simulator_is_refused() -> None:
+    document = plan()
+    document["spec"]["arms"][1]["simulation"]["simulator"] = "recovry"
+    with pytest.raises(ParamsError, match=r"spec\.arms\[1\]\.simulation.*recovry"):
+        compute(Params(action="register", plan=document))
+
+
 def test_the_analysis_keeps_all_files_of_the_report(tmp_path: Path) -> None:
     document = plan()
     params = Params(

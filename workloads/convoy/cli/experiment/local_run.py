@@ -30,13 +30,14 @@ from convoy_crds.trainingjob_status import Phase
 from convoy_workloads.engines.experiment_simulation.params import Params, RunParams
 from convoy_workloads.engines.experiment_simulation.results import plan_of, run_result, tune_result
 from convoy_workloads.runtime.result import encode_result
-from convoy_workloads.simulators.plan_check import problems
 from convoy_workloads.simulators.simulator import InvalidSimulation
 from convoy_workloads.simulators.tuning import Tuner
 
 NAMESPACE = "local"
-Program = Callable[[Mapping[str, Any], dict[str, bytes]], dict[str, Any]]
-"""(parameters, files) -> the result of a job. The program adds its files to `files`."""
+FILE = "tuning.json"
+"""End of the name of a tuning's log. The name begins with that of the job."""
+Result = tuple[dict[str, Any], dict[str, bytes]]
+"""The result of a job, and its files by name."""
 
 
 class Stuck(Exception):
@@ -95,7 +96,8 @@ class LocalRun:
         engine = child.manifest["spec"]["engine"]
         status: dict[str, Any]
         try:
-            result = PROGRAMS[engine["name"]](engine["params"], self.files)
+            result, files = PROGRAMS[engine["name"]](child.name, engine["params"])
+            self.files.update(files)
             status = {"phase": Phase.SUCCEEDED, "result": parse_result(encode_result(result))}
         except (InvalidSimulation, ValidationError, ValueError) as error:
             status = {"phase": Phase.FAILED, "reason": type(error).__name__, "message": str(error)}
@@ -119,38 +121,38 @@ def run_to_end(run: LocalRun, progress: Callable[[LocalRun], None]) -> None:
             raise Stuck(f"{run.status.reason}: {run.status.message}")
 
 
-def _simulate(params: Mapping[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
+def _simulate(job: str, params: Mapping[str, Any]) -> Result:
     parsed = Params.model_validate(params).root
     if isinstance(parsed, RunParams):
-        return run_result(parsed)
+        return run_result(parsed), {}
     began = time.monotonic()
     tuner = Tuner(plan_of(parsed))
     for _ in tuner.trials():
         pass
-    files[f"tuning-{len(files)}.json"] = tuner.log.to_json().encode()
-    return tune_result(tuner, time.monotonic() - began)
+    files = {f"{job}.{FILE}": tuner.log.to_json().encode()}
+    return tune_result(tuner, time.monotonic() - began), files
 
 
-def _analyse(params: Mapping[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
+def _analyse(job: str, params: Mapping[str, Any]) -> Result:
     # The libraries for statistics load slowly, and an installation may lack them.
     from convoy_workloads.experiments.artefact import plan_files, result_files  # noqa: PLC0415
     from convoy_workloads.experiments.compact import compact  # noqa: PLC0415
-    from convoy_workloads.experiments.register import power_problem, spec_of  # noqa: PLC0415
+    from convoy_workloads.experiments.register import problems, spec_of  # noqa: PLC0415
 
     registered = params["plan"]
     if params["action"] == "analyse":
-        result, found = result_files(registered, params["blocks"], params["tuning"])
-        files.update(found)
-        return compact(result)
-    spec = spec_of(registered)
-    if wrong := list(filter(None, [power_problem(spec), *problems(spec)])):
+        result, files = result_files(registered, params["blocks"], params["tuning"])
+        return compact(result), files
+    if wrong := problems(spec_of(registered)):
         raise ValueError("; ".join(wrong))
-    files.update(plan_files(registered))
-    return {"planHash": plan_hash(registered)}
+    return {"planHash": plan_hash(registered)}, plan_files(registered)
 
 
-PROGRAMS: Mapping[str, Program] = {ENGINE_SIMULATION: _simulate, ENGINE_ANALYSIS: _analyse}
-"""Programs of the Engines that an experiment of simulations uses."""
+PROGRAMS: Mapping[str, Callable[[str, Mapping[str, Any]], Result]] = {
+    ENGINE_SIMULATION: _simulate,
+    ENGINE_ANALYSIS: _analyse,
+}
+"""Programs of the Engines that an experiment of simulations uses: (name of the job, parameters) -> result."""
 
 
 def _store(name: str) -> CheckpointStore:

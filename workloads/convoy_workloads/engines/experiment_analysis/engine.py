@@ -20,7 +20,7 @@ from convoy_workloads.engines.no_model import NoModel
 from convoy_workloads.experiments.artefact import plan_files, result_files
 from convoy_workloads.experiments.compact import compact
 from convoy_workloads.experiments.deviations import DataMismatch
-from convoy_workloads.experiments.register import power_problem, spec_of
+from convoy_workloads.experiments.register import problems, spec_of
 from convoy_workloads.runtime.errors import ParamsError, StoreAway
 
 
@@ -36,12 +36,12 @@ def main() -> None:
 
 
 def compute(params: Params) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the job's result and its files. Raises ParamsError if the plan allows no verdict."""
+    """Return the job's result and its files. Raises ParamsError if the plan must not be registered."""
     if params.action == "analyse":
         result, files = result_files(params.plan, params.blocks, params.tuning)
         return compact(result), files
-    if problem := power_problem(spec_of(params.plan)):
-        raise ParamsError(problem)
+    if found := problems(spec_of(params.plan)):
+        raise ParamsError("; ".join(found))
     return {"planHash": plan_hash(params.plan)}, plan_files(params.plan)
 
 
