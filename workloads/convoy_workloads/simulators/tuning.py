@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 EDGE = 0.01
 """Share of a range, at each end, in which a value counts as at the edge."""
+_SAMPLER_SEEDS = 2**32
+"""Number of seeds that the sampler knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class Tuner:
         self._ranges = {one.path: _distribution(one) for one in plan.search}
         self._failed = optuna.trial.TrialState.FAIL
         with warnings.catch_warnings(action="ignore", category=optuna.exceptions.ExperimentalWarning):
-            sampler = optuna.samplers.TPESampler(seed=plan.seed)
+            sampler = optuna.samplers.TPESampler(seed=plan.seed % _SAMPLER_SEEDS)
         self._study = optuna.create_study(
             direction="maximize" if self._higher else "minimize", sampler=sampler
         )

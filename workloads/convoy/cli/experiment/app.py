@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from convoy.cli.experiment import report, rerun, status, stop, verify
+from convoy.cli.experiment import report, rerun, status, stop, try_, verify
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Watch and stop experiments, fetch their reports, run them again and verify them.",
+    help="Try, watch and stop experiments, fetch their reports, run them again and verify them.",
 )
+app.command("try")(try_.try_experiment)
 app.command("status")(status.status)
 app.command("stop")(stop.stop)
 app.command("report")(report.report)

@@ -54,9 +54,10 @@ def try_experiment(
     if run.status.blocks:
         print_results(run.experiment)
         typer.echo("")
-    typer.echo(f"{run.status.phase}: {run.status.message}")
+    good = run.status.phase is ExperimentPhase.SUCCEEDED
+    typer.echo(f"{run.status.phase}: {(run.status.summary or 'done') if good else run.status.message}")
     typer.echo(f"{', '.join(sorted(run.files))} in {to}")
-    raise typer.Exit(0 if run.status.phase is ExperimentPhase.SUCCEEDED else 1)
+    raise typer.Exit(0 if good else 1)
 
 
 def _read(file: Path) -> tuple[Experiment, list[Manifest]]:
@@ -90,7 +91,8 @@ class _Progress:
     def show(self, run: LocalRun) -> None:
         """Print the progress if it is worth a line."""
         status = run.status
-        mark = f"{status.phase}/{status.percent // 10}/{len(status.tuning)}"
+        line = f"{status.phase}: {status.progress} blocks" if status.percent else str(status.phase)
+        mark = f"{status.phase} {status.percent // 10}"
         if status.phase is not None and mark != self._shown:
             self._shown = mark
-            typer.echo(f"{status.phase}: {status.message}", err=True)
+            typer.echo(line, err=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import convoy
 from convoy_workloads.engines.experiment_simulation.params import Params, RunParams, TuneParams
+from convoy_workloads.engines.experiment_simulation.results import plan_of, run_result, tune_result
 from convoy_workloads.engines.experiment_simulation.tuning_state import NoModel, TuningState
 from convoy_workloads.runtime.errors import ParamsError
-from convoy_workloads.simulators.run import run
 from convoy_workloads.simulators.simulator import InvalidSimulation
-from convoy_workloads.simulators.tuning import Tuner, TuningPlan
+from convoy_workloads.simulators.tuning import Tuner
 
 
 def main() -> None:
@@ -29,13 +28,11 @@ def main() -> None:
 
 def simulate(job: convoy.Job[Params], params: RunParams) -> None:
     """Simulate one run. It is the job's only step. A restarted job repeats it."""
-    outcome = run(params.simulator, params.params, params.seed, params.perturbation)
+    result = run_result(params)
     job.restore(model=NoModel())
     for step in job.steps(1):
         job.report(step)
-    job.set_result(
-        {"figures": dict(outcome.figures), "censored": list(outcome.censored), "achieved": outcome.achieved}
-    )
+    job.set_result(result)
 
 
 def tune(job: convoy.Job[Params], params: TuneParams) -> None:
@@ -51,32 +48,7 @@ def tune(job: convoy.Job[Params], params: TuneParams) -> None:
         trial = next(trials)
         job.report(step, metrics={} if trial.best is None else {"best_score": trial.best})
         job.checkpoint(step)
-    job.set_result(
-        {
-            "values": [
-                {"path": one.path, "value": json.dumps(one.value), "atEdge": one.at_edge}
-                for one in tuner.chosen()
-            ],
-            "best": tuner.best().score,
-            "trials": len(tuner.log.trials),
-            "seconds": round(time.monotonic() - began, 3),
-            "log": tuner.log.digest,
-        }
-    )
-
-
-def plan_of(params: TuneParams) -> TuningPlan:
-    """Return the plan of the tuning."""
-    return TuningPlan(
-        simulator=params.simulator,
-        params=params.params,
-        search=params.search,
-        trials=params.trials,
-        seeds=params.seeds,
-        figure=params.figure,
-        better=params.better,
-        seed=params.seed,
-    )
+    job.set_result(tune_result(tuner, time.monotonic() - began))
 
 
 if __name__ == "__main__":

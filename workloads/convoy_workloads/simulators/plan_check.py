@@ -1,0 +1,66 @@
+"""Checks the simulations of an Experiment before its first run. The schema of the kind cannot find their
+errors, because it does not know the simulators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from convoy_crds.experiment import ExperimentSpec
+from convoy_crds.experiment_arm import Arm, ArmType, Simulation
+from convoy_crds.field_paths import value_at, with_value
+from convoy_crds.suggest import suggestion
+from convoy_workloads.simulators.run import find, parsed
+from convoy_workloads.simulators.simulator import InvalidSimulation, Simulator
+
+
+def problems(spec: ExperimentSpec) -> list[str]:
+    """Return the errors in the simulations of a plan, each with the path of its field."""
+    found: list[str] = []
+    for number, arm in enumerate(spec.arms):
+        if arm.type is ArmType.SIMULATION and arm.simulation is not None:
+            where = f"spec.arms[{number}].simulation"
+            try:
+                simulator = find(arm.simulation.simulator)
+            except InvalidSimulation as error:
+                found.append(f"{where}.{error}")
+                continue
+            found.extend(_params(spec, arm, arm.simulation, where))
+            found.extend(_perturbations(spec, arm, simulator))
+            found.extend(_outcomes(spec, arm, simulator))
+    return list(dict.fromkeys(found))
+
+
+def _params(spec: ExperimentSpec, arm: Arm, simulation: Simulation, where: str) -> Iterator[str]:
+    """Yield errors in the parameters of an arm, with the first possible value of each tuned or swept one."""
+    params = dict(simulation.params)
+    for search in (arm.tuning.search if arm.tuning else None) or ():
+        if value_at(params, search.path) is None:
+            first = search.min if search.values is None else search.values[0]
+            params = with_value(params, search.path, first)
+    for one in spec.sweep.parameters if spec.sweep is not None else ():
+        params = with_value(params, one.path, one.values[0])
+    try:
+        parsed(find(simulation.simulator).params, params, f"{where}.params")
+    except InvalidSimulation as error:
+        yield str(error)
+
+
+def _perturbations(spec: ExperimentSpec, arm: Arm, simulator: Simulator) -> Iterator[str]:
+    for number, one in enumerate(spec.perturbations or ()):
+        if one.kind not in simulator.perturbations:
+            known = ", ".join(sorted(simulator.perturbations))
+            yield (
+                f"spec.perturbations[{number}].kind: simulator {simulator.name} of arm {arm.name!r} cannot "
+                f"inject {one.kind}; it knows {known}"
+            )
+
+
+def _outcomes(spec: ExperimentSpec, arm: Arm, simulator: Simulator) -> Iterator[str]:
+    for number, outcome in enumerate(spec.outcomes):
+        name = outcome.source.metric
+        if name is not None and name not in simulator.figures:
+            yield (
+                f"spec.outcomes[{number}].source.metric: simulator {simulator.name} of arm {arm.name!r} has "
+                f"no figure {name!r}{suggestion(name, simulator.figures)}"
+            )
