@@ -98,7 +98,7 @@ class FullDisk(Fault):
             os.close(folder)
         helper = Helper(PROGRAM, str(file), str(wanted), pass_fds=(file,))
         try:
-            helper.begin(container, "memory")
+            helper.run_in(container, "memory")
             if helper.wait(FILL_SECONDS) != 0:
                 raise FaultError(f"volume {volume.name} was not filled within {FILL_SECONDS:.0f} s")
         finally:

@@ -43,7 +43,7 @@ class Helper:
         """Return the process's number."""
         return self._process.pid
 
-    def begin(self, container: Container, *controllers: str) -> None:
+    def run_in(self, container: Container, *controllers: str) -> None:
         """Move the process into the container's groups, and let it begin. Raises TargetGone after the
         container's end.
         """

@@ -78,7 +78,7 @@ class Tenant(Fault):
         try:
             for one in self._helpers:
                 os.setpriority(os.PRIO_PROCESS, one.pid, -20)
-                one.begin(self._container, "cpu", "cpuacct")
+                one.run_in(self._container, "cpu", "cpuacct")
         except (TargetGone, OSError) as error:
             self._stop()
             if isinstance(error, TargetGone):

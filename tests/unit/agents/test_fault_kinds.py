@@ -187,7 +187,7 @@ def test_a_tenant_asks_for_its_share_of_the_containers_processors(
             self.pid = 3000 + len(asked)
             self.stopped = False
 
-        def begin(self, container: pod_processes.Container, *controllers: str) -> None:
+        def run_in(self, container: pod_processes.Container, *controllers: str) -> None:
             file = container.folder() / "cgroup.procs"
             file.write_text(f"{file.read_text()}{self.pid}\n")
 
