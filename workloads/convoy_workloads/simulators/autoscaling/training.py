@@ -13,6 +13,8 @@ from convoy_workloads.simulators.simulator import Outcome
 
 _TRAINING = -1_000_000
 """First seed of the training windows. Seeds of runs are never negative."""
+_STRIDE = 7
+"""Difference of the first numbers of replicas of two successive windows."""
 
 
 def simulate_arm(params: Params, seed: int, perturbation: Perturbation | None) -> Outcome:
@@ -33,4 +35,6 @@ def _trained(body: str) -> str:
     for window in range(policy.training_windows):
         seed = _TRAINING - policy.training_seed * 1000 - window
         run_policy(params, QLearning(policy, service_facts(params, seed), table), seed)
-    return params.model_copy(update={"policy": table.frozen()}).model_dump_json(by_alias=True)
+    return params.model_copy(update={"policy": table.frozen(policy.interval_seconds)}).model_dump_json(
+        by_alias=True
+    )

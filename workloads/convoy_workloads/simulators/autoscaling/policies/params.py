@@ -89,6 +89,8 @@ class TablePolicy(Model):
     """A text for each number of replicas from 1. It has a sign for each tenth of the utilization: `+` for one
     replica more, `-` for one less, `=` for no change.
     """
+    interval_seconds: Annotated[int, Field(ge=15, le=3600)] = 60
+    """Time between two changes."""
 
 
 class QLearningPolicy(Model):
@@ -100,6 +102,8 @@ class QLearningPolicy(Model):
     learns in the run itself, from nothing.
     """
     training_seed: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    interval_seconds: Annotated[int, Field(ge=15, le=3600)] = 60
+    """Time between two changes. An interval should be long enough to show what a change has done."""
     late_penalty: Annotated[float, Field(ge=0, le=100)] = 1.0
     """Cost of an interval in which requests waited too long. All replicas cost 1."""
     late_wait_seconds: Annotated[float, Field(ge=0, le=3600)] = 1.0

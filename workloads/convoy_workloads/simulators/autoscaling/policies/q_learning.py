@@ -7,7 +7,9 @@ penalty if requests were late, and a penalty for a change.
 
 from __future__ import annotations
 
+import math
 import random
+from collections import deque
 from dataclasses import dataclass, field
 
 from convoy_workloads.simulators.autoscaling.policies.params import QLearningPolicy, TablePolicy
@@ -20,8 +22,13 @@ ACTIONS = (0, 1, -1)
 """Change of the number of replicas. Among equal values the first one is chosen."""
 SIGNS = {"=": 0, "+": 1, "-": -1}
 
+MAX_TRANSITIONS = 5000
+"""Largest number of transitions that are remembered."""
+
 State = tuple[int, int]
 """Replicas, and level of the utilization."""
+Transition = tuple[State, int, float, State]
+"""State, index of the action, cost, and next state."""
 
 
 def level(used: float) -> int:
@@ -35,27 +42,29 @@ class Table:
     metrics: tuple[str, ...] = (CPU,)
 
     def __init__(self, params: TablePolicy, facts: ServiceFacts) -> None:
-        self._rows = params.actions
+        self._params = params
         self._facts = facts
+        self._decided_at = -params.interval_seconds
 
     def decide(self, view: View) -> int:
         """Return the number of replicas that the table says. Without a measurement, nothing changes."""
         used = utilization(view)
-        if used is None:
+        if used is None or view.second - self._decided_at < self._params.interval_seconds:
             return view.replicas
-        row = self._rows[min(view.replicas, len(self._rows)) - 1]
+        self._decided_at = view.second
+        rows = self._params.actions
+        row = rows[min(view.replicas, len(rows)) - 1]
         return self._facts.clamp(view.replicas + SIGNS[row[level(used)]])
 
 
 @dataclass(slots=True)
 class QTable:
-    """The values that have been learnt, and the transitions that have been seen."""
+    """The values that have been learnt, and the newest transitions."""
 
     size: int
     """Largest number of replicas."""
     values: dict[State, list[float]] = field(default_factory=dict)
-    seen: dict[tuple[State, int], tuple[float, State]] = field(default_factory=dict)
-    """Cost and next state of the newest transition of each state and action."""
+    seen: deque[Transition] = field(default_factory=lambda: deque(maxlen=MAX_TRANSITIONS))
     decisions: int = 0
 
     def of(self, state: State) -> list[float]:
@@ -69,14 +78,14 @@ class QTable:
         known = self.of(state)
         return min(range(len(ACTIONS)), key=known.__getitem__)
 
-    def frozen(self) -> TablePolicy:
-        """Return the best action of every state as a policy that learns no more."""
+    def frozen(self, interval_seconds: int) -> TablePolicy:
+        """Return the best action of every state as a policy that learns no more. It acts once in an interval."""
         signs = {change: sign for sign, change in SIGNS.items()}
         rows = [
             "".join(signs[ACTIONS[self.best((replicas, one))]] for one in range(LEVELS))
             for replicas in range(1, self.size + 1)
         ]
-        return TablePolicy(name="table", actions=rows)
+        return TablePolicy(name="table", actions=rows, interval_seconds=interval_seconds)
 
 
 class QLearning:
@@ -91,17 +100,24 @@ class QLearning:
         self._facts = facts
         self._draw = random.Random(f"{facts.seed}/q-learning")  # noqa: S311 - must be repeatable
         self._last: tuple[State, int] | None = None
+        self._decided_at = -params.interval_seconds
+        self._costs: list[float] = []
+        """Costs since the last action."""
 
     def decide(self, view: View) -> int:
         """Learn from the newest measurement, and return the number of replicas."""
+        self._costs.append(self._cost(view))
         used = utilization(view)
-        if used is None:
+        if used is None or view.second - self._decided_at < self._params.interval_seconds:
             return view.replicas
+        self._decided_at = view.second
         state = (view.replicas, level(used))
         if self._last is not None:
-            self._learn(self._last, self._cost(view, self._last[1]), state)
+            changed = ACTIONS[self._last[1]] != 0
+            cost = math.fsum(self._costs) / len(self._costs) + self._params.change_penalty * changed
+            self._learn((*self._last, cost, state))
         action = self._action(state)
-        self._last = (state, action)
+        self._last, self._costs = (state, action), []
         return self._facts.clamp(view.replicas + ACTIONS[action])
 
     def _action(self, state: State) -> int:
@@ -111,26 +127,22 @@ class QLearning:
             return self._draw.randrange(len(ACTIONS))
         return self.table.best(state)
 
-    def _cost(self, view: View, action: int) -> float:
-        """Return the cost of an interval: replicas as a share of the largest number, and the penalties."""
+    def _cost(self, view: View) -> float:
+        """Return the cost of the present: replicas as a share of the largest number, and the penalty."""
         serving = sum(pod.serves for pod in view.pods) or 1
         wait = (view.waiting or 0.0) * self._facts.service_seconds / serving
         late = wait > self._params.late_wait_seconds
-        changed = ACTIONS[action] != 0
-        share = view.replicas / self._facts.max_replicas
-        return share + self._params.late_penalty * late + self._params.change_penalty * changed
+        return view.replicas / self._facts.max_replicas + self._params.late_penalty * late
 
-    def _learn(self, before: tuple[State, int], cost: float, after: State) -> None:
+    def _learn(self, newest: Transition) -> None:
         """Update the value of the last action, and of transitions that have been seen before (Dyna-Q)."""
-        self.table.seen[before] = (cost, after)
-        self._update(before, cost, after)
-        known = list(self.table.seen)
+        self.table.seen.append(newest)
+        self._update(newest)
         for _ in range(self._params.planning):
-            one = known[self._draw.randrange(len(known))]
-            self._update(one, *self.table.seen[one])
+            self._update(self.table.seen[self._draw.randrange(len(self.table.seen))])
 
-    def _update(self, before: tuple[State, int], cost: float, after: State) -> None:
-        state, action = before
+    def _update(self, transition: Transition) -> None:
+        state, action, cost, after = transition
         expected = cost + self._params.discount * min(self.table.of(after))
         values = self.table.of(state)
         values[action] += self._params.learning_rate * (expected - values[action])
