@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import math
 import os
 from collections.abc import Callable
 from typing import Any
 
-from convoy_agents.guard.sweep.probe import Measured, NotAvailable, sample_numbers
+from convoy_agents.guard.sweep.probe import MAX_SAMPLES, Measured, NotAvailable, sample_numbers
 
 _GEMM = 8192
 _COPY_BYTES = 2**30
@@ -19,6 +20,10 @@ _COPY_BYTES = 2**30
 _LINK_BYTES = 256 * 2**20
 """Bytes of one transfer over a link."""
 _WARM_UP_RUNS = 10
+_SHARE_OF_SAMPLES = 0.75
+"""Share of the maximum number of samples that a probe takes in its time. The rest allows for a device that
+becomes faster.
+"""
 _STEPS = 30
 _DIGITS = 32
 _RUNS = 3
@@ -30,7 +35,7 @@ def gemm(accelerator: int, seconds: float) -> Measured:
     left = torch.randn(_GEMM, _GEMM, device=device, dtype=torch.bfloat16)
     right = torch.randn(_GEMM, _GEMM, device=device, dtype=torch.bfloat16)
     out = torch.empty_like(left)
-    return _rates(torch, device, seconds, 2 * _GEMM**3 / 1e12, lambda: torch.mm(left, right, out=out))
+    return _rates(torch, seconds, 2 * _GEMM**3 / 1e12, lambda: torch.mm(left, right, out=out))
 
 
 def hbm(accelerator: int, seconds: float) -> Measured:
@@ -40,7 +45,7 @@ def hbm(accelerator: int, seconds: float) -> Measured:
     torch, device = _device(accelerator)
     source = torch.zeros(_COPY_BYTES, device=device, dtype=torch.uint8)
     target = torch.empty_like(source)
-    return _rates(torch, device, seconds, 2 * _COPY_BYTES / 1e9, lambda: target.copy_(source))
+    return _rates(torch, seconds, 2 * _COPY_BYTES / 1e9, lambda: target.copy_(source))
 
 
 def to_device(accelerator: int, seconds: float) -> Measured:
@@ -48,7 +53,7 @@ def to_device(accelerator: int, seconds: float) -> Measured:
     torch, device = _device(accelerator)
     host = torch.zeros(_LINK_BYTES, dtype=torch.uint8, pin_memory=True)
     there = torch.empty(_LINK_BYTES, device=device, dtype=torch.uint8)
-    return _rates(torch, device, seconds, _LINK_BYTES / 1e9, lambda: there.copy_(host, non_blocking=True))
+    return _rates(torch, seconds, _LINK_BYTES / 1e9, lambda: there.copy_(host, non_blocking=True))
 
 
 def from_device(accelerator: int, seconds: float) -> Measured:
@@ -56,7 +61,7 @@ def from_device(accelerator: int, seconds: float) -> Measured:
     torch, device = _device(accelerator)
     host = torch.zeros(_LINK_BYTES, dtype=torch.uint8, pin_memory=True)
     there = torch.zeros(_LINK_BYTES, device=device, dtype=torch.uint8)
-    return _rates(torch, device, seconds, _LINK_BYTES / 1e9, lambda: host.copy_(there, non_blocking=True))
+    return _rates(torch, seconds, _LINK_BYTES / 1e9, lambda: host.copy_(there, non_blocking=True))
 
 
 def peer(accelerator: int, seconds: float) -> Measured:
@@ -71,7 +76,7 @@ def peer(accelerator: int, seconds: float) -> Measured:
         raise NotAvailable(f"accelerators {accelerator} and {other} cannot access each other's memory")
     source = torch.zeros(_LINK_BYTES, device=device, dtype=torch.uint8)
     target = torch.empty(_LINK_BYTES, device=f"cuda:{other}", dtype=torch.uint8)
-    return _rates(torch, device, seconds, _LINK_BYTES / 1e9, lambda: target.copy_(source, non_blocking=True))
+    return _rates(torch, seconds, _LINK_BYTES / 1e9, lambda: target.copy_(source, non_blocking=True))
 
 
 def all_reduce(accelerator: int, seconds: float) -> Measured:
@@ -92,7 +97,7 @@ def all_reduce(accelerator: int, seconds: float) -> Measured:
 
     # Compute the bus bandwidth as nccl-tests does: each of the n devices sends 2 (n - 1) / n times the bytes
     # of its buffer.
-    return _rates(torch, device, seconds, _LINK_BYTES * 2 * (count - 1) / count / 1e9, once)
+    return _rates(torch, seconds, _LINK_BYTES * 2 * (count - 1) / count / 1e9, once)
 
 
 def fingerprint(accelerator: int, seconds: float) -> Measured:
@@ -143,20 +148,27 @@ def _device(accelerator: int) -> tuple[Any, str]:
     return torch, f"cuda:{accelerator}"
 
 
-def _rates(torch: Any, device: str, seconds: float, amount: float, once: Callable[[], object]) -> Measured:
-    """Run `once` repeatedly until `seconds` have passed, and return the rate of each run: `amount` divided
-    by the seconds of the run, which device events measure. `amount`: the work of one run, for example in
-    TFLOP or GB. The warm-up runs come first and are not timed.
+def _rates(torch: Any, seconds: float, amount: float, once: Callable[[], object]) -> Measured:
+    """Run `once` repeatedly until `seconds` have passed, and return the rate of each sample, by device
+    events. `amount`: the work of one run, for example in TFLOP or GB. The warm-up runs come first and are
+    not timed.
+
+    A sample has several runs if one run is short. Otherwise the maximum number of samples would end the
+    probe long before `seconds`, while the device is still cool.
     """
     for _ in range(_WARM_UP_RUNS):
         once()
-    torch.cuda.synchronize(device)
-    samples = []
-    for _ in sample_numbers(seconds):
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        began.record()
+    one = _time(torch, _WARM_UP_RUNS, once) / _WARM_UP_RUNS
+    runs = max(1, math.ceil(seconds / (_SHARE_OF_SAMPLES * MAX_SAMPLES) / one))
+    return Measured([runs * amount / _time(torch, runs, once) for _ in sample_numbers(seconds)])
+
+
+def _time(torch: Any, runs: int, once: Callable[[], object]) -> float:
+    """Return the seconds of some runs, from the device's events."""
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    began.record()
+    for _ in range(runs):
         once()
-        ended.record()
-        ended.synchronize()
-        samples.append(amount / (began.elapsed_time(ended) / 1e3))
-    return Measured(samples)
+    ended.record()
+    ended.synchronize()
+    return float(began.elapsed_time(ended)) / 1e3
