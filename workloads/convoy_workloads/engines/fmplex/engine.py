@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from starlette.routing import BaseRoute
 
-from convoy_workloads.engines.fmplex import self_test
+from convoy_workloads.engines.fmplex import heads, self_test
 from convoy_workloads.engines.fmplex.admin_routes import TaskRoutes
 from convoy_workloads.engines.fmplex.calls import Calls
 from convoy_workloads.engines.fmplex.collector import TaskCollector
@@ -236,14 +236,16 @@ class Multiplexer:
         started_at = time.perf_counter()
         items = computed.batch.items
         features = computed.features_BC.to(self._device)
-        for number, item in enumerate(items):
-            model = self.deployment.model(item.task)
-            model.pending -= 1
-            if self._calls.find(item.call) is not None:
-                try:
-                    self._calls.complete(item, model.head.compute(features[number]))
-                except HeadError as error:
-                    self._calls.fail(item, str(error), pod.queue)
+        for item in items:
+            self.deployment.model(item.task).pending -= 1
+        # The rows of a request that has ended are dropped.
+        wanted = [number for number, item in enumerate(items) if self._calls.find(item.call) is not None]
+        rows = [(self.deployment.model(items[number].task).head, features[number]) for number in wanted]
+        for number, result in zip(wanted, heads.compute(rows), strict=True):
+            if isinstance(result, HeadError):
+                self._calls.fail(items[number], str(result), pod.queue)
+            else:
+                self._calls.complete(items[number], result)
         seconds = computed.seconds + time.perf_counter() - started_at
         pod.costs.observe(items[0].key, len(items), seconds)
         self.batches.sizes[len(items)] += 1

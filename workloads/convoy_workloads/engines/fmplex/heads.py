@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import importlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -41,20 +41,47 @@ class Head:
     """Number of values of a row's result."""
 
     @torch.inference_mode()
-    def compute(self, features_C: Tensor) -> Tensor:
-        """Return the result of one row. Raises HeadError, whatever the head raises."""
+    def start(self, features_C: Tensor) -> Tensor:
+        """Return the result of one row. A GPU may still compute it. Raises HeadError, whatever the head
+        raises.
+        """
         try:
             found = self.module(features_C[None])
             if not isinstance(found, Tensor) or found.shape[0] != 1 or found.numel() != self.size:
                 shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
                 raise ValueError(f"it returned {shape} instead of {self.size} values")
-            if not torch.isfinite(found).all():
-                raise ValueError("its result has values that are not finite")
+            return found.reshape(self.size).to(features_C.device, torch.float32)
         except Exception as error:  # The code of a head may raise any error.
-            raise HeadError(
-                f"the head of task {self.task!r} has failed: {type(error).__name__}: {error}"
-            ) from error
-        return found.reshape(self.size).float().cpu()
+            raise self._error(error) from error
+
+    def checked(self, result: Tensor) -> Tensor:
+        """Return the result of one row in the memory of the CPU. Raises HeadError if it is not finite."""
+        if not torch.isfinite(result).all():
+            raise self._error(ValueError("its result has values that are not finite"))
+        return result
+
+    def _error(self, error: Exception) -> HeadError:
+        return HeadError(f"the head of task {self.task!r} has failed: {type(error).__name__}: {error}")
+
+
+def compute(rows: Sequence[tuple[Head, Tensor]]) -> list[Tensor | HeadError]:
+    """Return the result of each row, in the memory of the CPU, or the error of its head. The heads compute
+    one after the other, and all results are copied at once: a copy from a GPU waits for the GPU.
+    """
+    started = [_outcome(head.start, features_C) for head, features_C in rows]
+    there = [one for one in started if isinstance(one, Tensor)]
+    copied = iter(torch.split(torch.cat(there).cpu(), [len(one) for one in there]) if there else ())
+    return [
+        _outcome(head.checked, next(copied)) if isinstance(one, Tensor) else one
+        for one, (head, _) in zip(started, rows, strict=True)
+    ]
+
+
+def _outcome(function: Callable[[Tensor], Tensor], given: Tensor) -> Tensor | HeadError:
+    try:
+        return function(given)
+    except HeadError as error:
+        return error
 
 
 def make(task: Task, width: int, tensors: Mapping[str, Tensor], device: torch.device) -> Head:

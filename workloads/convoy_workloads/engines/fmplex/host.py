@@ -96,7 +96,11 @@ class LocalHost:
     def features(self, backbone: Backbone, packed: Tensor, slots_B: Tensor) -> Tensor:
         """Return the features of the packed rows of a batch."""
         loaded = self._loaded[backbone.digest]
-        return loaded.features(packed.to(self._device), slots_B.to(self._device))
+        found = loaded.features(packed.to(self._device), slots_B.to(self._device))
+        if self._device.type == "cuda":
+            # The caller measures the time of the batch, so wait for its end.
+            torch.cuda.current_stream(self._device).synchronize()
+        return found
 
     def idle(self) -> None:
         """Do nothing: this pod is rank 0's own."""
