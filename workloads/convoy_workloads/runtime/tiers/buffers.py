@@ -9,6 +9,7 @@ import time
 
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.log import log_line
+from convoy_workloads.runtime.tiers import pinning
 from convoy_workloads.runtime.tiers.background_worker import BackgroundWorker
 from convoy_workloads.runtime.tiers.memory_client import MappedFile, MemoryClient
 from convoy_workloads.runtime.tiers.save_status import SaveStatus
@@ -36,12 +37,15 @@ class RankBuffers:
         self._segment_files: dict[str, MappedFile] = {}
         self._size = 0
         self._tried = 0.0
+        self._gpu: int | None = None
+        """Number of the GPU that copies to the buffers; None if there is none."""
 
     def start(self, size: int) -> None:
         """Allow saves, because the ranks have agreed on the state to resume from. Reserve buffers of `size`
         bytes in the background.
         """
         self.may_save = True
+        self._gpu = pinning.current_gpu()
         self._status.start()
         self.reserve(size)
 
@@ -149,4 +153,8 @@ class RankBuffers:
             for fd in files:
                 os.close(fd)
             return answer, {}
-        return answer, {name: MappedFile(fd, write=True) for name, fd in zip(names, files)}  # noqa: B905
+        mapped = {name: MappedFile(fd, write=True) for name, fd in zip(names, files)}  # noqa: B905
+        if self._gpu is not None:
+            for file in mapped.values():
+                file.pin(self._gpu)
+        return answer, mapped

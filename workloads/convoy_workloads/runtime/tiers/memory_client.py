@@ -17,10 +17,11 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
+from convoy_workloads.runtime.tiers import pinning
 
 RESPONSE_SECONDS = 30.0
 """Default time limit of one request, in seconds."""
@@ -46,12 +47,23 @@ class MappedFile:
         finally:
             os.close(fd)
         self.bytes = memoryview(self.map)
+        self._unpin: Callable[[], None] = _nothing
+
+    def pin(self, device: int) -> None:
+        """Let the GPU with this number copy to the memory directly."""
+        self._unpin = pinning.pin(self.bytes, device) or _nothing
 
     def close(self) -> None:
         """Unmap the file. A file with a view that is still in use stays mapped until the view is released."""
+        self._unpin()
+        self._unpin = _nothing
         with contextlib.suppress(BufferError):
             self.bytes.release()
             self.map.close()
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 class MemoryClient:

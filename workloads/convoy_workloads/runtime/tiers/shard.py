@@ -148,7 +148,9 @@ def write(
     for part, tensor in zip(layout.parts, tensors):  # noqa: B905 - `strict` came with Python 3.10
         if part.length:
             room = whole[part.at : part.at + part.length].view(tensor.dtype).view(part.sizes)
-            room.copy_(tensor.detach())
+            room.copy_(tensor.detach(), non_blocking=True)
+    for device in {tensor.device for tensor in tensors if tensor.device.type == "cuda"}:
+        torch.cuda.current_stream(device).synchronize()
     target[_HEADER : _HEADER + len(text)] = text
     # Zero all other bytes, so that equal states give equal bytes regardless of the buffer's previous content.
     target[_HEADER + len(text) : layout.data] = bytes(layout.data - _HEADER - len(text))
