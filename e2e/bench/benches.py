@@ -24,5 +24,6 @@ BENCHES = (
     Bench("guard-sweep", "e2e.bench.guard.sweep_command"),
     Bench("dashboard", "e2e.bench.dashboard.command"),
     Bench("tiercheck", "e2e.bench.tiercheck.command"),
+    Bench("gpu", "e2e.bench.gpu.command"),
     Bench("guard", "e2e.bench.guard.command"),
 )

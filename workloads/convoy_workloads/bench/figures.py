@@ -11,6 +11,7 @@ import os
 import platform
 import statistics
 import subprocess
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -165,10 +166,20 @@ def commit() -> str:
 
 
 def this_machine() -> str:
-    """Return a description of this machine without its host name."""
+    """Return a description of this machine without its host name. It names the NVIDIA GPUs."""
     kernel = f"{platform.system()} {platform.release().split('-')[0]}"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return f"{os.cpu_count() or 1} cores, {round(memory / 2**30)} GiB, {kernel}"
+    own = [f"{os.cpu_count() or 1} cores", f"{round(memory / 2**30)} GiB", kernel]
+    return ", ".join([*own, *(f"{count} x {name}" for name, count in Counter(_gpus()).items())])
+
+
+def _gpus() -> list[str]:
+    """Return the names of this machine's NVIDIA GPUs; none if it has no driver."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip().splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        return []
 
 
 def publish(found: Figures, name: str, command: str, whole: bool) -> None:

@@ -26,6 +26,7 @@ from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
 
 UID = "bench-0000"
+PROGRAM = "e2e.bench.tiercheck.saving.rank"
 LOOPBACK = "127.0.0.1"
 RESTORES = 3
 CPU, FULL, ALL = "agent's processor time", "space of full saves", "space of all"
@@ -70,20 +71,16 @@ async def measure(
                 found.add(FULL, float(_used_memory(host)))
 
         try:
-            await _rank(
-                root,
-                1,
-                Task(parameters, rounds, str(folder), libraries, list(lengths), parts),
-                found,
-                on_value,
-            )
+            task = Task(parameters, rounds, str(folder), libraries, list(lengths), parts)
+            await run_rank(root, 1, [PROGRAM, task.text()], found, on_value)
         finally:
             _clean_up(root.name)
         found.add(ALL, float(_used_memory(host)))
         for incarnation in range(2, 2 + RESTORES * methods):
             progress.report("restoring")
             await job.form(incarnation, [(UID, host)])
-            await _rank(root, incarnation, Task(parameters, 0, str(folder), parts=["restore"]), found)
+            task = Task(parameters, 0, str(folder), parts=["restore"])
+            await run_rank(root, incarnation, [PROGRAM, task.text()], found)
     return found
 
 
@@ -121,17 +118,21 @@ def unmount(root: Path) -> None:
             mounts.unmount(Path(mount.target))
 
 
-async def _rank(
+async def run_rank(
     root: Path,
     incarnation: int,
-    task: Task,
+    program: Sequence[str],
     found: Measurements,
     on_value: Callable[[str], None] = lambda kind: None,
 ) -> None:
-    """Run the rank's program. Raise RuntimeError if it fails, and TimeoutError if it takes over _SECONDS."""
+    """Run the rank's program, which is a module with its arguments. Raise RuntimeError if it fails, and
+    TimeoutError if it takes over _SECONDS.
+    """
     environment = {
         **os.environ,
-        "PYTHONPATH": f"{files.CHECKOUT}:{files.CHECKOUT / 'workloads'}",
+        "PYTHONPATH": os.pathsep.join(
+            [str(files.CHECKOUT), str(files.CHECKOUT / "workloads"), os.environ.get("PYTHONPATH", "")]
+        ),
         "RANK": "0",
         "WORLD_SIZE": "1",
         "CONVOY_INCARNATION": str(incarnation),
@@ -140,7 +141,7 @@ async def _rank(
         "CONVOY_SOCKET": str(root / f"{UID[:8]}-{incarnation}" / "agent.sock"),
     }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "e2e.bench.tiercheck.saving.rank", task.text()),
+        *(sys.executable, "-m", *program),
         env=environment,
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,

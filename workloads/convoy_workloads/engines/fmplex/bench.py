@@ -11,6 +11,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,9 @@ from typing import Any, Literal
 from convoy_workloads.bench.arms import PYTHON, Arm, Arms, function
 from convoy_workloads.bench.comparison import Bench, Equality, Measure, compare
 from convoy_workloads.bench.figures import Figures
+from convoy_workloads.engines.fmplex.engine import Multiplexer
 from convoy_workloads.engines.fmplex.open_loop import (
+    LETTERS,
     Run,
     arrivals,
     capacity,
@@ -77,22 +80,37 @@ def measure(options: dict[str, Any], shared: bool, order: str, flood: bool = Fal
     `shared`: True for one engine, False for an engine for each task. `order`: order of the requests.
     `flood`: True if the first task sends more than the capacity.
     """
-    chosen = tasks(options["tasks"])
-    groups = [chosen] if shared else [[one] for one in chosen]
-    engines = [loaded(params_of(group, options, order)) for group in groups]
-    home = {one["name"]: 0 if shared else number for number, one in enumerate(chosen)}
-    most = capacity(engines[0], chosen[0]["name"], options["batch"])
-    if flood:
-        rates = dict.fromkeys(home, VICTIM_SHARE * most)
-        rates[chosen[0]["name"]] = FLOOD_FACTOR * most
-    else:
-        rates = {name: options["load"] * most / len(home) for name in home}
-    found = serve(
-        engines, home, arrivals(rates, options["requests"] / sum(rates.values()), 0), order == "PerTask"
-    )
+    engines = load(options, shared, order)
     weights = sum(model.facts.bytes for engine in engines for model in engine.models()[:1])
     adapters = sum(engine.adapter_bytes() for engine in engines)
-    return {**_latencies(found, chosen[0]["name"] if flood else ""), "weights": weights + adapters}
+    return {**served(engines, options, order, flood), "weights": weights + adapters}
+
+
+def load(options: Mapping[str, Any], shared: bool, order: str) -> list[Multiplexer]:
+    """Return one engine with all tasks, or an engine for each task."""
+    chosen = tasks(options["tasks"])
+    groups = [chosen] if shared else [[one] for one in chosen]
+    return [loaded(params_of(group, options, order), options.get("device", "cpu")) for group in groups]
+
+
+def served(
+    engines: Sequence[Multiplexer], options: Mapping[str, Any], order: str, flood: bool
+) -> dict[str, Any]:
+    """Serve the workload once with engines that are loaded. Return latencies and the digest of all results.
+    If `options` lack the capacity, it is measured first.
+    """
+    names = [one["name"] for one in tasks(options["tasks"])]
+    home = {name: number % len(engines) for number, name in enumerate(names)}
+    letters: int = options.get("letters", LETTERS)
+    timer = time.thread_time if options.get("device", "cpu") == "cpu" else time.perf_counter
+    most = options.get("capacity") or capacity(engines[0], names[0], options["batch"], letters, timer)
+    if flood:
+        rates = dict.fromkeys(home, VICTIM_SHARE * most)
+        rates[names[0]] = FLOOD_FACTOR * most
+    else:
+        rates = {name: options["load"] * most / len(home) for name in home}
+    due = arrivals(rates, options["requests"] / sum(rates.values()), 0, letters)
+    return _latencies(serve(engines, home, due, order == "PerTask", timer), names[0] if flood else "")
 
 
 def _latencies(found: Run, apart: str) -> dict[str, Any]:

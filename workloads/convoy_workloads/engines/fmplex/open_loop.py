@@ -3,6 +3,7 @@ for each task. Latencies count from the scheduled arrival.
 
 The clock is the processor time of the only thread, plus the pauses without a request, which are skipped. On a
 core of its own, this is the wall time. On a busy machine, other programs disturb it less than the wall time.
+With a GPU, the clock is the wall time, because the thread need not use its processor while the GPU computes.
 The choice between engines does not count, because instances of their own would not need it.
 """
 
@@ -12,7 +13,7 @@ import contextlib
 import hashlib
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,15 +51,16 @@ class Run:
 
 
 class Clock:
-    """The processor time of this thread, plus the skipped pauses."""
+    """The processor time of this thread, or the wall time, plus the skipped pauses."""
 
-    def __init__(self) -> None:
-        self._start = time.thread_time()
+    def __init__(self, timer: Callable[[], float] = time.thread_time) -> None:
+        self._timer = timer
+        self._start = timer()
         self._skipped = 0.0
 
     def now(self) -> float:
         """Return the seconds since the start."""
-        return time.thread_time() - self._start + self._skipped
+        return self._timer() - self._start + self._skipped
 
     def skip_to(self, at: float) -> None:
         """Skip the pause until a later time."""
@@ -67,14 +69,15 @@ class Clock:
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
         """Stop the clock until the end of the context."""
-        before = time.thread_time()
+        before = self._timer()
         yield
-        self._skipped -= time.thread_time() - before
+        self._skipped -= self._timer() - before
 
 
-def arrivals(rates: dict[str, float], seconds: float, seed: int) -> list[Arrival]:
-    """Return Poisson arrivals. `rates`: requests per second by task. The order of the tasks and the texts
-    depend on the proportions of the rates, the number of requests and the seed only.
+def arrivals(rates: dict[str, float], seconds: float, seed: int, letters: int = LETTERS) -> list[Arrival]:
+    """Return Poisson arrivals. `rates`: requests per second by task. `letters`: maximum length of a text. The
+    order of the tasks and the texts depend on the proportions of the rates, the number of requests and the
+    seed only.
     """
     random = np.random.default_rng(seed)
     total = sum(rates.values())
@@ -83,18 +86,30 @@ def arrivals(rates: dict[str, float], seconds: float, seed: int) -> list[Arrival
     names = random.choice(list(rates), count, p=[rate / total for rate in rates.values()])
     words = random.choice(WORDS, (count, 2))
     return [
-        Arrival(float(at), _inference(number, str(name), f"{one}{other}"[-LETTERS:]))
+        Arrival(float(at), _inference(number, str(name), _text(one, other, letters)))
         for number, (at, name, (one, other)) in enumerate(zip(gaps, names, words, strict=True))
     ]
 
 
-def serve(engines: Sequence[Multiplexer], home: dict[str, int], due: Sequence[Arrival], turns: bool) -> Run:
+def _text(one: str, other: str, letters: int) -> str:
+    whole = f"{one}{other}"
+    return (whole * (letters // len(whole) + 1))[-letters:] if letters > LETTERS else whole[-letters:]
+
+
+def serve(
+    engines: Sequence[Multiplexer],
+    home: dict[str, int],
+    due: Sequence[Arrival],
+    turns: bool,
+    timer: Callable[[], float] = time.thread_time,
+) -> Run:
     """Serve the arrivals on one thread. `home`: number of the engine of each task. `turns`: True to let the
-    engines with waiting requests compute in turn, False to choose the one with the oldest request.
+    engines with waiting requests compute in turn, False to choose the one with the oldest request. `timer`:
+    source of the clock.
     """
     found = Run(latencies={name: [] for name in home})
     results: dict[int, bytes] = {}
-    number, last, clock = 0, -1, Clock()
+    number, last, clock = 0, -1, Clock(timer)
     while len(results) < len(due):
         now = clock.now()
         while number < len(due) and due[number].at <= now:
@@ -131,22 +146,28 @@ def _oldest(engine: Multiplexer) -> float:
     return item.at if item is not None else float("inf")
 
 
-def loaded(params: Params) -> Multiplexer:
+def loaded(params: Params, device: str = "cpu") -> Multiplexer:
     """Return an engine that has loaded its tasks and has passed its self-test."""
     torch.set_num_threads(1)
-    made = Multiplexer(params, None, torch.device("cpu"))
+    made = Multiplexer(params, None, torch.device(device))
     made.load(lambda: None)
     made.self_test()
     return made
 
 
-def capacity(engine: Multiplexer, task: str, batch_max: int) -> float:
+def capacity(
+    engine: Multiplexer,
+    task: str,
+    batch_max: int,
+    letters: int = LETTERS,
+    timer: Callable[[], float] = time.thread_time,
+) -> float:
     """Return the requests per second of full batches."""
     times = []
     for _ in range(CAPACITY_BATCHES):
         for number in range(batch_max):
-            engine.admit(_inference(number, task, "an order"))
-        clock = Clock()
+            engine.admit(_inference(number, task, _text("an order", "", letters)))
+        clock = Clock(timer)
         while engine.usage().preempted:
             engine.step()
         times.append(clock.now())

@@ -40,18 +40,25 @@ def measure(params: dict[str, Any], workload: dict[str, int]) -> dict[str, Any]:
         terms.ENV_SERVING_PORT: str(port),
         terms.ENV_ENDPOINT_LAG_SECONDS: "0",
     }
-    requests = [request(port, _body(number, workload)) for number in range(workload["requests"])]
     with serving(["convoy_workloads.engines.lm.engine"], port, environment):
-        warm = [request(port, {"prompt": "warm", "max_tokens": 2, "stream": True})]
-        asyncio.run(run_clients(port, warm, 1))
-        found = asyncio.run(run_clients(port, requests, CLIENTS))
-    digest = hashlib.sha256("\0".join(texts(found)).encode()).hexdigest()
-    return {
+        return send(port, workload)[0]
+
+
+def send(port: int, workload: Mapping[str, int]) -> tuple[dict[str, Any], list[str]]:
+    """Send the workload once to a server. Return the rates with the digest of all texts, and the texts."""
+    requests = [request(port, _body(number, workload)) for number in range(workload["requests"])]
+    warm = [request(port, {"prompt": "warm", "max_tokens": 2, "stream": True})]
+    asyncio.run(run_clients(port, warm, 1))
+    found = asyncio.run(run_clients(port, requests, CLIENTS))
+    answers = texts(found)
+    digest = hashlib.sha256("\0".join(answers).encode()).hexdigest()
+    rates = {
         "tokens_per_second": workload["requests"] * workload["generate"] / found.seconds,
         "requests_per_second": workload["requests"] / found.seconds,
         "first_token_seconds": statistics.median(found.first_seconds),
         "texts": digest,
     }
+    return rates, answers
 
 
 def _body(number: int, workload: Mapping[str, int]) -> dict[str, Any]:

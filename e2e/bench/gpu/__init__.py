@@ -1,0 +1,1 @@
+"""Measures the code that uses GPUs, on a machine with one NVIDIA GPU."""
