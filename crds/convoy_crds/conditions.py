@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from convoy_crds.condition_doc import BREAKER, CONTAINERS, EVENTS, FAULTS, HISTORY, INCURABLE, ConditionDoc
+from convoy_crds.experiment_conditions import EXPERIMENT_CONDITIONS
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.checkpointing import CHECKPOINTING
 from convoy_crds.serving_conditions import SERVING_CONDITIONS
@@ -122,6 +123,7 @@ CONDITION_DOCS: tuple[ConditionDoc, ...] = (
         "trainingjob-ending",
     ),
     *SERVING_CONDITIONS,
+    *EXPERIMENT_CONDITIONS,
     ConditionDoc(
         "Engine",
         ConditionType.READY,

@@ -17,12 +17,13 @@ FigureName = Annotated[str, Field(pattern=r"^[a-zA-Z][a-zA-Z0-9_]*$", max_length
 
 def _allowed_magnitudes() -> str:
     """Return CEL that is true if all magnitudes of `self` are allowed for its kind."""
-    ranges = (
-        f"(self.kind == '{one.kind}' && self.magnitudes.all(m, m >= {float(one.least)} && "
-        f"m <= {float(one.most)}{' && m == double(int(m))' if one.whole else ''}))"
-        for one in PERTURBATIONS
+    least = {one.kind.value: float(one.least) for one in PERTURBATIONS}
+    most = {one.kind.value: float(one.most) for one in PERTURBATIONS}
+    whole = [one.kind.value for one in PERTURBATIONS if one.whole]
+    return (
+        f"self.magnitudes.all(m, m >= {least}[self.kind] && m <= {most}[self.kind]"
+        f" && (!(self.kind in {whole}) || m == double(int(m))))"
     )
-    return " || ".join(ranges)
 
 
 class Better(StrEnum):

@@ -112,4 +112,17 @@ class ExperimentReasons:
         warning=True,
     )
     NO_VALUE = Reason("NoValue", "outcome {outcome!r} has no value: {why}", warning=True)
+    SERVER_FAILED = Reason(
+        "ServerFailed", "ServingJob {job} cannot serve the run's requests: {why}", warning=True
+    )
+    LOAD_DISAPPEARED = Reason(
+        "LoadDisappeared",
+        "TrainingJob {job}, which sent the requests, was deleted before it had ended",
+        warning=True,
+    )
+    FAULT_NOT_INJECTED = Reason(
+        "FaultNotInjected",
+        "the perturbation was not injected into pod {pod}: {why}",
+        warning=True,
+    )
     RUN_STOPPED = Reason("RunStopped", "the experiment ended before this run had ended")
