@@ -160,6 +160,11 @@ bench-autoscaling: venv ## The autoscaler beside Kubernetes' own; writes docs/be
 	@$(BIN)/python -m e2e.bench autoscaling
 	@$(BIN)/python -m e2e.bench.report
 
+.PHONY: bench-experiments
+bench-experiments: venv ## How often the analysis of Experiments is wrong; writes docs/bench/experiments.json (3 minutes).
+	@$(BIN)/python -m e2e.bench experiments
+	@$(BIN)/python -m e2e.bench.report
+
 .PHONY: oracle-hpa
 oracle-hpa: venv ## The autoscaler beside Kubernetes' own in 200,000 random cases, and with faults on purpose (20 minutes).
 	@$(BIN)/python -m e2e.oracle.hpa compare

@@ -20,6 +20,7 @@ BENCHES = (
     Bench("soak", "e2e.bench.survival.soak_command"),
     Bench("serving", "e2e.bench.serving.command"),
     Bench("autoscaling", "e2e.bench.autoscaling.command"),
+    Bench("experiments", "e2e.bench.experiments.command"),
     Bench("schedules", "e2e.bench.tiercheck.schedules_command"),
     Bench("guard-sweep", "e2e.bench.guard.sweep_command"),
     Bench("dashboard", "e2e.bench.dashboard.command"),
