@@ -123,15 +123,15 @@ def _compute_and_host(state: State, table: Table) -> list[Finding]:
 def _replicas(state: State, table: Table, slow: Bools) -> tuple[list[Finding], Bools]:
     """Return findings of replicas that are slow as a whole, and a mask of the ranks in these replicas.
 
-    If no rank reports tokens, a slow replica may simply have longer samples. The finding's cause is then
-    imbalance.
+    Unless all ranks report tokens, a slow replica may simply have longer samples. The finding's cause is
+    then imbalance.
     """
     channel, (names, numbers) = state.channels[Channel.REPLICAS], state.setting.places[Division.REPLICAS]
     size = np.bincount(numbers)
     whole = channel.alarmed & (size > 1) & (np.bincount(numbers[slow], minlength=len(size)) != 1)
     if whole.mean() > _COMMON_SHARE:
         whole = np.zeros_like(whole)
-    known = not np.isnan(table.tokens).all()
+    known = table.has_tokens
     persistent = channel.persistent(state.setting.rules)
     findings = []
     for place in np.nonzero(whole)[0]:

@@ -10,7 +10,7 @@ ways, and the smallest difference counts:
 A rank that was slow from the first step has no calm past. With several stages, its distance to its peers is
 then compared with the same distance in the other stages.
 
-Times are divided by the effect of the tokens if the ranks report tokens. These residuals are weaker than
+Times are divided by the effect of the tokens if all ranks report tokens. These residuals are weaker than
 those against three or more peers: they make a rank a suspect, but they prove nothing.
 """
 
@@ -124,7 +124,7 @@ class FewPeers:
 
     def learned(self, table: Table, calm: Bools) -> FewPeers:
         """Return the state with the past of one more window. Only the ranks of the mask `calm` contribute."""
-        seconds, tokens = _per_step(table.compute, table), _per_step(table.tokens, table)
+        seconds, tokens = _per_step(table.compute, table), _per_step(_known_tokens(table), table)
         more, work = (
             np.where(calm, one.shift(values), np.nan)
             for one, values in ((self.seconds, seconds), (self.tokens, tokens))
@@ -161,7 +161,7 @@ def advance(table: Table, groups: SmallGroups, state: FewPeers) -> tuple[FewPeer
     if not groups.ranks.any():
         nothing = np.full(table.size, np.nan)
         return state, {Channel.OWN_PAST: nothing, Channel.FEW_PEERS: nothing}
-    seconds, tokens = _per_step(table.compute, table), _per_step(table.tokens, table)
+    seconds, tokens = _per_step(table.compute, table), _per_step(_known_tokens(table), table)
     times = seconds - np.nan_to_num(state.slope * tokens)
     change = state.seconds.shift(seconds) - np.nan_to_num(state.slope * state.tokens.shift(tokens))
     changed, apart = (one - others_median(one, groups.peers) for one in (change, times))
@@ -205,6 +205,13 @@ def _if_direct(found: Floats, recent: Floats) -> Floats:
 def _recent(before: Floats, now: Floats) -> Floats:
     mixed = np.where(np.isnan(before), now, before + _RECENT * (now - before))
     return np.where(np.isnan(now), before, mixed)
+
+
+def _known_tokens(table: Table) -> Floats:
+    """Return the tokens by rank; NaN for all ranks if only some ranks reported tokens. A time that is divided
+    by the effect of tokens is not comparable with another rank's plain time.
+    """
+    return table.tokens if table.has_tokens else np.full(table.size, np.nan)
 
 
 def _per_step(values: Floats, table: Table) -> Floats:

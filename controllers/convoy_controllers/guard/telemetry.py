@@ -295,6 +295,12 @@ class Table:
         """Return a mask of the ranks that reported this window."""
         return ~np.isnan(self.wall)
 
+    @property
+    def has_tokens(self) -> bool:
+        """Return True if all ranks that reported their compute times reported tokens too."""
+        timed = ~np.isnan(self.compute)
+        return bool(timed.any() and not np.isnan(self.tokens[timed]).any())
+
 
 def tabulate(windows: Sequence[Window], size: int) -> Table:
     """Return windows of the same steps as a table for `size` ranks. Raises ValueError if there are no

@@ -288,6 +288,18 @@ def merged(one: Table, other: Table) -> Table:
     return replace(other, first=one.first, micro=None, **sums)
 
 
+@pytest.mark.parametrize(("reporting", "cause"), [(32, Cause.COMPUTE), (1, Cause.IMBALANCE)])
+def test_tokens_of_some_ranks_do_not_rule_out_a_longer_replica(reporting: int, cause: Cause) -> None:
+    job = Job(tokens=True)
+    state, found = initial_state(job.layout()), []
+    for table in play(job, [Fault("replica", (5,), 0.1, ONSET)], 60, seed=1):
+        tokens = np.where(np.arange(job.size) < reporting, table.tokens, np.nan)
+        state, report = advance(state, replace(table, tokens=tokens))
+        found.append(report)
+    last = [one for one in found[-1].findings if one.place == "replica"]
+    assert [(one.cause, bool(one.ranks)) for one in last] == [(cause, cause is Cause.COMPUTE)]
+
+
 def test_longer_windows_are_not_slower_steps() -> None:
     state, found = initial_state(PLAIN.layout()), []
     tables = list(play(PLAIN, [], 140, seed=1))

@@ -126,6 +126,18 @@ def test_more_tokens_explain_a_longer_time() -> None:
     assert named(changed(PAIR, lambda table: more(table, 1.0))) == {1}
 
 
+@pytest.mark.parametrize("job", LAYOUTS[:3])
+@pytest.mark.parametrize("first", [1, -1])
+def test_tokens_that_some_ranks_do_not_report_accuse_nobody(job: Job, first: int) -> None:
+    def partly(table: Table) -> Table:
+        tokens = np.full(table.size, 4096.0)
+        tokens[first:] = np.nan
+        return replace(table, tokens=tokens)
+
+    found = changed(job, partly)
+    assert [one for report in found for one in report.findings] == []
+
+
 def test_a_rank_that_recovers_does_not_accuse_its_peer() -> None:
     found = changed(PAIR, lambda table: longer(table, 1, 1.2 if table.first < ONSET else 1.0))
     assert named(found) == set()
