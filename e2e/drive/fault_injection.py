@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from kubernetes.client import ApiException
 
 from convoy_controllers.checkpoint.generation import Generation
+from convoy_crds.perturbations import PerturbationKind
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.node import Node
 from e2e.drive.cluster_state import restore
-from e2e.drive.faults import kill_rank
 from e2e.drive.job_progress import watermark
 from e2e.drive.job_specs import ENDLESS, memory, on_separate_nodes
 from e2e.drive.job_watch import JobWatch
 from e2e.drive.jobs import Jobs
+from e2e.drive.perturbations import PodTarget, inject
 from e2e.drive.recovery import Recovery, recovery
 
 STEPPING = ("productive", "recompute")
@@ -60,13 +63,14 @@ class JobUnderTest:
         known = [Generation(mark["incarnation"], mark["step"]) for mark in marks if mark]
         return max(known, default=None)
 
-    def inject(
+    def recovery_from(
         self,
-        fault: Callable[[], None],
+        fault: AbstractContextManager[object],
         seconds: float = 60,
         surviving_tiers: tuple[str, ...] = ("local", "peer", "remote"),
     ) -> Recovery:
-        """Inject a fault and wait until the job makes steps again. Return the stages of the recovery.
+        """Enter the context of a fault and wait until the job makes steps again. Return the stages of the
+        recovery.
 
         Asserts that the job continued from a generation at least as new as the newest one that the job's
         status listed before the fault for any of `surviving_tiers`.
@@ -75,13 +79,13 @@ class JobUnderTest:
         incarnation, before = status["incarnation"], {pod.metadata.uid for pod in self.pods}
         promised = self.newest_watermark(*surviving_tiers)
         at = time.time()
-        fault()
 
         def back() -> bool:
             now = self.watch.status
             return now.get("incarnation", 0) > incarnation and now["goodput"]["cause"] in STEPPING
 
-        self.watch.until(back, seconds, f"{self.name} makes steps again")
+        with fault:
+            self.watch.until(back, seconds, f"{self.name} makes steps again")
         if promised:
             into, restored = self.watch.status["incarnation"], self.restored
             assert into in restored and restored[into] >= promised, (into, promised, restored)
@@ -89,24 +93,32 @@ class JobUnderTest:
 
     def kill_rank(self, rank: int = 1) -> Recovery:
         """Send SIGKILL to a rank."""
-        pod = self.pods[rank]
-        return self.inject(lambda: kill_rank(self.cluster, pod.spec.node_name, pod.metadata.uid, rank))
+        target = PodTarget.of(self.cluster, self.pods[rank], rank)
+        return self.recovery_from(inject(PerturbationKind.KILL_RANK, 1, target))
 
     def delete_pod(self, index: int = 1) -> Recovery:
         """Delete a pod without a grace period."""
-        name = self.pods[index].metadata.name
-        delete = self.jobs.core.delete_namespaced_pod
-        return self.inject(lambda: delete(name, self.jobs.namespace, grace_period_seconds=0))
+        pod, delete = self.pods[index], self.jobs.core.delete_namespaced_pod
+        own = partial(delete, pod.metadata.name, self.jobs.namespace, grace_period_seconds=0)
+        target = replace(PodTarget.of(self.cluster, pod), delete=own)
+        return self.recovery_from(inject(PerturbationKind.KILL_POD, 1, target))
 
     def kill_node(self, index: int = 1, seconds: float = 90) -> Recovery:
         """Crash the node of a pod, so that the node's memory is lost."""
-        node = self.cluster.node(self.pods[index].spec.node_name)
-        return self.inject(node.kill, seconds, ("peer", "remote"))
+        target = PodTarget.of(self.cluster, self.pods[index])
+        return self.recovery_from(inject(PerturbationKind.NODE_LOSS, 1, target), seconds, ("peer", "remote"))
 
     def cut_node(self, index: int = 1, seconds: float = 90) -> Recovery:
         """Cut the node of a pod off the network, so that no other node can reach its memory."""
         node = self.cluster.node(self.pods[index].spec.node_name)
-        return self.inject(node.cut, seconds, ("peer", "remote"))
+        return self.recovery_from(_cut(node), seconds, ("peer", "remote"))
+
+
+@contextmanager
+def _cut(node: Node) -> Iterator[None]:
+    """Cut a node off the network. `restore` reconnects it."""
+    node.cut()
+    yield
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Faults of nodes and processes that tests inject."""
+"""Faults of nodes and processes that only tests inject. Those of the registry are in perturbations.py."""
 
 from __future__ import annotations
 
@@ -11,28 +11,6 @@ from pathlib import Path
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.node import Node
-
-_FIND = """
-for pid in /proc/[0-9]*; do
-  if [ "$(cat $pid/comm 2>/dev/null)" = "rank-$1" ] && grep -q "$2" $pid/cgroup 2>/dev/null; then
-    echo "${pid#/proc/}"
-  fi
-done
-"""
-
-
-def rank_pid(cluster: Cluster, node: str, pod_uid: str, rank: int) -> int:
-    """Return the pid of a rank on its node."""
-    found = cluster.node(node).run(["sh", "-c", _FIND, "find", str(rank), pod_uid]).split()
-    if len(found) != 1:
-        raise AssertionError(f"rank {rank} on {node}: expected one process, found {found}")
-    return int(found[0])
-
-
-def kill_rank(cluster: Cluster, node: str, pod_uid: str, rank: int) -> None:
-    """Send SIGKILL to a rank."""
-    cluster.node(node).run(["kill", "-9", str(rank_pid(cluster, node, pod_uid, rank))])
-
 
 _NAMED = """
 for pid in /proc/[0-9]*; do
@@ -148,18 +126,6 @@ def memory_pressure(cluster: Cluster, node: Node, pod_uid: str, size: int) -> It
             yield
         finally:
             process.kill()
-
-
-@contextmanager
-def cpu_pressure(cluster: Cluster, node: Node, pod_uid: str) -> Iterator[None]:
-    """Start a process that competes for all of a pod's processor time while the block runs."""
-    process = subprocess.Popen(["sh", "-c", "while :; do :; done"])
-    try:
-        cluster.cgroups.enter(node.cgroup, pod_uid, process.pid)
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 @contextmanager

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from convoy_crds.perturbations import PerturbationKind
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.node import Node
-from e2e.drive import faults
+from e2e.drive.faults import slow_disk
 from e2e.drive.job_specs import memory, on_separate_nodes
 from e2e.drive.jobs import Jobs
+from e2e.drive.perturbations import PodTarget, inject
 
 RANKS, SLOW = 5, 3
 """Number of ranks, and the rank that becomes slow, unless a test chooses other numbers."""
@@ -97,22 +99,19 @@ class Drill:
         """Node of the pod that gets the fault."""
         return self.cluster.node(self.pods[self.program.slow].spec.node_name)
 
-    def inject(self, kind: str, size: float) -> AbstractContextManager[None]:
-        """Inject a fault into pod `program.slow` or its node while the block runs.
+    def inject(self, kind: str, size: float) -> AbstractContextManager[object]:
+        """Inject a fault into pod `program.slow` while the block runs.
 
-        `kind` and the unit of `size`: `loader` (seconds per batch), `garbage` (objects), `disk` (bytes per
-        second), `network` (Mbit/s), `cpu_pressure` or `slow` (`size` is ignored).
+        `kind` is a PerturbationKind, or one of these, with the unit of `size`: `loader` (seconds per batch),
+        `garbage` (objects), `disk` (bytes per second), `slow` (`size` is ignored).
         """
-        uid = self._uid(self.program.slow)
-        match kind:
-            case "disk":
-                return faults.slow_disk(self.cluster, self.node, uid, int(size))
-            case "cpu_pressure":
-                return faults.cpu_pressure(self.cluster, self.node, uid)
-            case "network":
-                return faults.limited_bandwidth(self.node, f"{size:g}mbit")
-            case _:
-                return self._file(kind, size)
+        pod = self.pods[self.program.slow]
+        if isinstance(kind, PerturbationKind):
+            target = PodTarget.of(self.cluster, pod, self.program.slow * self.program.processes)
+            return inject(kind, size, target)
+        if kind == "disk":
+            return slow_disk(self.cluster, self.node, pod.metadata.uid, int(size))
+        return self._file(kind, size)
 
     def start(self) -> None:
         """Let all ranks begin to train."""

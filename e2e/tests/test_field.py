@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from e2e.cluster.cluster import Cluster
-from e2e.drive.faults import kill_rank
 from e2e.drive.jobs import Jobs
+from e2e.drive.perturbations import kill_rank
 
 pytestmark = pytest.mark.full
 

@@ -10,8 +10,8 @@ import pytest
 
 from convoy_workloads.engines.fmplex import ENGINE
 from e2e.cluster.cluster import Cluster
-from e2e.drive.faults import kill_rank
 from e2e.drive.job_specs import single_threaded
+from e2e.drive.perturbations import kill_rank
 from e2e.drive.serving_jobs import ServingJobs
 
 TASKS = [

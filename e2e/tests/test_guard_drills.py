@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from convoy_crds.perturbations import PerturbationKind
 from e2e.cluster.cluster import Cluster
 from e2e.drive.jobs import Jobs
 from e2e.drive.node_health import POLICY, health, last_action, nodes_ever_acted_on, policy, taints
@@ -28,7 +29,7 @@ def _enough_nodes(cluster: Cluster) -> None:
         ("loader", 0.6, "Input", [SLOW]),
         ("disk", 256 * 1024, "Input", [SLOW]),
         ("garbage", 300_000, "Host", [SLOW]),
-        ("network", 4.0, "Communication", []),
+        (PerturbationKind.LINK_LIMIT, 4.0, "Communication", []),
     ],
 )
 def test_slowness_not_caused_by_a_node_is_reported_and_no_node_is_cordoned(
@@ -37,20 +38,21 @@ def test_slowness_not_caused_by_a_node_is_reported_and_no_node_is_cordoned(
     """The job's slowness is not due to a node, or the responsible node is unknown. The cause is reported,
     and all nodes stay in service.
     """
+    name = kind.lower()
     sweeps: dict[str, Any] = {"sweeps": {}} if kind == "loader" else {}
-    with policy(cluster, kind, {**POLICY, **sweeps}), drill_job(cluster, jobs, kind) as drill:
+    with policy(cluster, name, {**POLICY, **sweeps}), drill_job(cluster, jobs, name) as drill:
         with drill.inject(kind, size):
             jobs.wait(lambda: drill.is_persistent(cause, culprits), 400, f"{kind} is reported as persistent")
             # If a slow processor were the cause, the guard would quarantine the node within this time.
-            step = jobs.status(kind)["progress"]["step"]
+            step = jobs.status(name)["progress"]["step"]
             jobs.wait(
-                lambda: jobs.status(kind)["progress"]["step"] > step + 20, 300, "the job makes further steps"
+                lambda: jobs.status(name)["progress"]["step"] > step + 20, 300, "the job makes further steps"
             )
-            assert nodes_ever_acted_on(cluster) == set() and jobs.status(kind)["restarts"]["total"] == 0
+            assert nodes_ever_acted_on(cluster) == set() and jobs.status(name)["restarts"]["total"] == 0
             assert bool(health(cluster, drill.node.name).get("noticed")) is bool(sweeps)
         jobs.wait(lambda: not drill.reported(cause, culprits), 600, "the report ends")
         if sweeps:
-            jobs.delete(kind)
+            jobs.delete(name)
             found = jobs.wait(lambda: cluster.get("healthsweeps")["items"], 60, "a HealthSweep of its node")
             assert [one["spec"]["nodes"] for one in found] == [[drill.node.name]]
 
@@ -58,7 +60,7 @@ def test_slowness_not_caused_by_a_node_is_reported_and_no_node_is_cordoned(
 def test_only_the_rank_beside_a_cpu_hog_is_named(cluster: Cluster, jobs: Jobs) -> None:
     with policy(cluster, "hogged", POLICY), drill_job(cluster, jobs, "hogged") as drill:
         slow = drill.node.name
-        with drill.inject("cpu_pressure", 1.0):
+        with drill.inject(PerturbationKind.TENANT, 0.5):
             jobs.wait(
                 lambda: drill.is_persistent("Compute", [SLOW]), 400, "the straggler is reported as persistent"
             )

@@ -11,10 +11,11 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.node import Node
 from e2e.drive.cluster_state import restore
 from e2e.drive.fault_injection import training_job
-from e2e.drive.faults import kill_processes, kill_rank
+from e2e.drive.faults import kill_processes
 from e2e.drive.job_progress import final_state_digest, held_out_losses, last_step, wait_for_copies, watermark
 from e2e.drive.job_specs import SMALL, memory, memory_job_spec
 from e2e.drive.jobs import Jobs
+from e2e.drive.perturbations import kill_rank
 from e2e.drive.s3_server import checkpoint_store, s3_server
 from e2e.drive.shared_volumes import STORE, volume_store
 

@@ -11,10 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from e2e.cluster.cluster import Cluster
 from e2e.drive import monitoring
 from e2e.drive.cluster_state import leader
-from e2e.drive.faults import kill_rank, packet_loss
+from e2e.drive.faults import packet_loss
 from e2e.drive.job_specs import ENDLESS, memory, one_role, own_container
 from e2e.drive.jobs import Jobs
 from e2e.drive.monitoring import SECONDS
+from e2e.drive.perturbations import kill_rank
 from e2e.drive.prometheus import Alert, Prometheus
 from e2e.drive.scrape_configs import Body, expressions, selectors
 from e2e.install import NAMESPACE

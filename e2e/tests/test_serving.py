@@ -9,8 +9,8 @@ import pytest
 
 from e2e.cluster.cluster import Cluster
 from e2e.drive.cluster_state import leader, restore
-from e2e.drive.faults import kill_rank
 from e2e.drive.node_health import POLICY, condemn, health, policy, taints
+from e2e.drive.perturbations import kill_rank
 from e2e.drive.serving_jobs import (
     ServingJobs,
     apart,

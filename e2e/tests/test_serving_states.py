@@ -13,8 +13,8 @@ import yaml
 from e2e.cluster import files
 from e2e.cluster.cluster import Cluster
 from e2e.drive.cluster_state import leader, restore
-from e2e.drive.faults import kill_rank
 from e2e.drive.job_specs import on_separate_nodes
+from e2e.drive.perturbations import kill_rank
 from e2e.drive.serving_jobs import ServingJobs, is_ready
 
 EXAMPLES = files.CHECKOUT / "examples"

@@ -15,10 +15,11 @@ from e2e.cluster.cluster import Cluster
 from e2e.drive.cluster_state import leader, lease_holder, nodes_with_agent, restore
 from e2e.drive.commit_audit import commits
 from e2e.drive.fault_injection import STEPPING, JobUnderTest, training_job, undisturbed
-from e2e.drive.faults import kill_processes, kill_rank
+from e2e.drive.faults import kill_processes
 from e2e.drive.job_progress import final_state_digest, held_out_losses, watermark
 from e2e.drive.job_specs import ENDLESS, SMALL, memory, on_separate_nodes
 from e2e.drive.jobs import Jobs
+from e2e.drive.perturbations import kill_rank
 from e2e.drive.s3_server import checkpoint_store, s3_server
 from e2e.drive.shared_volumes import STORE, volume_store
 from e2e.drive.torchrun_job import own_script

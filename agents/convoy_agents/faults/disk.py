@@ -108,7 +108,8 @@ class FullDisk(Fault):
     def _volume(self, pod_uid: str) -> Path:
         """Return the folder of the volume to fill. Raises FaultError if the pod has not exactly one."""
         folder = self._pod_volumes(pod_uid)
-        mounted = {Path(mount.target) for mount in mounts.table() if mount.kind == "tmpfs"}
+        table = mounts.table(self.around.mount_table.read_text())
+        mounted = {self._seen(Path(mount.target)) for mount in table if mount.kind == "tmpfs"}
         found = {path.name: path for path in mounted if path.parent == folder and path.name != SHM_VOLUME}
         if self.order.volume:
             found = {name: path for name, path in found.items() if name == self.order.volume}
@@ -121,7 +122,11 @@ class FullDisk(Fault):
         )
 
     def _pod_volumes(self, pod_uid: str) -> Path:
-        return self.around.kubelet_dir / "pods" / pod_uid / _FOLDER
+        return self._seen(self.around.kubelet_dir / "pods" / pod_uid / _FOLDER)
+
+    def _seen(self, path: Path) -> Path:
+        """Return the path of a node's file as this process sees it."""
+        return self.around.root / path.relative_to("/")
 
     @property
     def _file_name(self) -> str:

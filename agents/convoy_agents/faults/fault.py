@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from convoy_agents.csi import mounts
 from convoy_agents.faults.pod_processes import NodeView
 from convoy_agents.faults.record import Record
 
@@ -34,6 +35,10 @@ class Surroundings:
     save: Callable[[Record], None]
     """Writes a record to disk. It returns when the record is there."""
     clock: Callable[[], float] = field(default=time.monotonic)
+    root: Path = Path("/")
+    """Folder in which the node's files are, among them `kubelet_dir`."""
+    mount_table: Path = mounts.MOUNT_TABLE
+    """The mounts of the node's files."""
 
 
 class Fault(ABC):

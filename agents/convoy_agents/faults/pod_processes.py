@@ -99,9 +99,16 @@ class Container:
             self.set_quota(str(quota) if self.view.version == 1 else f"{quota} {self._period()}")
 
     def cores(self) -> float | None:
-        """Return the number of processors to which the container is limited; None without a limit."""
+        """Return the number of processors to which the container itself is limited; None without a limit."""
         word = self.quota().split()[0]
         return None if word in ("max", "-1") else int(word) / self._period()
+
+    def capacity(self) -> float:
+        """Return the number of processors that the container can use: its limit, its pod's, or the node's."""
+        pod = Container(self.view, str(Path(self.path).parent))
+        return min(
+            float(os.cpu_count() or 1), *(one for one in (self.cores(), pod.cores()) if one is not None)
+        )
 
     def cpu_seconds(self) -> float:
         """Return the processor time that the container has used. Raises TargetGone after its end."""

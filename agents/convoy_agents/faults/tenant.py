@@ -44,7 +44,7 @@ class Tenant(Fault):
         if not self.order.magnitude:
             raise FaultError("magnitude: a tenant that uses nothing is no fault")
         self._container = ranks_container(self.around.node, target.pod_uid)
-        self._capacity = self._container.cores() or float(os.cpu_count() or 1)
+        self._capacity = self._container.capacity()
         self._launch()
         self._began, self.active = self.around.clock(), True
 

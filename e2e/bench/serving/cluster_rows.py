@@ -9,10 +9,10 @@ from typing import Any
 from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.serving.dead_node import dead_node
 from e2e.cluster.cluster import Cluster
-from e2e.drive.faults import kill_rank
 from e2e.drive.job_progress import watermark
 from e2e.drive.job_specs import ENDLESS
 from e2e.drive.jobs import Jobs
+from e2e.drive.perturbations import kill_rank
 from e2e.drive.s3_server import checkpoint_store, s3_server
 from e2e.drive.serving_jobs import ServingJobs, load, seconds_until_served, seeded
 

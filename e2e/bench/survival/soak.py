@@ -8,7 +8,8 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import yaml
@@ -16,6 +17,7 @@ from kubernetes import client
 from urllib3.exceptions import HTTPError
 
 from convoy_crds.meta import GROUP, VERSION
+from convoy_crds.perturbations import PerturbationKind
 from convoy_workloads.bench.figures import Figures, Metric
 from e2e.bench.kit.usage import Usage, UsageSampler
 from e2e.bench.survival.surroundings import everything_on
@@ -23,9 +25,10 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
 from e2e.drive.cluster_state import leader, restore
-from e2e.drive.faults import kill_processes, kill_rank
+from e2e.drive.faults import kill_processes
 from e2e.drive.job_specs import SMALL, memory
 from e2e.drive.jobs import PLURAL, Jobs, restricted_namespace
+from e2e.drive.perturbations import PodTarget, inject
 from e2e.drive.pod_traces import traces
 from e2e.drive.s3_server import STORE, checkpoint_store, s3_server
 from e2e.drive.torchrun_job import EXAMPLES
@@ -194,10 +197,18 @@ class Soak:
     def _rank(self) -> None:
         pod = self._random_pod()
         index = int(pod.metadata.labels["convoy.dev/index"])
-        kill_rank(self.cluster, pod.spec.node_name, pod.metadata.uid, index)
+        self._perturb(PerturbationKind.KILL_RANK, PodTarget.of(self.cluster, pod, index))
 
     def _pod(self) -> None:
-        self.jobs.core.delete_namespaced_pod(self._random_pod().metadata.name, self.jobs.namespace)
+        pod, delete = self._random_pod(), self.jobs.core.delete_namespaced_pod
+        own = partial(delete, pod.metadata.name, self.jobs.namespace)
+        self._perturb(PerturbationKind.KILL_POD, replace(PodTarget.of(self.cluster, pod), delete=own))
+
+    @staticmethod
+    def _perturb(kind: PerturbationKind, target: PodTarget) -> None:
+        """Kill something once."""
+        with inject(kind, 1, target):
+            pass
 
     def _agent(self) -> None:
         kill_processes(self.rng.choice(self.cluster.nodes), "convoy-agent")
@@ -206,7 +217,8 @@ class Soak:
         kill_processes(self.cluster.node(leader(self.cluster)[1]), "convoy-operator")
 
     def _node(self) -> None:
-        self.rng.choice(self._nodes_without_leader()).kill()
+        node = self.rng.choice(self._nodes_without_leader())
+        self._perturb(PerturbationKind.NODE_LOSS, PodTarget(self.cluster, node.name, ""))
         self._wait(25)
 
     def _cut(self) -> None:

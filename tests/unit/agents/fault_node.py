@@ -44,14 +44,18 @@ class FaultNode:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "cgroup.procs").write_text(f"{pid}\n")
         cpu = self.folder(name, "cpu", uid)
+        for folder in (cpu.parent, cpu):
+            self._unlimited(folder)
+        self.use(name, 0.0, uid)
+        (self.proc / str(pid)).mkdir(parents=True, exist_ok=True)
+        (self.proc / str(pid) / "comm").write_text(f"{comm}\n")
+
+    def _unlimited(self, cpu: Path) -> None:
         if self.version == 2:
             (cpu / "cpu.max").write_text("max 100000\n")
         else:
             (cpu / "cpu.cfs_quota_us").write_text("-1\n")
             (cpu / "cpu.cfs_period_us").write_text("100000\n")
-        self.use(name, 0.0, uid)
-        (self.proc / str(pid)).mkdir(parents=True, exist_ok=True)
-        (self.proc / str(pid) / "comm").write_text(f"{comm}\n")
 
     def folder(self, name: str, controller: str = "cpu", uid: str = UID) -> Path:
         """Return the control group of a container."""

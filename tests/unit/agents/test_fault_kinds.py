@@ -198,7 +198,8 @@ def test_a_tenant_asks_for_its_share_of_the_containers_processors(
     monkeypatch.setattr(tenant, "Helper", FakeHelper)
     monkeypatch.setattr(os, "setpriority", lambda *_: None)
     monkeypatch.setattr(tenant, "cpu_seconds", lambda proc, pid: 0.5)
-    pod_processes.ranks_container(node.around.node, UID).limit_cores(3.0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    (node.folder("main").parent / "cpu.max").write_text("300000 100000\n")
     fault = Tenant(record(Kind.TENANT, 0.5), node.around)
     fault.start(TARGET)
     assert asked == [0.75, 0.75], "1.5 of 3 processors, in two processes"

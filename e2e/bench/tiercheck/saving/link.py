@@ -9,13 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from convoy_agents.faults.link import HANDLE
+from convoy_agents.faults.netlink import RouteSocket
 from e2e.cluster.network import machine_routes
 from e2e.cluster.run import run, wait_for
 
 MAX_SECONDS = 1800
 """Seconds after which the namespace disappears, even if the bench was killed and could not remove it."""
 _BURST_BYTES = 256 * 1024
-_LATENCY = "50ms"
+_QUEUE_SECONDS = 0.05
+"""Longest time that a packet waits."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,6 @@ def link(bits_per_second: int) -> Iterator[Link]:
         )
         name, network = f"cvl{holder.pid}", _free_network()
         near, far = f"{network}.1", f"{network}.2"
-        bucket = [
-            *("root", "tbf", "rate", f"{bits_per_second}bit"),
-            *("burst", str(_BURST_BYTES), "latency", _LATENCY),
-        ]
         inside = ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
         # No clean-up is needed: the kernel deletes the veth pair with the namespace.
         run(["ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid)])
@@ -59,12 +58,22 @@ def link(bits_per_second: int) -> Iterator[Link]:
         run([*inside, "ip", "link", "set", "lo", "up"])
         run([*inside, "ip", "addr", "add", f"{far}/30", "dev", "eth0"])
         run([*inside, "ip", "link", "set", "eth0", "up"])
-        run(["tc", "qdisc", "add", "dev", name, *bucket])
-        run([*inside, "tc", "qdisc", "add", "dev", "eth0", *bucket])
+        _limit(Path("/proc/self/ns/net"), name, bits_per_second)
+        _limit(Path(f"/proc/{holder.pid}/ns/net"), "eth0", bits_per_second)
         yield Link(near, far, tuple(inside))
     finally:
         holder.kill()
         holder.wait()
+
+
+def _limit(namespace: Path, interface: str, bits_per_second: int) -> None:
+    """Limit what an interface sends."""
+    route, rate = RouteSocket(namespace), bits_per_second // 8
+    try:
+        index = route.interfaces()[interface]
+        route.limit_rate(index, HANDLE, rate, _BURST_BYTES, int(rate * _QUEUE_SECONDS) + _BURST_BYTES)
+    finally:
+        route.close()
 
 
 def _in_namespace(pid: int) -> bool:
